@@ -1,0 +1,152 @@
+"""The state store: a small tree of versioned values, as ZooKeeper has it. One protocol, three stores.
+
+``memory`` serves tests and the simulator, ``files`` (SQLite) is the embedded default of the ``local`` cluster,
+``zookeeper`` serves every other. The same contract tests run against all of them.
+
+* A path is ``/kind/name``; its parent need not be made. A node has bytes and a version, 0 at creation, one more with
+  each ``Set``. Versions start again at 0 when a node is deleted and made anew.
+* ``commit`` applies all operations or none. Readers never see half a transaction.
+* An ephemeral node lives while the session that made it lives.
+* A session is CONNECTED, SUSPENDED (the store does not answer: what the session owns may still stand) or LOST (its
+  ephemeral nodes are gone, for good; the next successful operation begins a new session). SUSPENDED and LOST are
+  different on purpose: a master stops deciding on the one and steps down on the other.
+* All methods are synchronous and thread-safe; asyncio shells call them through ``asyncio.to_thread``. Callbacks run on
+  a thread of the store and must only enqueue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol, runtime_checkable
+
+
+class StoreError(Exception):
+    """Any failure of the store."""
+
+
+class StoreUnavailable(StoreError):
+    """The store does not answer; the operation may or may not have happened."""
+
+
+class TransactionFailed(StoreError):
+    """Nothing was changed, because of operation ``index``. The subclass says why."""
+
+    def __init__(self, path: str, index: int = 0, detail: str = "") -> None:
+        super().__init__(f"{path}: {detail}" if detail else path)
+        self.path = path
+        self.index = index
+
+
+class NodeExists(TransactionFailed):
+    """``Create`` of a path that is there."""
+
+
+class NoNode(TransactionFailed):
+    """``Set``, ``Delete`` or ``Check`` of a path that is not there."""
+
+
+class BadVersion(TransactionFailed):
+    """The node's version is not the expected one, or a ``CheckOwner`` node belongs to another session."""
+
+
+class SessionLost(TransactionFailed):
+    """The session that should own an ephemeral node is over."""
+
+
+class SessionState(Enum):
+    """What a client knows of its session."""
+
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value read: its bytes, its version, and whether it goes with its owner's session."""
+
+    data: bytes
+    version: int
+    ephemeral: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Make a node; fails with NodeExists."""
+
+    path: str
+    data: bytes
+    ephemeral: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """Replace a node's bytes; ``version`` None means whatever it is."""
+
+    path: str
+    data: bytes
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove a node; ``version`` None means whatever it is."""
+
+    path: str
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Change nothing, but fail unless the node is there (with this version, if given)."""
+
+    path: str
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOwner:
+    """Change nothing, but fail unless the node is ephemeral and belongs to *this* session."""
+
+    path: str
+
+
+Operation = Create | Set | Delete | Check | CheckOwner
+
+
+@runtime_checkable
+class StateStore(Protocol):
+    """What every store offers."""
+
+    def open(self) -> None:
+        """Connect. Raises StoreUnavailable (after a bounded wait), StoreError for a store that cannot be used."""
+
+    def close(self) -> None:
+        """End the session: its ephemeral nodes go at once. Idempotent."""
+
+    def get(self, path: str) -> Node | None:
+        """The node, or None."""
+
+    def children(self, path: str) -> list[str]:
+        """Names directly below ``path``, sorted; empty if there are none."""
+
+    def commit(self, operations: Sequence[Operation]) -> list[int]:
+        """All or nothing. Returns the version of each operation's node after it (-1 after Delete).
+
+        Raises a subclass of TransactionFailed, or StoreUnavailable.
+        """
+
+    def watch(self, path: str, changed: Callable[[str], None]) -> Callable[[], None]:
+        """Call ``changed(path)`` after each change of the node ``path`` or of a direct child; returns the undo.
+
+        Changes may be coalesced, never lost: after the last change there is a call. Watches outlive SUSPENDED and
+        LOST; after a reconnect every watch fires once.
+        """
+
+    def on_session(self, changed: Callable[[SessionState], None]) -> Callable[[], None]:
+        """Call ``changed`` when the session's state changes; returns the undo."""
+
+    def session(self) -> SessionState:
+        """The session's state now."""

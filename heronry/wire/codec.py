@@ -1,0 +1,92 @@
+"""The codecs of every conversation and every stored record but packets (``data_codec``)."""
+
+from __future__ import annotations
+
+from heronry.model.plan import PackingPlan, PhysicalPlan
+from heronry.model.stored import (
+    ContainerLocation,
+    ExecutionState,
+    MasterEpoch,
+    MasterLocation,
+    SchedulerLocation,
+)
+from heronry.model.topology import TopologyDefinition
+from heronry.wire import container, control, master, metrics
+from heronry.wire.convert import Codec, UnionCodec
+from protos import (
+    heronry_container_pb2,
+    heronry_control_pb2,
+    heronry_master_pb2,
+    heronry_metrics_pb2,
+    heronry_state_pb2,
+    heronry_topology_pb2,
+)
+
+# Stored records.
+TOPOLOGY = Codec(TopologyDefinition, heronry_topology_pb2.Topology)
+PACKING_PLAN = Codec(PackingPlan, heronry_topology_pb2.PackingPlan)
+PHYSICAL_PLAN = Codec(PhysicalPlan, heronry_topology_pb2.PhysicalPlan)
+EXECUTION_STATE = Codec(ExecutionState, heronry_state_pb2.ExecutionState)
+MASTER_LOCATION = Codec(MasterLocation, heronry_state_pb2.MasterLocation)
+SCHEDULER_LOCATION = Codec(SchedulerLocation, heronry_state_pb2.SchedulerLocation)
+CONTAINER_LOCATION = Codec(ContainerLocation, heronry_state_pb2.ContainerLocation)
+MASTER_EPOCH = Codec(MasterEpoch, heronry_state_pb2.MasterEpoch)
+
+# Control streams.
+INSTANCE_CONTROL: UnionCodec[control.InstanceControl] = UnionCodec(
+    heronry_control_pb2.InstanceControl,
+    instance_hello=control.InstanceHello,
+    stream_manager_hello=control.StreamManagerHello,
+    plan_update=control.PlanUpdate,
+    credit=control.Credit,
+    pause=control.Pause,
+    leave=control.Leave,
+)
+PEER_CONTROL: UnionCodec[control.PeerControl] = UnionCodec(
+    heronry_control_pb2.PeerControl,
+    peer_hello=control.PeerHello,
+    peer_credit=control.PeerCredit,
+    cause_set=control.CauseSet,
+    cause_change=control.CauseChange,
+    leave=control.Leave,
+)
+
+# The topology master.
+TO_MASTER: UnionCodec[master.ToMaster] = UnionCodec(
+    heronry_master_pb2.ToMaster, register=master.Register, heartbeat=master.Heartbeat
+)
+FROM_MASTER: UnionCodec[master.FromMaster] = UnionCodec(
+    heronry_master_pb2.FromMaster,
+    plan_update=control.PlanUpdate,
+    heartbeat_reply=master.HeartbeatReply,
+    leave=control.Leave,
+)
+SET_STATE = Codec(master.SetState, heronry_master_pb2.SetState)
+STATUS_REQUEST = Codec(master.StatusRequest, heronry_master_pb2.StatusRequest)
+MASTER_STATUS = Codec(master.MasterStatus, heronry_master_pb2.MasterStatus)
+PUBLISH_METRICS = Codec(master.PublishMetrics, heronry_master_pb2.PublishMetrics)
+PUBLISH_REPLY = Codec(master.PublishReply, heronry_master_pb2.PublishReply)
+METRICS_REQUEST = Codec(master.MetricsRequest, heronry_master_pb2.MetricsRequest)
+METRICS_REPLY = Codec(master.MetricsReply, heronry_master_pb2.MetricsReply)
+EXCEPTIONS_REQUEST = Codec(master.ExceptionsRequest, heronry_master_pb2.ExceptionsRequest)
+EXCEPTIONS_REPLY = Codec(master.ExceptionsReply, heronry_master_pb2.ExceptionsReply)
+
+# Metrics managers.
+PROCESS_METRICS = Codec(metrics.ProcessMetrics, heronry_metrics_pb2.ProcessMetrics)
+METRICS_ACK = Codec(metrics.MetricsAck, heronry_metrics_pb2.MetricsAck)
+
+# heron_container and heron_scheduler.
+CONTAINER_STATUS_REQUEST = Codec(
+    container.ContainerStatusRequest, heronry_container_pb2.ContainerStatusRequest
+)
+CONTAINER_STATUS = Codec(container.ContainerStatus, heronry_container_pb2.ContainerStatus)
+LIST_FILES = Codec(container.ListFiles, heronry_container_pb2.ListFiles)
+FILE_LIST = Codec(container.FileList, heronry_container_pb2.FileList)
+READ_FILE = Codec(container.ReadFile, heronry_container_pb2.ReadFile)
+FILE_DATA = Codec(container.FileData, heronry_container_pb2.FileData)
+RESTART_CONTAINER = Codec(container.RestartContainer, heronry_container_pb2.RestartContainer)
+RESTART_REPLY = Codec(container.RestartReply, heronry_container_pb2.RestartReply)
+SCHEDULER_STATUS_REQUEST = Codec(
+    container.SchedulerStatusRequest, heronry_container_pb2.SchedulerStatusRequest
+)
+SCHEDULER_STATUS = Codec(container.SchedulerStatus, heronry_container_pb2.SchedulerStatus)

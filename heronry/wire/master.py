@@ -1,0 +1,146 @@
+"""What is said to the topology master. Each of its own messages carries its epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from heronry.model.causes import Cause
+from heronry.model.plan import PlanVersion, StreamManagerInfo
+from heronry.model.topology import TopologyState
+from heronry.wire.control import Leave, PlanUpdate
+from heronry.wire.metrics import ExceptionReport, ProcessMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceInfo:
+    """An instance that is connected to the stream manager that speaks."""
+
+    task: int
+    component: str
+    pid: int
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """First message of a stream manager to the master."""
+
+    protocol: int
+    topology_id: str
+    stream_manager: StreamManagerInfo
+    instances: tuple[InstanceInfo, ...] = ()
+    plan: PlanVersion = PlanVersion()
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Once a second, with the whole set of causes the stream manager owns."""
+
+    causes: tuple[Cause, ...] = ()
+    spouts_paused: bool = False
+    plan: PlanVersion = PlanVersion()
+    instances: tuple[InstanceInfo, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatReply:
+    """The master is there, and this is its epoch."""
+
+    epoch: int
+
+
+ToMaster = Register | Heartbeat
+FromMaster = PlanUpdate | HeartbeatReply | Leave
+
+
+@dataclass(frozen=True, slots=True)
+class SetState:
+    """Activate (RUNNING) or deactivate (PAUSED). Answered with MasterStatus once the plan that says so is stored."""
+
+    state: TopologyState
+
+
+@dataclass(frozen=True, slots=True)
+class StatusRequest:
+    """Ask for MasterStatus."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamManagerStatus:
+    """What the master knows about one stream manager of the packing plan."""
+
+    container: int
+    registered: bool
+    heartbeat_age_seconds: float = 0.0
+    spouts_paused: bool = False
+    causes: tuple[Cause, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MasterStatus:
+    """The master's view of the topology."""
+
+    epoch: int
+    state: TopologyState
+    plan: PlanVersion
+    stream_managers: tuple[StreamManagerStatus, ...] = ()
+    leading: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PublishMetrics:
+    """From a metrics manager: the processes of its container."""
+
+    container: int
+    processes: tuple[ProcessMetrics, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PublishReply:
+    """A reply with a new epoch tells the metrics manager to send everything again."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsRequest:
+    """Empty ``component`` and ``names`` mean all; a negative interval means since the start."""
+
+    component: str = ""
+    interval_seconds: float = -1.0
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MetricValue:
+    """One metric of one instance over the interval. ``kind`` is counter, gauge or latency."""
+
+    component: str
+    instance: str
+    name: str
+    kind: str
+    total: float = 0.0
+    rate: float = 0.0
+    sketch: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsReply:
+    """The values, and the interval they really cover."""
+
+    interval_seconds: float
+    values: tuple[MetricValue, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExceptionsRequest:
+    """Empty ``component`` means all."""
+
+    component: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ExceptionsReply:
+    """The exceptions user code raised, most recent last."""
+
+    exceptions: tuple[ExceptionReport, ...] = ()

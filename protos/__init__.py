@@ -1,0 +1,1 @@
+"""Protocol buffers: one ``.proto`` per conversation; generated code beside it, made by ``make protos``."""

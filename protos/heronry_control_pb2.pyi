@@ -1,0 +1,152 @@
+from protos import heronry_topology_pb2 as _heronry_topology_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Cause(_message.Message):
+    __slots__ = ("kind", "component", "task", "container", "peer")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    component: str
+    task: int
+    container: int
+    peer: int
+    def __init__(self, kind: _Optional[str] = ..., component: _Optional[str] = ..., task: _Optional[int] = ..., container: _Optional[int] = ..., peer: _Optional[int] = ...) -> None: ...
+
+class InstanceHello(_message.Message):
+    __slots__ = ("protocol", "topology_id", "task", "incarnation", "pid")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    topology_id: str
+    task: int
+    incarnation: int
+    pid: int
+    def __init__(self, protocol: _Optional[int] = ..., topology_id: _Optional[str] = ..., task: _Optional[int] = ..., incarnation: _Optional[int] = ..., pid: _Optional[int] = ...) -> None: ...
+
+class StreamManagerHello(_message.Message):
+    __slots__ = ("protocol", "topology_id", "container", "incarnation")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    topology_id: str
+    container: int
+    incarnation: int
+    def __init__(self, protocol: _Optional[int] = ..., topology_id: _Optional[str] = ..., container: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
+
+class PlanUpdate(_message.Message):
+    __slots__ = ("plan", "epoch")
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    plan: _heronry_topology_pb2.PhysicalPlan
+    epoch: int
+    def __init__(self, plan: _Optional[_Union[_heronry_topology_pb2.PhysicalPlan, _Mapping]] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class Credit(_message.Message):
+    __slots__ = ("limit_bytes",)
+    LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    limit_bytes: int
+    def __init__(self, limit_bytes: _Optional[int] = ...) -> None: ...
+
+class Pause(_message.Message):
+    __slots__ = ("paused", "causes")
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    CAUSES_FIELD_NUMBER: _ClassVar[int]
+    paused: bool
+    causes: _containers.RepeatedCompositeFieldContainer[Cause]
+    def __init__(self, paused: _Optional[bool] = ..., causes: _Optional[_Iterable[_Union[Cause, _Mapping]]] = ...) -> None: ...
+
+class Leave(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class InstanceControl(_message.Message):
+    __slots__ = ("instance_hello", "stream_manager_hello", "plan_update", "credit", "pause", "leave")
+    INSTANCE_HELLO_FIELD_NUMBER: _ClassVar[int]
+    STREAM_MANAGER_HELLO_FIELD_NUMBER: _ClassVar[int]
+    PLAN_UPDATE_FIELD_NUMBER: _ClassVar[int]
+    CREDIT_FIELD_NUMBER: _ClassVar[int]
+    PAUSE_FIELD_NUMBER: _ClassVar[int]
+    LEAVE_FIELD_NUMBER: _ClassVar[int]
+    instance_hello: InstanceHello
+    stream_manager_hello: StreamManagerHello
+    plan_update: PlanUpdate
+    credit: Credit
+    pause: Pause
+    leave: Leave
+    def __init__(self, instance_hello: _Optional[_Union[InstanceHello, _Mapping]] = ..., stream_manager_hello: _Optional[_Union[StreamManagerHello, _Mapping]] = ..., plan_update: _Optional[_Union[PlanUpdate, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ...) -> None: ...
+
+class PeerHello(_message.Message):
+    __slots__ = ("protocol", "topology_id", "container", "incarnation", "epoch")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    topology_id: str
+    container: int
+    incarnation: int
+    epoch: int
+    def __init__(self, protocol: _Optional[int] = ..., topology_id: _Optional[str] = ..., container: _Optional[int] = ..., incarnation: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class TaskCredit(_message.Message):
+    __slots__ = ("task", "limit_bytes")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    task: int
+    limit_bytes: int
+    def __init__(self, task: _Optional[int] = ..., limit_bytes: _Optional[int] = ...) -> None: ...
+
+class PeerCredit(_message.Message):
+    __slots__ = ("tasks",)
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    tasks: _containers.RepeatedCompositeFieldContainer[TaskCredit]
+    def __init__(self, tasks: _Optional[_Iterable[_Union[TaskCredit, _Mapping]]] = ...) -> None: ...
+
+class CauseSet(_message.Message):
+    __slots__ = ("number", "causes")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    CAUSES_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    causes: _containers.RepeatedCompositeFieldContainer[Cause]
+    def __init__(self, number: _Optional[int] = ..., causes: _Optional[_Iterable[_Union[Cause, _Mapping]]] = ...) -> None: ...
+
+class CauseChange(_message.Message):
+    __slots__ = ("number", "start", "stop")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    start: _containers.RepeatedCompositeFieldContainer[Cause]
+    stop: _containers.RepeatedCompositeFieldContainer[Cause]
+    def __init__(self, number: _Optional[int] = ..., start: _Optional[_Iterable[_Union[Cause, _Mapping]]] = ..., stop: _Optional[_Iterable[_Union[Cause, _Mapping]]] = ...) -> None: ...
+
+class PeerControl(_message.Message):
+    __slots__ = ("peer_hello", "peer_credit", "cause_set", "cause_change", "leave")
+    PEER_HELLO_FIELD_NUMBER: _ClassVar[int]
+    PEER_CREDIT_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_SET_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_CHANGE_FIELD_NUMBER: _ClassVar[int]
+    LEAVE_FIELD_NUMBER: _ClassVar[int]
+    peer_hello: PeerHello
+    peer_credit: PeerCredit
+    cause_set: CauseSet
+    cause_change: CauseChange
+    leave: Leave
+    def __init__(self, peer_hello: _Optional[_Union[PeerHello, _Mapping]] = ..., peer_credit: _Optional[_Union[PeerCredit, _Mapping]] = ..., cause_set: _Optional[_Union[CauseSet, _Mapping]] = ..., cause_change: _Optional[_Union[CauseChange, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ...) -> None: ...

@@ -1,0 +1,172 @@
+from protos import heronry_topology_pb2 as _heronry_topology_pb2
+from protos import heronry_control_pb2 as _heronry_control_pb2
+from protos import heronry_metrics_pb2 as _heronry_metrics_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class InstanceInfo(_message.Message):
+    __slots__ = ("task", "component", "pid", "incarnation")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    task: int
+    component: str
+    pid: int
+    incarnation: int
+    def __init__(self, task: _Optional[int] = ..., component: _Optional[str] = ..., pid: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
+
+class Register(_message.Message):
+    __slots__ = ("protocol", "topology_id", "stream_manager", "instances", "plan")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
+    STREAM_MANAGER_FIELD_NUMBER: _ClassVar[int]
+    INSTANCES_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    topology_id: str
+    stream_manager: _heronry_topology_pb2.StreamManager
+    instances: _containers.RepeatedCompositeFieldContainer[InstanceInfo]
+    plan: _heronry_topology_pb2.PlanVersion
+    def __init__(self, protocol: _Optional[int] = ..., topology_id: _Optional[str] = ..., stream_manager: _Optional[_Union[_heronry_topology_pb2.StreamManager, _Mapping]] = ..., instances: _Optional[_Iterable[_Union[InstanceInfo, _Mapping]]] = ..., plan: _Optional[_Union[_heronry_topology_pb2.PlanVersion, _Mapping]] = ...) -> None: ...
+
+class Heartbeat(_message.Message):
+    __slots__ = ("causes", "spouts_paused", "plan", "instances")
+    CAUSES_FIELD_NUMBER: _ClassVar[int]
+    SPOUTS_PAUSED_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    INSTANCES_FIELD_NUMBER: _ClassVar[int]
+    causes: _containers.RepeatedCompositeFieldContainer[_heronry_control_pb2.Cause]
+    spouts_paused: bool
+    plan: _heronry_topology_pb2.PlanVersion
+    instances: _containers.RepeatedCompositeFieldContainer[InstanceInfo]
+    def __init__(self, causes: _Optional[_Iterable[_Union[_heronry_control_pb2.Cause, _Mapping]]] = ..., spouts_paused: _Optional[bool] = ..., plan: _Optional[_Union[_heronry_topology_pb2.PlanVersion, _Mapping]] = ..., instances: _Optional[_Iterable[_Union[InstanceInfo, _Mapping]]] = ...) -> None: ...
+
+class ToMaster(_message.Message):
+    __slots__ = ("register", "heartbeat")
+    REGISTER_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    register: Register
+    heartbeat: Heartbeat
+    def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
+
+class HeartbeatReply(_message.Message):
+    __slots__ = ("epoch",)
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    def __init__(self, epoch: _Optional[int] = ...) -> None: ...
+
+class FromMaster(_message.Message):
+    __slots__ = ("plan_update", "heartbeat_reply", "leave")
+    PLAN_UPDATE_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_REPLY_FIELD_NUMBER: _ClassVar[int]
+    LEAVE_FIELD_NUMBER: _ClassVar[int]
+    plan_update: _heronry_control_pb2.PlanUpdate
+    heartbeat_reply: HeartbeatReply
+    leave: _heronry_control_pb2.Leave
+    def __init__(self, plan_update: _Optional[_Union[_heronry_control_pb2.PlanUpdate, _Mapping]] = ..., heartbeat_reply: _Optional[_Union[HeartbeatReply, _Mapping]] = ..., leave: _Optional[_Union[_heronry_control_pb2.Leave, _Mapping]] = ...) -> None: ...
+
+class SetState(_message.Message):
+    __slots__ = ("state",)
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    state: str
+    def __init__(self, state: _Optional[str] = ...) -> None: ...
+
+class StatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StreamManagerStatus(_message.Message):
+    __slots__ = ("container", "registered", "heartbeat_age_seconds", "spouts_paused", "causes")
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    REGISTERED_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SPOUTS_PAUSED_FIELD_NUMBER: _ClassVar[int]
+    CAUSES_FIELD_NUMBER: _ClassVar[int]
+    container: int
+    registered: bool
+    heartbeat_age_seconds: float
+    spouts_paused: bool
+    causes: _containers.RepeatedCompositeFieldContainer[_heronry_control_pb2.Cause]
+    def __init__(self, container: _Optional[int] = ..., registered: _Optional[bool] = ..., heartbeat_age_seconds: _Optional[float] = ..., spouts_paused: _Optional[bool] = ..., causes: _Optional[_Iterable[_Union[_heronry_control_pb2.Cause, _Mapping]]] = ...) -> None: ...
+
+class MasterStatus(_message.Message):
+    __slots__ = ("epoch", "state", "plan", "stream_managers", "leading")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    STREAM_MANAGERS_FIELD_NUMBER: _ClassVar[int]
+    LEADING_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    state: str
+    plan: _heronry_topology_pb2.PlanVersion
+    stream_managers: _containers.RepeatedCompositeFieldContainer[StreamManagerStatus]
+    leading: bool
+    def __init__(self, epoch: _Optional[int] = ..., state: _Optional[str] = ..., plan: _Optional[_Union[_heronry_topology_pb2.PlanVersion, _Mapping]] = ..., stream_managers: _Optional[_Iterable[_Union[StreamManagerStatus, _Mapping]]] = ..., leading: _Optional[bool] = ...) -> None: ...
+
+class PublishMetrics(_message.Message):
+    __slots__ = ("container", "processes")
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    container: int
+    processes: _containers.RepeatedCompositeFieldContainer[_heronry_metrics_pb2.ProcessMetrics]
+    def __init__(self, container: _Optional[int] = ..., processes: _Optional[_Iterable[_Union[_heronry_metrics_pb2.ProcessMetrics, _Mapping]]] = ...) -> None: ...
+
+class PublishReply(_message.Message):
+    __slots__ = ("epoch",)
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    def __init__(self, epoch: _Optional[int] = ...) -> None: ...
+
+class MetricsRequest(_message.Message):
+    __slots__ = ("component", "interval_seconds", "names")
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    INTERVAL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    component: str
+    interval_seconds: float
+    names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, component: _Optional[str] = ..., interval_seconds: _Optional[float] = ..., names: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class MetricValue(_message.Message):
+    __slots__ = ("component", "instance", "name", "total", "rate", "sketch", "kind")
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
+    SKETCH_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    component: str
+    instance: str
+    name: str
+    total: float
+    rate: float
+    sketch: bytes
+    kind: str
+    def __init__(self, component: _Optional[str] = ..., instance: _Optional[str] = ..., name: _Optional[str] = ..., total: _Optional[float] = ..., rate: _Optional[float] = ..., sketch: _Optional[bytes] = ..., kind: _Optional[str] = ...) -> None: ...
+
+class MetricsReply(_message.Message):
+    __slots__ = ("interval_seconds", "values")
+    INTERVAL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    interval_seconds: float
+    values: _containers.RepeatedCompositeFieldContainer[MetricValue]
+    def __init__(self, interval_seconds: _Optional[float] = ..., values: _Optional[_Iterable[_Union[MetricValue, _Mapping]]] = ...) -> None: ...
+
+class ExceptionsRequest(_message.Message):
+    __slots__ = ("component",)
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    component: str
+    def __init__(self, component: _Optional[str] = ...) -> None: ...
+
+class ExceptionsReply(_message.Message):
+    __slots__ = ("exceptions",)
+    EXCEPTIONS_FIELD_NUMBER: _ClassVar[int]
+    exceptions: _containers.RepeatedCompositeFieldContainer[_heronry_metrics_pb2.ExceptionReport]
+    def __init__(self, exceptions: _Optional[_Iterable[_Union[_heronry_metrics_pb2.ExceptionReport, _Mapping]]] = ...) -> None: ...

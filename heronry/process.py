@@ -41,7 +41,9 @@ class ProcessArguments:
     lifeline: int = -1
 
 
-def parse_arguments(kind: str, parser: argparse.ArgumentParser | None = None) -> tuple[ProcessArguments, argparse.Namespace]:
+def parse_arguments(
+    kind: str, parser: argparse.ArgumentParser | None = None
+) -> tuple[ProcessArguments, argparse.Namespace]:
     """Read the command line of a process of this kind (the room's name)."""
     parser = parser or argparse.ArgumentParser(prog=f"python -m {kind}")
     parser.add_argument("--launch", required=True, type=Path, help="the topology's launch.json")

@@ -41,6 +41,9 @@ class Resources:
         )
 
 
+NO_RESOURCES = Resources()
+
+
 @dataclass(frozen=True, slots=True)
 class InstancePlan:
     """One task in its container. ``component_index`` counts the tasks of the component from 0."""
@@ -48,7 +51,7 @@ class InstancePlan:
     task: int
     component: str
     component_index: int
-    resources: Resources = Resources()
+    resources: Resources = NO_RESOURCES
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ class ContainerPlan:
 
     container: int
     instances: tuple[InstancePlan, ...]
-    resources: Resources = Resources()
+    resources: Resources = NO_RESOURCES
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,9 @@ class PlanVersion:
 
     def __str__(self) -> str:
         return f"{self.epoch}.{self.number}"
+
+
+NO_PLAN = PlanVersion()
 
 
 @dataclass(frozen=True, slots=True)

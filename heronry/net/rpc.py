@@ -96,21 +96,23 @@ class Service:
     def call(self, channel: grpc.aio.Channel, name: str) -> Callable[..., Any]:
         """The multicallable of a method on an asyncio channel."""
         method = self.method(name)
-        make = channel.unary_unary if method.shape is Shape.UNARY else channel.stream_stream
-        return make(
+        make: Any = channel.unary_unary if method.shape is Shape.UNARY else channel.stream_stream
+        call: Callable[..., Any] = make(
             f"/{self.name}/{name}",
             request_serializer=method.encode_request,
             response_deserializer=method.decode_reply,
         )
+        return call
 
     def blocking_call(self, channel: grpc.Channel, name: str) -> Callable[..., Any]:
         """The multicallable of a unary method on an ordinary channel (command line)."""
         method = self.method(name)
-        return channel.unary_unary(
+        call: Callable[..., Any] = channel.unary_unary(
             f"/{self.name}/{name}",
             request_serializer=method.encode_request,
             response_deserializer=method.decode_reply,
         )
+        return call
 
 
 def credentials(secret: str, topology_id: str, *extra: tuple[str, str]) -> tuple[tuple[str, str], ...]:
@@ -118,7 +120,7 @@ def credentials(secret: str, topology_id: str, *extra: tuple[str, str]) -> tuple
     return ((SECRET_KEY, secret), (TOPOLOGY_KEY, topology_id), *extra)
 
 
-class Authenticate(grpc.aio.ServerInterceptor):
+class Authenticate(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpcio ships no types
     """Refuses every call whose secret or topology is wrong, before any message of it is read."""
 
     def __init__(self, secret: str, topology_id: str) -> None:

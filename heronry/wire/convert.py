@@ -28,7 +28,6 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -198,8 +197,17 @@ def _strip_optional(hint: Any) -> tuple[Any, bool]:
     return hint, False
 
 
-@cache
 def _table(python_type: type, message_type: type[Message]) -> dict[str, tuple[Any, FieldDescriptor]]:
+    table = _TABLES.get((python_type, message_type))
+    if table is None:
+        table = _TABLES[python_type, message_type] = _make_table(python_type, message_type)
+    return table
+
+
+_TABLES: dict[tuple[type, type[Message]], dict[str, tuple[Any, FieldDescriptor]]] = {}
+
+
+def _make_table(python_type: type, message_type: type[Message]) -> dict[str, tuple[Any, FieldDescriptor]]:
     hints = typing.get_type_hints(python_type)
     fields = {f.name for f in dataclasses.fields(python_type)}
     descriptors = message_type.DESCRIPTOR.fields_by_name
@@ -208,4 +216,4 @@ def _table(python_type: type, message_type: type[Message]) -> dict[str, tuple[An
             f"{python_type.__name__} and {message_type.DESCRIPTOR.name} differ in "
             f"{sorted(fields ^ set(descriptors))}"
         )
-    return {name: (hints[name], descriptors[name]) for name in descriptors}
+    return {name: (hints[name], typing.cast(FieldDescriptor, descriptors[name])) for name in descriptors}

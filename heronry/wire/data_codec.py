@@ -99,7 +99,8 @@ def _check_columns(packet: Packet) -> None:
     for ack in packet.acks:
         if len(ack.roots) != len(ack.xors) or len(ack.roots) % 8:
             raise MalformedMessage(f"ack for task {ack.task}: columns of {len(ack.roots)} and {len(ack.xors)}")
-    for item in (*packet.fails, *packet.verdicts):
+    settled: list[Fail | Verdict] = [*packet.fails, *packet.verdicts]
+    for item in settled:
         if len(item.roots) % 8:
             raise MalformedMessage(f"roots of task {item.task}: {len(item.roots)} bytes")
     for frame in packet.frames:

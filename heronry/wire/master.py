@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from heronry.model.causes import Cause
-from heronry.model.plan import PlanVersion, StreamManagerInfo
+from heronry.model.plan import NO_PLAN, PlanVersion, StreamManagerInfo
 from heronry.model.topology import TopologyState
 from heronry.wire.control import Leave, PlanUpdate
 from heronry.wire.metrics import ExceptionReport, ProcessMetrics
@@ -29,7 +29,7 @@ class Register:
     topology_id: str
     stream_manager: StreamManagerInfo
     instances: tuple[InstanceInfo, ...] = ()
-    plan: PlanVersion = PlanVersion()
+    plan: PlanVersion = NO_PLAN
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Heartbeat:
 
     causes: tuple[Cause, ...] = ()
     spouts_paused: bool = False
-    plan: PlanVersion = PlanVersion()
+    plan: PlanVersion = NO_PLAN
     instances: tuple[InstanceInfo, ...] = ()
 
 

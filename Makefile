@@ -1,0 +1,55 @@
+# Heronry. `make help` lists the targets; each says what it needs.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help setup demo test test-fast test-sim test-integration test-faults test-faults-all check format protos wheel clean
+
+help:  ## List the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): pyproject.toml deploy/setup
+	@PYTHON=$(PYTHON) bash deploy/setup $(VENV)
+	@touch $(READY)
+
+setup: $(READY)  ## Make .venv with Heronry and the tools of its tests
+
+demo: $(READY)  ## Word count over a real text on the embedded cluster, live for about 20 seconds; leaves nothing behind
+	@$(BIN)/python -m examples.demo
+
+test: $(READY)  ## Every group of tests, with the minutes of each
+	@$(BIN)/python tests/run_groups.py all
+
+test-fast: $(READY)  ## Checks and unit tests, under 3 minutes
+	@$(BIN)/python tests/run_groups.py check fast
+
+test-sim: $(READY)  ## The seeded simulator
+	@$(BIN)/python tests/run_groups.py sim
+
+test-integration: $(READY)  ## Real processes of the local cluster
+	@$(BIN)/python tests/run_groups.py integration
+
+test-faults: $(READY)  ## Processes killed and stopped while data flows: each fault once, the rest of the table by seed
+	@$(BIN)/python tests/run_groups.py faults
+
+test-faults-all: $(READY)  ## The whole table of faults
+	@HERONRY_FAULTS=all $(BIN)/python tests/run_groups.py faults
+
+check: $(READY)  ## ruff, mypy, import walls, generated protobuf code
+	@$(BIN)/python tests/run_groups.py check
+
+format: $(READY)  ## Let ruff format the code
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+protos: $(READY)  ## Generate the protobuf code
+	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. protos/*.proto
+
+wheel: $(READY)  ## Build the wheel into dist/
+	@$(BIN)/python -m build --wheel --outdir dist .
+
+clean:  ## Remove the environment and caches
+	@rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,118 @@
+"""Run groups of tests one after another and print the minutes of each.
+
+``python tests/run_groups.py all`` runs every group; a group whose need is missing on this machine is named at the end
+with its cure, and with ``CI=true`` that is a failure. Nothing is retried.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+
+
+def _run(*command: str) -> bool:
+    print(f"$ {' '.join(command)}", flush=True)
+    return subprocess.run(command, cwd=ROOT, check=False).returncode == 0
+
+
+def _pytest(*arguments: str) -> bool:
+    return _run(sys.executable, "-m", "pytest", *arguments)
+
+
+def _protos_are_fresh() -> bool:
+    """True if the generated code is what the compiler makes of the .proto files now (``make protos``)."""
+    sources = sorted(p.relative_to(ROOT) for p in (ROOT / "protos").glob("*.proto"))
+    with tempfile.TemporaryDirectory() as folder:
+        made = _run(
+            sys.executable, "-m", "grpc_tools.protoc", "-I.", f"--python_out={folder}", f"--pyi_out={folder}",
+            *map(str, sources),
+        )  # fmt: skip
+        names = [f"{p.stem}_pb2{ending}" for p in sources for ending in (".py", ".pyi")]
+        # The first lines name the compiler's version, which may differ from machine to machine.
+        stale = [n for n in names if _body(ROOT / "protos" / n) != _body(Path(folder, "protos", n))]
+    if stale:
+        print(f"generated code is stale: {', '.join(stale)}; run `make protos`")
+    return made and not stale
+
+
+def _body(path: Path) -> list[str]:
+    if not path.exists():
+        return []
+    versioned = ("# Protobuf Python Version", "_runtime_version", "runtime_version", "    _runtime_version")
+    lines = path.read_text().splitlines()
+    return [line for line in lines if not line.startswith(versioned) and not line.strip().rstrip(",").isdigit()]
+
+
+def check() -> bool:
+    """ruff, mypy, import walls, generated code."""
+    results = [
+        _run(str(BIN / "ruff"), "check", "."),
+        _run(sys.executable, "-m", "mypy", *_packages()),
+        _run(str(BIN / "lint-imports"), "--no-cache"),
+        _protos_are_fresh(),
+    ]
+    return all(results)
+
+
+def _packages() -> list[str]:
+    return sorted(p.parent.name for p in ROOT.glob("*/__init__.py") if p.parent.name not in ("tests", "protos"))
+
+
+GROUPS: dict[str, Callable[[], bool]] = {
+    "check": check,
+    "fast": lambda: _pytest("tests/unit", "tests/tidy", "-n", "2"),
+    "sim": lambda: _pytest("tests/sim", "-n", "2"),
+    "integration": lambda: _pytest("tests/integration", "--durations=10"),
+    "faults": lambda: _pytest("tests/faults", "--durations=10", "-rP"),
+}
+
+
+def missing(group: str) -> str:
+    """What this machine lacks for the group, with the cure; empty when nothing."""
+    if group in ("integration", "faults") and shutil.which("ps") is None and not Path("/proc/self/stat").exists():
+        return "needs Linux with /proc"
+    return ""
+
+
+def main(arguments: list[str]) -> int:
+    """Run the named groups (``all`` for every one); 0 when all of them ran and passed."""
+    names = list(GROUPS) if arguments == ["all"] else arguments
+    unknown = [n for n in names if n not in GROUPS]
+    if unknown or not names:
+        print(f"usage: run_groups.py all | {' | '.join(GROUPS)}", file=sys.stderr)
+        return 2
+    rows: list[tuple[str, str, float]] = []
+    not_run: list[tuple[str, str]] = []
+    for name in names:
+        cure = missing(name)
+        if cure:
+            not_run.append((name, cure))
+            continue
+        print(f"\n== {name}", flush=True)
+        began = time.monotonic()
+        passed = GROUPS[name]()
+        rows.append((name, "passed" if passed else "FAILED", (time.monotonic() - began) / 60))
+    print("\ngroup          result   minutes")
+    for name, result, minutes in rows:
+        print(f"{name:<14} {result:<8} {minutes:6.1f}")
+    print(f"{'all':<14} {'':<8} {sum(r[2] for r in rows):6.1f}")
+    for name, cure in not_run:
+        print(f"not run: {name}: {cure}")
+    failed = sum(result == "FAILED" for _, result, _ in rows)
+    if not_run and os.environ.get("CI") == "true":
+        failed += len(not_run)
+    print(f"groups: {len(rows) - sum(r[1] == 'FAILED' for r in rows)} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,52 @@
+"""The registry: one Heron name, one Prometheus name, nothing ambiguous."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from heronry.model import metrics
+from heronry.model.metrics import METRICS, Key, MetricKind, keyed, prometheus_name, split_name
+
+
+def test_every_entry_follows_the_conventions_of_prometheus() -> None:
+    for metric in METRICS.values():
+        assert metric.name.startswith("__")
+        assert re.fullmatch(r"heron_[a-z0-9_]+", metric.prometheus), metric
+        assert metric.prometheus.endswith("_total") == (metric.kind is MetricKind.COUNTER), metric
+        assert "_ms" not in metric.prometheus
+        assert metric.help
+
+
+def test_two_heron_names_share_a_prometheus_name_only_with_the_same_kind_and_meaning() -> None:
+    by_name: dict[str, metrics.Metric] = {}
+    for metric in METRICS.values():
+        other = by_name.setdefault(metric.prometheus, metric)
+        assert (other.kind, other.help) == (metric.kind, metric.help)
+
+
+@pytest.mark.parametrize("metric", METRICS.values(), ids=lambda m: m.name)
+def test_a_keyed_name_splits_into_what_it_was_made_of(metric: metrics.Metric) -> None:
+    assert split_name(metric.name) == (metric, metric.name, "")
+    key = {Key.NONE: "", Key.STREAM: "default", Key.SOURCE: "word/default"}.get(metric.key, "container_1_word_3")
+    if key:
+        assert split_name(keyed(metric.name, key)) == (metric, metric.name, key)
+
+
+def test_keys_become_labels() -> None:
+    assert prometheus_name("__execute-count/word/default", MetricKind.COUNTER)[:2] == (
+        "heron_executed_total",
+        {"stream": "word/default"},
+    )
+    by_instance = prometheus_name("__time_spent_back_pressure_by_compid/container_1_my_word_3", MetricKind.COUNTER)
+    assert by_instance.labels == {"instance": "container_1_my_word_3", "component": "my_word"}
+    assert by_instance.scale == pytest.approx(1e-3)
+
+
+def test_names_of_users_get_a_prefix_and_only_safe_characters() -> None:
+    assert prometheus_name("cache hits/by-day", MetricKind.COUNTER)[:2] == (
+        "heron_user_cache_hits_total",
+        {"stream": "by-day"},
+    )
+    assert prometheus_name("größe", MetricKind.GAUGE).name == "heron_user_gr__e"

@@ -1,0 +1,1 @@
+"""Topologies to read, run and start from; each file is submitted as it is."""

@@ -1,0 +1,93 @@
+"""Several streams and direct grouping: bad readings go to a stream of their own, good ones to a chosen task.
+
+    heron submit local examples/streams.py Sensors -- OUTPUT [READINGS]
+
+The router picks the archive task itself (by the sensor's number), which is what a direct stream is for.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from heronry import BasicBolt, Bolt, Grouping, Spout, Stream, Topology
+
+
+class SensorSpout(Spout):
+    """Readings of 16 sensors; every tenth reading is broken and goes to the stream ``broken``."""
+
+    outputs = [Stream(fields=["sensor", "value"]), Stream(fields=["sensor", "text"], name="broken")]
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        """Readings are numbered from 0."""
+        self.number, self.limit = 0, config["user.readings"]
+        self.again: list[int] = []
+
+    def next_tuple(self) -> None:
+        """One reading."""
+        if self.again:
+            number = self.again.pop()
+        elif self.number < self.limit:
+            number, self.number = self.number, self.number + 1
+        else:
+            return
+        if number % 10 == 9:
+            self.emit([number % 16, f"unreadable {number}"], tup_id=number, stream="broken")
+        else:
+            self.emit([number % 16, number], tup_id=number)
+
+    def fail(self, tup_id: int) -> None:
+        """Once more."""
+        self.again.append(tup_id)
+
+
+class RouterBolt(Bolt):
+    """Sends each sensor's readings to one archive task, which it names."""
+
+    outputs = [Stream(fields=["sensor", "value"], name="to_archive", direct=True)]
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        """Who can be named."""
+        self.tasks = context.get_component_tasks("archive")
+
+    def process(self, tup: Any) -> None:
+        """The sensor decides."""
+        sensor, _ = tup.values
+        self.emit(tup.values, stream="to_archive", anchors=[tup], direct_task=self.tasks[sensor % len(self.tasks)])
+        self.ack(tup)
+
+
+class ArchiveBolt(BasicBolt):
+    """Appends what it gets to a file of its own."""
+
+    outputs: list[str] = []
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        """One file a task, line buffered."""
+        name = f"{context.get_component_id()}-{context.get_task_id()}.txt"
+        self.file = Path(config["user.output"], name).open("a", buffering=1)
+
+    def process(self, tup: Any) -> None:
+        """One line."""
+        self.file.write(f"{tup.values[0]} {tup.values[1]}\n")
+
+    def close(self) -> None:
+        """Nothing is left in a buffer."""
+        self.file.close()
+
+
+class Sensors(Topology):
+    """readings -> router -> archive (direct); broken readings -> a bin of their own."""
+
+    _arguments = dict(enumerate(sys.argv[1:]))
+    config = {
+        "topology.reliability.mode": "ATLEAST_ONCE",
+        "user.output": _arguments.get(0, "."),
+        "user.readings": int(_arguments.get(1, 1000)),
+    }
+
+    sensors = SensorSpout.spec()
+    router = RouterBolt.spec(par=2, inputs={sensors: Grouping.SHUFFLE})
+    archive = ArchiveBolt.spec(par=3, inputs={router["to_archive"]: Grouping.DIRECT})
+    bin = ArchiveBolt.spec(inputs={sensors["broken"]: Grouping.GLOBAL})

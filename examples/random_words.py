@@ -13,7 +13,6 @@ from typing import Any
 
 from heronry import BatchBolt, Grouping, Spout, Topology
 
-
 DICTIONARY_WORDS = 175_000
 
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cprotos/heronry_metrics.proto\x12\nheronry.v1\"\xa4\x01\n\x0f\x45xceptionReport\x12\x11\n\tcomponent\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\t\x12\x12\n\nclass_name\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x11\n\ttraceback\x18\x05 \x01(\t\x12\r\n\x05\x63ount\x18\x06 \x01(\x04\x12\x12\n\nfirst_time\x18\x07 \x01(\x01\x12\x11\n\tlast_time\x18\x08 \x01(\x01\"\xeb\x03\n\x0eProcessMetrics\x12\x11\n\tcomponent\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\t\x12\x11\n\tcontainer\x18\x03 \x01(\x05\x12\x0c\n\x04task\x18\x04 \x01(\x05\x12\x13\n\x0bincarnation\x18\x05 \x01(\x04\x12\x0c\n\x04time\x18\x06 \x01(\x01\x12:\n\x08\x63ounters\x18\x07 \x03(\x0b\x32(.heronry.v1.ProcessMetrics.CountersEntry\x12\x36\n\x06gauges\x18\x08 \x03(\x0b\x32&.heronry.v1.ProcessMetrics.GaugesEntry\x12:\n\x08sketches\x18\t \x03(\x0b\x32(.heronry.v1.ProcessMetrics.SketchesEntry\x12/\n\nexceptions\x18\n \x03(\x0b\x32\x1b.heronry.v1.ExceptionReport\x1a/\n\rCountersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a-\n\x0bGaugesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a/\n\rSketchesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"\x0c\n\nMetricsAckb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cprotos/heronry_metrics.proto\x12\nheronry.v1\"\xa4\x01\n\x0f\x45xceptionReport\x12\x11\n\tcomponent\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\t\x12\x12\n\nclass_name\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x11\n\ttraceback\x18\x05 \x01(\t\x12\r\n\x05\x63ount\x18\x06 \x01(\x04\x12\x12\n\nfirst_time\x18\x07 \x01(\x01\x12\x11\n\tlast_time\x18\x08 \x01(\x01\"\xfc\x03\n\x0eProcessMetrics\x12\x11\n\tcomponent\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\t\x12\x11\n\tcontainer\x18\x03 \x01(\x05\x12\x0c\n\x04task\x18\x04 \x01(\x05\x12\x13\n\x0bincarnation\x18\x05 \x01(\x04\x12\x0c\n\x04time\x18\x06 \x01(\x01\x12:\n\x08\x63ounters\x18\x07 \x03(\x0b\x32(.heronry.v1.ProcessMetrics.CountersEntry\x12\x36\n\x06gauges\x18\x08 \x03(\x0b\x32&.heronry.v1.ProcessMetrics.GaugesEntry\x12:\n\x08sketches\x18\t \x03(\x0b\x32(.heronry.v1.ProcessMetrics.SketchesEntry\x12/\n\nexceptions\x18\n \x03(\x0b\x32\x1b.heronry.v1.ExceptionReport\x12\x0f\n\x07started\x18\x0b \x01(\x01\x1a/\n\rCountersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a-\n\x0bGaugesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a/\n\rSketchesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"\x0c\n\nMetricsAckb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,13 +40,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EXCEPTIONREPORT']._serialized_start=45
   _globals['_EXCEPTIONREPORT']._serialized_end=209
   _globals['_PROCESSMETRICS']._serialized_start=212
-  _globals['_PROCESSMETRICS']._serialized_end=703
-  _globals['_PROCESSMETRICS_COUNTERSENTRY']._serialized_start=560
-  _globals['_PROCESSMETRICS_COUNTERSENTRY']._serialized_end=607
-  _globals['_PROCESSMETRICS_GAUGESENTRY']._serialized_start=609
-  _globals['_PROCESSMETRICS_GAUGESENTRY']._serialized_end=654
-  _globals['_PROCESSMETRICS_SKETCHESENTRY']._serialized_start=656
-  _globals['_PROCESSMETRICS_SKETCHESENTRY']._serialized_end=703
-  _globals['_METRICSACK']._serialized_start=705
-  _globals['_METRICSACK']._serialized_end=717
+  _globals['_PROCESSMETRICS']._serialized_end=720
+  _globals['_PROCESSMETRICS_COUNTERSENTRY']._serialized_start=577
+  _globals['_PROCESSMETRICS_COUNTERSENTRY']._serialized_end=624
+  _globals['_PROCESSMETRICS_GAUGESENTRY']._serialized_start=626
+  _globals['_PROCESSMETRICS_GAUGESENTRY']._serialized_end=671
+  _globals['_PROCESSMETRICS_SKETCHESENTRY']._serialized_start=673
+  _globals['_PROCESSMETRICS_SKETCHESENTRY']._serialized_end=720
+  _globals['_METRICSACK']._serialized_start=722
+  _globals['_METRICSACK']._serialized_end=734
 # @@protoc_insertion_point(module_scope)

@@ -27,7 +27,7 @@ class ExceptionReport(_message.Message):
     def __init__(self, component: _Optional[str] = ..., instance: _Optional[str] = ..., class_name: _Optional[str] = ..., message: _Optional[str] = ..., traceback: _Optional[str] = ..., count: _Optional[int] = ..., first_time: _Optional[float] = ..., last_time: _Optional[float] = ...) -> None: ...
 
 class ProcessMetrics(_message.Message):
-    __slots__ = ("component", "instance", "container", "task", "incarnation", "time", "counters", "gauges", "sketches", "exceptions")
+    __slots__ = ("component", "instance", "container", "task", "incarnation", "time", "counters", "gauges", "sketches", "exceptions", "started")
     class CountersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -59,6 +59,7 @@ class ProcessMetrics(_message.Message):
     GAUGES_FIELD_NUMBER: _ClassVar[int]
     SKETCHES_FIELD_NUMBER: _ClassVar[int]
     EXCEPTIONS_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
     component: str
     instance: str
     container: int
@@ -69,7 +70,8 @@ class ProcessMetrics(_message.Message):
     gauges: _containers.ScalarMap[str, float]
     sketches: _containers.ScalarMap[str, bytes]
     exceptions: _containers.RepeatedCompositeFieldContainer[ExceptionReport]
-    def __init__(self, component: _Optional[str] = ..., instance: _Optional[str] = ..., container: _Optional[int] = ..., task: _Optional[int] = ..., incarnation: _Optional[int] = ..., time: _Optional[float] = ..., counters: _Optional[_Mapping[str, float]] = ..., gauges: _Optional[_Mapping[str, float]] = ..., sketches: _Optional[_Mapping[str, bytes]] = ..., exceptions: _Optional[_Iterable[_Union[ExceptionReport, _Mapping]]] = ...) -> None: ...
+    started: float
+    def __init__(self, component: _Optional[str] = ..., instance: _Optional[str] = ..., container: _Optional[int] = ..., task: _Optional[int] = ..., incarnation: _Optional[int] = ..., time: _Optional[float] = ..., counters: _Optional[_Mapping[str, float]] = ..., gauges: _Optional[_Mapping[str, float]] = ..., sketches: _Optional[_Mapping[str, bytes]] = ..., exceptions: _Optional[_Iterable[_Union[ExceptionReport, _Mapping]]] = ..., started: _Optional[float] = ...) -> None: ...
 
 class MetricsAck(_message.Message):
     __slots__ = ()

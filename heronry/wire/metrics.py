@@ -26,7 +26,11 @@ class ExceptionReport:
 
 @dataclass(frozen=True, slots=True)
 class ProcessMetrics:
-    """One report of one process. Names are Heron's (``__emit-count/default``), see ``heronry.model.metrics``."""
+    """One report of one process. Names are Heron's (``__emit-count/default``), see ``heronry.model.metrics``.
+
+    ``started`` is when the incarnation began (seconds since 1970, UTC). A metrics manager also sends reports of
+    incarnation 0: the sum of all the process's earlier incarnations up to the one that began at ``started``.
+    """
 
     component: str
     instance: str
@@ -38,6 +42,7 @@ class ProcessMetrics:
     gauges: Mapping[str, float] = field(default_factory=dict)
     sketches: Mapping[str, bytes] = field(default_factory=dict)
     exceptions: tuple[ExceptionReport, ...] = ()
+    started: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,225 @@
+"""What a process counts about itself, and how that reaches the metrics manager.
+
+``Telemetry`` holds totals since the process began and nothing else: no window, no reset. A report is a snapshot, so one
+that is lost, late or repeated changes nothing; whoever wants a rate subtracts. ``Reporter`` sends a snapshot each
+``heron.metrics.interval.secs``; whatever goes wrong on the way is logged once and counted, and never reaches its owner.
+
+Threads: every method of ``Telemetry`` may be called from any thread (one lock, held for a few hundred nanoseconds;
+count per batch, not per tuple). ``report`` copies under that lock and encodes outside it. ``Reporter`` belongs to one
+asyncio loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+import psutil
+
+from heronry.launch import Launch
+from heronry.model.settings import setting
+from heronry.model.sketch import Sketch, bin_of
+from heronry.net.rpc import credentials, make_channel
+from heronry.net.services import METRICS_SERVICE
+from heronry.sketches import encode_sketch
+from heronry.wire.metrics import ExceptionReport, ProcessMetrics
+
+MAX_NAMES = 4096
+MAX_NAME_CHARACTERS = 256
+MAX_EXCEPTIONS = 256
+MAX_MESSAGE_CHARACTERS = 1024
+MAX_TRACEBACK_CHARACTERS = 16 * 1024
+LAST_REPORT_SECONDS = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class Telemetry:
+    """The totals of one process. At most 4 096 names and 256 kinds of exceptions; what is beyond is counted."""
+
+    def __init__(self, component: str, instance: str, container: int, task: int, incarnation: int) -> None:
+        self.component = component
+        self.instance = instance
+        self.container = container
+        self.task = task
+        self.incarnation = incarnation
+        self.started = time.time()
+        self._lock = threading.Lock()
+        self._counters: dict[str, float] = {}
+        self._gauges: dict[str, float] = {}
+        self._bins: dict[str, dict[int, float]] = {}
+        self._exceptions: dict[tuple[str, str], ExceptionReport] = {}
+        self._process = psutil.Process()
+
+    def count(self, name: str, n: float = 1) -> None:
+        """Add ``n`` to a counter (never negative)."""
+        with self._lock:
+            if name in self._counters:
+                self._counters[name] += n
+            elif self._room(name):
+                self._counters[name] = n
+
+    def gauge(self, name: str, value: float) -> None:
+        """Set a gauge."""
+        with self._lock:
+            if name in self._gauges or self._room(name):
+                self._gauges[name] = value
+
+    def latency(self, name: str, milliseconds: float, weight: float = 1) -> None:
+        """Count a duration, ``weight`` times (a batch of n tuples that took t each: ``latency(name, t, n)``)."""
+        key = bin_of(milliseconds)
+        with self._lock:
+            bins = self._bins.get(name)
+            if bins is None:
+                if not self._room(name):
+                    return
+                bins = self._bins[name] = {}
+            bins[key] = bins.get(key, 0.0) + weight
+
+    def exception(self, class_name: str, message: str, traceback: str, now: float) -> None:
+        """Count an exception of user code; ``now`` in seconds since 1970. Kinds are told apart by traceback."""
+        traceback = traceback[-MAX_TRACEBACK_CHARACTERS:]
+        key = (class_name, traceback)
+        with self._lock:
+            old = self._exceptions.pop(key, None)
+            self._exceptions[key] = ExceptionReport(
+                self.component,
+                self.instance,
+                class_name,
+                message[:MAX_MESSAGE_CHARACTERS],
+                traceback,
+                1 + (old.count if old else 0),
+                old.first_time if old else now,
+                now,
+            )
+            if len(self._exceptions) > MAX_EXCEPTIONS:  # the kind that is silent longest goes
+                del self._exceptions[next(iter(self._exceptions))]
+
+    def report(self, now: float) -> ProcessMetrics:
+        """Everything since the process began, with its own CPU, memory and so on; ``now`` in seconds since 1970."""
+        counters, gauges = self._process_metrics(now)
+        with self._lock:
+            counters |= self._counters
+            gauges |= self._gauges
+            sketches = {name: Sketch(dict(bins)) for name, bins in self._bins.items()}
+            exceptions = tuple(self._exceptions.values())
+        return ProcessMetrics(
+            self.component,
+            self.instance,
+            self.container,
+            self.task,
+            self.incarnation,
+            now,
+            counters,
+            gauges,
+            {name: encode_sketch(sketch) for name, sketch in sketches.items()},
+            exceptions,
+            self.started,
+        )
+
+    def _room(self, name: str) -> bool:
+        """True if a new name may be added. The lock is held."""
+        if len(name) > MAX_NAME_CHARACTERS or len(self._counters) + len(self._gauges) + len(self._bins) >= MAX_NAMES:
+            self._counters["__telemetry-refused"] = self._counters.get("__telemetry-refused", 0) + 1
+            return False
+        return True
+
+    def _process_metrics(self, now: float) -> tuple[dict[str, float], dict[str, float]]:
+        """(counters, gauges) of the process itself: ``__py-…`` for instances, ``__process/…`` for the others."""
+        with self._process.oneshot():
+            cpu = self._process.cpu_times()
+            memory = float(self._process.memory_info().rss)
+            threads = float(self._process.num_threads())
+            descriptors = float(self._process.num_fds())
+        uptime = max(0.0, now - self.started)
+        if self.component.startswith("__"):
+            return (
+                {"__process/__cpu_user_usec": cpu.user * 1e6, "__process/__cpu_system_usec": cpu.system * 1e6},
+                {
+                    "__process/__mem_used_bytes": memory,
+                    "__process/__uptime_sec": uptime,
+                    "__process/__fd_count": descriptors,
+                    "__process/__thread_count": threads,
+                },
+            )
+        counters = {"__py-user-cpu-time-secs": cpu.user, "__py-sys-cpu-time-secs": cpu.system}
+        gauges = {
+            "__py-physical-memory-byte": memory,
+            "__py-uptime-secs": uptime,
+            "__py-fd-count": descriptors,
+            "__py-thread-count": threads,
+        }
+        generations = zip(gc.get_count(), gc.get_threshold(), gc.get_stats(), strict=False)
+        for number, (count, threshold, stats) in enumerate(generations, 1):
+            gauges[f"__py-generation-{number}-count"] = float(count)
+            gauges[f"__py-generation-{number}-collection-threshold"] = float(threshold)
+            counters[f"__py-generation-{number}-collections"] = float(stats["collections"])
+        return counters, gauges
+
+
+class Reporter:
+    """Sends ``collect()`` to the container's metrics manager, again and again; never blocks or fails its owner.
+
+    ``collect`` runs on the loop and must be quick. ``start`` and ``stop`` are called on that loop.
+    """
+
+    def __init__(self, launch: Launch, container: int, collect: Callable[[], ProcessMetrics]) -> None:
+        self._launch = launch
+        self._container = container
+        self._collect = collect
+        self._interval: float = setting(launch.settings, "heron.metrics.interval.secs")
+        self._channel: grpc.aio.Channel | None = None
+        self._publish: Callable[..., Any] | None = None
+        self._metadata: tuple[tuple[str, str], ...] = ()
+        self._task: asyncio.Task[None] | None = None
+        self._failing = False
+
+    def start(self) -> None:
+        """Begin to report, the first time at once."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="metrics reporter")
+
+    async def stop(self) -> None:
+        """Send a last report, within a second, and end. Idempotent; raises nothing."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await self._send(LAST_REPORT_SECONDS)
+        if self._channel is not None:
+            with contextlib.suppress(Exception):
+                await self._channel.close()
+            self._channel = None
+
+    async def _run(self) -> None:
+        while True:
+            await self._send(self._interval)
+            await asyncio.sleep(self._interval)
+
+    async def _send(self, timeout: float) -> None:
+        try:
+            if self._publish is None:
+                self._metadata = credentials(self._launch.secret(), self._launch.topology_id)
+                self._channel = make_channel(self._launch.metrics_manager_socket(self._container))
+                self._publish = METRICS_SERVICE.call(self._channel, "Publish")
+            await self._publish(self._collect(), timeout=timeout, metadata=self._metadata)
+        except Exception as error:
+            # Metrics are a side line: no fault here may stop the process that reports.
+            if not self._failing:
+                self._failing = True
+                text = error.details() if isinstance(error, grpc.aio.AioRpcError) else repr(error)
+                log.warning("metrics are not reported until the metrics manager answers: %s", text)
+        else:
+            if self._failing:
+                self._failing = False
+                log.info("metrics are reported again")

@@ -1,0 +1,82 @@
+"""What ``WordSpout.spec(...)`` returns: a component as the user declared it, before the topology is put together.
+
+A declaration only records. Nothing is checked here, so that the topology can report every fault at once and name the
+component, whose name (the attribute it is assigned to) is not known yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias, Union
+
+from heronry.api.grouping import Grouping
+from heronry.api.stream import Stream
+from heronry.model.ids import DEFAULT_STREAM
+
+
+class ComponentDeclaration:
+    """One component of a topology to be. ``declaration["errors"]`` names one of its streams in ``inputs``."""
+
+    __slots__ = ("component_class", "config", "inputs", "name", "optional_outputs", "par")
+
+    def __init__(
+        self,
+        component_class: type,
+        name: str | None = None,
+        par: int | None = None,
+        inputs: Inputs | None = None,
+        config: Mapping[str, Any] | None = None,
+        optional_outputs: Sequence[str | Stream] | None = None,
+    ) -> None:
+        self.component_class = component_class
+        self.name = name
+        self.par = par
+        self.inputs = inputs
+        self.config = config
+        self.optional_outputs = optional_outputs
+
+    def __getitem__(self, stream: str) -> StreamReference:
+        return StreamReference(self, stream)
+
+    def __repr__(self) -> str:
+        cls = getattr(self.component_class, "__name__", repr(self.component_class))
+        return f"{cls}.spec({f'name={self.name!r}' if self.name else ''})"
+
+
+class StreamReference:
+    """One stream of a declared component."""
+
+    __slots__ = ("component", "stream")
+
+    def __init__(self, component: ComponentDeclaration, stream: str = DEFAULT_STREAM) -> None:
+        self.component = component
+        self.stream = stream
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, StreamReference):
+            return NotImplemented
+        return self.component is other.component and self.stream == other.stream
+
+    def __hash__(self) -> int:
+        return hash((id(self.component), self.stream))
+
+    def __repr__(self) -> str:
+        return f"{self.component!r}[{self.stream!r}]"
+
+
+# A source: a declaration (its default stream), one of its streams, a component's name, or (name, stream).
+Source: TypeAlias = Union[ComponentDeclaration, StreamReference, str, tuple[str, str]]
+Inputs: TypeAlias = Union[Mapping[Any, Grouping], Sequence[Source]]
+
+
+def make_spec(
+    component_class: type,
+    *,
+    name: str | None = None,
+    par: int | None = None,
+    inputs: Inputs | None = None,
+    config: Mapping[str, Any] | None = None,
+    optional_outputs: Sequence[str | Stream] | None = None,
+) -> ComponentDeclaration:
+    """Declare a component; ``Spout.spec`` and ``Bolt.spec`` call this."""
+    return ComponentDeclaration(component_class, name, par, inputs, config, optional_outputs)

@@ -1,0 +1,217 @@
+"""The classes a user derives from: Spout, Bolt, BasicBolt, BatchBolt.
+
+They hold no machinery. ``emit``, ``ack`` and ``fail`` go to a *collector* that the executor attaches before
+``initialize``; where a class does not override them, the collector's own functions are put into the instance, so that
+``self.emit(...)`` is one call. Without a runtime an emit raises RuntimeError and names ``Recorder``, which stands in
+for it in unit tests.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from heronry.api.tuples import Tuple, TupleBatch
+from heronry.model.ids import DEFAULT_STREAM
+from heronry.model.reasons import FailReason
+from heronry.model.topology import ComponentKind
+
+
+class _Unattached:
+    """Stands where the collector will be."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(
+            f"{name}() needs a running topology. To try a component on its own, attach a recorder before you call it: "
+            "`from heronry.api.recorder import Recorder; recorder = Recorder.attach(component)`, then look at "
+            "recorder.emitted, recorder.acked and recorder.failed"
+        )
+
+
+class Component:
+    """What spouts and bolts share."""
+
+    component_kind: ClassVar[ComponentKind]
+    outputs: Any = ()
+    config: Any = {}  # noqa: RUF012  # users write plain dicts in class bodies
+
+    _collector: Any = _Unattached()
+    _direct_methods: ClassVar[tuple[str, ...]] = ("emit", "emit_many")
+    _component_name: str = ""
+
+    @classmethod
+    def spec(
+        cls,
+        name: str | None = None,
+        par: int | None = None,
+        inputs: Any = None,
+        config: Mapping[str, Any] | None = None,
+        optional_outputs: Any = None,
+    ) -> Any:
+        """This component in a topology: how many tasks (``par``), what it reads (``inputs``), its configuration."""
+        from heronry.api.spec import make_spec
+
+        return make_spec(cls, name=name, par=par, inputs=inputs, config=config, optional_outputs=optional_outputs)
+
+    @property
+    def log(self) -> logging.Logger:
+        """Goes to the instance's log."""
+        return logging.getLogger(self._component_name or type(self).__name__)
+
+    @property
+    def logger(self) -> logging.Logger:
+        """The same as ``log``."""
+        return self.log
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        """Called once, after the fork, before anything else. Open files and connections here."""
+
+    def close(self) -> None:
+        """Called once at a clean stop. Not called when the process is killed."""
+
+    def attach(self, collector: Any, name: str = "") -> None:
+        """For the runtime: emits, acks and fails go to ``collector`` from now on."""
+        self._collector = collector
+        self._component_name = name
+        for method in self._direct_methods:
+            if getattr(type(self), method) is getattr(_BASE_OF[type(self).component_kind], method):
+                setattr(self, method, getattr(collector, method))
+
+
+class Spout(Component):
+    """A source. Derive, set ``outputs``, write ``next_tuple``."""
+
+    component_kind = ComponentKind.SPOUT
+
+    def next_tuple(self) -> None:
+        """Emit what there is, one tuple or several, and return soon; emit nothing if there is nothing."""
+        raise NotImplementedError(f"{type(self).__name__} has no next_tuple: a spout must define it")
+
+    def ack(self, tup_id: Any) -> None:
+        """The tuple emitted with this id and all that came of it are processed."""
+
+    def fail(self, tup_id: Any) -> None:
+        """The tuple emitted with this id, or something that came of it, has failed.
+
+        May be defined as ``fail(self, tup_id, reason)``: then it is told why (``FailReason``).
+        """
+
+    def activate(self) -> None:
+        """The topology runs, or runs again."""
+
+    def deactivate(self) -> None:
+        """The topology is paused by its owner: ``next_tuple`` is not called until ``activate``."""
+
+    def emit(
+        self,
+        values: Sequence[Any] | None = None,
+        tup_id: Any = None,
+        stream: str = DEFAULT_STREAM,
+        direct_task: int | None = None,
+        need_task_ids: bool = False,
+        tup: Sequence[Any] | None = None,
+    ) -> list[int] | None:
+        """Emit one tuple. With ``tup_id`` it is tracked: ``ack`` or ``fail`` will be called with that id.
+
+        ``values`` may also be given as ``tup``. Returns the destination tasks if ``need_task_ids``. Raises ValueError
+        for a wrong number of values or an unknown stream, UnsupportedKey for a grouping key that has no stable hash.
+        """
+        emitted: list[int] | None = self._collector.emit(values, tup_id, stream, direct_task, need_task_ids, tup)
+        return emitted
+
+    def emit_many(
+        self,
+        rows: Iterable[Sequence[Any]],
+        tup_ids: Iterable[Any] | None = None,
+        stream: str = DEFAULT_STREAM,
+    ) -> None:
+        """Emit many tuples at once, which is cheaper than one by one. ``tup_ids`` has one id for each row."""
+        self._collector.emit_many(rows, tup_ids, stream)
+
+
+class Bolt(Component):
+    """A step. Derive, write ``process`` (or ``process_batch``), ack or fail each tuple."""
+
+    component_kind = ComponentKind.BOLT
+    _direct_methods = ("emit", "emit_many", "ack", "fail")
+
+    auto_anchor: ClassVar[bool] = False
+    auto_ack: ClassVar[bool] = False
+    exception_policy: ClassVar[str] = "restart"
+
+    def process(self, tup: Tuple) -> None:
+        """Process one tuple."""
+        raise NotImplementedError(f"{type(self).__name__} has neither process nor process_batch: define one of them")
+
+    def process_tick(self, tup: Tuple) -> None:
+        """Called each ``topology.tick.tuple.freq.secs`` (or ``.ms``), between tuples."""
+
+    @staticmethod
+    def is_tick(tup: Tuple) -> bool:
+        """True for what ``process_tick`` gets."""
+        return tup.is_tick
+
+    def emit(
+        self,
+        values: Sequence[Any] | None = None,
+        stream: str = DEFAULT_STREAM,
+        anchors: Tuple | Iterable[Tuple] | None = None,
+        direct_task: int | None = None,
+        need_task_ids: bool = False,
+        tup: Sequence[Any] | None = None,
+    ) -> list[int] | None:
+        """Emit one tuple; it joins the tuple trees of its ``anchors``.
+
+        ``values`` may also be given as ``tup``. Returns the destination tasks if ``need_task_ids``. Raises ValueError
+        for a wrong number of values, an unknown stream or an anchor that is acked or failed already, UnsupportedKey
+        for a grouping key that has no stable hash.
+        """
+        emitted: list[int] | None = self._collector.emit(values, stream, anchors, direct_task, need_task_ids, tup)
+        return emitted
+
+    def emit_many(
+        self,
+        rows: Iterable[Sequence[Any]],
+        stream: str = DEFAULT_STREAM,
+        anchors: Tuple | Iterable[Tuple] | None = None,
+    ) -> None:
+        """Emit many tuples at once, all with the same ``anchors``."""
+        self._collector.emit_many(rows, stream, anchors)
+
+    def ack(self, tup: Tuple) -> None:
+        """This tuple is processed, and all that hangs on it has been emitted."""
+        self._collector.ack(tup)
+
+    def fail(self, tup: Tuple, reason: str | BaseException | None = None) -> None:
+        """Fail the roots of this tuple at once; the spouts are told ``reason``."""
+        self._collector.fail(tup, reason)
+
+
+class BasicBolt(Bolt):
+    """A bolt without book-keeping: each emit is anchored to the tuple in hand, which is acked when ``process`` returns
+    and failed when it raises."""
+
+    auto_anchor = True
+    auto_ack = True
+    exception_policy = "fail"
+
+
+class BatchBolt(Bolt):
+    """A bolt that gets a batch at a time.
+
+    Emits pass ``anchors=``. When ``process_batch`` returns, every tuple of the batch neither acked nor failed is acked;
+    when it raises, those are failed.
+    """
+
+    auto_ack = True
+    exception_policy = "fail"
+
+    def process_batch(self, tuples: TupleBatch) -> None:
+        """Process some tuples of one stream, in order: iterate them, or use ``tuples.rows`` and ``tuples.column(...)``."""
+        raise NotImplementedError(f"{type(self).__name__} has no process_batch: a BatchBolt must define it")
+
+
+_BASE_OF: dict[ComponentKind, type[Component]] = {ComponentKind.SPOUT: Spout, ComponentKind.BOLT: Bolt}
+
+__all__ = ["BasicBolt", "BatchBolt", "Bolt", "Component", "FailReason", "Spout", "Tuple", "TupleBatch"]

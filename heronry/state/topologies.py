@@ -1,0 +1,210 @@
+"""What is done with topologies in the store: submit, kill, read, list. Each change is one transaction.
+
+``execution_state`` is the node that says a topology exists: it is made first and read first. A record that is read
+while somebody kills and submits anew under the same name is read again, so its parts always belong to one submission.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from heronry.model.plan import PackingPlan, PhysicalPlan
+from heronry.model.stored import ContainerLocation, ExecutionState, MasterLocation, SchedulerLocation
+from heronry.model.topology import TopologyDefinition
+from heronry.state import paths
+from heronry.state.store import (
+    Check,
+    Create,
+    Delete,
+    Node,
+    NodeExists,
+    Operation,
+    StateStore,
+    StoreError,
+    TransactionFailed,
+)
+from heronry.wire import codec
+from heronry.wire.errors import MalformedMessage
+
+ATTEMPTS = 20
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class AlreadyExists(StoreError):
+    """A topology of this name is there."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"topology {name!r} exists already")
+        self.name = name
+
+
+class NoSuchTopology(StoreError):
+    """No topology of this name is there."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no topology {name!r}")
+        self.name = name
+
+
+@dataclass(frozen=True)
+class TopologyRecord:
+    """All the store knows about one submission of a topology."""
+
+    definition: TopologyDefinition
+    packing: PackingPlan
+    physical: PhysicalPlan | None
+    execution: ExecutionState
+    master: MasterLocation | None
+    scheduler: SchedulerLocation | None
+    containers: tuple[ContainerLocation, ...]
+
+    def container(self, number: int) -> ContainerLocation | None:
+        """Where this container's ``heron_container`` listens, if it is there."""
+        return next((c for c in self.containers if c.container == number), None)
+
+
+def _persistent(name: str) -> list[str]:
+    return [
+        paths.execution_state(name),
+        paths.topology(name),
+        paths.packing_plan(name),
+        paths.physical_plan(name),
+        paths.epoch(name),
+    ]
+
+
+def submit(
+    store: StateStore, definition: TopologyDefinition, packing: PackingPlan, execution_state: ExecutionState
+) -> None:
+    """Write a new topology. Raises AlreadyExists, StoreError.
+
+    A plan or epoch that a dying master of a killed namesake wrote last goes in the same transaction.
+    """
+    name = definition.name
+
+    def attempt() -> None:
+        leftovers = [path for path in _persistent(name)[1:] if store.get(path) is not None]
+        # The first operation decides: it fails with NodeExists if the topology is there.
+        store.commit(
+            [
+                Create(paths.execution_state(name), codec.EXECUTION_STATE.encode(execution_state)),
+                *(Delete(path) for path in leftovers),
+                Create(paths.topology(name), codec.TOPOLOGY.encode(definition)),
+                Create(paths.packing_plan(name), codec.PACKING_PLAN.encode(packing)),
+            ]
+        )
+
+    def final(error: TransactionFailed) -> Exception | None:
+        return AlreadyExists(name) if isinstance(error, NodeExists) and error.index == 0 else None
+
+    _repeat(attempt, final)
+
+
+def kill(store: StateStore, name: str, topology_id: str | None = None) -> bool:
+    """Delete all persistent nodes of a topology; False if there was none. Idempotent. Raises StoreError.
+
+    With ``topology_id`` only that submission is killed, not one that has taken its name since.
+    """
+
+    def attempt() -> bool:
+        execution = store.get(paths.execution_state(name))
+        if topology_id is not None and _topology_id(execution) != topology_id:
+            return False
+        here = [path for path in _persistent(name) if store.get(path) is not None]
+        if not here:
+            return False
+        operations: list[Operation] = [Delete(path) for path in here]
+        if execution is not None:
+            operations.insert(0, Check(paths.execution_state(name), execution.version))
+        store.commit(operations)
+        return execution is not None
+
+    return _repeat(attempt)
+
+
+def read_topology(store: StateStore, name: str) -> TopologyRecord:
+    """Everything about one topology. Raises NoSuchTopology, StoreError."""
+    for _ in range(ATTEMPTS):
+        execution = _read(store, paths.execution_state(name), codec.EXECUTION_STATE)
+        if execution is None:
+            raise NoSuchTopology(name)
+        definition = _read(store, paths.topology(name), codec.TOPOLOGY)
+        packing = _read(store, paths.packing_plan(name), codec.PACKING_PLAN)
+        if definition is None or packing is None or definition.id != execution.topology_id:
+            continue  # killed, and perhaps submitted anew, between two reads
+        physical = _read(store, paths.physical_plan(name), codec.PHYSICAL_PLAN)
+        if physical is not None and physical.topology.id != definition.id:
+            physical = None
+        return TopologyRecord(
+            definition,
+            packing,
+            physical,
+            execution,
+            _here(_read(store, paths.master(name), codec.MASTER_LOCATION), definition.id),
+            _here(_read(store, paths.scheduler(name), codec.SCHEDULER_LOCATION), definition.id),
+            tuple(c for c in containers(store, name) if c.topology_id == definition.id),
+        )
+    raise StoreError(f"the record of topology {name!r} is not complete; kill it and submit it again")
+
+
+def containers(store: StateStore, name: str) -> tuple[ContainerLocation, ...]:
+    """Where the containers of ``name`` listen, in order of number, whatever submission they belong to."""
+    numbers = []
+    for child in store.children(paths.CONTAINERS):
+        owner, _, number = child.rpartition(".")
+        if owner == name and number.isdecimal():
+            numbers.append(int(number))
+    found = (_read(store, paths.container(name, n), codec.CONTAINER_LOCATION) for n in sorted(numbers))
+    return tuple(location for location in found if location is not None)
+
+
+def list_topologies(store: StateStore) -> tuple[ExecutionState, ...]:
+    """The execution state of every topology, by name; one that cannot be read is logged and left out."""
+    found = []
+    for name in store.children(paths.EXECUTION_STATES):
+        try:
+            state = _read(store, paths.execution_state(name), codec.EXECUTION_STATE)
+        except StoreError as error:
+            log.warning("%s", error)
+            continue
+        if state is not None:
+            found.append(state)
+    return tuple(found)
+
+
+def _topology_id(execution: Node | None) -> str | None:
+    return None if execution is None else codec.EXECUTION_STATE.decode(execution.data).topology_id
+
+
+def _here(location: Any, topology_id: str) -> Any:
+    """``location`` unless a process of an earlier submission published it."""
+    return location if location is not None and location.topology_id == topology_id else None
+
+
+def _read(store: StateStore, path: str, record: Any) -> Any:
+    node = store.get(path)
+    if node is None:
+        return None
+    try:
+        return record.decode(node.data)
+    except MalformedMessage as error:
+        raise StoreError(f"{path} cannot be read: {error}. Was it written by another version?") from error
+
+
+def _repeat(attempt: Callable[[], T], final: Callable[[TransactionFailed], Exception | None] = lambda _: None) -> T:
+    """Try again while somebody else changes the same nodes; bounded."""
+    for number in range(ATTEMPTS):
+        try:
+            return attempt()
+        except TransactionFailed as error:
+            known = final(error)
+            if known is not None:
+                raise known from error
+            if number == ATTEMPTS - 1:
+                raise
+    raise AssertionError("unreachable")

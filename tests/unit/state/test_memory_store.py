@@ -1,0 +1,70 @@
+"""The hooks of the memory store, which the simulator stands on."""
+
+from __future__ import annotations
+
+import pytest
+
+from heronry.state import open_store
+from heronry.state.memory import MemoryStore, MemoryTree
+from heronry.state.store import Create, SessionState, StoreUnavailable
+
+
+def pair() -> tuple[MemoryStore, MemoryStore, list[SessionState]]:
+    tree = MemoryTree()
+    one, two = MemoryStore(tree), MemoryStore(tree)
+    one.open()
+    two.open()
+    states: list[SessionState] = []
+    one.on_session(states.append)
+    return one, two, states
+
+
+def test_a_lost_connection_suspends_and_the_nodes_stand() -> None:
+    one, two, states = pair()
+    fired: list[str] = []
+    one.watch("/a/b", fired.append)
+    one.commit([Create("/tmanagers/t", b"", ephemeral=True)])
+    one.lose_connection()
+    one.lose_connection()
+    assert states == [SessionState.SUSPENDED]
+    with pytest.raises(StoreUnavailable):
+        one.get("/tmanagers/t")
+    assert two.get("/tmanagers/t") is not None
+    two.commit([Create("/a/b", b"")])
+    assert fired == []
+    one.restore_connection()
+    assert states == [SessionState.SUSPENDED, SessionState.CONNECTED]
+    assert fired == ["/a/b"]
+    assert one.get("/tmanagers/t") is not None
+
+
+def test_a_session_that_expires_meanwhile_is_lost_when_the_connection_is_back() -> None:
+    one, two, states = pair()
+    one.commit([Create("/tmanagers/t", b"", ephemeral=True)])
+    one.lose_connection()
+    one.expire_session()
+    assert states == [SessionState.SUSPENDED]
+    assert two.get("/tmanagers/t") is None
+    one.restore_connection()
+    assert states == [SessionState.SUSPENDED, SessionState.LOST]
+    one.get("/tmanagers/t")
+    assert states == [SessionState.SUSPENDED, SessionState.LOST, SessionState.CONNECTED]
+
+
+def test_callbacks_come_in_order_on_the_caller_thread() -> None:
+    one, two, _ = pair()
+    fired: list[str] = []
+    two.watch("/a/b", lambda path: fired.append("two " + path))
+    one.watch("/a", lambda path: fired.append("one " + path))
+    one.watch("/a/b", lambda path: fired.append("one " + path))
+    one.commit([Create("/a/b", b"")])
+    assert fired == ["one /a", "one /a/b", "two /a/b"]
+
+
+def test_stores_of_one_name_share_a_tree() -> None:
+    one, two, other = open_store("memory://shared-tree"), open_store("memory://shared-tree"), open_store("memory://")
+    for store in (one, two, other):
+        store.open()
+    one.commit([Create("/a/b", b"")])
+    assert two.get("/a/b") is not None
+    assert other.get("/a/b") is None

@@ -1,0 +1,290 @@
+"""What ``heronry.state.store`` promises, for every store."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from conftest import World, eventually
+
+from heronry.state.store import (
+    BadVersion,
+    Check,
+    CheckOwner,
+    Create,
+    Delete,
+    Node,
+    NodeExists,
+    NoNode,
+    SessionState,
+    Set,
+    StateStore,
+    StoreError,
+    TransactionFailed,
+)
+from heronry.state.validation import MAX_VALUE_BYTES, InvalidPath
+
+
+def test_every_store_is_a_state_store(store: StateStore) -> None:
+    assert isinstance(store, StateStore)
+    assert store.session() is SessionState.CONNECTED
+
+
+def test_a_node_is_made_read_changed_and_removed(store: StateStore) -> None:
+    assert store.get("/topologies/a") is None
+    assert store.commit([Create("/topologies/a", b"one")]) == [0]
+    assert store.get("/topologies/a") == Node(b"one", 0)
+    assert store.commit([Set("/topologies/a", b"two")]) == [1]
+    assert store.commit([Set("/topologies/a", b"three", 1)]) == [2]
+    assert store.get("/topologies/a") == Node(b"three", 2)
+    assert store.commit([Delete("/topologies/a", 2)]) == [-1]
+    assert store.get("/topologies/a") is None
+    assert store.commit([Create("/topologies/a", b"")]) == [0]  # versions start again
+
+
+def test_children_are_sorted_and_direct(store: StateStore) -> None:
+    assert store.children("/topologies") == []
+    store.commit([Create(f"/topologies/{name}", b"") for name in ("b", "a.1", "a", "Ä")])
+    store.commit([Create("/topologies2/x", b"")])
+    assert store.children("/topologies") == ["a", "a.1", "b", "Ä"]
+    assert store.children("/topologies/a") == []
+
+
+def test_operations_see_those_before_them(store: StateStore) -> None:
+    assert store.commit(
+        [
+            Create("/a/x", b"1"),
+            Set("/a/x", b"2", 0),
+            Check("/a/x", 1),
+            Delete("/a/x"),
+            Create("/a/x", b"3"),
+        ]
+    ) == [0, 1, 1, -1, 0]
+    assert store.get("/a/x") == Node(b"3", 0)
+    assert store.commit([]) == []
+
+
+@pytest.mark.parametrize(
+    ("operation", "error"),
+    [
+        (Create("/a/here", b""), NodeExists),
+        (Set("/a/gone", b""), NoNode),
+        (Set("/a/here", b"", 7), BadVersion),
+        (Delete("/a/gone"), NoNode),
+        (Delete("/a/here", 7), BadVersion),
+        (Check("/a/gone"), NoNode),
+        (Check("/a/here", 7), BadVersion),
+        (CheckOwner("/a/gone"), NoNode),
+        (CheckOwner("/a/here"), BadVersion),
+    ],
+)
+def test_a_refused_operation_undoes_those_before_it(
+    store: StateStore, operation: Create, error: type[TransactionFailed]
+) -> None:
+    store.commit([Create("/a/here", b"old")])
+    with pytest.raises(error) as caught:
+        store.commit([Set("/a/here", b"new"), Set("/a/here", b"newer"), Create("/a/more", b""), operation])
+    assert caught.value.index == 3
+    assert caught.value.path == operation.path
+    assert store.get("/a/here") == Node(b"old", 0)
+    assert store.get("/a/more") is None
+
+
+@pytest.mark.parametrize(
+    "path", ["", "a", "/", "/a", "/a/", "//a", "/a//b", "/a/..", "/../a", "/a/.", "/a/b\n", "/a/\x00", "/a/b/c", "/a/" + "x" * 300]
+)
+def test_bad_paths_are_refused(store: StateStore, path: str) -> None:
+    with pytest.raises(InvalidPath):
+        store.commit([Create(path, b"")])
+    with pytest.raises(InvalidPath):
+        store.get(path)
+
+
+def test_values_and_transactions_have_a_bound(store: StateStore) -> None:
+    with pytest.raises(StoreError, match="at most"):
+        store.commit([Create("/a/b", b"x" * (MAX_VALUE_BYTES + 1))])
+    with pytest.raises(StoreError, match="at most"):
+        store.commit([Set("/a/b", b"")] * 2000)
+    store.commit([Create("/a/b", b"\x00" * MAX_VALUE_BYTES)])
+    found = store.get("/a/b")
+    assert found is not None
+    assert len(found.data) == MAX_VALUE_BYTES
+
+
+def test_a_closed_store_says_so(world: World) -> None:
+    client = world.client()
+    client.close()
+    client.close()
+    with pytest.raises(StoreError, match="not open"):
+        client.get("/a/b")
+
+
+# -- sessions ------------------------------------------------------------------------------------------------------
+
+
+def test_ephemeral_nodes_go_with_close(world: World) -> None:
+    owner, other = world.client(), world.client()
+    owner.commit([Create("/tmanagers/t", b"me", ephemeral=True), Create("/topologies/t", b"stays")])
+    assert other.get("/tmanagers/t") == Node(b"me", 0, True)
+    assert other.children("/tmanagers") == ["t"]
+    owner.close()
+    assert other.get("/tmanagers/t") is None
+    assert other.children("/tmanagers") == []
+    assert other.get("/topologies/t") == Node(b"stays", 0)
+    other.commit([Create("/tmanagers/t", b"another", ephemeral=True)])
+
+
+def test_only_the_owner_passes_check_owner(world: World) -> None:
+    owner, other = world.client(), world.client()
+    owner.commit([Create("/tmanagers/t", b"", ephemeral=True)])
+    assert owner.commit([CheckOwner("/tmanagers/t"), Set("/tmanagers/t", b"new")]) == [0, 1]
+    assert owner.commit([CheckOwner("/tmanagers/t")]) == [1]
+    with pytest.raises(BadVersion):
+        other.commit([CheckOwner("/tmanagers/t")])
+    other.commit([Create("/tmanagers/u", b"", ephemeral=True)])
+    with pytest.raises(BadVersion):
+        other.commit([CheckOwner("/tmanagers/t")])
+    assert other.commit([Delete("/tmanagers/t")]) == [-1]  # anybody may delete
+    with pytest.raises(NoNode):
+        owner.commit([CheckOwner("/tmanagers/t")])
+
+
+def test_a_lost_session_takes_its_nodes_along_and_a_new_one_begins(world: World) -> None:
+    owner, other = world.client(), world.client()
+    states: list[SessionState] = []
+    fired: list[str] = []
+    owner.on_session(states.append)
+    owner.watch("/topologies/x", fired.append)
+    owner.commit([Create("/tmanagers/t", b"old", ephemeral=True)])
+    world.end_session(owner)
+    eventually(lambda: states == [SessionState.LOST], "the owner is LOST")
+    assert owner.session() is SessionState.LOST
+    eventually(lambda: other.get("/tmanagers/t") is None, "the node goes")
+    other.commit([Create("/tmanagers/t", b"other", ephemeral=True)])
+    with pytest.raises(BadVersion):
+        owner.commit([CheckOwner("/tmanagers/t"), Create("/pplans/t", b"")])
+    assert other.get("/pplans/t") is None
+    eventually(lambda: states == [SessionState.LOST, SessionState.CONNECTED], "a new session begins")
+    eventually(lambda: fired, "every watch fires after a reconnect")
+    owner.commit([Create("/tmanagers/mine", b"new", ephemeral=True)])
+    assert other.get("/tmanagers/mine") == Node(b"new", 0, True)
+    assert other.get("/tmanagers/t") == Node(b"other", 0, True)
+
+
+def test_listeners_can_be_undone(world: World) -> None:
+    owner = world.client()
+    kept: list[SessionState] = []
+    undone: list[SessionState] = []
+    owner.on_session(undone.append)()
+    owner.on_session(kept.append)
+    owner.commit([Create("/tmanagers/t", b"", ephemeral=True)])
+    world.end_session(owner)
+    eventually(lambda: kept, "the listener is called")
+    assert undone == []
+
+
+# -- watches -------------------------------------------------------------------------------------------------------
+
+
+def test_watches_fire_for_the_node_and_for_children(world: World) -> None:
+    watcher, writer = world.client(), world.client()
+    fired: list[str] = []
+    watcher.watch("/topologies/a", fired.append)
+    watcher.watch("/topologies", fired.append)
+    steps = [
+        Create("/topologies/a", b""),
+        Set("/topologies/a", b"1"),
+        Delete("/topologies/a"),
+    ]
+    for step in steps:
+        del fired[:]
+        writer.commit([step])
+        eventually(lambda: {"/topologies/a", "/topologies"} <= set(fired), f"both watches fire after {step}")
+    del fired[:]
+    writer.commit([Create("/topologies/b", b"")])
+    eventually(lambda: "/topologies" in fired, "the folder's watch fires")
+    assert "/topologies/a" not in fired
+
+
+def test_a_client_sees_its_own_changes(store: StateStore) -> None:
+    fired: list[str] = []
+    store.watch("/a/b", fired.append)
+    store.commit([Create("/a/b", b"")])
+    eventually(lambda: fired, "the watch fires")
+
+
+def test_an_undone_watch_is_silent(world: World) -> None:
+    watcher, writer = world.client(), world.client()
+    undone: list[str] = []
+    kept: list[str] = []
+    watcher.watch("/a/b", undone.append)()
+    watcher.watch("/a/b", kept.append)
+    writer.commit([Create("/a/b", b"")])
+    eventually(lambda: kept, "the other watch fires")
+    assert undone == []
+
+
+def test_a_watch_fires_when_an_owner_goes(world: World) -> None:
+    watcher, owner = world.client(), world.client()
+    owner.commit([Create("/tmanagers/t", b"", ephemeral=True)])
+    seen: list[Node | None] = []
+    watcher.watch("/tmanagers/t", lambda path: seen.append(watcher.get(path)))
+    owner.close()
+    eventually(lambda: seen and seen[-1] is None, "the watch fires after the node is gone")
+
+
+def test_the_last_change_is_never_missed(world: World) -> None:
+    """Register watches while somebody writes: each ends up having seen the last value."""
+    writer, watcher = world.client(), world.client()
+    writer.commit([Create("/a/n", b"0")])
+    last: dict[int, bytes] = {}
+
+    def look(number: int) -> None:
+        found = watcher.get("/a/n")
+        assert found is not None
+        last[number] = found.data
+
+    def write() -> None:
+        for value in range(1, 60):
+            writer.commit([Set("/a/n", str(value).encode())])
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    for number in range(20):
+        watcher.watch("/a/n", lambda _, n=number: look(n))  # type: ignore[misc]
+        look(number)
+    thread.join()
+    eventually(lambda: set(last.values()) == {b"59"}, "every watcher has seen the last value")
+
+
+# -- concurrency ---------------------------------------------------------------------------------------------------
+
+
+def test_threads_of_one_client_and_of_several_count_right(world: World) -> None:
+    """Compare-and-set from eight threads over two clients: no increment is lost, none is done twice."""
+    clients = [world.client(), world.client()]
+    clients[0].commit([Create("/a/counter", b"0"), Create("/a/twin", b"0")])
+    torn: list[object] = []
+
+    def increment(client: StateStore) -> None:
+        for _ in range(10):
+            while True:
+                found = client.get("/a/counter")
+                assert found is not None
+                value = str(int(found.data) + 1).encode()
+                try:
+                    versions = client.commit([Set("/a/counter", value, found.version), Set("/a/twin", value)])
+                except BadVersion:
+                    continue
+                if versions[0] != versions[1]:
+                    torn.append(versions)
+                break
+
+    threads = [threading.Thread(target=increment, args=(clients[n % 2],)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert clients[0].get("/a/counter") == Node(b"80", 80)
+    assert clients[1].get("/a/twin") == Node(b"80", 80)
+    assert torn == []

@@ -7,7 +7,7 @@ component, whose name (the attribute it is assigned to) is not known yet.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias, Union
+from typing import Any, TypeAlias
 
 from heronry.api.grouping import Grouping
 from heronry.api.stream import Stream
@@ -65,8 +65,8 @@ class StreamReference:
 
 
 # A source: a declaration (its default stream), one of its streams, a component's name, or (name, stream).
-Source: TypeAlias = Union[ComponentDeclaration, StreamReference, str, tuple[str, str]]
-Inputs: TypeAlias = Union[Mapping[Any, Grouping], Sequence[Source]]
+Source: TypeAlias = ComponentDeclaration | StreamReference | str | tuple[str, str]
+Inputs: TypeAlias = Mapping[Any, Grouping] | Sequence[Source]
 
 
 def make_spec(

@@ -1,80 +1,14 @@
-"""One contract suite for every store: the ``world`` fixture makes clients of the same tree.
-
-A new store joins by a class with ``client(**settings)`` and ``end_session(client)``, and its name in ``WORLDS``.
-"""
+"""Fixtures of the state-store tests."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
 import pytest
+from state_worlds import WORLDS, World
 
-from heronry.state.files import FilesStore
-from heronry.state.memory import MemoryStore, MemoryTree
 from heronry.state.store import StateStore
-
-
-def eventually(condition: Callable[[], object], what: str, timeout_secs: float = 20.0) -> None:
-    """Wait until ``condition()`` is true; fail, saying ``what`` did not happen, after a generous time."""
-    deadline = time.monotonic() + timeout_secs
-    while not condition():
-        assert time.monotonic() < deadline, f"never happened: {what}"
-        time.sleep(0.01)
-
-
-class World(Protocol):
-    """One tree, any number of clients."""
-
-    def client(self) -> StateStore:
-        """Another open client."""
-
-    def end_session(self, client: StateStore) -> None:
-        """Let the client's session end as by a failure, not by ``close``."""
-
-
-class MemoryWorld:
-    """Clients of one MemoryTree."""
-
-    def __init__(self, _: Path) -> None:
-        self.tree = MemoryTree()
-        self.clients: list[StateStore] = []
-
-    def client(self) -> StateStore:
-        store = MemoryStore(self.tree)
-        store.open()
-        self.clients.append(store)
-        return store
-
-    def end_session(self, client: StateStore) -> None:
-        assert isinstance(client, MemoryStore)
-        client.expire_session()
-
-
-class FilesWorld:
-    """Clients of one folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / "state"
-        self.clients: list[StateStore] = []
-
-    def client(self, session_timeout_secs: float = 6.0) -> StateStore:
-        store = FilesStore(self.folder, poll_interval_secs=0.02, session_timeout_secs=session_timeout_secs)
-        store.open()
-        self.clients.append(store)
-        return store
-
-    def end_session(self, client: StateStore) -> None:
-        assert isinstance(client, FilesStore)
-        session = client._session
-        assert session is not None
-        session._deadline_ns = 0  # as if the process had been stopped past its lease
-        session._write_lease = lambda: None  # type: ignore[method-assign]
-
-
-WORLDS = {"memory": MemoryWorld, "files": FilesWorld}
 
 
 @pytest.fixture(params=sorted(WORLDS))

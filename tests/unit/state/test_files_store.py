@@ -1,0 +1,449 @@
+"""The files store with real processes, real signals and real damage."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from state_worlds import eventually
+
+from heronry.state import filesystem, open_store
+from heronry.state.files import FilesStore
+from heronry.state.store import (
+    Create,
+    Delete,
+    NodeExists,
+    SessionState,
+    Set,
+    StateStore,
+    StoreError,
+    StoreUnavailable,
+)
+
+Run = Callable[..., "subprocess.Popen[str]"]
+
+PRELUDE = """
+import os, sys, time
+from heronry.state import open_store
+from heronry.state.store import *
+store = open_store(sys.argv[1], session_timeout_secs=float(sys.argv[2]))
+store.open()
+def say(text):
+    print(text, flush=True)
+"""
+
+OWNER = """
+store.on_session(lambda state: say(state.value))
+store.commit([Create("/tmanagers/" + name, b"", ephemeral=True) for name in "tu"])
+say("ready")
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """Of a folder that is not there yet."""
+    return f"files://{tmp_path}/state"
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[StateStore]:
+    """A client in this process."""
+    made = open_store(url)
+    made.open()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def run(url: str) -> Iterator[Run]:
+    """Start a program that has an open ``store``."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(program: str, session_timeout_secs: float = 6.0) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", PRELUDE + program, url, str(session_timeout_secs)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    """The next line the process says."""
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_kill_9_of_an_owner_ends_its_session(store: StateStore, run: Run) -> None:
+    owner = run(OWNER)
+    assert line(owner) == "ready"
+    assert store.children("/tmanagers") == ["t", "u"]
+    fired: list[str] = []
+    store.watch("/tmanagers", fired.append)
+    killed_at = time.monotonic()
+    owner.kill()
+    eventually(lambda: fired, "the watch fires")
+    assert time.monotonic() - killed_at < 3, "the end of a process is noticed by its lock, not by its lease"
+    assert store.get("/tmanagers/t") is None
+    assert store.children("/tmanagers") == []
+    store.commit([Create("/tmanagers/t", b"next", ephemeral=True)])
+
+
+def test_the_dead_are_gone_at_once_for_whoever_comes_next(url: str, run: Run, tmp_path: Path) -> None:
+    owner = run(OWNER)
+    assert line(owner) == "ready"
+    owner.kill()
+    owner.wait()
+    later = open_store(url)
+    later.open()
+    assert later.get("/tmanagers/t") is None
+    assert later.children("/tmanagers") == []
+    assert later.commit([Create("/tmanagers/t", b"mine", ephemeral=True)]) == [0]
+    assert len(list(Path(tmp_path, "state", "sessions").iterdir())) == 1  # the dead owner's file is removed
+    later.close()
+    assert list(Path(tmp_path, "state", "sessions").iterdir()) == []
+
+
+def test_a_stopped_owner_keeps_its_nodes_until_its_lease_is_over(store: StateStore, run: Run) -> None:
+    owner = run(OWNER, session_timeout_secs=1.0)
+    assert line(owner) == "ready"
+    fired: list[str] = []
+    store.watch("/tmanagers/t", fired.append)
+    owner.send_signal(signal.SIGSTOP)
+    assert store.get("/tmanagers/t") is not None
+    eventually(lambda: store.get("/tmanagers/t") is None, "the lease runs out")
+    eventually(lambda: fired, "the watch fires")
+    store.commit([Create("/tmanagers/t", b"taken over", ephemeral=True)])
+    owner.send_signal(signal.SIGCONT)
+    assert line(owner) == "lost"
+    found = store.get("/tmanagers/t")
+    assert found is not None
+    assert found.data == b"taken over"
+
+
+def test_a_woken_owner_cannot_write_as_owner(store: StateStore, run: Run) -> None:
+    """Nobody looked while it was stopped: its own clock tells it all the same."""
+    owner = run(
+        """
+store.commit([Create("/tmanagers/t", b"", ephemeral=True)])
+say("ready")
+sys.stdin.readline()
+try:
+    store.commit([CheckOwner("/tmanagers/t"), Create("/pplans/t", b"")])
+except (SessionLost, NoNode) as error:
+    say(type(error).__name__)
+""",
+        session_timeout_secs=1.0,
+    )
+    assert line(owner) == "ready"
+    owner.send_signal(signal.SIGSTOP)
+    time.sleep(1.2)  # the fault under test is time that passes
+    assert owner.stdin is not None
+    owner.stdin.write("\n")
+    owner.stdin.flush()
+    owner.send_signal(signal.SIGCONT)
+    assert line(owner) in ("SessionLost", "NoNode")
+    assert store.get("/pplans/t") is None
+
+
+def test_processes_count_right(store: StateStore, run: Run) -> None:
+    """Compare-and-set from four processes at once: no increment is lost, none is done twice."""
+    store.commit([Create("/a/counter", b"0")])
+    workers = [
+        run("""
+for _ in range(25):
+    while True:
+        node = store.get("/a/counter")
+        try:
+            store.commit([Set("/a/counter", str(int(node.data) + 1).encode(), node.version)])
+        except BadVersion:
+            continue
+        break
+say("done")
+""")
+        for _ in range(4)
+    ]
+    assert [line(worker) for worker in workers] == ["done"] * 4
+    found = store.get("/a/counter")
+    assert found is not None
+    assert (found.data, found.version) == (b"100", 100)
+
+
+def test_processes_that_open_a_new_store_at_once_all_succeed(url: str, run: Run) -> None:
+    workers = [
+        run(f"""
+store.commit([Create("/a/{number}", b"")])
+say("done")
+""")
+        for number in range(6)
+    ]
+    assert [line(worker) for worker in workers] == ["done"] * 6
+    later = open_store(url)
+    later.open()
+    assert later.children("/a") == [str(number) for number in range(6)]
+    later.close()
+
+
+def test_a_crash_in_the_middle_of_a_transaction_leaves_all_or_nothing(store: StateStore, run: Run) -> None:
+    """kill -9 a process that commits without pause, again and again: both nodes always say the same."""
+    store.commit([Create("/a/left", b"0" * 9), Create("/b/right", b"0" * 9)])
+    last = b""
+    for _ in range(6):
+        writer = run("""
+number = int(store.get("/a/left").data)
+say("ready")
+while True:
+    number += 1
+    text = b"%09d" % number
+    store.commit([Set("/a/left", text), Set("/b/right", text)])
+""")
+        assert line(writer) == "ready"
+        before = store.get("/a/left")
+        eventually(lambda before=before: store.get("/a/left") != before, "the writer writes")
+        writer.kill()
+        writer.wait()
+        left, right = store.get("/a/left"), store.get("/b/right")
+        assert left is not None
+        assert left == right
+        assert left.data > last
+        last = left.data
+        store.commit([Set("/a/left", left.data), Set("/b/right", left.data)])  # the lock is free again
+
+
+def test_readers_never_see_half_a_transaction(store: StateStore, run: Run) -> None:
+    store.commit([Create("/a/one", b"")])
+    writer = run("""
+say("ready")
+flip = True
+while True:
+    if flip:
+        store.commit([Delete("/a/one"), Create("/a/two", b"")])
+    else:
+        store.commit([Delete("/a/two"), Create("/a/one", b"")])
+    flip = not flip
+""")
+    assert line(writer) == "ready"
+    seen = {tuple(store.children("/a")) for _ in range(600)}
+    assert seen == {("one",), ("two",)}
+
+
+def test_a_held_lock_is_waited_for_within_bounds(tmp_path: Path) -> None:
+    store = FilesStore(tmp_path / "state", wait_secs=0.2, poll_interval_secs=0.02)
+    store.open()
+    states: list[SessionState] = []
+    fired: list[str] = []
+    store.on_session(states.append)
+    store.watch("/a/b", fired.append)
+    blocker = sqlite3.connect(tmp_path / "state" / "state.db", isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match=r"has held the store's lock for 0\.2 s"):
+        store.commit([Create("/a/b", b"")])
+    assert store.get("/a/b") is None  # readers go on
+    blocker.execute("ROLLBACK")
+    blocker.close()
+    store.commit([Create("/a/b", b"")])
+    eventually(lambda: states[-1:] == [SessionState.CONNECTED], "the store is back")
+    assert states[0] is SessionState.SUSPENDED
+    eventually(lambda: fired, "the watch fires")
+    store.close()
+
+
+def test_everything_is_private(store: StateStore, tmp_path: Path) -> None:
+    store.commit([Create("/a/b", b"secret", ephemeral=True)])
+    for folder, _, files in os.walk(tmp_path / "state"):
+        assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
+        for name in files:
+            assert stat.S_IMODE(os.stat(os.path.join(folder, name)).st_mode) == 0o600
+
+
+def test_children_inherit_nothing(store: StateStore) -> None:
+    """A program that is exec'ed holds neither the lock file nor the database."""
+    store.commit([Create("/a/b", b"", ephemeral=True)])
+    listing = "import os; print(*(os.path.realpath(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd')))"
+    seen = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True, check=True, close_fds=False)
+    assert "/state/" not in seen.stdout
+
+
+def test_an_open_folder_with_other_things_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir(mode=0o755)
+    (folder / "letter.txt").write_text("")
+    with pytest.raises(StoreError, match="Choose an empty folder"):
+        FilesStore(folder).open()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
+
+
+def test_a_damaged_file_is_named_with_its_cure(tmp_path: Path) -> None:
+    store = FilesStore(tmp_path / "state")
+    store.open()
+    store.close()
+    (tmp_path / "state" / "state.db").write_bytes(b"this is no database, " * 1000)
+    with pytest.raises(StoreError, match=r"damaged.*move .*away"):
+        store.open()
+
+
+def test_a_page_that_goes_bad_later_is_named_too(tmp_path: Path) -> None:
+    store = FilesStore(tmp_path / "state")
+    store.open()
+    store.commit([Create(f"/a/{n}", b"x" * 500) for n in range(200)])
+    assert store.damage() == []
+    store.close()
+    database = tmp_path / "state" / "state.db"
+    good = database.read_bytes()
+    database.write_bytes(good[:8192] + b"\xff" * (len(good) - 8192))
+
+    def use() -> None:
+        store.open()
+        for number in range(200):
+            store.get(f"/a/{number}")
+
+    with pytest.raises(StoreError, match="damaged"):
+        use()
+    store.close()
+
+
+def test_a_file_of_another_program_is_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o700)
+    other = sqlite3.connect(folder / "state.db")
+    other.execute("CREATE TABLE letters (text TEXT)")
+    other.commit()
+    other.close()
+    with pytest.raises(StoreError, match="another program"):
+        FilesStore(folder).open()
+
+
+def test_a_full_disk_changes_nothing_and_is_named(tmp_path: Path) -> None:
+    store = FilesStore(tmp_path / "state")
+    store.open()
+    store.commit([Create("/a/b", b"before")])
+    connection = store._writer._connection
+    assert connection is not None
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    connection.execute(f"PRAGMA max_page_count={pages}")  # SQLite's own way to meet a full disk
+    with pytest.raises(StoreError, match=r"disk is full.*nothing was changed"):
+        store.commit([Set("/a/b", b"after"), Create("/a/large", b"x" * 100_000)])
+    found = store.get("/a/b")
+    assert found is not None
+    assert found.data == b"before"
+    connection.execute("PRAGMA max_page_count=100000")
+    store.commit([Create("/a/large", b"x" * 100_000)])
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(errno.EACCES, "Make it writable"), (errno.EROFS, "read-only file system"), (errno.ENOSPC, "disk is full")],
+)
+def test_errors_of_the_folder_name_cause_and_cure(number: int, text: str, tmp_path: Path) -> None:
+    error = OSError(number, os.strerror(number), str(tmp_path))
+    assert text in str(filesystem.explain_os_error(error, tmp_path))
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
+def test_a_folder_that_cannot_be_made_is_named() -> None:
+    with pytest.raises(StoreError, match="/proc"):
+        FilesStore("/proc/heronry-state").open()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_read_only_folder_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "sealed"
+    folder.mkdir(mode=0o500)
+    with pytest.raises(StoreError, match="Make it writable"):
+        FilesStore(folder / "state").open()
+
+
+def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("")
+    with pytest.raises(StoreError, match="is a file, not a folder"):
+        FilesStore(tmp_path / "state").open()
+
+
+def test_network_file_systems_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filesystem, "file_system_type", lambda _: 0x6969)
+    with pytest.raises(StoreError, match=r"network file system \(NFS\).*HERONRY_HOME"):
+        FilesStore(tmp_path / "state").open()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux tells the type of a file system")
+def test_the_real_file_system_type_is_known() -> None:
+    assert filesystem.file_system_type("/proc") == 0x9FA0
+
+
+def test_a_removed_folder_suspends_and_a_new_one_is_another_store(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    store = FilesStore(folder, poll_interval_secs=0.02)
+    store.open()
+    states: list[SessionState] = []
+    store.on_session(states.append)
+    store.commit([Create("/a/b", b"", ephemeral=True), Create("/a/c", b"")])
+    folder.rename(tmp_path / "away")
+    eventually(lambda: store.session() is SessionState.SUSPENDED, "the store is gone")
+    with pytest.raises(StoreUnavailable, match="removed"):
+        store.get("/a/b")
+    fresh = FilesStore(folder)
+    fresh.open()
+    eventually(lambda: SessionState.LOST in states, "the session is not known there")
+    assert store.get("/a/c") is None
+    assert store.session() is SessionState.CONNECTED
+    store.commit([Create("/a/b", b"", ephemeral=True)])
+    assert fresh.get("/a/b") is not None
+    store.close()
+    assert fresh.get("/a/b") is None
+    fresh.close()
+
+
+def test_abandoned_session_files_are_swept(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    store = FilesStore(folder)
+    store.open()
+    store.close()
+    old, young = folder / "sessions" / "1-old", folder / "sessions" / ".new-2-young"
+    for path in (old, young):
+        path.write_bytes(b"")
+    os.utime(old, (0, 0))
+    store.open()
+    assert not old.exists()
+    assert young.exists()
+    store.close()
+
+
+@pytest.mark.parametrize("url", ["files://relative/x", "files:///", "ftp://x", "nonsense", ""])
+def test_urls_that_name_no_store(url: str) -> None:
+    with pytest.raises(StoreError):
+        open_store(url)
+
+
+def test_settings_reach_the_store(tmp_path: Path) -> None:
+    store = open_store(f"files://{tmp_path}/st%20ate", **{"heron.state.session.timeout.secs": 2.5, "heron.other": 1})
+    assert isinstance(store, FilesStore)
+    assert store._session_timeout_secs == 2.5
+    store.open()
+    assert (tmp_path / "st ate" / "state.db").exists()
+    store.close()
+
+
+def test_a_taken_node_is_refused_while_its_owner_lives(store: StateStore, run: Run) -> None:
+    owner = run(OWNER)
+    assert line(owner) == "ready"
+    with pytest.raises(NodeExists):
+        store.commit([Create("/tmanagers/t", b"", ephemeral=True)])
+    store.commit([Delete("/tmanagers/u"), Set("/tmanagers/t", b"changed")])

@@ -1,0 +1,138 @@
+"""Submit, kill, read and list, over every store."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+from state_worlds import World
+
+from heronry.model.plan import ContainerPlan, InstancePlan, PackingPlan, PhysicalPlan, PlanVersion
+from heronry.model.stored import ContainerLocation, ExecutionState, MasterEpoch, MasterLocation
+from heronry.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition, TopologyState
+from heronry.state import paths, topologies
+from heronry.state.store import Create, StateStore, StoreError
+from heronry.state.topologies import AlreadyExists, NoSuchTopology
+from heronry.wire import codec
+
+
+def parts(name: str = "words", number: int = 1) -> tuple[TopologyDefinition, PackingPlan, ExecutionState]:
+    spout = ComponentSpec("word", ComponentKind.SPOUT, "m:Word", 1, (StreamSchema(fields=("word",)),))
+    definition = TopologyDefinition(name, f"{name}-{number}", (spout,))
+    packing = PackingPlan(name, (ContainerPlan(1, (InstancePlan(1, "word", 0),)),))
+    state = ExecutionState(name, definition.id, "local", "me", "default", TopologyState.RUNNING, submitted_at=5.0)
+    return definition, packing, state
+
+
+def publish(store: StateStore, topology_id: str) -> None:
+    """What master and containers of a submission write."""
+    definition, packing, _ = parts()
+    plan = PhysicalPlan(PlanVersion(1, 1), 1, replace(definition, id=topology_id), packing)
+    store.commit(
+        [
+            Create(paths.physical_plan("words"), codec.PHYSICAL_PLAN.encode(plan)),
+            Create(paths.epoch("words"), codec.MASTER_EPOCH.encode(MasterEpoch(1))),
+            Create(paths.master("words"), codec.MASTER_LOCATION.encode(MasterLocation(topology_id, "h", 1, 1)), True),
+            *(
+                Create(
+                    paths.container("words", n),
+                    codec.CONTAINER_LOCATION.encode(ContainerLocation(topology_id, n, "h", n, n, 1)),
+                    True,
+                )
+                for n in (0, 2, 10)
+            ),
+        ]
+    )
+
+
+def test_what_is_submitted_can_be_read(store: StateStore) -> None:
+    definition, packing, state = parts()
+    topologies.submit(store, definition, packing, state)
+    record = topologies.read_topology(store, "words")
+    assert (record.definition, record.packing, record.execution) == (definition, packing, state)
+    assert (record.physical, record.master, record.scheduler, record.containers) == (None, None, None, ())
+    publish(store, definition.id)
+    record = topologies.read_topology(store, "words")
+    assert record.physical is not None
+    assert record.master is not None
+    assert [c.container for c in record.containers] == [0, 2, 10]
+    assert record.container(2) is not None
+    assert record.container(3) is None
+
+
+def test_a_name_is_taken_once(store: StateStore) -> None:
+    topologies.submit(store, *parts(number=1))
+    with pytest.raises(AlreadyExists):
+        topologies.submit(store, *parts(number=2))
+    assert topologies.read_topology(store, "words").definition.id == "words-1"
+
+
+def test_of_many_who_submit_at_once_one_wins(world: World) -> None:
+    won: list[int] = []
+    lost: list[int] = []
+
+    def submit(number: int, store: StateStore) -> None:
+        try:
+            topologies.submit(store, *parts(number=number))
+        except AlreadyExists:
+            lost.append(number)
+        else:
+            won.append(number)
+
+    threads = [threading.Thread(target=submit, args=(n, world.client())) for n in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert len(lost) == 4
+    assert topologies.read_topology(world.client(), "words").definition.id == f"words-{won[0]}"
+
+
+def test_kill_leaves_nothing_and_may_be_repeated(world: World) -> None:
+    client, owner = world.client(), world.client()
+    topologies.submit(client, *parts())
+    topologies.submit(client, *parts("other"))
+    publish(owner, "words-1")
+    assert topologies.kill(client, "words") is True
+    assert topologies.kill(client, "words") is False
+    with pytest.raises(NoSuchTopology):
+        topologies.read_topology(client, "words")
+    owner.close()
+    kinds = [paths.TOPOLOGIES, paths.PACKING_PLANS, paths.PHYSICAL_PLANS, paths.EXECUTION_STATES, paths.EPOCHS]
+    for kind in [*kinds, paths.MASTERS, paths.CONTAINERS]:
+        assert [name for name in client.children(kind) if name.startswith("words")] == []
+    assert [state.topology for state in topologies.list_topologies(client)] == ["other"]
+
+
+def test_kill_of_one_submission_spares_its_successor(store: StateStore) -> None:
+    topologies.submit(store, *parts(number=2))
+    assert topologies.kill(store, "words", "words-1") is False
+    assert topologies.kill(store, "words", "words-2") is True
+
+
+def test_what_dying_processes_left_does_not_stop_a_new_submission(world: World) -> None:
+    client, owner = world.client(), world.client()
+    publish(owner, "words-1")
+    topologies.submit(client, *parts(number=2))
+    record = topologies.read_topology(client, "words")
+    assert (record.physical, record.master, record.containers) == (None, None, ())
+    assert client.get(paths.physical_plan("words")) is None
+    assert client.get(paths.epoch("words")) is None
+
+
+def test_names_that_begin_alike_are_told_apart(store: StateStore) -> None:
+    for name in ("a", "a.1"):
+        location = codec.CONTAINER_LOCATION.encode(ContainerLocation(name, 1, "h", 1, 1, 1))
+        store.commit([Create(paths.container(name, 1), location)])
+    assert [c.topology_id for c in topologies.containers(store, "a")] == ["a"]
+    assert [c.topology_id for c in topologies.containers(store, "a.1")] == ["a.1"]
+
+
+def test_a_record_that_cannot_be_read_hides_no_other(store: StateStore) -> None:
+    topologies.submit(store, *parts())
+    store.commit([Create(paths.execution_state("broken"), b"\xff\xff\xff")])
+    assert [state.topology for state in topologies.list_topologies(store)] == ["words"]
+    with pytest.raises(StoreError, match="cannot be read"):
+        topologies.read_topology(store, "broken")

@@ -60,7 +60,9 @@ numbers_ = st.one_of(
     st.fractions(),
     st.sampled_from([1 + 0j, 2j]),  # numpy's types have a test of their own: their == rounds the other side
 )
-zones = st.sampled_from([dt.UTC, ZoneInfo("Europe/Berlin"), ZoneInfo("America/New_York"), dt.timezone(dt.timedelta(hours=5))])
+zones = st.sampled_from(
+    [dt.UTC, ZoneInfo("Europe/Berlin"), ZoneInfo("America/New_York"), dt.timezone(dt.timedelta(hours=5))]
+)
 moments = st.one_of(
     st.dates(),
     st.datetimes(),
@@ -133,7 +135,18 @@ def test_nan_is_one_key_whatever_its_type() -> None:
 
 def test_types_that_never_compare_equal_keep_apart() -> None:
     midnight = dt.datetime(2024, 1, 1)
-    apart = ["1", b"1", 1, None, (1,), frozenset({1}), midnight, midnight.date(), midnight.replace(tzinfo=dt.UTC), "None"]
+    apart = [
+        "1",
+        b"1",
+        1,
+        None,
+        (1,),
+        frozenset({1}),
+        midnight,
+        midnight.date(),
+        midnight.replace(tzinfo=dt.UTC),
+        "None",
+    ]
     assert len({encode(value) for value in apart}) == len(apart)
 
 
@@ -208,12 +221,15 @@ def test_another_process_agrees_whatever_its_hash_seed() -> None:
     )
     answers = {
         subprocess.run(
-            [sys.executable, "-c", program], env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(p for p in sys.path if p)},
+            [sys.executable, "-c", program],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(p for p in sys.path if p)},
             capture_output=True, text=True, check=True,
         ).stdout
         for seed in ("1", "2")
     }  # fmt: skip
-    assert answers == {f"{[key_group(k) for k in [('word',), (3.5,), ('a', 1), (frozenset('abcdef'),), (b'x', None)]]}\n"}
+    assert answers == {
+        f"{[key_group(k) for k in [('word',), (3.5,), ('a', 1), (frozenset('abcdef'),), (b'x', None)]]}\n"
+    }
 
 
 def test_groups_of_a_dictionary_are_spread_evenly() -> None:

@@ -1,0 +1,270 @@
+"""One configuration value: checked against its row of the table and brought into its plain form.
+
+Bytes may be written ``"512MB"``, ``"64MiB"``, ``"2GB"``: both spellings are binary, as Heron's are. A value in the wrong
+unit is refused with the right one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from heronry.api.errors import did_you_mean, listing
+from heronry.model.settings import Setting
+
+MAX_DEPTH = 32
+_SUFFIXES = {
+    "": 0,
+    "B": 0,
+    "K": 1,
+    "KB": 1,
+    "KIB": 1,
+    "M": 2,
+    "MB": 2,
+    "MIB": 2,
+    "G": 3,
+    "GB": 3,
+    "GIB": 3,
+    "T": 4,
+    "TB": 4,
+    "TIB": 4,
+}
+_BYTES = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*")
+_TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+
+
+class BadValue(ValueError):
+    """A value is refused; the text says why and what to write instead, without naming the key."""
+
+
+def parse_bytes(text: str) -> int:
+    """``"512MB"`` as a number of bytes. Raises BadValue."""
+    match = _BYTES.fullmatch(text)
+    power = _SUFFIXES.get(match[2].upper()) if match else None
+    if match is None or power is None:
+        raise BadValue(f"{text!r} is no size in bytes; write a number, or '512KB', '64MB', '2GB'")
+    return int(float(match[1]) * 1024**power)
+
+
+def checked(setting: Setting, value: Any) -> Any:
+    """``value`` in its plain form. Raises BadValue."""
+    plain = _BY_TYPE[setting.type](setting, value)
+    if setting.type in (int, float):
+        _check_bounds(setting, plain)
+    return plain
+
+
+def from_text(setting: Setting, text: str) -> Any:
+    """The value that ``text`` (of a command line) stands for, checked. Raises BadValue."""
+    if setting.type is bool:
+        word = text.strip().lower()
+        if word not in _TRUE + _FALSE:
+            raise BadValue(f"{text!r} is neither true nor false")
+        return word in _TRUE
+    if setting.type in (int, float) and setting.unit != "bytes":
+        try:
+            return checked(setting, float(text) if setting.type is float or not _is_integer(text) else int(text))
+        except ValueError as error:
+            raise error if isinstance(error, BadValue) else _wrong_type(setting, text) from None
+    if setting.type is dict:
+        return checked(setting, _map_from_text(text))
+    if setting.type is list:
+        return checked(
+            setting, _json(text) if text.lstrip().startswith("[") else [w.strip() for w in text.split(",") if w.strip()]
+        )
+    return checked(setting, text)
+
+
+def plain_data(value: Any, depth: int = 0) -> Any:
+    """A copy of ``value`` as plain data, tuples as lists. Raises BadValue for anything else."""
+    if depth > MAX_DEPTH:
+        raise BadValue(f"nested deeper than {MAX_DEPTH} levels")
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, int):
+        if not -(2**63) <= value < 2**64:
+            raise BadValue(f"{value} does not fit into 64 bits; write it as a string")
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, bytes):
+        return bytes(value)
+    if isinstance(value, list | tuple):
+        return [plain_data(element, depth + 1) for element in value]
+    if isinstance(value, Mapping):
+        return {_plain_key(key): plain_data(element, depth + 1) for key, element in value.items()}
+    raise BadValue(
+        f"a {type(value).__name__} is not plain data (None, bool, int, float, str, bytes, list, dict); every process "
+        "reads the configuration without the topology's code, so make such objects in initialize()"
+    )
+
+
+def _plain_key(key: Any) -> str | int:
+    if isinstance(key, bool) or not isinstance(key, str | int):
+        raise BadValue(f"the key {key!r} of a dict is neither a str nor an int")
+    return str.__str__(key) if isinstance(key, str) else int(key)
+
+
+def _check_bool(setting: Setting, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise BadValue(f"{value!r} is not a bool; write True or False")
+
+
+def _check_int(setting: Setting, value: Any) -> int:
+    if isinstance(value, str) and setting.unit == "bytes":
+        return parse_bytes(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _wrong_type(setting, value)
+    return int(value)
+
+
+def _check_float(setting: Setting, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise _wrong_type(setting, value)
+    return float(value)
+
+
+def _check_str(setting: Setting, value: Any) -> str:
+    if not isinstance(value, str):
+        hint = f"one of {listing(setting.choices)}" if setting.choices else "a string"
+        raise BadValue(f"{value!r} ({type(value).__name__}) should be {hint}")
+    if setting.choices and value not in setting.choices:
+        raise BadValue(f"{value!r} is none of {listing(setting.choices)}{did_you_mean(value, setting.choices)}")
+    if setting.name == "topology.reliability.mode" and value == "EFFECTIVELY_ONCE":
+        raise BadValue("EFFECTIVELY_ONCE is not yet there; ATLEAST_ONCE is the strongest guarantee so far")
+    if (
+        setting.name == "topology.serializer"
+        and value not in ("auto", "msgpack", "pickle")
+        and not is_class_path(value)
+    ):
+        known = ("auto", "msgpack", "pickle")
+        raise BadValue(
+            f"{value!r} is none of {listing(known)} and not a class of your own as 'module:Class'{did_you_mean(value, known)}"
+        )
+    return str.__str__(value)
+
+
+def is_class_path(text: str) -> bool:
+    """True if ``text`` has the form ``module:Class``."""
+    return re.fullmatch(r"\w[\w\-]*(\.\w[\w\-]*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", text) is not None
+
+
+def _check_dict(setting: Setting, value: Any) -> dict[str, Any]:
+    if isinstance(value, str):
+        value = _map_from_text(value)
+    if not isinstance(value, Mapping):
+        raise BadValue(f"{value!r} ({type(value).__name__}) is not a dict; write {{{_DICT_EXAMPLES[setting.name]}}}")
+    check = _DICT_VALUES[setting.name]
+    plain: dict[str, Any] = {}
+    for key, element in value.items():
+        if not isinstance(key, str) or not key:
+            raise BadValue(f"the key {key!r} is not a name; write {{{_DICT_EXAMPLES[setting.name]}}}")
+        plain[key] = check(key, element)
+    return plain
+
+
+def _cores(component: str, value: Any) -> float:
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            pass
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1e6:
+        raise BadValue(f"component {component!r}: {value!r} is not a number of cores; write 0.5 or 2")
+    return float(value)
+
+
+def _size(component: str, value: Any) -> int:
+    if isinstance(value, str):
+        try:
+            value = parse_bytes(value)
+        except BadValue as error:
+            raise BadValue(f"component {component!r}: {error}") from None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**63:
+        raise BadValue(f"component {component!r}: {value!r} is no size in bytes; write a number, or '512MB', '2GB'")
+    return int(value)
+
+
+def _variable(name: str, value: Any) -> str:
+    if "=" in name or "\0" in name:
+        raise BadValue(f"{name!r} is no name of an environment variable")
+    if not isinstance(value, str) or "\0" in value:
+        raise BadValue(f"variable {name!r}: {value!r} is not a string; write {str(value)!r}")
+    return str.__str__(value)
+
+
+def _check_list(setting: Setting, value: Any) -> list[str]:
+    if not isinstance(value, list | tuple) or not all(isinstance(element, str) for element in value):
+        raise BadValue(f"{value!r} is not a list of strings; write {setting.default!r}")
+    return list(value)
+
+
+def _check_bounds(setting: Setting, value: float) -> None:
+    unit = f" {setting.unit}" if setting.unit else ""
+    low, high = setting.minimum, setting.maximum
+    if low is not None and value < low:
+        raise BadValue(f"{value}{unit} is too small; the least is {low:,}{unit}".replace(",", " "))
+    if high is not None and value > high:
+        raise BadValue(f"{value}{unit} is too large; the most is {high:,}{unit}".replace(",", " "))
+
+
+def _wrong_type(setting: Setting, value: Any) -> BadValue:
+    kind = "a whole number" if setting.type is int else "a number"
+    unit = f" of {_UNIT_WORDS.get(setting.unit, setting.unit)}" if setting.unit else ""
+    example = setting.default if setting.default is not None else setting.minimum
+    note = (
+        f" (or a size such as '512MB'), for example {example}"
+        if setting.unit == "bytes"
+        else f", for example {example}"
+    )
+    return BadValue(f"{value!r} ({type(value).__name__}) is not {kind}{unit}; write {kind}{unit}{note}")
+
+
+def _map_from_text(text: str) -> Any:
+    """JSON, or Heron's ``word:1GB,count:2GB``."""
+    if text.lstrip().startswith("{"):
+        return _json(text)
+    pairs: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, colon, value = part.partition(":")
+        if not colon:
+            raise BadValue(f"{part!r} is not NAME:VALUE; write NAME:VALUE,NAME:VALUE or a JSON object")
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise BadValue(f"{text!r} is not JSON: {error}") from None
+
+
+def _is_integer(text: str) -> bool:
+    return re.fullmatch(r"\s*[+-]?\d+\s*", text) is not None
+
+
+_UNIT_WORDS = {"s": "seconds", "ms": "milliseconds", "%": "percent"}
+_BY_TYPE: dict[type, Callable[[Setting, Any], Any]] = {
+    bool: _check_bool, int: _check_int, float: _check_float, str: _check_str, dict: _check_dict, list: _check_list,
+}  # fmt: skip
+_DICT_VALUES: dict[str, Callable[[str, Any], Any]] = {
+    "topology.component.cpumap": _cores,
+    "topology.component.rammap": _size,
+    "topology.component.diskmap": _size,
+    "topology.environment": _variable,
+}
+_DICT_EXAMPLES = {
+    "topology.component.cpumap": "'word': 0.5",
+    "topology.component.rammap": "'word': '512MB'",
+    "topology.component.diskmap": "'word': '1GB'",
+    "topology.environment": "'LANG': 'C.UTF-8'",
+}

@@ -38,6 +38,9 @@ class Slots:
         finally:
             os.close(descriptor)
 
+    def __len__(self) -> int:
+        return len(self._map) // SLOT_BYTES
+
     def read(self, slot: int) -> tuple[int, Phase]:
         """(beat number, phase) of a slot."""
         beat, phase = _BEAT.unpack_from(self._map, slot * SLOT_BYTES)

@@ -91,7 +91,7 @@ HERON_SETTINGS = _table(
     Setting("heron.liveness.suspect.secs", float, 10.0, "without heartbeat this long: suspected, logged", "s", 0.1),
     Setting("heron.liveness.kill.secs", float, 30.0, "without heartbeat and without CPU progress this long: killed", "s", 0.1),
     Setting("heron.liveness.kill.always.secs", float, 120.0, "without heartbeat this long: killed in any case", "s", 0.1),
-    Setting("heron.restart.backoff.min.ms", int, 100, "delay before the first restart of a process", "ms", 0),
+    Setting("heron.restart.backoff.min.ms", int, 100, "the first restart is at once; delay before the second in a row", "ms", 0),
     Setting("heron.restart.backoff.max.ms", int, 10_000, "longest delay between restarts", "ms", 0),
     Setting("heron.restart.reset.secs", float, 60.0, "a process that lived this long starts afresh with the shortest delay", "s", 0),
     Setting("heron.master.lease.secs", float, 10.0, "a stream manager silent this long is lost to the master", "s", 0.2),
@@ -105,6 +105,8 @@ HERON_SETTINGS = _table(
     Setting("heron.logging.maximum.size.mb", int, 100, "size at which a log file is rotated", "MiB", 1),
     Setting("heron.logging.maximum.files", int, 5, "rotated log files kept", "files", 1),
     Setting("heron.logging.level", str, "INFO", "log level of Heronry's own processes", choices=("DEBUG", "INFO", "WARNING", "ERROR")),
+    Setting("heron.instance.fork", bool, True, "fork instances from a prepared process instead of starting each from nothing"),
+    Setting("heron.scheduler", str, "local", "what runs the containers; with local, container 0 brings back a dead scheduler process"),
     Setting("heron.stop.grace.secs", float, 5.0, "SIGTERM, this long, then SIGKILL", "s", 0),
     Setting("heron.state.session.timeout.secs", float, 6.0, "a store session ends after this silence", "s", 0.5),
 )

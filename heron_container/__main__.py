@@ -1,0 +1,5 @@
+"""``python -m heron_container``: the first process of a container."""
+
+from heron_container.shell.main import main
+
+main()

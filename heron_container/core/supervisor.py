@@ -1,0 +1,253 @@
+"""The life of every process of a container, as a table.
+
+The supervisor is told what happened (a process was born, ended, says that it works, time passed) and answers with
+what to do (start, terminate, kill). It knows no process, clock or file. Each process goes its own way through
+``TRANSITIONS``: nothing ever waits for another process, except that restarts due at the same instant are started
+``STAGGER_MS`` apart, so that the death of many (of the zygote, say) does not become one burst of work.
+
+A process is *alive* from the moment its start is ordered until its end is confirmed; only a process that is not
+alive is started. So a slot never has two live processes. The first restart is at once, then the delay doubles while
+the process keeps dying young (``heronry.model.backoff``).
+
+A process that exits with EXIT_REPLACED was told that a newer incarnation has its place. It is *dead*: the shell is
+asked to find out whether the whole container was replaced; if it was not, the process is tried again after the
+longest delay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from heron_container.core.processes import ProcessSpec
+from heronry.model.backoff import Backoff, BackoffPolicy
+from heronry.wire.container import ProcessState
+
+STAGGER_MS = 20
+KILL_AGAIN_MS = 1000
+
+
+class Event(Enum):
+    """What can happen to a process, as far as its state is concerned."""
+
+    WORKS = "works"  # it says that it does its work
+    IDLES = "idles"  # it says that it does not, any more
+    ENDED = "ended"
+    ENDED_UNWANTED = "ended, not wanted"  # its end was asked for
+    REPLACED = "replaced"
+    DUE = "due"  # its delay is over
+    UNWANTED = "unwanted"  # it shall not be started again
+
+
+_S = ProcessState
+TRANSITIONS: dict[tuple[ProcessState, Event], ProcessState] = {
+    (_S.STARTING, Event.WORKS): _S.RUNNING,
+    (_S.RUNNING, Event.IDLES): _S.STARTING,
+    (_S.STARTING, Event.ENDED): _S.RESTARTING,
+    (_S.RUNNING, Event.ENDED): _S.RESTARTING,
+    (_S.STARTING, Event.REPLACED): _S.DEAD,
+    (_S.RUNNING, Event.REPLACED): _S.DEAD,
+    (_S.RESTARTING, Event.DUE): _S.STARTING,
+    (_S.DEAD, Event.DUE): _S.STARTING,
+    (_S.STARTING, Event.ENDED_UNWANTED): _S.STOPPED,
+    (_S.RUNNING, Event.ENDED_UNWANTED): _S.STOPPED,
+    (_S.RESTARTING, Event.UNWANTED): _S.STOPPED,
+    (_S.DEAD, Event.UNWANTED): _S.STOPPED,
+}
+LIVE = frozenset({_S.STARTING, _S.RUNNING})
+
+
+def transition_table() -> str:
+    """The table as text, one transition a line."""
+    return "\n".join(f"{state:<10}  {event.value:<17}  → {after}" for (state, event), after in TRANSITIONS.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start this process now; answer with ``born`` or ``ended``."""
+
+    spec: ProcessSpec
+    restarts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Terminate:
+    """Ask this process to stop (SIGTERM)."""
+
+    slot: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """End this process (SIGKILL)."""
+
+    slot: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class FindReplacement:
+    """This process says it was replaced: find out whether the whole container was."""
+
+    slot: int
+
+
+Effect = Start | Terminate | Kill | FindReplacement
+
+
+@dataclass(slots=True)
+class Process:
+    """One row of the process table. Times are monotonic milliseconds."""
+
+    spec: ProcessSpec
+    backoff: Backoff
+    state: ProcessState = ProcessState.STARTING
+    since_ms: int = 0
+    pid: int = 0  # 0 while there is none, or while it is being born
+    born_ms: int = 0
+    restarts: int = 0
+    wanted: bool = True
+    last_error: str = ""
+    due_ms: int | None = None  # next start
+    kill_ms: int | None = None  # end of its grace
+    kill_reason: str = ""
+
+    @property
+    def alive(self) -> bool:
+        """True from the order to start until the confirmed end."""
+        return self.state in LIVE
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """The process table of one container."""
+
+    policy: BackoffPolicy
+    grace_ms: int
+    processes: dict[int, Process] = field(default_factory=dict)
+    stopping: bool = False
+    _next_restart_ms: int = 0
+
+    def want(self, now_ms: int, specs: Iterable[ProcessSpec]) -> list[Effect]:
+        """Exactly these processes are wanted: start new ones; those left out end by themselves and stay away."""
+        effects: list[Effect] = []
+        wanted = {spec.slot: spec for spec in specs}
+        for slot, spec in sorted(wanted.items()):
+            if slot not in self.processes and not self.stopping:
+                self.processes[slot] = Process(spec, Backoff(self.policy), since_ms=now_ms, born_ms=now_ms)
+                effects.append(Start(spec, 0))
+        for slot, process in self.processes.items():
+            if slot not in wanted:
+                self._unwanted(process, now_ms)
+        return effects
+
+    def born(self, now_ms: int, slot: int, pid: int) -> list[Effect]:
+        """The process exists."""
+        process = self.processes[slot]
+        process.pid, process.born_ms = pid, now_ms
+        # Asked to stop while it was being born.
+        return self._terminate(now_ms, process) if self.stopping else []
+
+    def phase(self, now_ms: int, slot: int, works: bool) -> None:
+        """What its heartbeat slot says."""
+        process = self.processes[slot]
+        if works and process.state is _S.STARTING and process.pid:
+            self._move(process, Event.WORKS, now_ms)
+        elif not works and process.state is _S.RUNNING:
+            self._move(process, Event.IDLES, now_ms)
+
+    def ended(self, now_ms: int, slot: int, reason: str, replaced: bool = False) -> list[Effect]:
+        """The process is gone for certain, or could not be started."""
+        process = self.processes[slot]
+        if not process.alive:
+            return []
+        process.last_error = process.kill_reason or reason
+        process.pid, process.kill_ms, process.kill_reason = 0, None, ""
+        if not process.wanted:
+            self._move(process, Event.ENDED_UNWANTED, now_ms)
+            return []
+        delay_ms = process.backoff.died(now_ms - process.born_ms)
+        if replaced:
+            self._move(process, Event.REPLACED, now_ms)
+            process.due_ms = now_ms + self.policy.max_ms
+            return [FindReplacement(slot)]
+        self._move(process, Event.ENDED, now_ms)
+        process.due_ms = now_ms + delay_ms
+        return self.tick(now_ms)
+
+    def kill(self, slot: int, reason: str) -> list[Effect]:
+        """End a process that hangs; ``reason`` becomes its last error."""
+        process = self.processes[slot]
+        if not process.alive or not process.pid:
+            return []
+        process.kill_reason = reason
+        return [Kill(slot, process.pid)]
+
+    def stop(self, now_ms: int) -> list[Effect]:
+        """Ask all to stop; those that are still there after the grace are killed. Idempotent."""
+        if self.stopping:
+            return []
+        self.stopping = True
+        effects: list[Effect] = []
+        for process in self.processes.values():
+            self._unwanted(process, now_ms)
+            if process.alive and process.pid:
+                effects += self._terminate(now_ms, process)
+        return effects
+
+    def tick(self, now_ms: int) -> list[Effect]:
+        """Do what is due."""
+        effects: list[Effect] = []
+        due = [p for p in self.processes.values() if p.due_ms is not None and p.due_ms <= now_ms]
+        for process in sorted(due, key=lambda p: (p.due_ms or 0, p.spec.slot)):
+            if now_ms < self._next_restart_ms:
+                break
+            self._next_restart_ms = now_ms + STAGGER_MS
+            process.due_ms = None
+            process.restarts += 1
+            process.born_ms = now_ms
+            self._move(process, Event.DUE, now_ms)
+            effects.append(Start(process.spec, process.restarts))
+        for process in self.processes.values():
+            if process.kill_ms is not None and process.kill_ms <= now_ms and process.pid:
+                process.kill_ms = now_ms + KILL_AGAIN_MS
+                effects.append(Kill(process.spec.slot, process.pid))
+        return effects
+
+    def next_deadline_ms(self) -> int | None:
+        """When ``tick`` has something to do."""
+        due = [max(p.due_ms, self._next_restart_ms) for p in self.processes.values() if p.due_ms is not None]
+        kills = [p.kill_ms for p in self.processes.values() if p.kill_ms is not None]
+        return min(due + kills, default=None)
+
+    def all_ended(self) -> bool:
+        """True when no process is alive."""
+        return not any(process.alive for process in self.processes.values())
+
+    def check(self) -> None:
+        """Assert the invariants."""
+        pids = [p.pid for p in self.processes.values() if p.pid]
+        assert len(pids) == len(set(pids)), "two slots claim one process"
+        for slot, process in self.processes.items():
+            assert slot == process.spec.slot
+            assert process.alive or process.pid == 0, "a process that ended has a pid"
+            waits = process.state in (_S.RESTARTING, _S.DEAD)
+            assert waits == (process.due_ms is not None), "due ⇔ waits for a start"
+            assert process.wanted or process.due_ms is None, "an unwanted process waits for a start"
+            assert process.kill_ms is None or process.alive
+
+    def _terminate(self, now_ms: int, process: Process) -> list[Effect]:
+        process.kill_ms = now_ms + self.grace_ms
+        return [Terminate(process.spec.slot, process.pid)]
+
+    def _unwanted(self, process: Process, now_ms: int) -> None:
+        process.wanted = False
+        process.due_ms = None
+        if (process.state, Event.UNWANTED) in TRANSITIONS:
+            self._move(process, Event.UNWANTED, now_ms)
+
+    def _move(self, process: Process, event: Event, now_ms: int) -> None:
+        process.state = TRANSITIONS[process.state, event]
+        process.since_ms = now_ms

@@ -1,0 +1,87 @@
+"""Children that heron_container execs itself: ``python -m <room>``. Their ends are told by pidfd, so nothing polls."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from heron_container.shell.lifeline import Lifeline
+from heron_container.shell.logs import LogPipe
+
+
+class Child(Protocol):
+    """A process that lives, however it was made."""
+
+    pid: int
+
+    def send_signal(self, number: int) -> None:
+        """Signal exactly this process; nothing if it has ended."""
+
+
+class ExecChild:
+    """A sub-process, its log pipe and its lifeline. ``ended(wait status)`` is called once, when its log is read."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        folder: str,
+        log: LogPipe,
+        ended: Callable[[int], None],
+        passed: Sequence[int] = (),
+    ) -> None:
+        """Start it; ``--lifeline FD`` is added to the command. Raises OSError."""
+        self._log = log
+        self._ended = ended
+        self._lifeline = Lifeline()
+        try:
+            self._process = subprocess.Popen(
+                [*command, "--lifeline", str(self._lifeline.read_end)],
+                stdin=subprocess.DEVNULL,
+                stdout=log.write_end,
+                stderr=log.write_end,
+                env=dict(environment),
+                cwd=folder,
+                pass_fds=[self._lifeline.read_end, *passed],
+            )
+        except OSError:
+            self._lifeline.cut()
+            log.drain_and_close()
+            raise
+        self._lifeline.close_read_end()
+        log.close_write_end()
+        self.pid = self._process.pid
+        self._pidfd = os.pidfd_open(self.pid)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._pidfd, self._exited)
+
+    def send_signal(self, number: int) -> None:
+        """Signal it; it cannot be mistaken for another, since only we reap it."""
+        self._process.send_signal(number)
+
+    def _exited(self) -> None:
+        code = self._process.poll()
+        if code is None:
+            return
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        self._lifeline.cut()
+        self._log.drain_and_close()
+        self._ended(code)
+
+
+def exit_in_words(code: int | None, last_line: str) -> str:
+    """Why a process ended: ``code`` is the exit code, minus the signal's number, or None if nobody knows."""
+    if code is None:
+        return "ended with its parent"
+    if code < 0:
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:
+            name = f"signal {-code}"
+        return f"killed by {name}"
+    return f"exit code {code}" + (f": {last_line}" if last_line else "")

@@ -1,0 +1,253 @@
+"""The container: owns the process table, the heartbeat slots and the children, on one event loop.
+
+Facts come from pidfds and the zygote (births and ends), from a timer (beats, phases, time) and from looks at the
+state store (plans, the killed state). Each goes to the core, and ``_act`` does what it answers. When the container
+stops, for whatever reason, ``stop`` asks all children to leave, ``run`` returns once the last of them is gone for
+certain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import psutil
+
+from heron_container.core.liveness import Judgement, Liveness
+from heron_container.core.partner import SchedulerWatch
+from heron_container.core.processes import ProcessSpec, processes_of
+from heron_container.core.supervisor import Effect, FindReplacement, Kill, Start, Supervisor, Terminate
+from heron_container.shell.children import Child, exit_in_words
+from heron_container.shell.logs import LastLines, LogWriter
+from heron_container.shell.spawning import Spawning
+from heron_container.shell.status import container_status
+from heron_container.shell.store_loop import Look, Plans
+from heronry.launch import Launch
+from heronry.liveness import Phase, Slots
+from heronry.model.backoff import BackoffPolicy
+from heronry.model.ids import MASTER_CONTAINER
+from heronry.model.settings import MiB, setting
+from heronry.process import EXIT_REPLACED
+from heronry.schedulers import local
+from heronry.schedulers.scheduler import SchedulerError
+from heronry.wire.container import ContainerStatus
+
+SPARE_SLOTS = 1024  # for tasks that `update` adds later; a slot is 64 bytes
+SCHEDULER_BACKOFF = BackoffPolicy(1000, 30_000, 60_000)
+log = logging.getLogger(__name__)
+
+
+class Container:
+    """One container. Everything happens on the event loop that made it."""
+
+    def __init__(
+        self, launch: Launch, launch_file: Path, number: int, incarnation: int, instance_main: str = ""
+    ) -> None:
+        self.launch = launch
+        self.number = number
+        self.incarnation = incarnation
+        self.exit_code = 0
+        self._launch_file = launch_file
+        self._started = time.time()
+        self._loop = asyncio.get_running_loop()
+        settings = launch.settings
+        policy = BackoffPolicy.of(settings)
+        self.supervisor = Supervisor(policy, int(setting(settings, "heron.stop.grace.secs") * 1000))
+        limits = [int(setting(settings, f"heron.liveness.{k}.secs") * 1000) for k in ("suspect", "kill", "kill.always")]
+        heartbeat_ms = int(setting(settings, "heron.heartbeat.interval.ms"))
+        self._tick_ms = max(20, min(500, heartbeat_ms, limits[1] // 4))
+        self._liveness = Liveness(limits[0], limits[1], limits[2], self._tick_ms)
+        self._writer = LogWriter(
+            launch.log_dir,
+            int(setting(settings, "heron.logging.maximum.size.mb")) * MiB,
+            int(setting(settings, "heron.logging.maximum.files")),
+        )
+        self._slots: Slots | None = None
+        self._children: dict[int, Child] = {}
+        self._last_lines: dict[str, LastLines] = {}
+        self._spawning = Spawning(
+            launch, launch_file, number, policy, self._writer, self._born, self._ended, instance_main
+        )
+        self._scheduler_watch = SchedulerWatch(SCHEDULER_BACKOFF)
+        self._deadline: asyncio.TimerHandle | None = None
+        self._all_ended = asyncio.Event()
+
+    async def run(self) -> None:
+        """Supervise until ``stop`` and the end of every child."""
+        last_ms = self._now_ms()
+        while not self._all_ended.is_set():
+            try:
+                await asyncio.wait_for(self._all_ended.wait(), self._tick_ms / 1000)
+            except TimeoutError:
+                pass
+            now_ms = self._now_ms()
+            self._tick(now_ms, now_ms - last_ms)
+            last_ms = now_ms
+        await self._spawning.close()
+        self._writer.close()
+        if self._slots is not None:
+            self._slots.close()
+
+    def stop(self, why: str) -> None:
+        """Stop all children; ``run`` returns when they are gone. Idempotent."""
+        if self.supervisor.stopping:
+            return
+        log.info("stopping: %s", why)
+        self._act(self.supervisor.stop(self._now_ms()))
+        self._spawning.stop()
+        self._settle()
+
+    def looked(self, look: Look) -> None:
+        """What a look at the state store has found."""
+        if look.killed:
+            self._clean_up_by_scheduler(look.scheduler)
+            self.stop("the topology was killed")
+            return
+        if look.plans is not None:
+            self._plan(look.plans)
+        holder = look.holder
+        if holder is not None and holder.incarnation > self.incarnation:
+            self.exit_code = EXIT_REPLACED
+            self.stop(f"container {self.number} runs elsewhere: {holder.host}, process {holder.pid}")
+            return
+        watch = self.number == MASTER_CONTAINER and setting(self.launch.settings, "heron.scheduler") == "local"
+        if watch and not self.supervisor.stopping and self._scheduler_watch.looked(self._now_ms(), look.scheduler):
+            self._start_scheduler("it is gone")
+
+    def status(self) -> ContainerStatus:
+        """The process table for ``Status``, as of now."""
+        self._read_slots()
+        return container_status(
+            self.launch, self.number, self.incarnation, self._started, self.supervisor,
+            {name: lines.lines() for name, lines in self._last_lines.items()}, self._now_ms(), time.time(),
+        )  # fmt: skip
+
+    def _plan(self, plans: Plans) -> None:
+        known = {p.spec.task: p.spec.slot for p in self.supervisor.processes.values() if p.spec.is_instance}
+        try:
+            specs = processes_of(self.number, plans.packing, plans.replicas, known)
+        except KeyError:
+            self.stop(f"the packing plan has no container {self.number}")
+            return
+        if self._slots is None:
+            self._slots = Slots(self.launch.heartbeat_file(self.number), len(specs) + SPARE_SLOTS)
+        fitting = [spec for spec in specs if spec.slot < len(self._slots)]
+        if len(fitting) < len(specs):
+            missing = len(specs) - len(fitting)
+            log.error("%d tasks have no heartbeat slot and do not run: restart container %d", missing, self.number)
+        self._spawning.configure(plans.topology)
+        self._act(self.supervisor.want(self._now_ms(), fitting))
+
+    def _tick(self, now_ms: int, passed_ms: int) -> None:
+        beats = self._read_slots()
+        cpu = {slot: seconds for slot in self._liveness.wants_cpu() if (seconds := self._cpu_seconds(slot)) is not None}
+        for verdict in self._liveness.tick(passed_ms, beats, cpu):
+            name = self.supervisor.processes[verdict.slot].spec.name
+            if verdict.judgement is Judgement.SUSPECT:
+                log.warning("%s has been silent for %.1f s", name, verdict.silence_ms / 1000)
+                if beats.get(verdict.slot):
+                    # It has set up its handler (it has beaten): its threads' stacks go to its log.
+                    self._children[verdict.slot].send_signal(signal.SIGUSR1)
+            else:
+                log.error("%s is %s", name, verdict.reason())
+                self._act(self.supervisor.kill(verdict.slot, verdict.reason()))
+        self._act(self.supervisor.tick(now_ms))
+
+    def _read_slots(self) -> dict[int, int]:
+        beats: dict[int, int] = {}
+        if self._slots is None:
+            return beats
+        now_ms = self._now_ms()
+        for slot in self._children:
+            beats[slot], phase = self._slots.read(slot)
+            self.supervisor.phase(now_ms, slot, phase is Phase.RUNNING)
+        return beats
+
+    def _cpu_seconds(self, slot: int) -> float | None:
+        child = self._children.get(slot)
+        if child is None:
+            return None
+        try:
+            times = psutil.Process(child.pid).cpu_times()
+        except psutil.Error:
+            return None
+        return times.user + times.system
+
+    def _act(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Start(spec, restarts):
+                    self._start(spec, restarts)
+                case Terminate(slot, _):
+                    self._signal(slot, signal.SIGTERM)
+                case Kill(slot, _):
+                    self._signal(slot, signal.SIGKILL)
+                case FindReplacement(slot):
+                    # The looks at the store find a newer container, if there is one.
+                    log.warning("%s was told that it has been replaced", self.supervisor.processes[slot].spec.name)
+        self._set_deadline()
+
+    def _start(self, spec: ProcessSpec, restarts: int) -> None:
+        assert self._slots is not None
+        log.info("starting %s%s", spec.name, f" (restart {restarts})" if restarts else "")
+        self._slots.clear(spec.slot)
+        lines = self._last_lines.setdefault(spec.name, LastLines())
+        self._spawning.start(spec, lines)
+
+    def _born(self, slot: int, child: Child) -> None:
+        self._children[slot] = child
+        self._liveness.watch(slot)
+        self._act(self.supervisor.born(self._now_ms(), slot, child.pid))
+
+    def _ended(self, slot: int, code: int | None, error: str) -> None:
+        spec = self.supervisor.processes[slot].spec
+        self._children.pop(slot, None)
+        self._liveness.forget(slot)
+        reason = error or exit_in_words(code, self._last_lines[spec.name].last())
+        (log.info if self.supervisor.stopping else log.error)("%s has ended: %s", spec.name, reason)
+        self._act(self.supervisor.ended(self._now_ms(), slot, reason, replaced=code == EXIT_REPLACED))
+        self._settle()
+
+    def _settle(self) -> None:
+        if self.supervisor.stopping and self.supervisor.all_ended():
+            self._all_ended.set()
+
+    def _signal(self, slot: int, number: int) -> None:
+        child = self._children.get(slot)
+        if child is not None:
+            child.send_signal(number)
+
+    def _set_deadline(self) -> None:
+        """Restarts are due between two ticks, too."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        deadline_ms = self.supervisor.next_deadline_ms()
+        if deadline_ms is not None:
+            delay = max(0, deadline_ms - self._now_ms() + 1) / 1000
+            self._deadline = self._loop.call_later(delay, self._due)
+
+    def _due(self) -> None:
+        self._deadline = None
+        self._act(self.supervisor.tick(self._now_ms()))
+
+    def _clean_up_by_scheduler(self, present: bool) -> None:
+        """A killed topology whose scheduler is dead: somebody must still remove what is left when all have stopped."""
+        local_scheduler = setting(self.launch.settings, "heron.scheduler") == "local"
+        if self.number == MASTER_CONTAINER and local_scheduler and not present and not self.supervisor.stopping:
+            self._start_scheduler("it must clean up")
+
+    def _start_scheduler(self, why: str) -> None:
+        try:
+            pid = local.start(self.launch, self._launch_file)
+            log.warning("started the scheduler again (%s): process %d", why, pid)
+        except (SchedulerError, OSError) as error:
+            log.error("cannot start the scheduler again: %s", error)
+
+    @staticmethod
+    def _now_ms() -> int:
+        return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,96 @@
+"""Start of heron_container: lock, log, server, container, looks at the store; and its end."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+import time
+
+from heron_container.shell.container import Container
+from heron_container.shell.service import serve
+from heron_container.shell.store_loop import StoreLoop
+from heronry.model.settings import MiB, setting
+from heronry.model.stored import ContainerLocation
+from heronry.process import (
+    EXIT_REPLACED,
+    ProcessArguments,
+    parse_arguments,
+    set_up_process,
+    stop_on_signals,
+    watch_lifeline,
+)
+from heronry.schedulers.commands import own_group, raise_descriptor_limit
+from heronry.schedulers.identity import HostLock, container_lock, container_name, process_title
+from heronry.schedulers.log_files import OwnLog
+
+LOG_CHECK_SECONDS = 10.0
+log = logging.getLogger(__name__)
+
+
+def main() -> None:
+    """``python -m heron_container --launch FILE --container N``."""
+    parser = argparse.ArgumentParser(prog="python -m heron_container")
+    parser.add_argument("--instance-main", default="", help="module:function that the zygote's children run")
+    parser.add_argument("--own-log", action="store_true", help="send stdout and stderr to the log folder")
+    arguments, options = parse_arguments("heron_container", parser)
+    launch = arguments.launch
+    os.makedirs(launch.runtime_dir, mode=0o700, exist_ok=True)
+    launch.log_dir.mkdir(parents=True, exist_ok=True)
+    own_log = OwnLog(
+        launch.log_dir / f"{container_name(arguments.container)}.log",
+        int(setting(launch.settings, "heron.logging.maximum.size.mb")) * MiB,
+        int(setting(launch.settings, "heron.logging.maximum.files")),
+    )
+    if options.own_log:
+        own_log.take()
+    title = process_title(launch.topology, container_name(arguments.container))
+    set_up_process(title, setting(launch.settings, "heron.logging.level"))
+    own_group()
+    raise_descriptor_limit()
+    lock = HostLock(container_lock(launch.runtime_dir, arguments.container))
+    if not lock.acquire(launch.topology_id):
+        log.error("container %d of %s runs already on this host", arguments.container, launch.topology)
+        sys.exit(EXIT_REPLACED)
+    sys.exit(asyncio.run(_run(arguments, options.instance_main, own_log if options.own_log else None)))
+
+
+async def _run(arguments: ProcessArguments, instance_main: str, own_log: OwnLog | None) -> int:
+    loop = asyncio.get_running_loop()
+    watch_lifeline(arguments.lifeline, loop)
+    launch, number = arguments.launch, arguments.container
+    incarnation = time.time_ns() // 1_000_000
+    container = Container(launch, arguments.launch_file, number, incarnation, instance_main)
+    stop_on_signals(loop, lambda: container.stop("asked to, by signal"))
+    server, port = await serve(launch, container.status)
+    log.info("container %d of %s on %s:%d, process %d", number, launch.topology, launch.host, port, os.getpid())
+    location = ContainerLocation(launch.topology_id, number, launch.host, port, os.getpid(), incarnation)
+    store = StoreLoop(launch, number, location)
+    tasks = [loop.create_task(store.run(container.looked))]
+    if own_log is not None:
+        tasks.append(loop.create_task(_rotate(own_log)))
+    await _first_to_end(loop.create_task(container.run()), tasks[0])
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await server.stop(0.2)
+    await store.close()
+    log.info("container %d has stopped", number)
+    return container.exit_code
+
+
+async def _first_to_end(container: asyncio.Task[None], looks: asyncio.Task[None]) -> None:
+    """Wait for the container; a fault in the looks at the store must not pass in silence."""
+    await asyncio.wait({container, looks}, return_when=asyncio.FIRST_COMPLETED)
+    if looks.done():
+        container.cancel()
+        looks.result()  # raises
+    await container
+
+
+async def _rotate(own_log: OwnLog) -> None:
+    while True:
+        await asyncio.sleep(LOG_CHECK_SECONDS)
+        own_log.rotate_if_large()

@@ -1,0 +1,55 @@
+"""What heron_container serves over gRPC: its process table and its logs (authenticated, read only)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from heron_container.shell.log_access import BadPath, NotThere, list_files, read_file
+from heronry.launch import Launch
+from heronry.net.rpc import make_server
+from heronry.net.services import CONTAINER_SERVICE
+from heronry.wire.container import (
+    ContainerStatus,
+    ContainerStatusRequest,
+    FileData,
+    FileList,
+    ListFiles,
+    ReadFile,
+)
+
+
+async def serve(launch: Launch, status: Callable[[], ContainerStatus]) -> tuple[grpc.aio.Server, int]:
+    """Start the server on a free port of ``launch.host``; returns it and its port. Raises OSError, RuntimeError."""
+
+    async def answer_status(_: ContainerStatusRequest, __: grpc.aio.ServicerContext) -> ContainerStatus:
+        return status()
+
+    async def answer_list(request: ListFiles, context: grpc.aio.ServicerContext) -> FileList:
+        files = await _confined(context, list_files, launch.log_dir, request.path)
+        return FileList(files)
+
+    async def answer_read(request: ReadFile, context: grpc.aio.ServicerContext) -> FileData:
+        part: FileData = await _confined(
+            context, read_file, launch.log_dir, request.path, request.offset, request.length
+        )
+        return part
+
+    handler = CONTAINER_SERVICE.handler(Status=answer_status, ListFiles=answer_list, ReadFile=answer_read)
+    server = make_server(launch.secret(), launch.topology_id, [handler])
+    port = server.add_insecure_port(f"{launch.host}:0")
+    await server.start()
+    return server, port
+
+
+async def _confined(context: grpc.aio.ServicerContext, function: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return await asyncio.to_thread(function, *arguments)
+    except BadPath as error:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+    except NotThere as error:
+        await context.abort(grpc.StatusCode.NOT_FOUND, str(error))

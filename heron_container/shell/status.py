@@ -1,0 +1,43 @@
+"""The process table as it is told to others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from heron_container.core.supervisor import Supervisor
+from heronry.launch import Launch
+from heronry.schedulers.identity import container_name
+from heronry.wire.container import ContainerStatus, ProcessState, ProcessStatus
+
+
+def container_status(
+    launch: Launch,
+    number: int,
+    incarnation: int,
+    started: float,
+    supervisor: Supervisor,
+    last_lines: Mapping[str, tuple[str, ...]],
+    now_ms: int,
+    now: float,
+) -> ContainerStatus:
+    """heron_container itself first, then the others by slot. ``now_ms`` (monotonic) and ``now`` are one instant."""
+    state = ProcessState.STOPPED if supervisor.stopping else ProcessState.RUNNING
+    own = ProcessStatus("heron_container", container_name(number), number, "", 0, os.getpid(), state, started)
+    others = [
+        ProcessStatus(
+            kind=process.spec.kind,
+            name=process.spec.name,
+            container=number,
+            component=process.spec.component,
+            task=process.spec.task,
+            pid=process.pid,
+            state=process.state,
+            since=now - (now_ms - process.since_ms) / 1000,
+            restarts=process.restarts,
+            last_error=process.last_error,
+            last_lines=last_lines.get(process.spec.name, ()),
+        )
+        for _, process in sorted(supervisor.processes.items())
+    ]
+    return ContainerStatus(number, launch.host, incarnation, (own, *others))

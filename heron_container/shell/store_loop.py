@@ -1,0 +1,151 @@
+"""heron_container and the state store: a look each second, and nothing else.
+
+A look keeps the container's ephemeral node, reads the packing plan when it has changed, and asks whether the
+topology was killed and whether its scheduler lives. While the store is away nothing changes: the container goes on
+with what it has, and one that is started meanwhile takes the plan that the last container of this number left on
+disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from heronry.launch import Launch
+from heronry.model.ids import MASTER_CONTAINER
+from heronry.model.plan import PackingPlan
+from heronry.model.settings import setting
+from heronry.model.stored import ContainerLocation
+from heronry.model.topology import TopologyDefinition
+from heronry.schedulers.killed import is_killed
+from heronry.schedulers.presence import Presence
+from heronry.state import open_store, paths
+from heronry.state.store import StateStore, StoreError
+from heronry.wire import codec
+from heronry.wire.errors import MalformedMessage
+
+LOOK_SECONDS = 1.0
+AWAY_LOG_EVERY = 30
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Plans:
+    """What a container runs by."""
+
+    packing: PackingPlan
+    topology: TopologyDefinition
+
+    @property
+    def replicas(self) -> int:
+        """How many topology masters."""
+        return int(setting(self.topology.config, "topology.master.replicas"))
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look at the store found. ``plans`` only when they are new."""
+
+    killed: bool
+    plans: Plans | None = None
+    holder: ContainerLocation | None = None  # who holds this container's node
+    scheduler: bool = True
+
+
+class StoreLoop:
+    """Runs on the event loop; each look is made on a thread."""
+
+    def __init__(self, launch: Launch, container: int, location: ContainerLocation) -> None:
+        self._launch = launch
+        self._container = container
+        self._location = location
+        self._store: StateStore | None = None
+        self._presence: Presence | None = None
+        self._packing: bytes | None = None
+
+    async def run(self, looked: Callable[[Look], None]) -> None:
+        """Until cancelled: ``looked`` is called after each look that succeeded, or once with the saved plans."""
+        failures = 0
+        while True:
+            try:
+                look = await asyncio.to_thread(self._look)
+            except (StoreError, MalformedMessage) as error:
+                failures += 1
+                if failures % AWAY_LOG_EVERY == 1:
+                    log.warning("the state store does not answer; going on without it: %s", error)
+                if failures == 1 and self._packing is None:
+                    saved = await asyncio.to_thread(self._load)
+                    if saved is not None:
+                        log.warning("starting by the plan that was saved on disk")
+                        looked(Look(False, saved))
+            else:
+                if failures:
+                    log.info("the state store answers again")
+                failures = 0
+                looked(look)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def close(self) -> None:
+        """End the session: the node goes at once."""
+        store, self._store = self._store, None
+        if store is not None:
+            await asyncio.to_thread(store.close)
+
+    def _look(self) -> Look:
+        launch = self._launch
+        if self._store is None:
+            store = open_store(launch.store_url, **launch.settings)
+            store.open()
+            self._store = store
+            data = codec.CONTAINER_LOCATION.encode(self._location)
+            self._presence = Presence(store, paths.container(launch.topology, self._container), data)
+        store = self._store
+        assert self._presence is not None
+        if is_killed(store, launch.topology, launch.topology_id):
+            # The scheduler's node still counts: without it somebody has to clean up behind us.
+            return Look(True, scheduler=store.get(paths.scheduler(launch.topology)) is not None)
+        data = self._presence.keep()
+        holder = codec.CONTAINER_LOCATION.decode(data) if data else None
+        scheduler = True
+        if self._container == MASTER_CONTAINER:
+            scheduler = store.get(paths.scheduler(launch.topology)) is not None
+        return Look(False, self._read_plans(store), holder, scheduler)
+
+    def _read_plans(self, store: StateStore) -> Plans | None:
+        packing = store.get(paths.packing_plan(self._launch.topology))
+        if packing is None or packing.data == self._packing:
+            return None
+        topology = store.get(paths.topology(self._launch.topology))
+        if topology is None:
+            return None  # it is being killed at this moment
+        plans = Plans(codec.PACKING_PLAN.decode(packing.data), codec.TOPOLOGY.decode(topology.data))
+        self._packing = packing.data
+        self._save("packing", packing.data)
+        self._save("topology", topology.data)
+        return plans
+
+    def _saved(self, what: str) -> Path:
+        return Path(self._launch.runtime_dir, f"{what}{self._container}.saved")
+
+    def _save(self, what: str, data: bytes) -> None:
+        path = self._saved(what)
+        temporary = path.with_suffix(".tmp")
+        try:
+            temporary.write_bytes(data)
+            os.replace(temporary, path)
+        except OSError as error:
+            log.warning("cannot save the %s in %s: %s", what, path, error)
+
+    def _load(self) -> Plans | None:
+        try:
+            packing = codec.PACKING_PLAN.decode(self._saved("packing").read_bytes())
+            topology = codec.TOPOLOGY.decode(self._saved("topology").read_bytes())
+        except (OSError, MalformedMessage):
+            return None
+        if topology.id != self._launch.topology_id:
+            return None
+        return Plans(packing, topology)

@@ -1,0 +1,210 @@
+"""The zygote: a process that has imported everything an instance needs, has opened nothing, and forks instances.
+
+``heron_container`` execs ``python -m heron_container.zygote`` with one end of a socket pair. A forked instance
+shares the zygote's memory and starts in milliseconds. That is only sound while the zygote has one thread and holds
+nothing that must not be shared, so it imports, freezes the garbage collector, and then does nothing but serve its
+socket: no logging, no server, no channel, no event loop, no user code. Nobody else in Heronry forks without exec.
+
+Conversation (JSON on a SOCK_SEQPACKET socket pair, one message each):
+
+* to it: ``{"fork": {slot, container, component, task, title, environment}}`` with two descriptors, log pipe and
+  lifeline
+* from it: ``{"ready": true}`` once; ``{"forked": slot, "pid": pid}`` with the child's pidfd; ``{"failed": slot,
+  "error": text}``; ``{"exited": slot, "pid": pid, "status": wait status}``
+
+End of file means that heron_container is gone: the zygote exits. Its instances then die in two ways: each holds a
+lifeline of its own, whose write end only heron_container has, and the kernel kills them at the zygote's end
+(PR_SET_PDEATHSIG), so that even a stopped or wedged instance leaves no orphan. heron_container closes the lifelines
+when the zygote dies, and starts both again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+DEFAULT_MAIN = "heron_instance.shell.main:run_instance"
+IMPORTED = (
+    "asyncio", "grpc", "grpc.aio", "google.protobuf.message", "numpy", "msgspec", "mmh3", "psutil", "setproctitle",
+    "heronry.process", "heronry.net.services", "heronry.wire.codec", "heronry.wire.data_codec", "heronry.api",
+    "heronry.telemetry",
+)  # fmt: skip
+MAX_MESSAGE_BYTES = 128 * 1024
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ForkRequest:
+    """One instance to be forked, and its two descriptors."""
+
+    slot: int
+    container: int
+    component: str
+    task: int
+    title: str
+    environment: dict[str, str]
+    log: int
+    lifeline: int
+
+
+def preload(main: str) -> Callable[..., Any]:
+    """Import all that instances share. Returns the function that a child runs. Raises ImportError, RuntimeError."""
+    for name in IMPORTED:
+        importlib.import_module(name)
+    module, _, function = main.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    threads = os.listdir("/proc/self/task")
+    if len(threads) != 1:
+        raise RuntimeError(f"an import has started {len(threads) - 1} threads, so this process must not fork")
+    gc.collect()
+    gc.freeze()
+    return found
+
+
+class Zygote:
+    """Serves the socket, forks, and reports the ends of its children."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._slots: dict[int, int] = {}  # pid to slot
+        self._wake_read, self._wake_write = os.pipe()
+        for descriptor in (self._wake_read, self._wake_write):
+            os.set_blocking(descriptor, False)
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # the wake-up descriptor tells
+
+    def serve(self) -> ForkRequest | None:
+        """Until heron_container is gone: None. In a forked child it returns that child's request instead."""
+        self._send({"ready": True})
+        poll = select.poll()
+        poll.register(self._connection, select.POLLIN)
+        poll.register(self._wake_read, select.POLLIN)
+        while True:
+            for descriptor, _ in poll.poll():
+                if descriptor == self._wake_read:
+                    self._reap()
+                    continue
+                data, descriptors, _, _ = socket.recv_fds(self._connection, MAX_MESSAGE_BYTES, 4)
+                if not data:
+                    return None
+                request = ForkRequest(**json.loads(data)["fork"], log=descriptors[0], lifeline=descriptors[1])
+                if self._fork(request):
+                    self._connection.detach()  # closed already; its number may soon mean something else
+                    return request
+
+    def _fork(self, request: ForkRequest) -> bool:
+        """True in the child."""
+        zygote = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self._send({"failed": request.slot, "error": f"cannot fork: {error.strerror}"})
+            self._close(request)
+            return False
+        if pid == 0:
+            _become_child(request, zygote)
+            return True
+        self._slots[pid] = request.slot
+        pidfd = os.pidfd_open(pid)  # before it can be reaped, so it is certainly this child's
+        self._send({"forked": request.slot, "pid": pid}, pidfd)
+        os.close(pidfd)
+        self._close(request)
+        return False
+
+    def _reap(self) -> None:
+        try:
+            os.read(self._wake_read, 4096)
+        except BlockingIOError:
+            pass
+        while self._slots:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            if pid in self._slots:
+                self._send({"exited": self._slots.pop(pid), "pid": pid, "status": status})
+
+    def _send(self, message: dict[str, Any], *descriptors: int) -> None:
+        try:
+            socket.send_fds(self._connection, [json.dumps(message).encode()], list(descriptors))
+        except (BrokenPipeError, ConnectionError):
+            os._exit(0)  # heron_container is gone
+
+    @staticmethod
+    def _close(request: ForkRequest) -> None:
+        os.close(request.log)
+        os.close(request.lifeline)
+
+
+def _become_child(request: ForkRequest, zygote: int) -> None:
+    """Leave everything of the zygote's behind. Nothing before this has run in the child."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != zygote:
+        os._exit(120)  # it died before the kernel knew
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.dup2(request.log, 1)
+    os.dup2(request.log, 2)
+    os.dup2(request.lifeline, 3, inheritable=False)
+    os.closerange(4, os.sysconf("SC_OPEN_MAX"))
+    _reseed()
+    os.environ.update(request.environment)
+    from setproctitle import setproctitle
+
+    setproctitle(request.title)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # TextIOWrapper at this point
+    gc.enable()
+
+
+def _reseed() -> None:
+    """No two instances may draw the same numbers."""
+    import random
+
+    random.seed()
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed(int.from_bytes(os.urandom(4), "little"))
+
+
+def main() -> None:
+    """``python -m heron_container.zygote --launch FILE --container N --socket FD``."""
+    parser = argparse.ArgumentParser(prog="python -m heron_container.zygote")
+    parser.add_argument("--launch", required=True)
+    parser.add_argument("--container", type=int, required=True)
+    parser.add_argument("--socket", type=int, required=True)
+    parser.add_argument("--main", default=DEFAULT_MAIN, help="module:function that a forked child runs")
+    options = parser.parse_args()
+    # Before numpy is imported: its thread pool would make a second thread.
+    os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-c in a terminal is heron_container's affair
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends at end of file, after its instances
+    gc.disable()
+    run_instance = preload(options.main)
+
+    from setproctitle import setproctitle
+
+    from heronry.launch import Launch
+
+    launch = Launch.load(options.launch)
+    setproctitle(f"heron:{launch.topology}:zygote-{options.container}")
+    os.set_inheritable(options.socket, False)
+    request = Zygote(socket.socket(fileno=options.socket)).serve()
+    if request is not None:
+        sys.exit(run_instance(launch, request.container, request.component, request.task, request.slot, 3))
+
+
+if __name__ == "__main__":
+    main()

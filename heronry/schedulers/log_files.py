@@ -1,0 +1,88 @@
+"""Log files that rotate: ``name.log``, then ``name.log.1`` (the newest old one) up to ``name.log.<files>``.
+
+``RotatingFile`` is written by the owner of a pipe. ``OwnLog`` is for a process that nobody reads a pipe of, because
+it must outlive its parent: it points its own stdout and stderr at the file, and at a new one when that has grown.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def rotate(path: Path, files: int) -> None:
+    """Shift ``path`` to ``path.1``, that to ``path.2`` and so on; the last one goes. Raises OSError."""
+    for number in range(files - 1, 0, -1):
+        older = path.with_name(f"{path.name}.{number}")
+        if older.exists():
+            os.replace(older, path.with_name(f"{path.name}.{number + 1}"))
+    if path.exists():
+        os.replace(path, path.with_name(f"{path.name}.1"))
+
+
+class RotatingFile:
+    """Appends bytes; holds at most ``maximum_bytes`` in the file and ``files`` older ones. Not thread-safe.
+
+    ``write`` returns False when the disk does not take the bytes (full, read-only); it never raises and tries anew next
+    time. A file that was removed from outside is made again at the next rotation only.
+    """
+
+    def __init__(self, path: Path, maximum_bytes: int, files: int) -> None:
+        self.path = path
+        self._maximum_bytes = maximum_bytes
+        self._files = files
+        self._descriptor = -1
+        self._size = 0
+
+    def write(self, data: bytes) -> bool:
+        """Append. False when nothing, or not all of it, could be written."""
+        try:
+            if self._descriptor < 0:
+                self._open()
+            if self._size + len(data) > self._maximum_bytes and self._size:
+                self.close()
+                rotate(self.path, self._files)
+                self._open()
+            written = os.write(self._descriptor, data)
+            self._size += written
+            return written == len(data)
+        except OSError:
+            self.close()
+            return False
+
+    def close(self) -> None:
+        """Close; the next write opens again."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _open(self) -> None:
+        self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._size = os.fstat(self._descriptor).st_size
+
+
+class OwnLog:
+    """The log of a process that owns its stdout and stderr."""
+
+    def __init__(self, path: Path, maximum_bytes: int, files: int) -> None:
+        self._path = path
+        self._maximum_bytes = maximum_bytes
+        self._files = files
+
+    def take(self) -> None:
+        """Send stdout and stderr to the file from now on. Raises OSError."""
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            os.dup2(descriptor, 1)
+            os.dup2(descriptor, 2)
+        finally:
+            os.close(descriptor)
+
+    def rotate_if_large(self) -> None:
+        """Call now and then. A disk that is full leaves the log as it is."""
+        try:
+            if os.fstat(2).st_size > self._maximum_bytes:
+                rotate(self._path, self._files)
+                self.take()
+        except OSError:
+            return

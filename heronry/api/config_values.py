@@ -1,7 +1,7 @@
 """One configuration value: checked against its row of the table and brought into its plain form.
 
-Bytes may be written ``"512MB"``, ``"64MiB"``, ``"2GB"``: both spellings are binary, as Heron's are. A value in the wrong
-unit is refused with the right one.
+Bytes may be written ``"512MB"``, ``"64MiB"``, ``"2GB"``: both spellings are binary, as Heron's are. A value in the
+wrong unit is refused with the right one.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def plain_data(value: Any, depth: int = 0) -> Any:
     if isinstance(value, Mapping):
         return {_plain_key(key): plain_data(element, depth + 1) for key, element in value.items()}
     raise BadValue(
-        f"a {type(value).__name__} is not plain data (None, bool, int, float, str, bytes, list, dict); every process "
+        f"an object of type {type(value).__name__} is not plain data (None, bool, int, float, str, bytes, list, dict); every process "
         "reads the configuration without the topology's code, so make such objects in initialize()"
     )
 
@@ -140,15 +140,9 @@ def _check_str(setting: Setting, value: Any) -> str:
         raise BadValue(f"{value!r} is none of {listing(setting.choices)}{did_you_mean(value, setting.choices)}")
     if setting.name == "topology.reliability.mode" and value == "EFFECTIVELY_ONCE":
         raise BadValue("EFFECTIVELY_ONCE is not yet there; ATLEAST_ONCE is the strongest guarantee so far")
-    if (
-        setting.name == "topology.serializer"
-        and value not in ("auto", "msgpack", "pickle")
-        and not is_class_path(value)
-    ):
-        known = ("auto", "msgpack", "pickle")
-        raise BadValue(
-            f"{value!r} is none of {listing(known)} and not a class of your own as 'module:Class'{did_you_mean(value, known)}"
-        )
+    if setting.name == "topology.serializer" and value not in _SERIALIZERS and not is_class_path(value):
+        hint = did_you_mean(value, _SERIALIZERS)
+        raise BadValue(f"{value!r} is none of {listing(_SERIALIZERS)}, nor a class of your own as 'module:Class'{hint}")
     return str.__str__(value)
 
 
@@ -252,6 +246,7 @@ def _is_integer(text: str) -> bool:
     return re.fullmatch(r"\s*[+-]?\d+\s*", text) is not None
 
 
+_SERIALIZERS = ("auto", "msgpack", "pickle")
 _UNIT_WORDS = {"s": "seconds", "ms": "milliseconds", "%": "percent"}
 _BY_TYPE: dict[type, Callable[[Setting, Any], Any]] = {
     bool: _check_bool, int: _check_int, float: _check_float, str: _check_str, dict: _check_dict, list: _check_list,

@@ -1,0 +1,88 @@
+"""The ``jsonlines`` sink: each report as one line of JSON in ``metrics-N.jsonl``, for the data pipeline and for people.
+
+A line is the report with Heron's metric names; latencies are ``{count, mean, p50, p90, p99}`` in milliseconds since the
+incarnation began. The file is rotated once (``metrics-N.jsonl.1``) when it reaches
+``heron.metrics.jsonlines.max.bytes``, so a container uses at most twice that much. Lines are whole: one write each flush.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from heronry.model.settings import setting
+from heronry.sketches import decode_sketch
+from heronry.wire.metrics import ProcessMetrics
+from metrics_manager.sinks import SinkContext
+
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+
+
+def as_line(report: ProcessMetrics, topology: str) -> str:
+    """The report as one line of JSON. Raises MalformedMessage for a bad sketch."""
+    return json.dumps(
+        {
+            "time": report.time,
+            "topology": topology,
+            "component": report.component,
+            "instance": report.instance,
+            "container": report.container,
+            "task": report.task,
+            "incarnation": report.incarnation,
+            "started": report.started,
+            "counters": dict(report.counters),
+            "gauges": dict(report.gauges),
+            "latencies": {name: _summary(data) for name, data in report.sketches.items()},
+            "exceptions": [
+                {"class": e.class_name, "message": e.message, "count": e.count, "first": e.first_time, "last": e.last_time}
+                for e in report.exceptions
+            ],
+        },
+        separators=(",", ":"),
+    )
+
+
+def _summary(data: bytes) -> dict[str, Any]:
+    sketch = decode_sketch(data)
+    quantiles = zip(QUANTILES, sketch.quantiles(QUANTILES.values()), strict=True)
+    return {"count": sketch.count, "mean": sketch.mean, **dict(quantiles)}
+
+
+class JsonLinesSink:
+    """Writes in a thread; the loop only makes the lines."""
+
+    async def open(self, context: SinkContext) -> None:
+        """Make the folder. Raises OSError."""
+        self._context = context
+        self._path = context.launch.metrics_dir / f"metrics-{context.container}.jsonl"
+        self._max_bytes: int = setting(context.launch.settings, "heron.metrics.jsonlines.max.bytes")
+        self._version = 0
+        await asyncio.to_thread(self._path.parent.mkdir, parents=True, exist_ok=True)
+
+    async def flush(self) -> None:
+        """Append the new reports. Raises OSError."""
+        version = self._context.metrics.version
+        reports = self._context.metrics.newest(self._version)
+        if not reports:
+            return
+        text = "".join(as_line(r, self._context.launch.topology) + "\n" for r in reports)
+        await asyncio.to_thread(append, self._path, text.encode(), self._max_bytes)
+        self._version = version
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+
+def append(path: Path, data: bytes, max_bytes: int) -> None:
+    """Append in one write; rotate before, if the file would grow beyond ``max_bytes``. Raises OSError."""
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        size = 0
+    if size and size + len(data) > max_bytes:
+        os.replace(path, path.with_name(path.name + ".1"))
+    with open(path, "ab", buffering=0) as file:
+        file.write(data)

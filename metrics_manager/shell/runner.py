@@ -1,0 +1,109 @@
+"""Runs the sinks: each in a task of its own, so a slow or failing one holds up nobody.
+
+At each interval every sink that is idle is asked to flush; one that is still busy has missed the beat, which is counted
+(nothing is lost: a sink asks for what is new to *it*). A failure is counted each time and logged once, until the sink
+works again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import entry_points
+
+from metrics_manager.shell.jsonlines import JsonLinesSink
+from metrics_manager.shell.prometheus import PrometheusSink
+from metrics_manager.shell.tmanager import TopologyMasterSink
+from metrics_manager.sinks import ENTRY_POINT_GROUP, Sink, SinkContext
+
+BUILT_IN: Mapping[str, Callable[[], Sink]] = {
+    "jsonlines": JsonLinesSink,
+    "prometheus": PrometheusSink,
+    "tmanager": TopologyMasterSink,
+}
+LAST_FLUSH_SECONDS = 2.0
+FLUSH_SECONDS = 60.0
+
+log = logging.getLogger(__name__)
+
+
+def find_sinks(names: Iterable[str]) -> dict[str, Callable[[], Sink]]:
+    """The factories of these sinks; a name nobody offers is logged and left out."""
+    found: dict[str, Callable[[], Sink]] = {}
+    for name in names:
+        if name in BUILT_IN:
+            found[name] = BUILT_IN[name]
+            continue
+        offered = [point for point in entry_points(group=ENTRY_POINT_GROUP) if point.name == name]
+        try:
+            found[name] = offered[0].load()
+        except IndexError:
+            known = sorted({*BUILT_IN, *(p.name for p in entry_points(group=ENTRY_POINT_GROUP))})
+            log.error("heron.metrics.sinks names %r, which nobody offers; there are %s", name, ", ".join(known))
+        except Exception:
+            log.exception("the metrics sink %r cannot be loaded", name)
+    return found
+
+
+class SinkRunner:
+    """One sink and its task."""
+
+    def __init__(self, name: str, factory: Callable[[], Sink], context: SinkContext) -> None:
+        self._name = name
+        self._factory = factory
+        self._context = context
+        self._beat = asyncio.Event()
+        self._busy = False
+        self._failing = False
+        self._sink: Sink | None = None
+        self._task = asyncio.create_task(self._run(), name=f"sink {name}")
+
+    def beat(self) -> None:
+        """Time to flush."""
+        if self._busy:
+            self._context.telemetry.count(f"__sink-dropped/{self._name}")
+        self._beat.set()
+
+    async def stop(self) -> None:
+        """A last flush, bounded, then close. Raises nothing."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        if self._sink is not None:
+            try:
+                async with asyncio.timeout(LAST_FLUSH_SECONDS):
+                    await self._sink.flush()
+            except Exception as error:
+                log.info("last flush of sink %s: %r", self._name, error)
+            try:
+                async with asyncio.timeout(LAST_FLUSH_SECONDS):
+                    await self._sink.close()
+            except Exception as error:
+                log.info("closing sink %s: %r", self._name, error)
+
+    async def _run(self) -> None:
+        while True:
+            self._busy = True
+            try:
+                async with asyncio.timeout(FLUSH_SECONDS):
+                    await self._work()
+            except Exception as error:
+                self._context.telemetry.count(f"__sink-failures/{self._name}")
+                if not self._failing:
+                    self._failing = True
+                    log.warning("the metrics sink %s fails, it is tried again each interval: %r", self._name, error)
+            else:
+                self._context.telemetry.count(f"__sink-records/{self._name}")
+                if self._failing:
+                    self._failing = False
+                    log.info("the metrics sink %s works again", self._name)
+            self._busy = False
+            await self._beat.wait()
+            self._beat.clear()
+
+    async def _work(self) -> None:
+        if self._sink is None:
+            sink = self._factory()
+            await sink.open(self._context)
+            self._sink = sink
+        await self._sink.flush()

@@ -1,0 +1,111 @@
+"""The metrics manager as a process: takes reports on a Unix socket, beats its sinks, saves its totals."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+
+from heronry.launch import Launch
+from heronry.liveness import Phase
+from heronry.model.settings import setting
+from heronry.net.rpc import make_server
+from heronry.net.services import METRICS_SERVICE
+from heronry.telemetry import Telemetry
+from heronry.wire.metrics import MetricsAck, ProcessMetrics
+from metrics_manager.core.collection import Collection
+from metrics_manager.shell import saved
+from metrics_manager.shell.runner import SinkRunner, find_sinks
+from metrics_manager.sinks import SinkContext
+
+SAVE_EVERY_BEATS = 3
+STOP_GRACE_SECONDS = 0.2
+
+log = logging.getLogger(__name__)
+
+
+class MetricsManager:
+    """One metrics manager process."""
+
+    def __init__(self, launch: Launch, container: int) -> None:
+        self.launch = launch
+        self.container = container
+        self.phase = Phase.STARTING
+        self.stopped = asyncio.Event()
+        self.collection = Collection()
+        self.telemetry = Telemetry("__metricsmgr__", f"metricsmgr-{container}", container, 0, time.time_ns())
+        self._interval: float = setting(launch.settings, "heron.metrics.interval.secs")
+        self._state_file = launch.metrics_dir / f"metrics_manager-{container}.state"
+        self._saved_version = 0
+        self._refused = 0
+        self._sinks: list[SinkRunner] = []
+        self._server: grpc.aio.Server | None = None
+        self._beats: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Restore what was saved, listen, start the sinks. Raises OSError."""
+        self.collection.restore(await asyncio.to_thread(saved.load, self._state_file))
+        self._saved_version = self.collection.version
+        secret = await asyncio.to_thread(self.launch.secret)
+        handler = METRICS_SERVICE.handler(Publish=self._publish)
+        self._server = make_server(secret, self.launch.topology_id, [handler])
+        target = self.launch.metrics_manager_socket(self.container)
+        Path(target.removeprefix("unix:")).unlink(missing_ok=True)  # left by one that was killed
+        self._server.add_insecure_port(target)
+        await self._server.start()
+        context = SinkContext(self.launch, self.container, self.collection, self.telemetry)
+        names = setting(self.launch.settings, "heron.metrics.sinks")
+        self._sinks = [SinkRunner(name, factory, context) for name, factory in find_sinks(names).items()]
+        self._beats = asyncio.create_task(self._beat(), name="beats")
+        self.phase = Phase.RUNNING
+
+    async def stop(self) -> None:
+        """Take what is under way, flush the sinks once more, save. Idempotent."""
+        if self._server is not None:
+            await self._server.stop(STOP_GRACE_SECONDS)
+        if self._beats is not None:
+            self._beats.cancel()
+            await asyncio.gather(self._beats, return_exceptions=True)
+            self._report_itself()
+        sinks, self._sinks = self._sinks, []
+        await asyncio.gather(*(sink.stop() for sink in sinks))
+        if self._beats is not None:
+            await self._save()
+
+    async def _publish(self, report: ProcessMetrics, _: Any) -> MetricsAck:
+        self.collection.take(report)
+        return MetricsAck()
+
+    async def _beat(self) -> None:
+        number = 0
+        while True:
+            await asyncio.sleep(self._interval)
+            number += 1
+            self._report_itself()
+            for sink in self._sinks:
+                sink.beat()
+            if number % SAVE_EVERY_BEATS == 0:
+                await self._save()
+
+    def _report_itself(self) -> None:
+        self.telemetry.gauge("__processes", len(self.collection))
+        self.telemetry.count("__reports-refused", self.collection.refused - self._refused)
+        self._refused = self.collection.refused
+        self.telemetry.count("__reports-received", self.collection.received)
+        self.collection.received = 0
+        self.collection.take(self.telemetry.report(time.time()))
+
+    async def _save(self) -> None:
+        version = self.collection.version
+        if version == self._saved_version:
+            return
+        try:
+            await asyncio.to_thread(saved.save, self._state_file, self.container, self.collection.entries())
+        except (OSError, ValueError) as error:
+            log.warning("all-time totals are not saved: %s", error)
+        else:
+            self._saved_version = version

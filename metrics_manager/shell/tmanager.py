@@ -1,0 +1,95 @@
+"""The ``tmanager`` sink: what changed goes to the acting topology master, everything to a new one.
+
+Where the master is stands in the state store; the sink watches that node. The reply to each publish names the master's
+epoch. As long as the epoch is the one before, only processes that changed since the last reply are sent; when it
+differs, that master knows nothing of what others were told, and everything is sent again (``heronry.totals`` makes
+repeats harmless).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import grpc.aio
+
+from heronry.model.stored import MasterLocation
+from heronry.net.rpc import credentials, make_channel
+from heronry.net.services import MASTER_SERVICE
+from heronry.state import open_store, paths
+from heronry.state.store import StateStore
+from heronry.wire import codec
+from heronry.wire.master import PublishMetrics, PublishReply
+from metrics_manager.sinks import SinkContext
+
+PUBLISH_SECONDS = 5.0
+
+
+class TopologyMasterSink:
+    """Talks to whoever leads."""
+
+    async def open(self, context: SinkContext) -> None:
+        """Open the store and watch for the master. Raises StoreError, OSError."""
+        self._context = context
+        self._metadata = credentials(await asyncio.to_thread(context.launch.secret), context.launch.topology_id)
+        self._epoch = 0
+        self._sent = 0
+        self._location: MasterLocation | None = None
+        self._channel: grpc.aio.Channel | None = None
+        self._publish: Callable[..., Any] | None = None
+        self._moved = True
+        loop = asyncio.get_running_loop()
+        self._store: StateStore = open_store(context.launch.store_url, **context.launch.settings)
+        await asyncio.to_thread(self._store.open)
+        path = paths.master(context.launch.topology)
+        self._unwatch = await asyncio.to_thread(
+            self._store.watch, path, lambda _: loop.call_soon_threadsafe(self._master_moved)
+        )
+
+    async def flush(self) -> None:
+        """Publish what is new to the acting master. Raises StoreError, grpc.aio.AioRpcError."""
+        if self._moved:
+            await self._find()
+        if self._publish is None:
+            return
+        version = self._context.metrics.version
+        reply = await self._send(self._sent)
+        if reply.epoch != self._epoch and self._sent:
+            reply = await self._send(0)
+        self._epoch, self._sent = reply.epoch, version
+
+    async def close(self) -> None:
+        """Leave the store and the master."""
+        self._unwatch()
+        if self._channel is not None:
+            with contextlib.suppress(Exception):
+                await self._channel.close()
+        await asyncio.to_thread(self._store.close)
+
+    def _master_moved(self) -> None:
+        self._moved = True
+
+    async def _find(self) -> None:
+        self._moved = False
+        try:
+            node = await asyncio.to_thread(self._store.get, paths.master(self._context.launch.topology))
+        except Exception:
+            self._moved = True
+            raise
+        location = codec.MASTER_LOCATION.decode(node.data) if node is not None else None
+        if location is not None and location == self._location:
+            return
+        if self._channel is not None:
+            await self._channel.close()
+        self._location, self._channel, self._publish = location, None, None
+        if location is not None and location.topology_id == self._context.launch.topology_id:
+            self._channel = make_channel(f"{location.host}:{location.port}")
+            self._publish = MASTER_SERVICE.call(self._channel, "PublishMetrics")
+
+    async def _send(self, after: int) -> PublishReply:
+        assert self._publish is not None
+        message = PublishMetrics(self._context.container, self._context.metrics.entries(after))
+        reply: PublishReply = await self._publish(message, timeout=PUBLISH_SECONDS, metadata=self._metadata)
+        return reply

@@ -1,0 +1,216 @@
+"""Facts that reach the master's core and effects it asks of its shell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from heronry.model.plan import PackingPlan, PhysicalPlan
+from heronry.model.stored import ExecutionState, MasterLocation
+from heronry.model.topology import TopologyDefinition, TopologyState
+from heronry.wire.master import Heartbeat, MasterStatus, Register
+
+
+class Session(Enum):
+    """The store session, as the core sees it."""
+
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"
+    LOST = "lost"
+
+
+class Outcome(Enum):
+    """How a transaction ended. UNKNOWN: the store did not answer; it may or may not have happened.
+
+    REFUSED: a node or version was not as expected. NOT_OWNER: the master node is not this session's.
+    """
+
+    DONE = "done"
+    REFUSED = "refused"
+    NOT_OWNER = "not owner"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What the store holds about the topology, read together; versions are -1 where the node is absent."""
+
+    definition: TopologyDefinition | None = None
+    packing: PackingPlan | None = None
+    plan: PhysicalPlan | None = None
+    plan_version: int = -1
+    execution: ExecutionState | None = None
+    execution_version: int = -1
+    master: MasterLocation | None = None
+    epoch: int = 0
+    epoch_version: int = -1
+
+
+# Facts.
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The store was read."""
+
+    stored: Stored
+
+
+@dataclass(frozen=True, slots=True)
+class SessionChanged:
+    """The store session is in another state."""
+
+    session: Session
+
+
+@dataclass(frozen=True, slots=True)
+class StandEnded:
+    """The transaction of ``Stand`` ended."""
+
+    epoch: int
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class StoreEnded:
+    """The transaction of ``StorePlan`` ended; versions are those of the nodes after it."""
+
+    outcome: Outcome
+    plan_version: int = -1
+    execution_version: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A stream manager registered on a link."""
+
+    link: int
+    message: Register
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A heartbeat arrived."""
+
+    link: int
+    message: Heartbeat
+
+
+@dataclass(frozen=True, slots=True)
+class LinkClosed:
+    """A stream manager's connection ended."""
+
+    link: int
+
+
+@dataclass(frozen=True, slots=True)
+class StateAsked:
+    """Somebody asks for RUNNING or PAUSED and waits for ``Answer`` with the same number."""
+
+    ask: int
+    state: TopologyState
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed."""
+
+
+Event = Read | SessionChanged | StandEnded | StoreEnded | Registered | Heard | LinkClosed | StateAsked | Tick
+
+
+# Effects.
+@dataclass(frozen=True, slots=True)
+class ReadStore:
+    """Read everything and say so with ``Read``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """One transaction: make the ephemeral master node and raise the epoch from its expected version."""
+
+    epoch: int
+    epoch_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resign:
+    """Remove the master node, if it is still this session's own."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StorePlan:
+    """One transaction that also checks the own master node: the plan, the execution state, or both."""
+
+    plan: PhysicalPlan | None
+    plan_version: int
+    execution: ExecutionState | None
+    execution_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendPlan:
+    """Send the plan on these links."""
+
+    links: tuple[int, ...]
+    plan: PhysicalPlan
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """Answer a heartbeat."""
+
+    link: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Tell the stream manager to leave, and close its link."""
+
+    link: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CloseLinks:
+    """Close these links: the stream managers shall look for the master anew."""
+
+    links: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer a ``StateAsked``: a status, or an error that says what to do."""
+
+    ask: int
+    status: MasterStatus | None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """This process leads from now on, with an empty memory of metrics."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """The topology is killed: end with exit code 0."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A line for the log, and a metric to count (or "")."""
+
+    text: str
+    metric: str = ""
+
+
+Effect = (
+    ReadStore | Stand | Resign | StorePlan | SendPlan | Acknowledge | Refuse | CloseLinks | Answer | Lead | Exit | Note
+)

@@ -1,0 +1,280 @@
+"""The topology master's core: facts in, effects out.
+
+Theory of operation. Everything the master decides follows from four facts: what the store holds (definition, packing
+plan, last plan, the state the user wants), who is registered, whether this process leads, and whether a write is under
+way. After each event ``_reconsider`` compares the plan these facts ask for with the plan that stands; if they differ,
+one transaction stores the new one, and only when that is done is it sent to the stream managers. There is one write
+under way at most, so decisions are strictly one after the other, each on top of a known version.
+
+The wanted state (RUNNING or PAUSED) stands in the execution state; ``SetState`` changes it and the plan in the same
+transaction. A new master starts from the stored plan: routing version, key groups and state go on, and no new plan is
+made unless something differs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from heronry.model.plan import PhysicalPlan, PlanVersion
+from heronry.model.topology import TopologyState
+from heronry.wire.master import Heartbeat, MasterStatus, Register
+from topology_master.core.events import (
+    Acknowledge,
+    Answer,
+    CloseLinks,
+    Effect,
+    Event,
+    Exit,
+    Heard,
+    Lead,
+    LinkClosed,
+    Note,
+    Outcome,
+    Read,
+    ReadStore,
+    Refuse,
+    Registered,
+    SendPlan,
+    Session,
+    SessionChanged,
+    StandEnded,
+    StateAsked,
+    Stored,
+    StoreEnded,
+    StorePlan,
+    Tick,
+)
+from topology_master.core.mastership import Mastership
+from topology_master.core.membership import Membership, Verdict
+from topology_master.core.planner import build_physical_plan, with_state
+
+MAX_ASKS = 64
+NOT_LEADING = "this topology master does not lead; ask the one the state store names"
+STORE_SILENT = "the state store does not answer; try again when it does"
+
+
+class Master:
+    """One topology master. ``identity`` is (host, port, pid); times are milliseconds of a monotonic clock."""
+
+    def __init__(self, topology_id: str, identity: tuple[str, int, int], lease_ms: int) -> None:
+        self._topology_id = topology_id
+        self.mastership = Mastership(identity)
+        self.membership = Membership(lease_ms)
+        self._stored = Stored()
+        self._writing: StorePlan | None = None
+        self._asks: dict[int, TopologyState] = {}
+        self._led = 0  # the epoch this process last began to lead with
+        self._fresh = False  # no decision between asking for a read and its arrival
+        self._exited = False
+
+    @property
+    def plan(self) -> PhysicalPlan | None:
+        """The plan that stands."""
+        return self._stored.plan
+
+    @property
+    def wanted_state(self) -> TopologyState:
+        """What the user wants."""
+        execution = self._stored.execution
+        return execution.state if execution is not None else TopologyState.RUNNING
+
+    def status(self) -> MasterStatus:
+        """What this master knows. ``leading`` is False in a standby."""
+        return MasterStatus(
+            self.mastership.epoch,
+            self.wanted_state,
+            self.plan.version if self.plan is not None else PlanVersion(),
+            self.membership.status() if self.mastership.acting else (),
+            self.mastership.acting,
+        )
+
+    def handle(self, now_ms: int, event: Event) -> list[Effect]:
+        """Take a fact; returns what is to be done, in order."""
+        if self._exited:
+            return []
+        effects = self._dispatch(now_ms, event)
+        if self._exited:
+            return effects
+        effects += self._follow_mastership()
+        if any(isinstance(effect, ReadStore) for effect in effects):
+            self._fresh = False
+        return effects + self._reconsider()
+
+    def _dispatch(self, now_ms: int, event: Event) -> list[Effect]:
+        match event:
+            case Tick():
+                return self._tick(now_ms)
+            case Heard(link, message):
+                return self._heard(link, message)
+            case Registered(link, message):
+                return self._registered(link, message)
+            case LinkClosed(link):
+                self.membership.closed(link)
+                return []
+            case Read(stored):
+                return self._read(stored)
+            case SessionChanged(session):
+                return self._session_changed(session)
+            case StandEnded(epoch, outcome):
+                return self.mastership.stand_ended(epoch, outcome)
+            case StoreEnded():
+                return self._store_ended(event)
+            case StateAsked(ask, state):
+                return self._state_asked(ask, state)
+
+    def _tick(self, now_ms: int) -> list[Effect]:
+        lapsed = self.membership.advance(now_ms) if self.mastership.acting else []
+        effects: list[Effect] = []
+        for member in lapsed:
+            text = f"stream manager {member.info.container} was silent for its lease: waiting for it to register anew"
+            effects.append(Note(text, "__stream_managers_lapsed"))
+            if member.link is not None:
+                effects.append(CloseLinks((member.link,)))
+        return effects
+
+    def _heard(self, link: int, message: Heartbeat) -> list[Effect]:
+        effects = self.mastership.epoch_seen(message.plan.epoch)
+        if self.mastership.acting and self.membership.heard(link, message) is not None:
+            effects.append(Acknowledge(link, self.mastership.epoch))
+        return effects
+
+    def _registered(self, link: int, message: Register) -> list[Effect]:
+        if message.topology_id != self._topology_id:
+            return [Refuse(link, f"this is the master of topology {self._topology_id}")]
+        effects = self.mastership.epoch_seen(message.plan.epoch)
+        if not self.mastership.acting:
+            return [*effects, CloseLinks((link,))]
+        verdict, replaced = self.membership.register(link, message)
+        if verdict is not Verdict.ACCEPTED:
+            text = f"stream manager {message.stream_manager.container} refused: {verdict.value}"
+            return [*effects, Note(text, "__registrations_refused"), Refuse(link, verdict.value)]
+        if replaced is not None:
+            effects.append(Refuse(replaced, Verdict.REPLACED.value))
+        if self.plan is not None:
+            effects.append(SendPlan((link,), self.plan, self.mastership.epoch))
+        return effects
+
+    def _read(self, stored: Stored) -> list[Effect]:
+        execution = stored.execution
+        if execution is None or execution.topology_id != self._topology_id or execution.state is TopologyState.KILLED:
+            self._exited = True
+            return [*self._drop_asks("the topology is killed"), Exit("the topology is killed")]
+        if stored.plan is not None and stored.plan.topology.id != self._topology_id:
+            stored = replace(stored, plan=None)  # left by an earlier topology of the same name
+        before, self._stored, self._fresh = self._stored, stored, True
+        effects = self.mastership.read(stored)
+        if stored.packing is not None and stored.packing != before.packing and self.mastership.acting:
+            effects += self._expect()
+        if self._newer(before.plan, stored.plan) and stored.plan is not None and self.mastership.acting:
+            effects.append(SendPlan(tuple(self.membership.links()), stored.plan, self.mastership.epoch))
+        return effects
+
+    def _session_changed(self, session: Session) -> list[Effect]:
+        effects = self.mastership.session_changed(session)
+        if session is not Session.CONNECTED:
+            self._writing = None  # its outcome, if any, is found by the next read
+            effects += self._drop_asks(STORE_SILENT)
+        return effects
+
+    def _store_ended(self, ended: StoreEnded) -> list[Effect]:
+        written, self._writing = self._writing, None
+        if written is None:
+            return [ReadStore()]
+        if ended.outcome is Outcome.NOT_OWNER:
+            return [*self.mastership.not_owner(), ReadStore()]
+        if ended.outcome is Outcome.REFUSED:
+            return [ReadStore()]  # somebody wrote before us; what is asked for is tried again on top of that
+        if ended.outcome is Outcome.UNKNOWN:
+            return [*self._drop_asks(STORE_SILENT), ReadStore()]
+        if written.execution is not None:
+            self._stored = replace(
+                self._stored, execution=written.execution, execution_version=ended.execution_version
+            )
+        effects: list[Effect] = []
+        if written.plan is not None:
+            self._stored = replace(self._stored, plan=written.plan, plan_version=ended.plan_version)
+            links = tuple(self.membership.links())
+            text = f"physical plan {written.plan.version}, {written.plan.state}, to {len(links)} links"
+            effects += [
+                Note(text, "__plans_made"),
+                SendPlan(links, written.plan, self.mastership.epoch),
+            ]
+        return effects
+
+    def _state_asked(self, ask: int, state: TopologyState) -> list[Effect]:
+        if state is TopologyState.KILLED:
+            return [Answer(ask, None, "a topology is killed through the state store, not through its master")]
+        if not self.mastership.may_decide:
+            return [Answer(ask, None, STORE_SILENT if self.mastership.acting else NOT_LEADING)]
+        if len(self._asks) >= MAX_ASKS:
+            return [Answer(ask, None, "too many state changes at once; try again")]
+        self._asks[ask] = state
+        return []
+
+    def _follow_mastership(self) -> list[Effect]:
+        """Begin or end what goes with leading."""
+        if self.mastership.acting and self._led != self.mastership.epoch:
+            self._led = self.mastership.epoch
+            return [Lead(self._led), *self._expect()]
+        if not self.mastership.acting and self._led:
+            self._led = 0
+            self._writing = None
+            links = self.membership.clear()
+            return [CloseLinks(tuple(links)), *self._drop_asks(NOT_LEADING)]
+        return []
+
+    def _expect(self) -> list[Effect]:
+        if self._stored.packing is None:
+            return []
+        known = self._stored.plan.stream_managers if self._stored.plan is not None else ()
+        gone = self.membership.expect(self._stored.packing, known)
+        return [Refuse(link, Verdict.UNKNOWN_CONTAINER.value) for link in gone]
+
+    def _reconsider(self) -> list[Effect]:
+        """Decide the next write, if one is needed and allowed."""
+        stored = self._stored
+        if not (self.mastership.may_decide and self._fresh) or self._writing is not None or stored.execution is None:
+            return []
+        wanted = next(reversed(self._asks.values()), stored.execution.state)
+        execution = replace(stored.execution, state=wanted) if wanted is not stored.execution.state else None
+        plan = self._wanted_plan(wanted)
+        if plan is None and execution is None:
+            return self._answer_asks()
+        self._writing = StorePlan(plan, stored.plan_version, execution, stored.execution_version)
+        return [self._writing]
+
+    def _wanted_plan(self, state: TopologyState) -> PhysicalPlan | None:
+        """The plan to store next, or None when the one that stands is right or nothing better can be made."""
+        stored = self._stored
+        if stored.definition is None or stored.packing is None:
+            return None
+        epoch = self.mastership.epoch
+        plan = build_physical_plan(
+            stored.definition, stored.packing, self.membership.registrations(), stored.plan, epoch, state
+        )
+        if plan is None and stored.plan is not None and stored.plan.state is not state:
+            return with_state(stored.plan, state, epoch)  # somebody is missing: the state changes all the same
+        return None if plan is stored.plan else plan
+
+    def _answer_asks(self) -> list[Effect]:
+        """Everything asked for is stored."""
+        asks, self._asks = self._asks, {}
+        return [Answer(ask, self.status()) for ask in asks]
+
+    def _drop_asks(self, error: str) -> list[Effect]:
+        asks, self._asks = self._asks, {}
+        return [Answer(ask, None, error) for ask in asks]
+
+    @staticmethod
+    def _newer(old: PhysicalPlan | None, new: PhysicalPlan | None) -> bool:
+        return new is not None and (old is None or new.version > old.version)
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        self.mastership.check()
+        self.membership.check()
+        assert len(self._asks) <= MAX_ASKS
+        assert self._writing is None or self.mastership.acting
+        assert not self._asks or self.mastership.acting
+        if not self.mastership.acting:
+            assert not self.membership.links()

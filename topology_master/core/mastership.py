@@ -1,0 +1,141 @@
+"""Who leads: a state machine over what the store says.
+
+::
+
+    STANDBY ──no master node──▶ CANDIDATE ──transaction done──▶ LEADING ◀──node still mine── SUSPENDED
+       ▲                            │ refused                    │   └────session suspended─────▶ │
+       └────────────────────────────┴──── session lost, node not mine, higher epoch seen ─────────┘
+
+To stand is one transaction: create the ephemeral master node *and* raise the epoch by compare-and-set. So at most one
+process holds the node, each holder has an epoch of its own, and epochs only grow. If the store did not answer, the
+outcome is unknown; the next read tells (the node holds the location and the epoch, which nobody else can have written).
+Whoever believes to lead although its node is gone is harmless: each of its writes checks the node's ownership.
+
+SUSPENDED decides nothing; it may still answer. A higher epoch, seen anywhere, ends leadership at once.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from topology_master.core.events import Effect, Note, Outcome, ReadStore, Resign, Session, Stand, Stored
+
+
+class Role(Enum):
+    """What this process is."""
+
+    STANDBY = "standby"
+    CANDIDATE = "candidate"
+    LEADING = "leading"
+    SUSPENDED = "suspended"
+
+
+class Mastership:
+    """One process's part in the election. ``identity`` is (host, port, pid) as written into the master node."""
+
+    def __init__(self, identity: tuple[str, int, int]) -> None:
+        self._identity = identity
+        self.role = Role.STANDBY
+        self.epoch = 0
+        self._highest_seen = 0
+        self._epoch_stood = 0
+        self._over = 0  # epochs up to this one are never taken up again
+        self._connected = True
+
+    @property
+    def acting(self) -> bool:
+        """True while stream managers may take this process for the master."""
+        return self.role in (Role.LEADING, Role.SUSPENDED)
+
+    @property
+    def may_decide(self) -> bool:
+        """True while decisions are allowed."""
+        return self.role is Role.LEADING
+
+    def read(self, stored: Stored) -> list[Effect]:
+        """The store was read."""
+        self._highest_seen = max(self._highest_seen, stored.epoch, stored.master.epoch if stored.master else 0)
+        if self.role is Role.CANDIDATE or not self._connected:
+            return []
+        if self.acting:
+            if not self._is_mine(stored) or stored.epoch > self.epoch:
+                return self._step_down("another master leads" if stored.master else "the master node is gone")
+            self.role = Role.LEADING
+            return []
+        if stored.master is None:
+            return self._stand(stored)
+        if self._is_mine(stored):
+            if stored.master.epoch > self._over and stored.master.epoch >= self._highest_seen:
+                # An earlier try succeeded although the store did not say so.
+                return self._lead(stored.master.epoch)
+            return [Resign("a master node of an epoch that is over")]
+        return []
+
+    def stand_ended(self, epoch: int, outcome: Outcome) -> list[Effect]:
+        """The transaction of ``Stand`` ended."""
+        if self.role is not Role.CANDIDATE or epoch != self._epoch_stood:
+            return [Resign("an election that was given up"), ReadStore()] if outcome is Outcome.DONE else []
+        if outcome is Outcome.DONE and epoch >= self._highest_seen:
+            return self._lead(epoch)
+        self.role = Role.STANDBY
+        return [Resign("a higher epoch was seen"), ReadStore()] if outcome is Outcome.DONE else [ReadStore()]
+
+    def not_owner(self) -> list[Effect]:
+        """A write was refused because the master node is not this session's."""
+        return self._step_down("the master node belongs to another session", resign=False) if self.acting else []
+
+    def session_changed(self, session: Session) -> list[Effect]:
+        """The store session is in another state."""
+        self._connected = session is Session.CONNECTED
+        if session is Session.CONNECTED:
+            return [ReadStore()]
+        if session is Session.SUSPENDED:
+            if self.role is Role.LEADING:
+                self.role = Role.SUSPENDED
+                return [Note("the state store does not answer: deciding nothing until it does")]
+            return []
+        # A node of the lost session may stand for a moment; what it says of our epochs is over.
+        if self.acting:
+            effects = self._step_down("the store session is lost", resign=False)
+        else:
+            effects = []
+            self.role = Role.STANDBY
+        self._over = max(self.epoch, self._epoch_stood)
+        return effects
+
+    def epoch_seen(self, epoch: int) -> list[Effect]:
+        """Somebody spoke of this epoch."""
+        if epoch <= self._highest_seen:
+            return []
+        self._highest_seen = epoch
+        if self.acting and epoch > self.epoch:
+            return self._step_down(f"epoch {epoch} is higher than {self.epoch}")
+        return []
+
+    def _stand(self, stored: Stored) -> list[Effect]:
+        self.role = Role.CANDIDATE
+        self._epoch_stood = self._highest_seen + 1
+        return [Stand(self._epoch_stood, stored.epoch_version)]
+
+    def _lead(self, epoch: int) -> list[Effect]:
+        self.role = Role.LEADING
+        self.epoch = epoch
+        self._highest_seen = max(self._highest_seen, epoch)
+        return [Note(f"leading with epoch {epoch}", "__mastership_changes"), ReadStore()]
+
+    def _step_down(self, reason: str, resign: bool = True) -> list[Effect]:
+        self.role = Role.STANDBY
+        self._over = self.epoch
+        effects: list[Effect] = [Note(f"stepping down from epoch {self.epoch}: {reason}", "__mastership_changes")]
+        return [*effects, Resign(reason), ReadStore()] if resign else effects
+
+    def _is_mine(self, stored: Stored) -> bool:
+        there = stored.master
+        if there is None or (there.host, there.port, there.pid) != self._identity:
+            return False
+        return not self.acting or there.epoch == self.epoch
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        assert self.epoch <= self._highest_seen
+        assert self.role is not Role.LEADING or (self._connected and self.epoch == self._highest_seen)

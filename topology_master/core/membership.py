@@ -1,0 +1,144 @@
+"""Who is there: the stream managers that registered, and how long each has been silent.
+
+Silence is counted in the master's own ticks, and no tick counts for more than ``MAX_STEP_MS``: a master that was
+stopped for a minute wakes up with the heartbeats still in its sockets and accuses nobody.
+
+A stream manager's incarnation is new, and greater, at each start. An older one than the newest known is a process that
+has been replaced and must leave; the same one on a new link has merely reconnected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from heronry.model.causes import Cause
+from heronry.model.plan import PackingPlan, PlanVersion, StreamManagerInfo
+from heronry.wire.master import Heartbeat, InstanceInfo, Register, StreamManagerStatus
+
+MAX_STEP_MS = 2_000
+
+
+class Verdict(Enum):
+    """What became of a registration."""
+
+    ACCEPTED = "accepted"
+    REPLACED = "a newer stream manager of this container has registered"
+    UNKNOWN_CONTAINER = "the packing plan has no such container"
+
+
+@dataclass
+class Member:
+    """A stream manager that registered. ``link`` is None when its connection ended."""
+
+    info: StreamManagerInfo
+    link: int | None
+    silent_ms: int = 0
+    plan: PlanVersion = field(default_factory=PlanVersion)
+    causes: tuple[Cause, ...] = ()
+    spouts_paused: bool = False
+    instances: tuple[InstanceInfo, ...] = ()
+
+
+class Membership:
+    """The stream managers of the packing plan's containers."""
+
+    def __init__(self, lease_ms: int) -> None:
+        self._lease_ms = lease_ms
+        self._containers: tuple[int, ...] = ()
+        self._members: dict[int, Member] = {}
+        self._newest: dict[int, int] = {}
+        self._now_ms: int | None = None
+
+    def expect(self, packing: PackingPlan, known: Iterable[StreamManagerInfo] = ()) -> list[int]:
+        """The containers there should be; ``known`` are addresses of the last plan. Returns links no longer wanted."""
+        self._containers = tuple(sorted(c.container for c in packing.containers))
+        for info in known:
+            self._newest[info.container] = max(info.incarnation, self._newest.get(info.container, info.incarnation))
+        gone = [n for n in self._members if n not in self._containers]
+        return [link for n in gone if (link := self._members.pop(n).link) is not None]
+
+    def register(self, link: int, message: Register) -> tuple[Verdict, int | None]:
+        """Take a registration. Returns what became of it, and the link it replaces, if any."""
+        info = message.stream_manager
+        if info.container not in self._containers:
+            return Verdict.UNKNOWN_CONTAINER, None
+        if info.incarnation < self._newest.get(info.container, info.incarnation):
+            return Verdict.REPLACED, None
+        self._newest[info.container] = info.incarnation
+        old = self._members.get(info.container)
+        self._members[info.container] = Member(info, link, plan=message.plan, instances=message.instances)
+        return Verdict.ACCEPTED, old.link if old is not None and old.link != link else None
+
+    def heard(self, link: int, message: Heartbeat) -> Member | None:
+        """Take a heartbeat; None when the link belongs to no member."""
+        member = self.member_on(link)
+        if member is not None:
+            member.silent_ms = 0
+            member.plan, member.causes = message.plan, message.causes
+            member.spouts_paused, member.instances = message.spouts_paused, message.instances
+        return member
+
+    def closed(self, link: int) -> None:
+        """The connection ended; the member stays until its lease runs out or it comes back."""
+        member = self.member_on(link)
+        if member is not None:
+            member.link = None
+
+    def advance(self, now_ms: int) -> list[Member]:
+        """Time passes. Returns the members whose lease ran out just now; they are forgotten, not their incarnation."""
+        step = 0 if self._now_ms is None else min(now_ms - self._now_ms, MAX_STEP_MS)
+        self._now_ms = now_ms
+        lapsed = []
+        for container, member in list(self._members.items()):
+            member.silent_ms += step
+            if member.silent_ms > self._lease_ms:
+                lapsed.append(self._members.pop(container))
+        return lapsed
+
+    def clear(self) -> list[int]:
+        """Forget everyone (mastership is lost). Returns the open links."""
+        links = self.links()
+        self._members.clear()
+        self._newest.clear()
+        self._now_ms = None
+        return links
+
+    def member_on(self, link: int) -> Member | None:
+        """The member that speaks on this link."""
+        return next((m for m in self._members.values() if m.link == link), None)
+
+    def missing(self) -> list[int]:
+        """Containers whose stream manager is not registered, in order."""
+        return [n for n in self._containers if n not in self._members]
+
+    def registrations(self) -> Sequence[StreamManagerInfo]:
+        """Who is registered, in order of container."""
+        return [self._members[n].info for n in self._containers if n in self._members]
+
+    def links(self) -> list[int]:
+        """Open links, in order of container."""
+        return [m.link for _, m in sorted(self._members.items()) if m.link is not None]
+
+    def status(self) -> tuple[StreamManagerStatus, ...]:
+        """One entry for each container of the packing plan."""
+        return tuple(self._status(number) for number in self._containers)
+
+    def _status(self, container: int) -> StreamManagerStatus:
+        member = self._members.get(container)
+        if member is None:
+            return StreamManagerStatus(container, registered=False)
+        return StreamManagerStatus(
+            container, member.link is not None, member.silent_ms / 1000, member.spouts_paused, member.causes
+        )
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        links = self.links()
+        assert len(links) == len(set(links)), "one link serves two members"
+        for container, member in self._members.items():
+            assert container in self._containers
+            assert member.info.container == container
+            assert member.info.incarnation == self._newest[container]
+            assert 0 <= member.silent_ms <= self._lease_ms

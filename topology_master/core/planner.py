@@ -1,0 +1,83 @@
+"""The physical plan: packing plan, addresses, key groups, state. Pure; the same facts give the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from heronry.model.key_groups import initial_table, rebalance
+from heronry.model.plan import KeyGroupTable, PackingPlan, PhysicalPlan, PlanVersion, StreamManagerInfo
+from heronry.model.topology import GroupingKind, TopologyDefinition, TopologyState
+
+
+def build_physical_plan(
+    definition: TopologyDefinition,
+    packing: PackingPlan,
+    registrations: Iterable[StreamManagerInfo],
+    previous: PhysicalPlan | None,
+    epoch: int,
+    state: TopologyState,
+) -> PhysicalPlan | None:
+    """The plan these facts ask for.
+
+    None while a container's stream manager has not registered. ``previous`` itself when nothing differs from it.
+    Otherwise a plan with the next number, of this epoch; its routing version is the previous one's unless tasks came,
+    went or changed container.
+    """
+    by_container = {info.container: info for info in registrations}
+    containers = sorted(c.container for c in packing.containers)
+    if any(number not in by_container for number in containers):
+        return None
+    if previous is not None and previous.topology.id != definition.id:
+        previous = None
+    routing_version = 1
+    if previous is not None:
+        routing_version = previous.routing_version + (_places(previous.packing) != _places(packing))
+    plan = PhysicalPlan(
+        version=PlanVersion(epoch, 1 if previous is None else previous.version.number + 1),
+        routing_version=routing_version,
+        topology=definition,
+        packing=packing,
+        stream_managers=tuple(by_container[number] for number in containers),
+        key_groups=_key_groups(definition, packing, previous),
+        state=state,
+    )
+    return previous if previous is not None and _content(previous) == _content(plan) else plan
+
+
+def with_state(plan: PhysicalPlan, state: TopologyState, epoch: int) -> PhysicalPlan:
+    """The plan with another state and the next version, everything else as it is."""
+    return PhysicalPlan(
+        PlanVersion(epoch, plan.version.number + 1),
+        plan.routing_version,
+        plan.topology,
+        plan.packing,
+        plan.stream_managers,
+        plan.key_groups,
+        state,
+    )
+
+
+def _places(packing: PackingPlan) -> list[tuple[int, str, int]]:
+    return sorted((i.task, i.component, c.container) for c in packing.containers for i in c.instances)
+
+
+def _content(plan: PhysicalPlan) -> tuple[object, ...]:
+    return (plan.routing_version, plan.topology, plan.packing, plan.stream_managers, plan.key_groups, plan.state)
+
+
+def _key_groups(
+    definition: TopologyDefinition, packing: PackingPlan, previous: PhysicalPlan | None
+) -> tuple[KeyGroupTable, ...]:
+    """A table for each consumer of a fields grouping; it changes only with the component's tasks, and then least."""
+    consumers = {e.destination for e in definition.edges() if e.grouping.kind is GroupingKind.FIELDS}
+    old = {table.component: table.tasks for table in previous.key_groups} if previous is not None else {}
+    tables = []
+    for component in sorted(consumers):
+        tasks = sorted(i.task for i in packing.instances() if i.component == component)
+        table = old.get(component)
+        if table is None:
+            table = initial_table(tasks)
+        elif set(table) != set(tasks):
+            table = rebalance(table, tasks)
+        tables.append(KeyGroupTable(component, table))
+    return tuple(tables)

@@ -1,0 +1,216 @@
+"""The topology master as a process: gRPC in front, the state store behind, the core between.
+
+One asyncio task owns the core; everything that happens is an event in its inbox. Handlers only decode, enqueue and
+await; metrics are answered at once from the metric store, which decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+import time
+from typing import Any
+
+import grpc.aio
+
+from heronry.launch import Launch
+from heronry.liveness import Phase
+from heronry.model.settings import setting
+from heronry.model.stored import MasterLocation
+from heronry.net.rpc import make_server
+from heronry.net.services import MASTER_SERVICE
+from heronry.state.store import StateStore
+from heronry.telemetry import Reporter, Telemetry
+from heronry.wire.control import Leave, PlanUpdate
+from heronry.wire.master import (
+    ExceptionsReply,
+    ExceptionsRequest,
+    HeartbeatReply,
+    MasterStatus,
+    MetricsReply,
+    MetricsRequest,
+    PublishMetrics,
+    PublishReply,
+    SetState,
+    StatusRequest,
+)
+from heronry.wire.metrics import ProcessMetrics
+from topology_master.core import events as e
+from topology_master.core.master import NOT_LEADING, Master
+from topology_master.core.metric_store import MetricStore
+from topology_master.shell.links import Links
+from topology_master.shell.store import MasterStore
+
+TICKS_PER_LEASE = 10
+MAX_TICK_SECONDS = 1.0
+SET_STATE_SECONDS = 10.0
+LEAVE_GRACE_SECONDS = 0.5
+
+log = logging.getLogger(__name__)
+
+
+class TopologyMaster:
+    """One topology master process. ``start`` serves; ``stopped`` is set when it should end."""
+
+    def __init__(self, launch: Launch, store: StateStore, container: int = 0, replica: int = 0) -> None:
+        self.launch = launch
+        self.stopped = asyncio.Event()
+        self.phase = Phase.STARTING
+        name = "tmanager-0" if replica == 0 else f"tmanager-0-{replica}"
+        self.telemetry = Telemetry("__tmanager__", name, container, 0, time.time_ns())
+        self._store_client = store
+        self._container = container
+        self._inbox: asyncio.Queue[e.Event] = asyncio.Queue()
+        self._links = Links(self._inbox.put_nowait)
+        self._asks: dict[int, asyncio.Future[MasterStatus]] = {}
+        self._ask_numbers = itertools.count(1)
+        self._metrics = MetricStore(time.time())
+        self._reporter = Reporter(launch, container, self._report)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._server: grpc.aio.Server | None = None
+        self._lease: float = setting(launch.settings, "heron.master.lease.secs")
+        self.port = 0
+
+    async def start(self) -> None:
+        """Bind, open the store, stand for election. Raises StoreError, OSError."""
+        secret = await asyncio.to_thread(self.launch.secret)
+        handler = MASTER_SERVICE.handler(
+            StreamManager=self._links.serve,
+            SetState=self._set_state,
+            Status=self._status,
+            PublishMetrics=self._publish_metrics,
+            Metrics=self._query_metrics,
+            Exceptions=self._query_exceptions,
+        )
+        self._server = make_server(secret, self.launch.topology_id, [handler])
+        self.port = self._server.add_insecure_port(f"{self.launch.host}:0")
+        identity = (self.launch.host, self.port, os.getpid())
+        self._core = Master(self.launch.topology_id, identity, int(self._lease * 1000))
+        location = MasterLocation(self.launch.topology_id, self.launch.host, self.port, 0, os.getpid(), self._container)
+        self._store = MasterStore(self._store_client, self.launch, location, self._inbox.put_nowait)
+        await self._server.start()
+        await self._store.open()
+        for work, name in ((self._store.run(), "store"), (self._own_core(), "core"), (self._tick(), "tick")):
+            task = asyncio.create_task(work, name=name)
+            task.add_done_callback(self._task_ended)
+            self._tasks.append(task)
+        self._reporter.start()
+
+    async def stop(self) -> None:
+        """Release the mastership at once, then end. Idempotent."""
+        for task in self._tasks:
+            task.remove_done_callback(self._task_ended)
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        with contextlib.suppress(Exception):  # a store that is gone already releases the node by itself
+            await self._store.close()
+        self._links.close_all()
+        await self._reporter.stop()
+        if self._server is not None:
+            await self._server.stop(LEAVE_GRACE_SECONDS)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            log.critical("%s failed; the process ends and is started again", task.get_name(), exc_info=task.exception())
+            os._exit(1)  # a master whose core is broken must not hold the mastership
+
+    async def _own_core(self) -> None:
+        while True:
+            event = await self._inbox.get()
+            for effect in self._core.handle(time.monotonic_ns() // 1_000_000, event):
+                self._act(effect)
+            if self.phase is not Phase.RUNNING and isinstance(event, e.Read):
+                self.phase = Phase.RUNNING  # it leads, or knows who does
+
+    async def _tick(self) -> None:
+        interval = min(MAX_TICK_SECONDS, self._lease / TICKS_PER_LEASE)
+        while True:
+            await asyncio.sleep(interval)
+            if self._core.mastership.acting:
+                self._inbox.put_nowait(e.Tick())
+
+    def _act(self, effect: e.Effect) -> None:
+        match effect:
+            case e.ReadStore() | e.Stand() | e.Resign() | e.StorePlan():
+                self._store.request(effect)
+            case e.SendPlan(links, plan, epoch):
+                for link in links:
+                    self._links.send(link, PlanUpdate(plan, epoch))
+            case e.Acknowledge(link, epoch):
+                self._links.send(link, HeartbeatReply(epoch))
+            case e.Refuse(link, reason):
+                self._links.send(link, Leave(reason))
+                self._links.close(link)
+            case e.CloseLinks(links):
+                for link in links:
+                    self._links.close(link)
+            case e.Answer(ask, status, error):
+                self._answer(ask, status, error)
+            case e.Lead():
+                self._metrics = MetricStore(time.time())
+            case e.Exit(reason):
+                log.info("ending: %s", reason)
+                self.stopped.set()
+            case e.Note(text, metric):
+                log.info("%s", text)
+                if metric:
+                    self.telemetry.count(metric)
+
+    def _answer(self, ask: int, status: MasterStatus | None, error: str) -> None:
+        future = self._asks.pop(ask, None)
+        if future is None or future.done():
+            return
+        if status is not None:
+            future.set_result(status)
+        else:
+            future.set_exception(ValueError(error))
+
+    async def _set_state(self, request: SetState, context: grpc.aio.ServicerContext) -> MasterStatus:
+        ask = next(self._ask_numbers)
+        future = self._asks[ask] = asyncio.get_running_loop().create_future()
+        self._inbox.put_nowait(e.StateAsked(ask, request.state))
+        try:
+            return await asyncio.wait_for(future, SET_STATE_SECONDS)
+        except ValueError as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"not stored within {SET_STATE_SECONDS:g} s; try again")
+        finally:
+            self._asks.pop(ask, None)
+        raise AssertionError("abort does not return")
+
+    async def _status(self, _: StatusRequest, __: Any) -> MasterStatus:
+        return self._core.status()
+
+    async def _publish_metrics(self, request: PublishMetrics, context: grpc.aio.ServicerContext) -> PublishReply:
+        await self._only_acting(context)
+        refused = self._metrics.refused
+        self._metrics.publish(time.time(), request)
+        if self._metrics.refused > refused:
+            self.telemetry.count("__metric_series_refused", self._metrics.refused - refused)
+        return PublishReply(self._core.mastership.epoch)
+
+    async def _query_metrics(self, request: MetricsRequest, context: grpc.aio.ServicerContext) -> MetricsReply:
+        await self._only_acting(context)
+        return self._metrics.metrics(time.time(), request)
+
+    async def _query_exceptions(self, request: ExceptionsRequest, context: grpc.aio.ServicerContext) -> ExceptionsReply:
+        await self._only_acting(context)
+        return self._metrics.exceptions(request)
+
+    async def _only_acting(self, context: grpc.aio.ServicerContext) -> None:
+        if not self._core.mastership.acting:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, NOT_LEADING)
+
+    def _report(self) -> ProcessMetrics:
+        mastership = self._core.mastership
+        self.telemetry.gauge("__leading", float(mastership.acting))
+        self.telemetry.gauge("__epoch", mastership.epoch)
+        self.telemetry.gauge("__stream_managers_missing", len(self._core.membership.missing()))
+        self.telemetry.gauge("__plan_number", self._core.plan.version.number if self._core.plan else 0)
+        self.telemetry.gauge("__metric_series", self._metrics.series)
+        return self.telemetry.report(time.time())

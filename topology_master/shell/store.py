@@ -1,0 +1,216 @@
+"""The master's dealings with the state store: one queue, so operations and their answers keep their order.
+
+The core relies on that order: a read that was asked for before a write ended never arrives after the write's answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from heronry.launch import Launch
+from heronry.model.stored import MasterEpoch, MasterLocation
+from heronry.state import paths
+from heronry.state.store import (
+    Check,
+    CheckOwner,
+    Create,
+    Delete,
+    Node,
+    Operation,
+    SessionState,
+    Set,
+    StateStore,
+    StoreError,
+    StoreUnavailable,
+    TransactionFailed,
+)
+from heronry.wire import codec
+from heronry.wire.errors import MalformedMessage
+from topology_master.core.events import (
+    Event,
+    Outcome,
+    Read,
+    ReadStore,
+    Resign,
+    Session,
+    SessionChanged,
+    Stand,
+    StandEnded,
+    Stored,
+    StoreEnded,
+    StorePlan,
+)
+
+RETRY_SECONDS = 0.5
+SESSIONS = {
+    SessionState.CONNECTED: Session.CONNECTED,
+    SessionState.SUSPENDED: Session.SUSPENDED,
+    SessionState.LOST: Session.LOST,
+}
+
+log = logging.getLogger(__name__)
+
+Request = ReadStore | Stand | Resign | StorePlan
+
+
+def read_stored(store: StateStore, name: str) -> Stored:
+    """Everything the store holds about a topology. Raises StoreError, MalformedMessage."""
+
+    def version(node: Node | None) -> int:
+        return -1 if node is None else node.version
+
+    # The execution state comes last: if it is there and still the same topology's, what was read before belongs to it.
+    master = store.get(paths.master(name))
+    epoch = store.get(paths.epoch(name))
+    definition = store.get(paths.topology(name))
+    packing = store.get(paths.packing_plan(name))
+    plan = store.get(paths.physical_plan(name))
+    execution = store.get(paths.execution_state(name))
+    return Stored(
+        codec.TOPOLOGY.decode(definition.data) if definition else None,
+        codec.PACKING_PLAN.decode(packing.data) if packing else None,
+        codec.PHYSICAL_PLAN.decode(plan.data) if plan else None,
+        version(plan),
+        codec.EXECUTION_STATE.decode(execution.data) if execution else None,
+        version(execution),
+        codec.MASTER_LOCATION.decode(master.data) if master else None,
+        codec.MASTER_EPOCH.decode(epoch.data).epoch if epoch else 0,
+        version(epoch),
+    )
+
+
+class MasterStore:
+    """Runs the core's requests against a store, one after the other, and tells ``inbox`` what came of them."""
+
+    def __init__(
+        self, store: StateStore, launch: Launch, location: MasterLocation, inbox: Callable[[Event], None]
+    ) -> None:
+        self._store = store
+        self._name = launch.topology
+        self._location = location
+        self._inbox = inbox
+        self._requests: asyncio.Queue[Request] = asyncio.Queue()
+        self._reads_waiting = 0
+        self._undo: list[Callable[[], None]] = []
+
+    def request(self, request: Request) -> None:
+        """Queue a request. Reads that wait behind nothing but reads are one read."""
+        if isinstance(request, ReadStore):
+            if self._reads_waiting:
+                return
+            self._reads_waiting += 1
+        else:
+            self._reads_waiting = 0  # a later read must come after this write
+        self._requests.put_nowait(request)
+
+    async def open(self) -> None:
+        """Open the store and watch what concerns the master. Raises StoreError."""
+        loop = asyncio.get_running_loop()
+
+        def changed(_: str) -> None:
+            loop.call_soon_threadsafe(self.request, ReadStore())
+
+        def session(state: SessionState) -> None:
+            loop.call_soon_threadsafe(self._inbox, SessionChanged(SESSIONS[state]))
+
+        await asyncio.to_thread(self._store.open)
+        self._undo.append(self._store.on_session(session))
+        for path in (
+            paths.execution_state(self._name),
+            paths.packing_plan(self._name),
+            paths.master(self._name),
+        ):
+            self._undo.append(await asyncio.to_thread(self._store.watch, path, changed))
+        self.request(ReadStore())
+
+    async def run(self) -> None:
+        """Serve the queue for ever."""
+        while True:
+            request = await self._requests.get()
+            if isinstance(request, ReadStore):
+                self._reads_waiting = max(0, self._reads_waiting - 1)
+                await self._read()
+            else:
+                await self._write(request)
+
+    async def close(self) -> None:
+        """End the session: the master node goes at once and a standby takes over."""
+        for undo in self._undo:
+            undo()
+        await asyncio.to_thread(self._store.close)
+
+    async def _read(self) -> None:
+        try:
+            self._inbox(Read(await asyncio.to_thread(read_stored, self._store, self._name)))
+        except (StoreError, MalformedMessage) as error:
+            log.warning("cannot read the state store, trying again: %r", error)
+            asyncio.get_running_loop().call_later(RETRY_SECONDS, self.request, ReadStore())
+
+    async def _write(self, request: Stand | Resign | StorePlan) -> None:
+        versions: list[int] = []
+        outcome = Outcome.DONE
+        try:
+            versions = await asyncio.to_thread(self._store.commit, self._operations(request))
+        except StoreUnavailable as error:
+            outcome = Outcome.UNKNOWN
+            log.warning("the state store does not answer: %s", error)
+        except TransactionFailed as error:
+            not_owner = error.path == paths.master(self._name) and not isinstance(request, Stand)
+            outcome = Outcome.NOT_OWNER if not_owner else Outcome.REFUSED
+            log.info("not written: %s", error)
+        except StoreError as error:
+            outcome = Outcome.UNKNOWN
+            log.warning("the state store failed: %s", error)
+        if isinstance(request, Stand):
+            self._inbox(StandEnded(request.epoch, outcome))
+        elif isinstance(request, StorePlan):
+            self._inbox(self._ended(request, outcome, versions))
+
+    def _operations(self, request: Stand | Resign | StorePlan) -> list[Operation]:
+        master = paths.master(self._name)
+        if isinstance(request, Resign):
+            return [CheckOwner(master), Delete(master)]
+        operations: list[Operation]
+        if isinstance(request, Stand):
+            location = MasterLocation(
+                self._location.topology_id,
+                self._location.host,
+                self._location.port,
+                request.epoch,
+                self._location.pid,
+                self._location.container,
+            )
+            epoch = codec.MASTER_EPOCH.encode(MasterEpoch(request.epoch))
+            # A killed topology leaves no epoch behind, hence the check of its execution state.
+            return [
+                Create(master, codec.MASTER_LOCATION.encode(location), ephemeral=True),
+                _put(paths.epoch(self._name), epoch, request.epoch_version),
+                Check(paths.execution_state(self._name)),
+            ]
+        operations = [CheckOwner(master)]
+        if request.plan is not None:
+            plan = codec.PHYSICAL_PLAN.encode(request.plan)
+            operations.append(_put(paths.physical_plan(self._name), plan, request.plan_version))
+        execution = paths.execution_state(self._name)
+        if request.execution is not None:
+            state = codec.EXECUTION_STATE.encode(request.execution)
+            operations.append(Set(execution, state, request.execution_version))
+        else:
+            operations.append(Check(execution, request.execution_version))
+        return operations
+
+    @staticmethod
+    def _ended(request: StorePlan, outcome: Outcome, versions: list[int]) -> StoreEnded:
+        if outcome is not Outcome.DONE:
+            return StoreEnded(outcome)
+        return StoreEnded(
+            outcome,
+            versions[1] if request.plan is not None else -1,
+            versions[-1] if request.execution is not None else -1,
+        )
+
+
+def _put(path: str, data: bytes, version: int) -> Operation:
+    return Create(path, data) if version < 0 else Set(path, data, version)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -72,16 +71,3 @@ class ExecChild:
         self._lifeline.cut()
         self._log.drain_and_close()
         self._ended(code)
-
-
-def exit_in_words(code: int | None, last_line: str) -> str:
-    """Why a process ended: ``code`` is the exit code, minus the signal's number, or None if nobody knows."""
-    if code is None:
-        return "ended with its parent"
-    if code < 0:
-        try:
-            name = signal.Signals(-code).name
-        except ValueError:
-            name = f"signal {-code}"
-        return f"killed by {name}"
-    return f"exit code {code}" + (f": {last_line}" if last_line else "")

@@ -21,7 +21,7 @@ from heron_container.core.liveness import Judgement, Liveness
 from heron_container.core.partner import SchedulerWatch
 from heron_container.core.processes import ProcessSpec, processes_of
 from heron_container.core.supervisor import Effect, FindReplacement, Kill, Start, Supervisor, Terminate
-from heron_container.shell.children import Child, exit_in_words
+from heron_container.shell.children import Child
 from heron_container.shell.logs import LastLines, LogWriter
 from heron_container.shell.spawning import Spawning
 from heron_container.shell.status import container_status
@@ -33,6 +33,7 @@ from heronry.model.ids import MASTER_CONTAINER
 from heronry.model.settings import MiB, setting
 from heronry.process import EXIT_REPLACED
 from heronry.schedulers import local
+from heronry.schedulers.endings import exit_in_words
 from heronry.schedulers.scheduler import SchedulerError
 from heronry.wire.container import ContainerStatus
 

@@ -62,7 +62,7 @@ async def _run(arguments: ProcessArguments, instance_main: str, own_log: OwnLog 
     watch_lifeline(arguments.lifeline, loop)
     launch, number = arguments.launch, arguments.container
     incarnation = time.time_ns() // 1_000_000
-    container = Container(launch, arguments.launch_file, number, incarnation, instance_main)
+    container = Container(launch, arguments.launch_file.resolve(), number, incarnation, instance_main)
     stop_on_signals(loop, lambda: container.stop("asked to, by signal"))
     server, port = await serve(launch, container.status)
     log.info("container %d of %s on %s:%d, process %d", number, launch.topology, launch.host, port, os.getpid())

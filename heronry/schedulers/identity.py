@@ -64,11 +64,21 @@ class HostLock:
         except BlockingIOError:
             os.close(descriptor)
             return False
+        if not _is_file_of(self.path, descriptor):  # its last holder has removed it with the folder
+            os.close(descriptor)
+            return False
         holder = Holder(os.getpid(), psutil.Process().create_time(), topology_id)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(asdict(holder)).encode(), 0)
         self._descriptor = descriptor
         return True
+
+
+def _is_file_of(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except OSError:
+        return False
 
 
 def last_holder(path: Path) -> Holder | None:

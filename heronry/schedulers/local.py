@@ -40,7 +40,7 @@ def start(launch: Launch, launch_file: Path) -> int:
         raise SchedulerError(f"cannot write the logs of {launch.topology}: {error}; check {launch.log_dir}") from error
     try:
         process = subprocess.Popen(
-            python_command("heron_scheduler", "--launch", str(launch_file)),
+            python_command("heron_scheduler", "--launch", str(launch_file.resolve())),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -1,0 +1,225 @@
+"""Start of heron_scheduler: lock, node in the store, adoption, plan; then the watch; and the end after a kill."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import stat
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heron_scheduler.shell.adoption import Found, find_containers
+from heron_scheduler.shell.scheduler import LocalContainers
+from heron_scheduler.shell.service import serve
+from heronry.launch import Launch
+from heronry.model.ids import MASTER_CONTAINER
+from heronry.model.settings import MiB, setting
+from heronry.model.stored import SchedulerLocation
+from heronry.process import ProcessArguments, parse_arguments, set_up_process, stop_on_signals
+from heronry.schedulers.commands import raise_descriptor_limit
+from heronry.schedulers.identity import HostLock, is_held, last_holder, process_title, scheduler_lock
+from heronry.schedulers.killed import is_killed
+from heronry.schedulers.log_files import OwnLog
+from heronry.schedulers.presence import Presence
+from heronry.state import open_store, paths
+from heronry.state.store import StateStore, StoreError
+from heronry.wire import codec
+from heronry.wire.errors import MalformedMessage
+
+LOOK_SECONDS = 1.0
+LOCK_WAIT_SECONDS = 120.0
+AWAY_LOG_EVERY = 30
+log = logging.getLogger(__name__)
+
+
+def main() -> None:
+    """``python -m heron_scheduler --launch FILE``."""
+    arguments, _ = parse_arguments("heron_scheduler")
+    launch = arguments.launch
+    launch.log_dir.mkdir(parents=True, exist_ok=True)
+    own_log = OwnLog(
+        launch.log_dir / "heron_scheduler.log",
+        int(setting(launch.settings, "heron.logging.maximum.size.mb")) * MiB,
+        int(setting(launch.settings, "heron.logging.maximum.files")),
+    )
+    own_log.take()
+    set_up_process(process_title(launch.topology, "heron_scheduler"), setting(launch.settings, "heron.logging.level"))
+    raise_descriptor_limit()
+    if not take_lock(launch):
+        sys.exit(0)
+    sys.exit(asyncio.run(Scheduler(arguments, own_log).run()))
+
+
+def take_lock(launch: Launch) -> bool:
+    """Be the only scheduler of this topology on this host; False if it has one already.
+
+    The scheduler of an earlier submission of the same name may still be clearing up: it is waited for.
+    """
+    deadline = time.monotonic() + LOCK_WAIT_SECONDS
+    path = scheduler_lock(launch.runtime_dir)
+    while time.monotonic() < deadline:
+        os.makedirs(launch.runtime_dir, mode=0o700, exist_ok=True)
+        try:
+            if HostLock(path).acquire(launch.topology_id):
+                return True
+        except FileNotFoundError:
+            continue  # the folder was removed at this moment
+        holder = last_holder(path)
+        if holder is not None and holder.topology_id == launch.topology_id and is_held(path):
+            log.info("%s has a scheduler already: process %d", launch.topology, holder.pid)
+            return False
+        time.sleep(0.05)
+    log.error("the lock %s was held for %d s by an earlier submission", path, LOCK_WAIT_SECONDS)
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look at the store found: the killed state, and the containers wanted (None: no plan to read)."""
+
+    killed: bool
+    numbers: tuple[int, ...] | None = None
+
+
+class Scheduler:
+    """Joins the containers, the state store and the gRPC server."""
+
+    def __init__(self, arguments: ProcessArguments, own_log: OwnLog) -> None:
+        self._launch = arguments.launch
+        self._launch_file = arguments.launch_file.resolve()
+        self._own_log = own_log
+        self._store: StateStore | None = None
+        self._presence: Presence | None = None
+        self._wake = asyncio.Event()
+        self._leave = False
+
+    async def run(self) -> int:
+        """Until the topology is killed and gone (then 0), or a signal asks us alone to leave."""
+        loop = asyncio.get_running_loop()
+        stop_on_signals(loop, self._asked_to_leave)
+        containers = LocalContainers(self._launch, self._launch_file)
+        server, port = await serve(self._launch, containers)
+        try:
+            adopted = await self._begin(loop, port)
+            if adopted is not None:
+                containers.adopt(adopted)
+                await self._watch(containers)
+        finally:
+            await server.stop(0.2)
+        if not self._leave:
+            remove_runtime_dir(self._launch)
+            log.info("%s is over; nothing of it runs any more", self._launch.topology)
+        if self._store is not None:
+            await asyncio.to_thread(self._store.close)
+        return 0
+
+    async def _begin(self, loop: asyncio.AbstractEventLoop, port: int) -> list[Found] | None:
+        """Open the store, take the node, find what runs. None if a signal came first."""
+        location = SchedulerLocation(self._launch.topology_id, self._launch.host, port, os.getpid())
+
+        def wake(_: str) -> None:
+            loop.call_soon_threadsafe(self._wake.set)
+
+        failures = 0
+        while not self._leave:
+            try:
+                return await asyncio.to_thread(self._open, location, wake)
+            except (StoreError, MalformedMessage) as error:
+                if failures % AWAY_LOG_EVERY == 0:
+                    log.warning("the state store %s does not answer; trying on: %s", self._launch.store_url, error)
+                failures += 1
+            await self._pause()
+        return None
+
+    def _open(self, location: SchedulerLocation, wake: Callable[[str], None]) -> list[Found]:
+        launch = self._launch
+        if self._store is None:
+            store = open_store(launch.store_url, **launch.settings)
+            store.open()
+            self._store = store
+            data = codec.SCHEDULER_LOCATION.encode(location)
+            self._presence = Presence(store, paths.scheduler(launch.topology), data)
+            for path in (paths.execution_state(launch.topology), paths.packing_plan(launch.topology)):
+                store.watch(path, wake)
+        assert self._presence is not None
+        holder = self._presence.keep()
+        if holder != self._presence.data and not is_killed(self._store, launch.topology, launch.topology_id):
+            # We hold the lock of this host, so this is the node of a dead one whose session is not over yet.
+            raise StoreError(f"{self._presence.path} is still held by an earlier scheduler")
+        return find_containers(launch, self._store)
+
+    async def _watch(self, containers: LocalContainers) -> None:
+        over = asyncio.ensure_future(containers.over.wait())
+        failures = 0
+        try:
+            while not over.done() and not self._leave:
+                try:
+                    look = await asyncio.to_thread(self._look)
+                except (StoreError, MalformedMessage) as error:
+                    if failures % AWAY_LOG_EVERY == 0:
+                        log.warning("the state store does not answer; going on without it: %s", error)
+                    failures += 1
+                else:
+                    failures = 0
+                    self._obey(containers, look)
+                await self._pause(over)
+                self._own_log.rotate_if_large()
+        finally:
+            over.cancel()
+
+    @staticmethod
+    def _obey(containers: LocalContainers, look: Look) -> None:
+        if look.killed:
+            if not containers.core.stopping:
+                log.info("the topology was killed: stopping its containers")
+            containers.stop()
+        elif look.numbers is not None:
+            containers.want(look.numbers)
+
+    def _look(self) -> Look:
+        launch, store = self._launch, self._store
+        assert store is not None
+        assert self._presence is not None
+        if is_killed(store, launch.topology, launch.topology_id):
+            return Look(True)
+        self._presence.keep()
+        node = store.get(paths.packing_plan(launch.topology))
+        if node is None:
+            return Look(False)  # it is being killed at this moment
+        plan = codec.PACKING_PLAN.decode(node.data)
+        return Look(False, (MASTER_CONTAINER, *(container.container for container in plan.containers)))
+
+    async def _pause(self, over: asyncio.Future[Any] | None = None) -> None:
+        """Until a watch fires, a second has passed, or all is over."""
+        waits: set[asyncio.Future[Any]] = {asyncio.ensure_future(self._wake.wait())}
+        if over is not None:
+            waits.add(over)
+        await asyncio.wait(waits, timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits - {over}:
+            wait.cancel()
+        self._wake.clear()
+
+    def _asked_to_leave(self) -> None:
+        log.info("asked to leave; the containers go on")
+        self._leave = True
+        self._wake.set()
+
+
+def remove_runtime_dir(launch: Launch) -> None:
+    """Remove sockets, slots and locks. Refuses what does not look like a runtime folder of ours."""
+    folder = Path(launch.runtime_dir)
+    try:
+        status = folder.lstat()
+    except OSError:
+        return
+    private = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
+    if not private or not folder.is_absolute() or Path(launch.home).is_relative_to(folder):
+        log.warning("%s is left alone: it is not a private folder of this topology", folder)
+        return
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,223 @@
+"""The scheduler at work: owns the core, starts and watches process groups, on one event loop.
+
+Ends of leaders are told by pidfd, whether we started them or adopted them. That nothing of a container is left is
+looked up every ``CONFIRM_SECONDS`` while some container is ending, and never otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from heron_scheduler.core.containers import (
+    SHOWN,
+    Containers,
+    Effect,
+    KillGroup,
+    StartContainer,
+    TerminateContainer,
+)
+from heron_scheduler.shell.adoption import Found
+from heronry.launch import Launch
+from heronry.model.backoff import BackoffPolicy
+from heronry.model.settings import setting
+from heronry.schedulers.commands import child_environment, python_command
+from heronry.schedulers.endings import exit_in_words
+from heronry.schedulers.identity import container_name, group_exists, group_members, kill_group
+from heronry.wire.container import ProcessState, ProcessStatus, SchedulerStatus
+
+CONFIRM_SECONDS = 0.05
+LOOK_CLOSER_EVERY = 20
+STOP_MARGIN_MS = 3000  # heron_container's own grace comes first
+END_GRACE_MS = 2000
+log = logging.getLogger(__name__)
+
+
+class LocalContainers:
+    """The containers of one topology on this host."""
+
+    def __init__(self, launch: Launch, launch_file: Path) -> None:
+        self._launch = launch
+        self._launch_file = launch_file
+        self._started = time.time()
+        self._loop = asyncio.get_running_loop()
+        grace_ms = int(setting(launch.settings, "heron.stop.grace.secs") * 1000)
+        self.core = Containers(BackoffPolicy.of(launch.settings), grace_ms + STOP_MARGIN_MS, END_GRACE_MS)
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}  # by number; adopted ones are not ours to reap
+        self._deadline: asyncio.TimerHandle | None = None
+        self._confirming: asyncio.TimerHandle | None = None
+        self._confirmations = 0
+        self._changed = asyncio.Event()
+        self.over = asyncio.Event()
+
+    def adopt(self, found: Iterable[Found]) -> None:
+        """Take over what runs already; before ``want``."""
+        for container in found:
+            number, group = container.number, container.group
+            alive = container.leader_alive
+            log.info("container %d runs already (process %d%s)", number, group, "" if alive else ", without its leader")
+            self.act(self.core.adopt(self._now_ms(), number, group, alive))
+            if alive:
+                self._watch(number, group)
+
+    def want(self, numbers: Iterable[int]) -> None:
+        """Exactly these containers are to run."""
+        self.act(self.core.want(self._now_ms(), numbers))
+
+    def stop(self) -> None:
+        """End all; ``over`` is set when nothing is left."""
+        self.act(self.core.stop(self._now_ms()))
+
+    async def restart(self, numbers: Iterable[int]) -> tuple[int, ...]:
+        """Stop and start these; returns when each has been started anew. Raises KeyError."""
+        before = {number: self.core.rows[number].restarts for number in numbers}
+        for number in before:
+            log.info("restarting container %d, as asked", number)
+            self.act(self.core.restart(self._now_ms(), number))
+        while not self.core.stopping and any(
+            self.core.rows[n].restarts == restarts or not self.core.rows[n].group for n, restarts in before.items()
+        ):
+            self._changed.clear()
+            await self._changed.wait()
+        return tuple(before)
+
+    def status(self) -> SchedulerStatus:
+        """The scheduler itself and its containers."""
+        now_ms, now = self._now_ms(), time.time()
+        state = ProcessState.STOPPED if self.core.stopping else ProcessState.RUNNING
+        own = ProcessStatus("heron_scheduler", "heron_scheduler", -1, "", 0, os.getpid(), state, self._started)
+        rows = [
+            ProcessStatus(
+                kind="heron_container",
+                name=container_name(row.number),
+                container=row.number,
+                component="",
+                task=0,
+                pid=row.group,
+                state=SHOWN[row.stage],
+                since=now - (now_ms - row.since_ms) / 1000,
+                restarts=row.restarts,
+                last_error=row.last_error,
+            )
+            for _, row in sorted(self.core.rows.items())
+        ]
+        return SchedulerStatus(own, tuple(rows))
+
+    def act(self, effects: Iterable[Effect]) -> None:
+        """Do what the core has decided, and see to what follows."""
+        for effect in effects:
+            match effect:
+                case StartContainer(number):
+                    self._start(number)
+                case TerminateContainer(number, pid):
+                    log.info("stopping container %d (process %d)", number, pid)
+                    _signal(pid, signal.SIGTERM)
+                case KillGroup(number, group):
+                    log.warning("killing what is left of container %d (process group %d)", number, group)
+                    kill_group(group)
+        self._set_deadline()
+        if self.core.ending() and self._confirming is None:
+            self._confirming = self._loop.call_later(CONFIRM_SECONDS, self._confirm)
+        if self.core.stopping and self.core.all_over():
+            self.over.set()
+        self._changed.set()
+
+    def _start(self, number: int) -> None:
+        row = self.core.rows[number]
+        log.info("starting container %d%s", number, f" (restart {row.restarts})" if row.restarts else "")
+        command = python_command(
+            "heron_container", "--launch", str(self._launch_file), "--container", str(number), "--own-log"
+        )
+        try:
+            # Until heron_container has set up its log, what it prints goes to the same file.
+            with open(self._log_file(number), "ab") as log_file:
+                process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log_file,
+                    stderr=log_file,
+                    cwd=self._launch.home,
+                    env=child_environment(),
+                    start_new_session=True,
+                )
+        except OSError as error:
+            self._loop.call_soon(self._not_started, number, f"not started: {error}")
+            return
+        self._processes[number] = process
+        self.act(self.core.born(self._now_ms(), number, process.pid))
+        self._watch(number, process.pid)
+
+    def _not_started(self, number: int, reason: str) -> None:
+        log.error("container %d: %s", number, reason)
+        self.act(self.core.ended(self._now_ms(), number, reason))
+
+    def _watch(self, number: int, pid: int) -> None:
+        try:
+            pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            self._loop.call_soon(self._leader_ended, number, -1)
+            return
+        self._loop.add_reader(pidfd, self._leader_ended, number, pidfd)
+
+    def _leader_ended(self, number: int, pidfd: int) -> None:
+        if pidfd >= 0:
+            self._loop.remove_reader(pidfd)
+            os.close(pidfd)
+        process = self._processes.pop(number, None)
+        code = process.wait() if process is not None else None
+        reason = "ended" if code is None else exit_in_words(code, self._last_line(number))
+        (log.info if self.core.stopping else log.error)("container %d has ended: %s", number, reason)
+        self.act(self.core.ended(self._now_ms(), number, reason))
+
+    def _confirm(self) -> None:
+        """Is anything left of the containers that are ending?"""
+        self._confirming = None
+        self._confirmations += 1
+        closely = self._confirmations % LOOK_CLOSER_EVERY == 0  # zombies that nobody reaps are not processes
+        for row in self.core.ending():
+            if not row.group or not group_exists(row.group) or (closely and not group_members(row.group)):
+                self.act(self.core.gone(self._now_ms(), row.number))
+        if self.core.ending() and self._confirming is None:
+            self._confirming = self._loop.call_later(CONFIRM_SECONDS, self._confirm)
+
+    def _set_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        deadline_ms = self.core.next_deadline_ms()
+        if deadline_ms is not None:
+            delay = max(0, deadline_ms - self._now_ms() + 1) / 1000
+            self._deadline = self._loop.call_later(delay, self._due)
+
+    def _due(self) -> None:
+        self._deadline = None
+        self.act(self.core.tick(self._now_ms()))
+
+    def _log_file(self, number: int) -> Path:
+        return self._launch.log_dir / f"{container_name(number)}.log"
+
+    def _last_line(self, number: int) -> str:
+        try:
+            with open(self._log_file(number), "rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - 2000))
+                lines = file.read().decode(errors="replace").split("\n")
+        except OSError:
+            return ""
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+    @staticmethod
+    def _now_ms() -> int:
+        return time.monotonic_ns() // 1_000_000
+
+
+def _signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass  # its end is about to be told

@@ -1,0 +1,50 @@
+"""What heron_scheduler serves over gRPC: its containers, and the restart of one or all (authenticated)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import grpc.aio
+
+from heron_scheduler.shell.scheduler import LocalContainers
+from heronry.launch import Launch
+from heronry.model.settings import setting
+from heronry.net.rpc import make_server
+from heronry.net.services import SCHEDULER_SERVICE
+from heronry.wire.container import (
+    RestartContainer,
+    RestartReply,
+    SchedulerStatus,
+    SchedulerStatusRequest,
+)
+
+ALL = -1
+RESTART_MARGIN_SECONDS = 15.0
+
+
+async def serve(launch: Launch, containers: LocalContainers) -> tuple[grpc.aio.Server, int]:
+    """Start the server on a free port of ``launch.host``; returns it and its port. Raises OSError, RuntimeError."""
+    patience = setting(launch.settings, "heron.stop.grace.secs") + RESTART_MARGIN_SECONDS
+
+    async def answer_status(_: SchedulerStatusRequest, __: grpc.aio.ServicerContext) -> SchedulerStatus:
+        return containers.status()
+
+    async def restart(request: RestartContainer, context: grpc.aio.ServicerContext) -> RestartReply:
+        if containers.core.stopping:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "the topology is being killed")
+        known = sorted(number for number, row in containers.core.rows.items() if row.wanted)
+        numbers = known if request.container == ALL else [request.container]
+        if not set(numbers) <= set(known):
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"no container {request.container}; there are {known}")
+        try:
+            return RestartReply(await asyncio.wait_for(containers.restart(numbers), patience))
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"not all of {numbers} came back in {patience} s")
+            raise
+
+    handler = SCHEDULER_SERVICE.handler(Status=answer_status, Restart=restart)
+    server = make_server(launch.secret(), launch.topology_id, [handler])
+    port = server.add_insecure_port(f"{launch.host}:0")
+    await server.start()
+    return server, port

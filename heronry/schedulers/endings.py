@@ -1,0 +1,18 @@
+"""Why a process ended, in words for people."""
+
+from __future__ import annotations
+
+import signal
+
+
+def exit_in_words(code: int | None, last_line: str) -> str:
+    """Why a process ended: ``code`` is the exit code, minus the signal's number, or None if nobody knows."""
+    if code is None:
+        return "ended with its parent"
+    if code < 0:
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:
+            name = f"signal {-code}"
+        return f"killed by {name}"
+    return f"exit code {code}" + (f": {last_line}" if last_line else "")

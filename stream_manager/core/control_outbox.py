@@ -1,0 +1,50 @@
+"""Control messages that wait for their stream: the newest of each kind replaces the older ones, credit is merged.
+
+So the queue is bounded whatever the far end does: one message of each kind, one limit per task, and the changes of the
+cause set since its last whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heronry.wire.control import CauseChange, CauseSet, PeerCredit, TaskCredit
+
+MAX_CHANGES = 64
+
+
+class ControlOutbox:
+    """A queue for one control stream."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Any, Any] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def put(self, message: Any) -> None:
+        """Queue a message. Its place is that of the older message it replaces."""
+        waiting = self._waiting
+        if isinstance(message, CauseChange):
+            # Differences are numbered and must all arrive, or none: beyond the bound the next whole set repairs it.
+            if sum(isinstance(key, tuple) for key in waiting) < MAX_CHANGES:
+                waiting[CauseChange, message.number] = message
+        elif isinstance(message, CauseSet):
+            for key in [key for key in waiting if isinstance(key, tuple) or key is CauseSet]:
+                del waiting[key]
+            waiting[CauseSet] = message
+        elif isinstance(message, PeerCredit) and PeerCredit in waiting:
+            limits = {credit.task: credit for credit in waiting[PeerCredit].tasks}
+            limits.update({credit.task: credit for credit in message.tasks})
+            waiting[PeerCredit] = PeerCredit(tuple(limits[task] for task in sorted(limits)))
+        else:
+            waiting[type(message)] = message
+
+    def take(self) -> Any:
+        """The next message to send. Raises KeyError when there is none."""
+        return self._waiting.pop(next(iter(self._waiting)))
+
+
+def peer_credit(limits: dict[int, int]) -> PeerCredit:
+    """Limits by task as a message."""
+    return PeerCredit(tuple(TaskCredit(task, limits[task]) for task in sorted(limits)))

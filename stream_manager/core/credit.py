@@ -1,0 +1,75 @@
+"""What this stream manager allows others to send, renewed by halves.
+
+A ``Grant`` is a limit in bytes since the hello of a connection. The sender may send while what it has sent is below the
+limit, so it may pass the limit by one frame. When half of the window is used up, the limit moves on: a credit message
+costs as much as a packet, so it must be rare.
+
+*Upload grants* (local instance → here) count a frame as used when it has arrived; a renewal is withheld while any
+destination the instance has sent to is over its bound. *Peer grants* (peer → here, one per local task) count a frame as
+used when it is handed on to the instance.
+
+Memory. Let H be the high water mark, W_u and W_p the upload and peer windows, F the largest frame, I the local
+instances, P the peers that send here, D the destination queues (local instances, and remote tasks sent to). A queue
+over 2 H stops the renewals of everyone who feeds it, so it holds at most
+
+    2 H + F  (what it may hold and still be open, and the frame that closed it)
+    + I (W_u + F)  (what each local instance may still send)
+    + P (W_p + F)  (for a local task: what each peer may still send; nobody can withhold these, they are per task)
+
+and the process D times that; ``memory_bound`` is this formula and ``StreamManager.check`` holds each queue to it.
+Frames that a changed plan moves from one queue to another are outside of it until they have drained.
+Acks, fails and verdicts need no credit: their number is bounded by the tuples and roots in flight.
+"""
+
+from __future__ import annotations
+
+
+class Grant:
+    """A sender's limit: bytes since the hello of its connection."""
+
+    __slots__ = ("container", "limit", "received", "task", "used", "window")
+
+    def __init__(self, window: int, container: int = 0, task: int = 0, open_now: bool = True) -> None:
+        self.window = window
+        self.container = container
+        self.task = task
+        self.received = 0
+        self.used = 0
+        self.limit = window if open_now else 0
+
+    def restart(self, open_now: bool) -> None:
+        """A new connection: count from zero, but what is still queued from the old one takes up room."""
+        queued = self.received - self.used
+        self.received = 0
+        self.used = -queued
+        self.limit = max(0, self.window - queued) if open_now else 0
+
+    def receive(self, size: int) -> bool:
+        """``size`` bytes have come; False if they were sent without credit."""
+        allowed = self.received < self.limit
+        self.received += size
+        return allowed
+
+    def use(self, size: int) -> None:
+        """``size`` bytes have gone on."""
+        self.used += size
+
+    def renewal(self) -> int | None:
+        """The new limit, when half of the window is used up; else None."""
+        limit = self.used + self.window
+        if limit - self.limit < self.window // 2:
+            return None
+        self.limit = limit
+        return limit
+
+
+def memory_bound(
+    high: int, upload_window: int, peer_window: int, largest_frame: int, instances: int, peers: int
+) -> int:
+    """The most bytes one destination queue can hold (see above)."""
+    return (
+        2 * high
+        + largest_frame
+        + instances * (upload_window + largest_frame)
+        + peers * (peer_window + largest_frame)
+    )

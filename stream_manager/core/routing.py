@@ -1,0 +1,70 @@
+"""Where each task lives and what each spout can reach: a plan, seen from one container.
+
+Made anew for each plan and never changed, so a packet is routed by one plan from its first frame to its last.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from heronry.model.causes import Cause, CauseKind
+from heronry.model.plan import PhysicalPlan
+from heronry.wire.data import Frame
+from stream_manager.core.ack_tracker import column
+
+NOWHERE = -1
+
+
+class Routes:
+    """The tables of one plan for one container."""
+
+    def __init__(self, plan: PhysicalPlan, container: int) -> None:
+        self.plan = plan
+        self.container = container
+        self.where: dict[int, int] = {task: plan.container_of(task) for task in plan.tasks()}
+        self.component: dict[int, str] = {task: plan.component_of(task) for task in plan.tasks()}
+        self.local_tasks = plan.tasks_in(container)
+        self.local_spouts = tuple(task for task in self.local_tasks if plan.is_spout(task))
+        self.containers = tuple(c.container for c in plan.packing.containers)
+        self.peers = tuple(number for number in self.containers if number != container)
+        self._reach = {s.name: plan.topology.reachable_from(s.name) for s in plan.topology.components if s.is_spout}
+        self._hosted = {
+            c.container: frozenset(instance.component for instance in c.instances) for c in plan.packing.containers
+        }
+
+    def container_of(self, task: int) -> int:
+        """The container that holds the task, or NOWHERE when the plan does not know it."""
+        return self.where.get(task, NOWHERE)
+
+    def is_local_spout(self, task: int) -> bool:
+        """True for a spout task of this container."""
+        return task in self.local_spouts
+
+    def reaches(self, spout: str, cause: Cause) -> bool:
+        """True if tuples of this spout component can come to what is slow."""
+        reach = self._reach.get(spout, frozenset())
+        if cause.kind is CauseKind.TASK:
+            return cause.component in reach
+        return not reach.isdisjoint(self._hosted.get(cause.peer, frozenset()))
+
+    def instance_name(self, task: int) -> str:
+        """The instance's name, or ``task_<N>`` when the plan does not know it."""
+        return self.plan.instance_name(task) if task in self.where else f"task_{task}"
+
+
+def roots_by_spout(frame: Frame) -> list[tuple[int, bytes]]:
+    """The distinct roots of a frame's tuples, grouped by the spout task that opened them."""
+    if not frame.roots:
+        return []
+    roots = np.unique(column(frame.roots))
+    tasks = roots >> np.uint64(48)
+    starts = np.flatnonzero(np.diff(tasks, prepend=np.uint64(0)) != 0)  # tasks count from 1
+    groups = np.split(roots, starts[1:])
+    return [(int(group[0]) >> 48, group.tobytes()) for group in groups]
+
+
+def tracked_count(frame: Frame) -> int:
+    """How many tuples of a frame hang on at least one root."""
+    if not frame.offsets:
+        return frame.count if frame.roots else 0
+    return int(np.count_nonzero(np.diff(np.frombuffer(frame.offsets, "<u4"))))

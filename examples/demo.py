@@ -1,7 +1,7 @@
 """``make demo``: word count over a novel on the embedded cluster, through the front door, for about 20 seconds.
 
-It uses nothing but the ``heron`` command: submit, metrics, status, kill, in a home of its own that is removed at the end. It
-exits with 1 if anything of the topology is left behind, or if nothing was counted.
+It uses nothing but the ``heron`` command: submit, metrics, status, kill, in a home of its own that is removed at the
+end. It exits with 1 if anything of the topology is left behind, or if nothing was counted.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Measuring Heronry: ``python -m benchmarks --help``."""

@@ -1,0 +1,98 @@
+"""One topology on an embedded cluster of its own, through the ``heron`` command; CPU and memory of its processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+ROOT = Path(__file__).resolve().parent.parent
+NAME = "Benchmark"
+
+
+@dataclass
+class Usage:
+    """CPU seconds and memory of the topology's processes at one moment."""
+
+    cpu_seconds: dict[int, float] = field(default_factory=dict)
+    kinds: dict[int, str] = field(default_factory=dict)
+    rss_bytes: int = 0
+    pss_bytes: dict[int, int] = field(default_factory=dict)
+
+    def since(self, earlier: Usage) -> float:
+        """CPU seconds used since an earlier moment by the processes that live now."""
+        return sum(seconds - earlier.cpu_seconds.get(pid, 0.0) for pid, seconds in self.cpu_seconds.items())
+
+    def by_kind_since(self, earlier: Usage) -> dict[str, float]:
+        """The same for each kind of process."""
+        found: dict[str, float] = {}
+        for pid, seconds in self.cpu_seconds.items():
+            kind = self.kinds[pid]
+            found[kind] = found.get(kind, 0.0) + seconds - earlier.cpu_seconds.get(pid, 0.0)
+        return found
+
+
+class Cluster:
+    """A temporary home, one topology in it."""
+
+    def __init__(self) -> None:
+        self.home = Path(tempfile.mkdtemp(prefix="heronry-bench-"))
+        self.environment = {**os.environ, "HERONRY_HOME": str(self.home)}
+
+    def heron(self, *arguments: str) -> str:
+        """One command; its standard output. Raises CalledProcessError."""
+        done = subprocess.run(
+            [sys.executable, "-m", "heronry.cli", *arguments],
+            cwd=ROOT, env=self.environment, stdout=subprocess.PIPE, text=True, check=True,
+        )  # fmt: skip
+        return done.stdout
+
+    def submit(self, arguments: dict[str, Any]) -> None:
+        """Start the benchmark topology and wait until every task runs."""
+        self.heron("submit", "local", "benchmarks/topologies.py", "benchmark", "--", json.dumps(arguments))
+
+    def processes(self) -> list[dict[str, Any]]:
+        """The processes as ``heron status`` lists them."""
+        return list(json.loads(self.heron("status", "local", NAME, "-o", "json"))["processes"])
+
+    def usage(self, memory: bool = False) -> Usage:
+        """CPU of every process whose title carries the topology's name, children included."""
+        found = Usage()
+        for process in psutil.process_iter(["pid", "cmdline"]):
+            line = " ".join(process.info["cmdline"] or ())
+            if f"heron:{NAME}:" not in line:
+                continue
+            try:
+                times = process.cpu_times()
+                found.cpu_seconds[process.pid] = times.user + times.system
+                found.kinds[process.pid] = _kind(line)
+                if memory:
+                    full = process.memory_full_info()
+                    found.rss_bytes += full.rss
+                    found.pss_bytes[process.pid] = full.pss
+            except psutil.NoSuchProcess:
+                continue
+        return found
+
+    def close(self) -> None:
+        """Kill the topology and remove the home."""
+        subprocess.run(
+            [sys.executable, "-m", "heronry.cli", "kill", "local", NAME],
+            cwd=ROOT, env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False,
+        )  # fmt: skip
+        shutil.rmtree(self.home, ignore_errors=True)
+
+
+def _kind(line: str) -> str:
+    name = line.split(f"heron:{NAME}:", 1)[1].split()[0]
+    if name.startswith("container_"):
+        return name.split("_", 2)[2].rsplit("_", 1)[0]
+    return name.split("-")[0]

@@ -1,0 +1,299 @@
+"""The topologies of the benchmarks. Submitted as it is, so this file imports nothing of its folder.
+
+Tasks and driver share a *board*: a file of counters, one row of eight 64-bit words per task, mapped by all of them.
+Spouts write how many tuples they have emitted and had acked, every 1 024 tuples; bolts write how many they have
+executed once the driver has set the stop word in row 0, on a tick. So the steady state pays nothing for being measured,
+and at the end the driver can compare every count exactly.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import mmap
+import random
+import struct
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from heronry import BatchBolt, Bolt, Grouping, Spout, TopologyBuilder
+
+ROW_BYTES = 64
+EMITTED, ACKED, FAILED, EXECUTED, DONE = range(5)
+STOP = 0  # word of row 0
+WORDS = 175_000
+PICKS = 1 << 17
+SAMPLE_EVERY = 16
+
+
+class Board:
+    """The shared counters; a task writes its own row only."""
+
+    def __init__(self, path: str, task: int = 0) -> None:
+        with open(path, "r+b") as file:
+            self._map = mmap.mmap(file.fileno(), 0)
+        self._row = task * ROW_BYTES
+
+    def put(self, word: int, value: int) -> None:
+        """Write one word of the own row."""
+        struct.pack_into("=Q", self._map, self._row + 8 * word, value)
+
+    def get(self, task: int, word: int) -> int:
+        """Read a word of any row."""
+        return int(struct.unpack_from("=Q", self._map, task * ROW_BYTES + 8 * word)[0])
+
+    def stopping(self) -> bool:
+        """The driver wants no more tuples."""
+        return self._map[0] != 0
+
+
+def some_words() -> list[str]:
+    """A fixed random walk over the dictionary of 175 000 words."""
+    rng = random.Random(1)
+    words: set[str] = set()
+    while len(words) < WORDS:
+        words.add("".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.choice((4, 5, 6, 7, 8, 9, 10, 11, 12)))))
+    ordered = sorted(words)
+    return [rng.choice(ordered) for _ in range(PICKS)]
+
+
+class LoadSpout(Spout):
+    """Emits as fast as it may, or at a rate (open loop: tuple k is due at k/rate, however late it is emitted)."""
+
+    outputs = ["word"]
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        """Prepare rows and the clock."""
+        self.task = context.get_task_id()
+        self.board = Board(config["user.board"], self.task)
+        self.folder = Path(config["user.folder"])
+        self.tracked = config["user.acks"]
+        self.rate = config["user.rate"] / len(context.get_component_tasks(context.get_component_id()))
+        self.rows = self.make_rows(config)
+        self.number = self.acked = self.failed = 0
+        self.late = array.array("d")
+        self.start = 0.0
+        self.finished = False
+        if self.rate:
+            self.next_tuple = self.next_due  # type: ignore[method-assign]
+
+    def make_rows(self, config: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """What is emitted, over and over."""
+        return [(word,) for word in some_words()]
+
+    def next_tuple(self) -> None:
+        """One tuple."""
+        number = self.number
+        if not number & 1023 and self.report():
+            return
+        self.number = number + 1
+        if self.tracked:
+            self.emit(self.rows[number & PICKS - 1], number)
+        else:
+            self.emit(self.rows[number & PICKS - 1])
+
+    def next_due(self) -> None:
+        """All tuples that are due."""
+        now = time.perf_counter()
+        if self.finished or self.report():
+            return
+        self.start = self.start or now
+        due = int((now - self.start) * self.rate)
+        for number in range(self.number, min(due, self.number + 4096)):
+            self.number = number + 1
+            if self.tracked:
+                self.emit(self.rows[number & PICKS - 1], number)
+            else:
+                self.emit(self.rows[number & PICKS - 1])
+
+    def ack(self, tup_id: int) -> None:
+        """Count; take the latency of every 16th, measured from when the tuple was due."""
+        self.acked += 1
+        if self.rate and not tup_id % SAMPLE_EVERY:
+            self.late.append(time.perf_counter() - self.start - tup_id / self.rate)
+
+    def fail(self, tup_id: int) -> None:
+        """A benchmark in which something fails is not valid."""
+        self.failed += 1
+
+    def report(self) -> bool:
+        """Write the board; True when there is nothing more to emit."""
+        board = self.board
+        board.put(EMITTED, self.number)
+        board.put(ACKED, self.acked)
+        board.put(FAILED, self.failed)
+        if not board.stopping():
+            return False
+        if not self.finished and (not self.tracked or self.acked + self.failed == self.number):
+            with (self.folder / f"latency-{self.task}").open("wb") as file:
+                self.late.tofile(file)
+            board.put(DONE, 1)
+            self.finished = True
+        return True
+
+
+class PayloadSpout(LoadSpout):
+    """One string of a given size."""
+
+    def make_rows(self, config: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Different contents, so that nothing can be shared."""
+        size = config["user.size"]
+        kinds = [(f"{k:08d}".rjust(size, "x")[-size:],) for k in range(64)]
+        return [kinds[k & 63] for k in range(PICKS)]
+
+
+class EventSpout(LoadSpout):
+    """RTAC's events."""
+
+    outputs = ["user", "number", "kind"]
+
+    def make_rows(self, config: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """A user, a number, a kind."""
+        return [(word, number, "click") for number, word in enumerate(some_words())]
+
+
+class Counting:
+    """What counting bolts share: tell the board on a tick, once the driver has asked for it."""
+
+    count: int
+
+    def open_board(self, config: dict[str, Any], context: Any) -> None:
+        """Find the own row."""
+        self.board = Board(config["user.board"], context.get_task_id())
+        self.executed = 0
+
+    def process_tick(self, tup: Any) -> None:
+        """How many, if it matters now."""
+        if self.board.stopping():
+            self.board.put(EXECUTED, self.total())
+
+    def total(self) -> int:
+        """Tuples executed."""
+        return self.executed
+
+
+class CountBolt(Counting, Bolt):
+    """Counts words one by one and acks by hand."""
+
+    config = {"topology.tick.tuple.freq.ms": 250}
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        """An empty map."""
+        self.open_board(config, context)
+        self.counts: dict[Any, int] = {}
+
+    def process(self, tup: Any) -> None:
+        """One word."""
+        counts = self.counts
+        word = tup.values[0]
+        counts[word] = counts.get(word, 0) + 1
+        self.ack(tup)
+
+    def total(self) -> int:
+        """The sum over all words."""
+        return sum(self.counts.values())
+
+
+class BatchCountBolt(Counting, BatchBolt):
+    """Counts words a batch at a time."""
+
+    config = {"topology.tick.tuple.freq.ms": 250}
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        """An empty map."""
+        self.open_board(config, context)
+        self.counts: dict[Any, int] = {}
+
+    def process_batch(self, tuples: Any) -> None:
+        """One column."""
+        counts = self.counts
+        for word in tuples.column(0):
+            counts[word] = counts.get(word, 0) + 1
+
+    def total(self) -> int:
+        """The sum over all words."""
+        return sum(self.counts.values())
+
+
+class DistributorBolt(Counting, Bolt):
+    """RTAC: passes user and number on."""
+
+    outputs = ["user", "number"]
+    config = {"topology.tick.tuple.freq.ms": 250}
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        """Nothing to keep."""
+        self.open_board(config, context)
+
+    def process(self, tup: Any) -> None:
+        """One event."""
+        self.executed += 1
+        user, number, _ = tup.values
+        self.emit((user, number), anchors=tup)
+        self.ack(tup)
+
+
+class UserCountBolt(Counting, Bolt):
+    """RTAC: who was seen when; once a second it tells the aggregator."""
+
+    outputs = ["events", "users"]
+    config = {"topology.tick.tuple.freq.ms": 250}
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        """No users yet."""
+        self.open_board(config, context)
+        self.users: dict[str, int] = {}
+        self.ticks = 0
+
+    def process(self, tup: Any) -> None:
+        """One activity."""
+        self.executed += 1
+        user, number = tup.values
+        self.users[user] = number
+        self.ack(tup)
+
+    def process_tick(self, tup: Any) -> None:
+        """The board four times a second, the aggregator once."""
+        Counting.process_tick(self, tup)
+        self.ticks += 1
+        if not self.ticks % 4:
+            self.emit((self.executed, len(self.users)))
+
+
+class AggregatorBolt(Bolt):
+    """RTAC: the newest numbers of each counter."""
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        """Nothing yet."""
+        self.by_task: dict[int, int] = {}
+
+    def process(self, tup: Any) -> None:
+        """One report."""
+        self.by_task[tup.task] = tup.values[1]
+        self.ack(tup)
+
+
+def build(name: str, case: str, tasks: int, bolt: str, config: dict[str, Any]) -> TopologyBuilder:
+    """The topology of one case."""
+    builder = TopologyBuilder(name)
+    builder.set_config(config)
+    counter = BatchCountBolt if bolt == "batch" else CountBolt
+    if case == "rtac":
+        events = builder.add_spout("spout", EventSpout, par=tasks)
+        distributor = builder.add_bolt("distributor", DistributorBolt, par=tasks, inputs={events: Grouping.SHUFFLE})
+        users = builder.add_bolt("last", UserCountBolt, par=tasks, inputs={distributor: Grouping.fields("user")})
+        builder.add_bolt("aggregator", AggregatorBolt, par=1, inputs={users: Grouping.GLOBAL})
+        return builder
+    spout = builder.add_spout("spout", PayloadSpout if case == "payload" else LoadSpout, par=tasks)
+    if case == "fanout":
+        for branch in range(4):
+            builder.add_bolt(f"last{branch}", counter, par=tasks, inputs={spout: Grouping.fields("word")})
+    else:
+        builder.add_bolt("last", counter, par=tasks, inputs={spout: Grouping.fields("word")})
+    return builder
+
+
+if __name__ == "topologies" and len(sys.argv) > 1:  # at submit; an instance has no arguments
+    benchmark = build(**json.loads(sys.argv[1]))

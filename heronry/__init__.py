@@ -1,0 +1,63 @@
+"""Heronry: stream processing in the design of Twitter Heron, in Python. What users import is here.
+
+Names are loaded when first used, so that ``import heronry`` costs nothing in the service's own processes.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from heronry.api.builder import TopologyBuilder
+    from heronry.api.component import BasicBolt, BatchBolt, Bolt, Spout
+    from heronry.api.config import Config
+    from heronry.api.errors import TopologyError
+    from heronry.api.grouping import Grouping
+    from heronry.api.stream import Stream
+    from heronry.api.topology import Topology
+    from heronry.api.tuples import Tuple
+    from heronry.model.reasons import FailReason
+
+__all__ = [
+    "BasicBolt",
+    "BatchBolt",
+    "Bolt",
+    "Config",
+    "FailReason",
+    "Grouping",
+    "Spout",
+    "Stream",
+    "Topology",
+    "TopologyBuilder",
+    "TopologyError",
+    "Tuple",
+]
+
+_HOME = {
+    "BasicBolt": "heronry.api.component",
+    "BatchBolt": "heronry.api.component",
+    "Bolt": "heronry.api.component",
+    "Config": "heronry.api.config",
+    "FailReason": "heronry.model.reasons",
+    "Grouping": "heronry.api.grouping",
+    "Spout": "heronry.api.component",
+    "Stream": "heronry.api.stream",
+    "Topology": "heronry.api.topology",
+    "TopologyBuilder": "heronry.api.builder",
+    "TopologyError": "heronry.api.errors",
+    "Tuple": "heronry.api.tuples",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'heronry' has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

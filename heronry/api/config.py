@@ -181,7 +181,7 @@ def _row(key: Any, component: bool, operator: bool) -> Setting | None:
 
 def _nearest_key(key: str) -> str:
     found = difflib.get_close_matches(key.lower().replace("_", "."), ALL_SETTINGS, n=1, cutoff=0.6)
-    near = f"the nearest is {found[0]!r}" if found else "`heron config` lists all keys"
+    near = f"the nearest is {found[0]!r}" if found else "all keys are constants of heronry.Config"
     return f"{near} (keys of your own begin with {USER_PREFIX!r})"
 
 
@@ -196,9 +196,15 @@ def _conflicts(values: Mapping[str, Any]) -> list[str]:
         low, high = setting(values, lower), setting(values, higher)
         if low > high or (strict and low == high):
             least = "less than" if strict else "at most"
-            default = " (its default)" if higher not in values else ""
-            problems.append(f"config key {lower!r} is {low}; it must be {least} {higher!r}, which is {high}{default}")
+            problems.append(
+                f"config key {lower!r} is {low}{_unless_set(values, lower)}; "
+                f"it must be {least} {higher!r}, which is {high}{_unless_set(values, higher)}"
+            )
     return problems
+
+
+def _unless_set(values: Mapping[str, Any], key: str) -> str:
+    return "" if key in values else " (its default)"
 
 
 _ORDERED = (

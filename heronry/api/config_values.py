@@ -99,8 +99,8 @@ def plain_data(value: Any, depth: int = 0) -> Any:
     if isinstance(value, Mapping):
         return {_plain_key(key): plain_data(element, depth + 1) for key, element in value.items()}
     raise BadValue(
-        f"an object of type {type(value).__name__} is not plain data (None, bool, int, float, str, bytes, list, dict); every process "
-        "reads the configuration without the topology's code, so make such objects in initialize()"
+        f"an object of type {type(value).__name__} is not plain data (None, bool, int, float, str, bytes, list, dict); "
+        "every process reads the configuration without the topology's code, so make such objects in initialize()"
     )
 
 

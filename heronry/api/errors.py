@@ -12,11 +12,21 @@ class TopologyError(ValueError):
     def __init__(self, problems: str | Sequence[str], topology: str = "") -> None:
         self.problems: tuple[str, ...] = (problems,) if isinstance(problems, str) else tuple(problems)
         self.topology = topology
-        super().__init__(_compose(self.problems, topology))
+        super().__init__(_compose(self.problems, self._whose()))
+
+    def _whose(self) -> str:
+        return f"topology {self.topology!r}" if self.topology else "topology"
 
 
 class ConfigError(TopologyError):
-    """A configuration key or value is refused; ``topology`` says whose configuration it is."""
+    """A configuration key or value is refused. ``where`` says whose configuration it is."""
+
+    def __init__(self, problems: str | Sequence[str], where: str = "config") -> None:
+        self.where = where
+        super().__init__(problems)
+
+    def _whose(self) -> str:
+        return self.where
 
 
 class TopologyNotFound(LookupError):
@@ -39,8 +49,7 @@ class PackageError(ValueError):
     """The user's package is refused: unsafe, damaged, too large, or its requirements cannot be installed."""
 
 
-def _compose(problems: tuple[str, ...], topology: str) -> str:
-    whose = f"topology {topology!r}" if topology else "topology"
+def _compose(problems: tuple[str, ...], whose: str) -> str:
     if len(problems) == 1:
         return f"{whose}: {problems[0]}"
     lines = [f"{whose} is not valid, {len(problems)} problems:"]

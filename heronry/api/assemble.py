@@ -1,0 +1,309 @@
+"""From declarations to a definition: names given, references resolved, configuration checked, all faults collected.
+
+Class bodies and builders end here. The order of work: every declaration gets its name; each is turned into a frozen
+``ComponentSpec`` as far as it makes sense, faults noted; the whole is then looked at by ``heronry.api.validate``. What
+is wrong in one part does not hide what is wrong in another.
+"""
+
+from __future__ import annotations
+
+import inspect
+import secrets
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from heronry.api.component import Bolt, Component, Spout
+from heronry.api.config import TICK_MILLISECONDS, TICK_SECONDS, examine
+from heronry.api.config_values import BadValue, is_class_path, plain_data
+from heronry.api.errors import TopologyError
+from heronry.api.grouping import Grouping
+from heronry.api.spec import ComponentDeclaration, StreamReference
+from heronry.api.stream import Stream
+from heronry.api.validate import problems_of
+from heronry.model.ids import DEFAULT_STREAM
+from heronry.model.topology import (
+    ComponentKind,
+    ComponentSpec,
+    GroupingKind,
+    GroupingSpec,
+    InputSpec,
+    StreamSchema,
+    TopologyDefinition,
+)
+
+PARALLELISM = "topology.component.parallelism"
+
+
+@dataclass
+class Draft:
+    """A topology as declared: components in order, by name; ``aliases`` are other objects that mean one of them."""
+
+    name: str
+    components: Sequence[tuple[str, ComponentDeclaration]]
+    config: Mapping[str, Any] = field(default_factory=dict)
+    aliases: Sequence[tuple[str, ComponentDeclaration]] = ()
+    problems: list[str] = field(default_factory=list)
+
+
+def define(draft: Draft) -> TopologyDefinition:
+    """The definition, with a new id. Raises TopologyError, also for classes that no other process could import."""
+    definition = check(draft)
+    problems = [
+        f"{kind} {name!r}: {problem}"
+        for name, declaration in draft.components
+        for kind, cls in _classes(declaration)
+        for problem in _unimportable(cls)
+    ]
+    if problems:
+        raise TopologyError(problems, draft.name)
+    return replace(definition, config={**definition.config, "topology.name": draft.name})
+
+
+def check(draft: Draft) -> TopologyDefinition:
+    """The definition, wherever its classes may live. Raises TopologyError with every fault found."""
+    config, config_problems = examine(draft.config, component=False, operator=False)
+    problems = [*draft.problems, *config_problems]
+    names = {id(declaration): name for name, declaration in (*draft.aliases, *draft.components)}
+    components, incomplete = [], set()
+    for name, declaration in draft.components:
+        assembly = _Assembly(name, declaration, names, config)
+        components.append(assembly.component())
+        problems += assembly.problems
+        if assembly.inputs_lost:
+            incomplete.add(name)
+    definition = TopologyDefinition(draft.name, f"{draft.name}-{secrets.token_hex(6)}", tuple(components), config)
+    problems += problems_of(definition, incomplete)
+    if problems:
+        raise TopologyError(list(dict.fromkeys(problems)), draft.name if isinstance(draft.name, str) else "")
+    return definition
+
+
+class _Assembly:
+    """One declaration on its way to a ComponentSpec."""
+
+    def __init__(
+        self, name: str, declaration: ComponentDeclaration, names: Mapping[int, str], config: Mapping[str, Any]
+    ) -> None:
+        self._name = name
+        self._declared = declaration
+        self._class = declaration.component_class
+        self._names = names
+        self._topology_config = config
+        self.problems: list[str] = []
+        self.inputs_lost = False  # some inputs were not understood: do not complain that there are none
+
+    def component(self) -> ComponentSpec:
+        kind = self._kind()
+        config = self._config()
+        inputs = tuple(self._inputs())
+        return ComponentSpec(
+            self._name,
+            kind,
+            class_path(self._class) if isinstance(self._class, type) else "",
+            self._parallelism(config),
+            tuple(self._outputs()),
+            inputs,
+            config,
+        )
+
+    def _problem(self, text: str) -> None:
+        self.problems.append(f"component {self._name!r}: {text}")
+
+    def _kind(self) -> ComponentKind:
+        cls = self._class
+        if not isinstance(cls, type) or not issubclass(cls, Component) or not hasattr(cls, "component_kind"):
+            self._problem(f"{cls!r} is no Spout or Bolt class; derive it from heronry.Spout or heronry.Bolt")
+            return ComponentKind.BOLT if self._declared.inputs else ComponentKind.SPOUT
+        if issubclass(cls, Spout) and cls.next_tuple is Spout.next_tuple:
+            self._problem(f"{cls.__name__} does not define next_tuple, which every spout needs")
+        if issubclass(cls, Bolt) and cls.process is Bolt.process and not _overrides(cls, "process_batch"):
+            self._problem(f"{cls.__name__} defines neither process nor process_batch; a bolt needs one of them")
+        if inspect.isabstract(cls):
+            missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
+            self._problem(f"{cls.__name__} is abstract; define {missing}")
+        return cls.component_kind
+
+    def _config(self) -> dict[str, Any]:
+        of_class = getattr(self._class, "config", None)
+        merged: Any = self._declared.config
+        if isinstance(of_class, Mapping) and (merged is None or isinstance(merged, Mapping)):
+            merged = {**of_class, **(merged or {})}
+        plain, problems = examine(merged if merged is not None else {}, component=True, operator=False)
+        for problem in problems:
+            self._problem(problem)
+        # The component's own tick frequency wins over the topology's, in whichever unit either is given.
+        for mine, others in ((TICK_SECONDS, TICK_MILLISECONDS), (TICK_MILLISECONDS, TICK_SECONDS)):
+            if mine in plain and others in self._topology_config and others not in plain:
+                plain[others] = None
+        return plain
+
+    def _parallelism(self, config: Mapping[str, Any]) -> int:
+        par = self._declared.par
+        if par is None:
+            par = config.get(PARALLELISM, self._topology_config.get(PARALLELISM, 1))
+        if isinstance(par, bool) or not isinstance(par, int):
+            self._problem(f"par is {par!r}; write the number of tasks, for example par=2")
+            return 1
+        return par
+
+    def _outputs(self) -> Iterator[StreamSchema]:
+        plain: list[str] = []
+        streams: list[StreamSchema] = []
+        for source in (getattr(self._class, "outputs", ()), self._declared.optional_outputs or ()):
+            if isinstance(source, str) or not isinstance(source, Sequence):
+                self._problem(f"outputs is {source!r}; write a list of field names or Streams: outputs = ['word']")
+                continue
+            for output in source:
+                if isinstance(output, str):
+                    plain.append(output)
+                elif isinstance(output, Stream):
+                    streams.append(self._stream(output))
+                else:
+                    self._problem(f"outputs holds {output!r}; write field names and Stream(fields=[...], name=...)")
+        if plain:
+            yield StreamSchema(DEFAULT_STREAM, tuple(plain))
+        yield from streams
+
+    def _stream(self, stream: Stream) -> StreamSchema:
+        wrong = [name for name in stream.fields if not isinstance(name, str)]
+        if wrong:
+            self._problem(f"stream {stream.name!r} has a field {wrong[0]!r}; fields are named by strings")
+        return StreamSchema(stream.name, tuple(f for f in stream.fields if isinstance(f, str)), bool(stream.direct))
+
+    def _inputs(self) -> Iterator[InputSpec]:
+        declared = self._declared.inputs
+        if declared is None:
+            return
+        if isinstance(declared, Mapping):
+            pairs = list(declared.items())
+        elif isinstance(declared, list | tuple | set | frozenset):
+            pairs = [(source, Grouping.SHUFFLE) for source in declared]
+        else:
+            self._lost(f"inputs is {declared!r}; write inputs={{source: Grouping.SHUFFLE}} or a list of sources")
+            return
+        for source, grouping in pairs:
+            place = self._source(source)
+            how = self._grouping(source, grouping)
+            if place is not None and how is not None:
+                yield InputSpec(*place, how)
+
+    def _lost(self, text: str) -> None:
+        self._problem(text)
+        self.inputs_lost = True
+
+    def _source(self, source: Any) -> tuple[str, str] | None:
+        stream = DEFAULT_STREAM
+        if isinstance(source, tuple) and len(source) == 2:
+            source, stream = source
+        if isinstance(source, StreamReference):
+            source, stream = source.component, source.stream
+        if not isinstance(stream, str):
+            self._lost(f"reads stream {stream!r} of {source!r}; streams are named by strings")
+            return None
+        if isinstance(source, str):
+            return source, stream
+        if isinstance(source, ComponentDeclaration):
+            name = self._names.get(id(source))
+            if name is None:
+                self._lost(
+                    f"reads {source!r}, which is not part of this topology; give it a name in the class body first"
+                )
+                return None
+            return name, stream
+        if isinstance(source, type):
+            self._lost(f"reads the class {source.__name__}; name the component made by {source.__name__}.spec()")
+            return None
+        self._lost(f"reads {source!r}; a source is what spec() returned, one of its streams, or a component's name")
+        return None
+
+    def _grouping(self, source: Any, grouping: Any) -> GroupingSpec | None:
+        if not isinstance(grouping, Grouping):
+            cure = "Grouping.fields('word')" if callable(grouping) else "Grouping.SHUFFLE"
+            self._lost(f"the grouping of input {source!r} is {grouping!r}; write one of Grouping, such as {cure}")
+            return None
+        wrong = [name for name in grouping.field_names if not isinstance(name, str)]
+        if wrong:
+            self._lost(f"Grouping.fields got {wrong[0]!r}; fields are named by strings")
+            return None
+        if grouping.kind is not GroupingKind.CUSTOM:
+            return GroupingSpec(grouping.kind, grouping.field_names)
+        return self._custom(grouping)
+
+    def _custom(self, grouping: Grouping) -> GroupingSpec | None:
+        target = grouping.target
+        try:
+            arguments = plain_data(grouping.arguments)
+        except BadValue as error:
+            self._lost(f"the arguments of Grouping.custom: {error}")
+            return None
+        packed = msgspec.msgpack.encode(arguments) if arguments else b""
+        if isinstance(target, type):
+            missing = [name for name in ("prepare", "choose_tasks") if not callable(getattr(target, name, None))]
+            if missing:
+                self._lost(f"the custom grouping {target.__name__} has no {' and no '.join(missing)}")
+                return None
+            try:
+                inspect.signature(target).bind(**arguments)
+            except TypeError as error:
+                self._lost(f"the custom grouping {target.__name__} cannot be made with these arguments: {error}")
+                return None
+            except ValueError:
+                pass  # a class of an extension module without a signature
+            return GroupingSpec(GroupingKind.CUSTOM, (), class_path(target), packed)
+        path = _colon_path(target) if isinstance(target, str) else ""
+        if not is_class_path(path):
+            self._lost(f"the custom grouping {target!r} is neither a class nor a path such as 'module:Class'")
+            return None
+        return GroupingSpec(GroupingKind.CUSTOM, (), path, packed)
+
+
+def class_path(cls: type) -> str:
+    """``module:qualified.name``, by which instances import the class."""
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def _overrides(cls: type, method: str) -> bool:
+    base = getattr(Bolt, method, None)
+    return getattr(cls, method, None) is not base
+
+
+def _colon_path(path: str) -> str:
+    """heronpy's ``package.module.Class`` as ``package.module:Class``."""
+    module, dot, name = path.rpartition(".")
+    return path if ":" in path or not dot else f"{module}:{name}"
+
+
+def _classes(declaration: ComponentDeclaration) -> Iterator[tuple[str, type]]:
+    """Every class that instances will have to import: the component's and those of its custom groupings."""
+    yield "component", declaration.component_class
+    if isinstance(declaration.inputs, Mapping):
+        for grouping in declaration.inputs.values():
+            if isinstance(grouping.target, type):
+                yield "custom grouping of component", grouping.target
+
+
+def _unimportable(cls: type) -> Iterator[str]:
+    """Why instances, which import classes by name, could not get at this one."""
+    if cls.__module__ == "__main__":
+        yield (
+            f"class {cls.__name__} is defined in __main__, which no other process can import; run the file with "
+            "`heron submit`, or import it as a module"
+        )
+        return
+    if "<" in cls.__qualname__:
+        yield f"class {cls.__qualname__} is defined inside a function; move it to the top level of its module"
+        return
+    found: Any = sys.modules.get(cls.__module__)
+    if found is None:
+        return
+    for name in cls.__qualname__.split("."):
+        found = getattr(found, name, None)
+    if found is not cls:
+        yield (
+            f"{class_path(cls)} leads to {found!r}, not to the class used here; classes are imported by their names, "
+            "so each needs a name of its own"
+        )

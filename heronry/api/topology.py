@@ -1,0 +1,71 @@
+"""``Topology``: a topology as a class body.
+
+    class WordCount(Topology):
+        config = {Config.TOPOLOGY_RELIABILITY_MODE: Config.ATLEAST_ONCE}
+        words = WordSpout.spec(par=2)
+        count = CountBolt.spec(par=3, inputs={words: Grouping.fields("word")})
+
+Components are named after their attributes. The class is checked as soon as it is written, so that a fault is reported
+by whatever imports the module first: an editor's test run, or ``heron submit``. Nothing else happens at import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from heronry.api.assemble import Draft, check, define
+from heronry.api.spec import ComponentDeclaration
+from heronry.model.topology import TopologyDefinition
+
+_RESERVED = ("name", "config", "definition")
+
+
+class Topology:
+    """Derive from it and assign components. A subclass without components is a base for others and is not checked.
+
+    ``name`` is the topology's name (default: the class's); ``config`` its configuration.
+    """
+
+    name: ClassVar[str | None] = None
+    config: ClassVar[Mapping[str, Any]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        draft = cls._draft(None)
+        if draft.components or draft.problems:
+            check(draft)
+
+    @classmethod
+    def definition(cls, name: str | None = None) -> TopologyDefinition:
+        """The logical plan, checked, with a new id. ``name`` overrides the topology's own. Raises TopologyError."""
+        return define(cls._draft(name))
+
+    @classmethod
+    def _draft(cls, name: str | None) -> Draft:
+        found: dict[str, ComponentDeclaration] = {}
+        overridden: list[tuple[str, ComponentDeclaration]] = []
+        problems: list[str] = []
+        for base in reversed(cls.__mro__):
+            for attribute, value in vars(base).items():
+                if not isinstance(value, ComponentDeclaration):
+                    if attribute in found:  # a subclass may take a component away: ``words = None``
+                        overridden.append((attribute, found.pop(attribute)))
+                    continue
+                if attribute in _RESERVED:
+                    problems.append(f"a component may not be called {attribute!r}; rename the attribute")
+                    continue
+                twin = next((other for other, known in found.items() if known is value and other != attribute), None)
+                if twin is not None:
+                    problems.append(
+                        f"{twin!r} and {attribute!r} are the same component; call spec() once for each of the two"
+                    )
+                    continue
+                if attribute in found:
+                    overridden.append((attribute, found[attribute]))
+                found[attribute] = value
+        named = [(value.name or attribute, value) for attribute, value in found.items()]
+        aliases = [((found[a].name if a in found else None) or value.name or a, value) for a, value in overridden]
+        config = {} if isinstance(cls.config, ComponentDeclaration) else cls.config
+        own = cls.name if isinstance(cls.name, str) else None
+        return Draft(name or own or cls.__name__, named, config, aliases, problems)

@@ -172,7 +172,7 @@ def _config(definition: TopologyDefinition) -> Iterator[str]:
 def _cycles(definition: TopologyDefinition) -> Iterator[str]:
     for cycle in find_cycles(definition):
         path = " -> ".join((*cycle, cycle[0]))
-        yield f"has a cycle: {path}; tuples may not come back to a component they passed, so remove one of these inputs"
+        yield f"the streams form a cycle: {path}; remove one of these inputs, tuples must never come back"
 
 
 def find_cycles(definition: TopologyDefinition) -> list[tuple[str, ...]]:

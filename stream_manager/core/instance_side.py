@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from heronry.model.causes import Cause, CauseKind
-from heronry.model.ids import PROTOCOL_VERSION
 from heronry.wire.control import Credit, InstanceHello, Leave, Pause, PlanUpdate, StreamManagerHello
 from heronry.wire.data import Packet
 from heronry.wire.master import InstanceInfo

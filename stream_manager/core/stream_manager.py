@@ -26,7 +26,17 @@ from heronry.wire.data import Packet
 from heronry.wire.master import FromMaster, Heartbeat, HeartbeatReply, Register
 from stream_manager.core.backpressure import Pressure
 from stream_manager.core.credit import memory_bound
-from stream_manager.core.effects import Effect, End, Exit, MasterRefused, PlanAccepted, TellMaster, ToInstance, ToPeer, Wake
+from stream_manager.core.effects import (
+    Effect,
+    End,
+    Exit,
+    MasterRefused,
+    PlanAccepted,
+    TellMaster,
+    ToInstance,
+    ToPeer,
+    Wake,
+)
 from stream_manager.core.forwarding import Forwarding
 from stream_manager.core.instance_side import InstanceSide
 from stream_manager.core.links import Link
@@ -203,7 +213,6 @@ class StreamManager:
     def handle_master_connected(self) -> list[Effect]:
         """There is a stream to the master: register."""
         self._master_here = True
-        self._contact_ms = self._now_ms
         instances = self.local.infos()
         register = Register(PROTOCOL_VERSION, self.topology_id, self.info, instances, self.version)
         self.outcome.add(TellMaster(register))

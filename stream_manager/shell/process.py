@@ -1,0 +1,158 @@
+"""The stream manager's process: builds core and shell, runs until it is told to stop, and cleans up behind itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import time
+from pathlib import Path
+
+import grpc.aio
+
+from heronry.launch import Launch
+from heronry.liveness import Phase
+from heronry.model.plan import PhysicalPlan, StreamManagerInfo
+from heronry.model.stored import MasterLocation
+from heronry.telemetry import Reporter, Telemetry
+from heronry.wire.codec import MASTER_LOCATION, PHYSICAL_PLAN
+from heronry.wire.errors import MalformedMessage
+from heronry.wire.metrics import ProcessMetrics
+from stream_manager.core.counters import gauges, totals
+from stream_manager.core.stream_manager import StreamManager
+from stream_manager.shell.host import Host, now_ms
+from stream_manager.shell.instance_server import start_instance_server
+from stream_manager.shell.master_client import MasterClient, MasterWatch
+from stream_manager.shell.memory_file import MemoryFile
+from stream_manager.shell.peer_links import Connector, start_peer_server
+
+TICK_SECONDS = 0.1
+GC_THRESHOLD = 50_000  # packets make garbage that counting frees; cycles are rare
+
+log = logging.getLogger(__name__)
+
+
+class StreamManagerProcess:
+    """One stream manager with its servers and clients. ``start``, then ``run`` until it returns, then ``close``."""
+
+    def __init__(self, launch: Launch, container: int) -> None:
+        self.launch = launch
+        self.container = container
+        self._secret = launch.secret()
+        self._file = MemoryFile(Path(launch.home, f"stream_manager-{container}.plan"), launch.topology_id)
+        # Incarnations grow, so that peers can tell a newer stream manager from an older one.
+        self._incarnation = max(time.time_ns() // 1_000_000, self._file.memory.incarnation + 1)
+        self._servers: list[grpc.aio.Server] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._connectors: dict[int, Connector] = {}
+        self._counted: dict[str, float] = {}
+        self._telemetry = Telemetry("__stmgr__", f"stream_manager-{container}", container, 0, self._incarnation)
+        self.host: Host
+        self.reporter: Reporter
+
+    @property
+    def core(self) -> StreamManager:
+        """The core, once started."""
+        return self.host.core
+
+    def phase(self) -> Phase:
+        """RUNNING with a plan and links to all registered peers."""
+        return Phase.RUNNING if self._servers and self.core.linked() else Phase.STARTING
+
+    async def start(self) -> None:
+        """Listen, recall the last plan, look for master and peers. Raises OSError, RuntimeError (no port)."""
+        # The port is part of what the core says of itself, so the peers' server comes first, on a core to be filled.
+        info = StreamManagerInfo(self.container, self.launch.host, 0, self._incarnation, os.getpid())
+        core = StreamManager(self.launch.topology_id, info, self.launch.settings, now_ms())
+        self.host = Host(core)
+        self.host.on_plan.append(self._plan_accepted)
+        peers, port = await start_peer_server(self.host, self._secret, self.launch.host)
+        core.info = StreamManagerInfo(self.container, self.launch.host, port, self._incarnation, os.getpid())
+        target = self.launch.stream_manager_socket(self.container)
+        self._servers = [peers, await start_instance_server(self.host, self._secret, target)]
+        self._file.update(incarnation=self._incarnation)
+        self._recall()
+        master = MasterClient(self.host, self._secret)
+        if self._last_master is not None:
+            master.set_location(self._last_master)
+
+        def found(location: MasterLocation, data: bytes) -> None:
+            self._file.update(master=data)
+            master.set_location(location)
+
+        self._spawn(master.run(), "master client")
+        self._spawn(MasterWatch(self.launch, found).run(), "master watch")
+        self._spawn(self._tick(), "tick")
+        self.reporter = Reporter(self.launch, self.container, self._collect)
+        self.reporter.start()
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(GC_THRESHOLD, 20, 100)
+        log.info("listening on %s and %s:%d", target, self.launch.host, port)
+
+    async def run(self) -> bool:
+        """Until told to stop. True if another stream manager has taken this place. Raises what a part raises."""
+        stop = asyncio.ensure_future(self.host.stop.wait())
+        done, _ = await asyncio.wait({stop, *self._tasks}, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        for task in done - {stop}:
+            await task  # type: ignore[misc]  # a part ends by a fault only
+        return self.host.replaced
+
+    async def close(self) -> None:
+        """End every connection and stop listening. Idempotent."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for connection in list(self.host.connections.values()):
+            connection.end("the stream manager stops")
+        servers, self._servers = self._servers, []
+        await asyncio.gather(*(server.stop(0.2) for server in servers))
+        await self.reporter.stop()
+        path = self.launch.stream_manager_socket(self.container).removeprefix("unix:")
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def _recall(self) -> None:
+        memory = self._file.memory
+        self._last_master: MasterLocation | None = None
+        try:
+            if memory.master:
+                self._last_master = MASTER_LOCATION.decode(memory.master)
+            if memory.plan:
+                plan = PHYSICAL_PLAN.decode(memory.plan)
+                log.info("recalling plan %s from disk", plan.version)
+                self.host.act(self.core.handle_plan(plan, memory.epoch))
+        except MalformedMessage as error:
+            log.warning("what was kept on disk is of no use: %s", error)
+
+    def _plan_accepted(self, plan: PhysicalPlan) -> None:
+        self._file.update(plan=PHYSICAL_PLAN.encode(plan), epoch=self.core.epoch)
+        assert self.core.routes is not None
+        for container in self.core.routes.peers:
+            if container > self.container and container not in self._connectors:
+                connector = self._connectors[container] = Connector(self.host, self._secret, container)
+                self._spawn(connector.run(), f"connector to {container}")
+        for connector in self._connectors.values():
+            connector.set_plan(plan)
+
+    def _spawn(self, work: object, name: str) -> None:
+        self._tasks.append(asyncio.get_running_loop().create_task(work, name=name))  # type: ignore[arg-type]  # coroutine
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            await asyncio.sleep(0)  # what has come by now is read first
+            self.host.act(self.core.tick(now_ms()))
+
+    def _collect(self) -> ProcessMetrics:
+        for name, total in totals(self.core).items():
+            if total > self._counted.get(name, 0.0):
+                self._telemetry.count(name, total - self._counted.get(name, 0.0))
+                self._counted[name] = total
+        for name, value in gauges(self.core).items():
+            self._telemetry.gauge(name, value)
+        return self._telemetry.report(time.time())

@@ -32,20 +32,24 @@ class ExecChild:
         log: LogPipe,
         ended: Callable[[int], None],
         passed: Sequence[int] = (),
+        with_lifeline: bool = True,
     ) -> None:
-        """Start it; ``--lifeline FD`` is added to the command. Raises OSError."""
+        """Start it; ``--lifeline FD`` is added to the command, if wanted. Raises OSError."""
         self._log = log
         self._ended = ended
         self._lifeline = Lifeline()
+        if with_lifeline:
+            command = [*command, "--lifeline", str(self._lifeline.read_end)]
+            passed = [self._lifeline.read_end, *passed]
         try:
             self._process = subprocess.Popen(
-                [*command, "--lifeline", str(self._lifeline.read_end)],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=log.write_end,
                 stderr=log.write_end,
                 env=dict(environment),
                 cwd=folder,
-                pass_fds=[self._lifeline.read_end, *passed],
+                pass_fds=passed,
             )
         except OSError:
             self._lifeline.cut()

@@ -34,6 +34,7 @@ from heronry.model.settings import MiB, setting
 from heronry.process import EXIT_REPLACED
 from heronry.schedulers import local
 from heronry.schedulers.endings import exit_in_words
+from heronry.schedulers.identity import catches
 from heronry.schedulers.scheduler import SchedulerError
 from heronry.wire.container import ContainerStatus
 
@@ -150,9 +151,9 @@ class Container:
             name = self.supervisor.processes[verdict.slot].spec.name
             if verdict.judgement is Judgement.SUSPECT:
                 log.warning("%s has been silent for %.1f s", name, verdict.silence_ms / 1000)
-                if beats.get(verdict.slot):
-                    # It has set up its handler (it has beaten): its threads' stacks go to its log.
-                    self._children[verdict.slot].send_signal(signal.SIGUSR1)
+                child = self._children.get(verdict.slot)
+                if child is not None and catches(child.pid, signal.SIGUSR1):
+                    child.send_signal(signal.SIGUSR1)  # the stacks of its threads go to its log
             else:
                 log.error("%s is %s", name, verdict.reason())
                 self._act(self.supervisor.kill(verdict.slot, verdict.reason()))

@@ -22,6 +22,7 @@ from heronry.model.backoff import BackoffPolicy
 from heronry.model.settings import setting
 from heronry.model.topology import TopologyDefinition
 from heronry.schedulers.commands import child_environment, python_command
+from heronry.schedulers.endings import exit_in_words
 from heronry.schedulers.identity import process_title
 
 CLOSE_SECONDS = 5.0
@@ -124,13 +125,21 @@ class Spawning:
         config = self._topology.component_config(spec.component)
         return {str(name): str(value) for name, value in setting(config, "topology.environment").items()}
 
-    def _spawn_zygote(self, socket: int, ended: Callable[[int], None]) -> ExecChild:
+    def _spawn_zygote(self, socket: int, ended: Callable[[str], None]) -> ExecChild:
         name = f"heron_container-{self._container}-zygote"
         command = python_command("heron_container.zygote", *self._arguments(), "--socket", str(socket))
         if self._instance_main:
             command += ["--main", self._instance_main]
-        pipe = LogPipe(name, LastLines(), self._writer)
-        return ExecChild(command, child_environment(), self._launch.home, pipe, ended, passed=[socket])
+        lines = LastLines()
+        return ExecChild(
+            command,
+            child_environment(),
+            self._launch.home,
+            LogPipe(name, lines, self._writer),
+            lambda code: ended(exit_in_words(code, lines.last())),
+            passed=[socket],
+            with_lifeline=False,  # its socket is one
+        )
 
     def _forked(self, slot: int, pid: int) -> None:
         self._waiting.pop(slot, None)

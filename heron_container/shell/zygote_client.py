@@ -53,7 +53,7 @@ class Forked:
 class ZygoteClient:
     """Forks instances. Callbacks: ``born(slot, pid)``, ``ended(slot, exit code or None, error)``, ``given_up()``."""
 
-    spawn: Callable[[int, Callable[[int], None]], ExecChild]  # (socket descriptor, ended) → the zygote's process
+    spawn: Callable[[int, Callable[[str], None]], ExecChild]  # (socket descriptor, ended) → the zygote's process
     title: Callable[[ProcessSpec], str]
     container: int
     policy: BackoffPolicy
@@ -195,13 +195,13 @@ class ZygoteClient:
             forked = self._children[message["exited"]]
             self._finish(forked, os.waitstatus_to_exitcode(message["status"]), "")
 
-    def _zygote_ended(self, code: int) -> None:
+    def _zygote_ended(self, reason: str) -> None:
         """Its process is gone: cut the lifelines, wait for the end of every child, start again."""
         was_ready = self._ready
         self._process = None
         self._disconnect()
         if not self._closing:
-            log.error("the zygote has ended (%d); its %d instances end with it", code, len(self._children))
+            log.error("the zygote has ended (%s); its %d instances end with it", reason, len(self._children))
         for forked in list(self._children.values()):
             forked.lifeline.cut()
             if forked.pidfd < 0:

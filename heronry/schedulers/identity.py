@@ -120,6 +120,16 @@ def is_process(pid: int, title: str, started: float | None = None) -> bool:
         return False
 
 
+def catches(pid: int, number: int) -> bool:
+    """True if the process has a handler for this signal; without one most signals would end it."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    caught = next((line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), "0")
+    return bool(int(caught, 16) >> (number - 1) & 1)
+
+
 def group_members(group: int) -> list[int]:
     """The living processes of a process group, zombies left out."""
     members = []

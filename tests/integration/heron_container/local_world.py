@@ -1,0 +1,305 @@
+"""A topology on a real files store, with stand-ins for the rooms that heron_container starts.
+
+The stand-ins beat, hold their lifeline and obey orders left in ``orders/<name>``: ``exit N``, ``silent`` (stop
+beating, go on), ``spin`` (stop beating, use the processor), ``talk N`` (print N lines), ``deaf`` (ignore SIGTERM).
+They are found first on PYTHONPATH; everything else is the real thing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from heronry.launch import Launch
+from heronry.model.plan import ContainerPlan, InstancePlan, PackingPlan
+from heronry.model.stored import ContainerLocation, ExecutionState, SchedulerLocation
+from heronry.model.topology import ComponentKind, ComponentSpec, TopologyDefinition, TopologyState
+from heronry.net.rpc import credentials, make_channel
+from heronry.net.services import CONTAINER_SERVICE, SCHEDULER_SERVICE
+from heronry.schedulers.commands import source_root
+from heronry.state import open_store, paths
+from heronry.state.store import Create, Delete
+from heronry.wire import codec
+from heronry.wire.container import ContainerStatus, ContainerStatusRequest, ProcessStatus
+
+PATIENCE_SECONDS = 30.0
+COMMON = '''
+import asyncio, os, random, signal, sys, time
+from pathlib import Path
+from heronry.liveness import Phase, Beat
+from heronry.process import EXIT_PARENT_GONE
+
+
+def live(launch, container, slot, lifeline, name):
+    """Beat and obey until the parent is gone."""
+    beat = Beat(launch.heartbeat_file(container), slot)
+    orders = Path(launch.home, "orders", name)
+    Path(launch.home, "drawn").mkdir(exist_ok=True)
+    Path(launch.home, "drawn", f"{name}.{os.getpid()}").write_text(f"{random.random()} {os.environ.get('COLOUR', '')}")
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    os.set_blocking(lifeline, False)
+    print("hello from", name, flush=True)
+    silent = spin = False
+    while True:
+        if orders.exists():
+            verb, _, rest = orders.read_text().partition(" ")
+            orders.unlink()
+            if verb == "exit":
+                print("about to fail", file=sys.stderr, flush=True)
+                os._exit(int(rest))
+            silent, spin = silent or verb in ("silent", "spin"), spin or verb == "spin"
+            if verb == "deaf":
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            if verb == "talk":
+                for number in range(int(rest)):
+                    print("line", number, "x" * 90)
+                sys.stdout.flush()
+        if not silent:
+            beat.beat(Phase.RUNNING)
+        try:
+            if os.read(lifeline, 1) == b"":
+                os._exit(EXIT_PARENT_GONE)
+        except BlockingIOError:
+            pass
+        end = time.monotonic() + 0.02
+        while spin and time.monotonic() < end:
+            pass
+        time.sleep(0.001 if spin else 0.02)
+'''
+ROOM = '''
+import setproctitle
+from heronry.process import parse_arguments
+from stand_in import live
+
+arguments, _ = parse_arguments("{room}")
+replica = f"-{{arguments.slot}}" if "{room}" == "topology_master" and arguments.slot else ""
+name = f"{room}-{{arguments.container}}{{replica}}"
+setproctitle.setproctitle(f"heron:{{arguments.launch.topology}}:{{name}}")
+live(arguments.launch, arguments.container, arguments.slot, arguments.lifeline, name)
+'''
+INSTANCE = '''
+from stand_in import live
+
+
+def run_instance(launch, container, component, task, slot, lifeline):
+    live(launch, container, slot, lifeline, f"container_{container}_{component}_{task}")
+'''
+INSTANCE_MAIN = '''
+import argparse, setproctitle
+from heronry.process import parse_arguments
+from heron_instance.shell.main import run_instance
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--component")
+parser.add_argument("--task", type=int)
+a, o = parse_arguments("heron_instance", parser)
+setproctitle.setproctitle(f"heron:{a.launch.topology}:container_{a.container}_{o.component}_{o.task}")
+run_instance(a.launch, a.container, o.component, o.task, a.slot, a.lifeline)
+'''
+FAST = {
+    "heron.restart.backoff.min.ms": 20,
+    "heron.restart.backoff.max.ms": 200,
+    "heron.state.session.timeout.secs": 1.0,
+    "heron.stop.grace.secs": 1.0,
+}
+
+
+def write_stand_ins(folder: Path) -> None:
+    """The rooms, as packages below ``folder``."""
+    texts = {"stand_in.py": COMMON, "heron_instance/shell/main.py": INSTANCE, "heron_instance/__main__.py": INSTANCE_MAIN}
+    for room in ("topology_master", "stream_manager", "metrics_manager"):
+        texts[f"{room}/__main__.py"] = ROOM.format(room=room)
+    for name, text in texts.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        for package in path.relative_to(folder).parents:
+            if package != Path("."):
+                (folder / package / "__init__.py").touch()
+
+
+class LocalWorld:
+    """One submitted topology: two spout tasks and two bolt tasks in container 1 (and more, if asked)."""
+
+    def __init__(self, folder: Path, tasks: int = 2, containers: int = 1, **settings: Any) -> None:
+        self.folder = folder
+        self.rooms = folder / "rooms"
+        write_stand_ins(self.rooms)
+        home = folder / "home"
+        for name in ("log-files", "package", "orders"):
+            (home / name).mkdir(parents=True)
+        (home / "secret").write_text("a secret\n")
+        self.runtime = tempfile.mkdtemp(prefix="heron-test-")
+        self.launch = Launch(
+            "local", "me", "default", "words", "words-1", f"files://{folder}/state", str(home), self.runtime,
+            settings=FAST | settings,
+        )  # fmt: skip
+        self.launch_file = home / "launch.json"
+        self.launch.save(self.launch_file)
+        self.store = open_store(self.launch.store_url, session_timeout_secs=1.0)
+        self.store.open()
+        self.started: list[subprocess.Popen[bytes]] = []
+        self.submit(tasks, containers)
+
+    def submit(self, tasks: int, containers: int) -> None:
+        spec = ComponentSpec("word", ComponentKind.SPOUT, "x:Word", tasks * containers)
+        environment = {"COLOUR": "green"}
+        definition = TopologyDefinition("words", "words-1", (spec,), {"topology.environment": environment})
+        self.packing = PackingPlan(
+            "words",
+            tuple(
+                ContainerPlan(c, tuple(InstancePlan((c - 1) * tasks + t + 1, "word", t) for t in range(tasks)))
+                for c in range(1, containers + 1)
+            ),
+        )
+        state = ExecutionState("words", "words-1", "local", "me", "default", TopologyState.RUNNING)
+        self.store.commit([
+            Create(paths.topology("words"), codec.TOPOLOGY.encode(definition)),
+            Create(paths.packing_plan("words"), codec.PACKING_PLAN.encode(self.packing)),
+            Create(paths.execution_state("words"), codec.EXECUTION_STATE.encode(state)),
+        ])  # fmt: skip
+
+    def kill_topology(self) -> None:
+        self.store.commit([Delete(p) for p in (
+            paths.topology("words"), paths.packing_plan("words"), paths.execution_state("words"))])  # fmt: skip
+
+    def environment(self) -> dict[str, str]:
+        return os.environ | {"PYTHONPATH": os.pathsep.join([str(self.rooms), source_root()])}
+
+    def start(self, module: str, *arguments: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", module, "--launch", str(self.launch_file), *arguments],
+            env=self.environment(), cwd=self.launch.home, start_new_session=True,
+        )  # fmt: skip
+        self.started.append(process)
+        return process
+
+    def start_container(self, number: int) -> subprocess.Popen[bytes]:
+        return self.start("heron_container", "--container", str(number), "--own-log")
+
+    def order(self, name: str, text: str) -> None:
+        path = Path(self.launch.home, "orders", name)
+        path.with_suffix(".tmp").write_text(text)
+        os.replace(path.with_suffix(".tmp"), path)
+
+    def location(self, number: int) -> ContainerLocation | None:
+        node = self.store.get(paths.container("words", number))
+        return None if node is None else codec.CONTAINER_LOCATION.decode(node.data)
+
+    def scheduler(self) -> SchedulerLocation | None:
+        node = self.store.get(paths.scheduler("words"))
+        return None if node is None else codec.SCHEDULER_LOCATION.decode(node.data)
+
+    def log(self, name: str) -> str:
+        path = self.launch.log_dir / f"{name}.log"
+        return path.read_text() if path.exists() else ""
+
+    async def call(self, number: int, method: str, request: Any) -> Any:
+        location = self.location(number)
+        assert location is not None
+        return await self._call(CONTAINER_SERVICE, f"{location.host}:{location.port}", method, request)
+
+    async def call_scheduler(self, method: str, request: Any) -> Any:
+        location = self.scheduler()
+        assert location is not None
+        return await self._call(SCHEDULER_SERVICE, f"{location.host}:{location.port}", method, request)
+
+    async def _call(self, service: Any, target: str, method: str, request: Any) -> Any:
+        async with make_channel(target) as channel:
+            metadata = credentials("a secret", "words-1")
+            return await service.call(channel, method)(request, metadata=metadata, timeout=30)
+
+    async def processes(self, number: int) -> dict[str, ProcessStatus]:
+        status: ContainerStatus = await self.call(number, "Status", ContainerStatusRequest())
+        return {process.name: process for process in status.processes}
+
+    async def all_running(self, number: int, not_pids: set[int] | None = None) -> dict[str, ProcessStatus]:
+        """Wait until every process of the container runs (and none of ``not_pids`` is among them)."""
+
+        async def ready() -> dict[str, ProcessStatus] | None:
+            with contextlib.suppress(Exception):
+                found = await self.processes(number)
+                fresh = not (not_pids or set()) & {p.pid for p in found.values()}
+                if fresh and len(found) > 1 and all(p.state == "running" for p in found.values()):
+                    return found
+            return None
+
+        return await eventually_async(ready)
+
+    def ours(self) -> list[psutil.Process]:
+        """Every living process of this topology, whoever its parent is."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.status() != psutil.STATUS_ZOMBIE and str(self.launch_file) in self._marks(process):
+                    found.append(process)
+        return found
+
+    def _marks(self, process: psutil.Process) -> str:
+        command = " ".join(process.cmdline())
+        if process.cwd() == self.launch.home:
+            command += f" {self.launch_file}"
+        return command
+
+    def close(self) -> None:
+        for process in self.ours():
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        for child in self.started:
+            child.wait(10)
+        self.store.close()
+        for path in Path(self.runtime).glob("*"):
+            path.unlink()
+        with contextlib.suppress(OSError):
+            os.rmdir(self.runtime)
+
+
+@contextlib.contextmanager
+def local_world(folder: Path, **arguments: Any) -> Iterator[LocalWorld]:
+    world = LocalWorld(folder, **arguments)
+    try:
+        yield world
+    finally:
+        world.close()
+
+
+async def eventually(condition: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
+    """What ``condition`` answers, as soon as that is true."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not come to pass"
+        await asyncio.sleep(0.02)
+    return found
+
+
+async def eventually_async(condition: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
+    """The same for a coroutine function."""
+    deadline = time.monotonic() + seconds
+    while not (found := await condition()):
+        assert time.monotonic() < deadline, "it did not come to pass"
+        await asyncio.sleep(0.05)
+    return found
+
+
+def alive(pid: int) -> bool:
+    """True if the process exists and is no zombie."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def kill_9(pid: int) -> None:
+    """As the OOM killer would."""
+    os.kill(pid, signal.SIGKILL)

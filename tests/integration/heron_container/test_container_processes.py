@@ -1,0 +1,205 @@
+"""heron_container with real processes: start, death, silence, zygote, orphans, the killed state."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from local_world import LocalWorld, alive, eventually, eventually_async, kill_9, local_world
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[LocalWorld]:
+    with local_world(tmp_path) as made:
+        yield made
+
+
+async def test_everything_starts_and_a_dead_process_comes_back(world: LocalWorld) -> None:
+    world.start_container(1)
+    first = await world.all_running(1)
+    assert list(first) == [
+        "heron_container-1", "stream_manager-1", "metrics_manager-1", "container_1_word_1", "container_1_word_2",
+    ]  # fmt: skip
+    kill_9(first["stream_manager-1"].pid)
+    kill_9(first["container_1_word_2"].pid)
+    second = await world.all_running(1, {first["stream_manager-1"].pid, first["container_1_word_2"].pid})
+    for name in ("stream_manager-1", "container_1_word_2"):
+        assert second[name].restarts == 1
+        assert second[name].last_error == "killed by SIGKILL"
+    for name in ("metrics_manager-1", "container_1_word_1"):
+        assert second[name].pid == first[name].pid
+
+
+async def test_exit_codes_and_last_lines_are_told(world: LocalWorld) -> None:
+    world.start_container(1)
+    await world.all_running(1)
+    world.order("container_1_word_1", "exit 3")
+
+    async def told() -> bool:
+        return (await world.processes(1))["container_1_word_1"].restarts == 1
+
+    await eventually_async(told)
+    process = (await world.processes(1))["container_1_word_1"]
+    assert process.last_error == "exit code 3: about to fail"
+    assert "about to fail" in process.last_lines
+    assert "hello from container_1_word_1" in process.last_lines
+    await eventually(lambda: "about to fail" in world.log("container_1_word_1"))
+
+
+async def test_container_0_has_masters_and_a_metrics_manager(world: LocalWorld) -> None:
+    world.launch.settings["heron.scheduler"] = "none"
+    world.launch.save(world.launch_file)
+    world.start_container(0)
+    assert list(await world.all_running(0)) == ["heron_container-0", "topology_master-0", "metrics_manager-0"]
+
+
+async def test_forked_instances_share_no_numbers_and_have_their_environment(world: LocalWorld) -> None:
+    world.start_container(1)
+    found = await world.all_running(1)
+    drawn = [p.read_text() for p in Path(world.launch.home, "drawn").glob("container_1_word_*")]
+    assert len(set(drawn)) == 2
+    assert all(text.endswith(" green") for text in drawn)
+    child = psutil.Process(found["container_1_word_1"].pid)
+    assert child.cmdline()[0].startswith("heron:words:container_1_word_1")
+    zygote = child.parent()
+    assert zygote is not None
+    assert zygote.cmdline()[0].startswith("heron:words:zygote-1")
+    assert zygote.num_threads() == 1
+    # 0, 1, 2, the lifeline, its heartbeat file, and nothing of the zygote's
+    opened = {os.readlink(f"/proc/{child.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{child.pid}/fd")}
+    assert len(opened) == 4
+    assert {"/dev/null", str(world.launch.heartbeat_file(1))} <= opened
+
+
+async def test_a_stopped_process_is_killed_after_its_lease(tmp_path: Path) -> None:
+    settings = {"heron.liveness.suspect.secs": 0.5, "heron.liveness.kill.secs": 1.0}
+    with local_world(tmp_path, **settings) as world:
+        world.start_container(1)
+        first = await world.all_running(1)
+        stopped = {first["metrics_manager-1"].pid, first["container_1_word_1"].pid}
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        second = await world.all_running(1, stopped)
+        assert not any(alive(pid) for pid in stopped)
+        for name in ("metrics_manager-1", "container_1_word_1"):
+            assert second[name].last_error.startswith("killed: no heartbeat and no CPU progress for")
+        assert second["stream_manager-1"].pid == first["stream_manager-1"].pid
+
+
+async def test_a_busy_process_keeps_its_place_longer(tmp_path: Path) -> None:
+    settings = {"heron.liveness.suspect.secs": 0.3, "heron.liveness.kill.secs": 0.6, "heron.liveness.kill.always.secs": 4.0}
+    with local_world(tmp_path, **settings) as world:
+        world.start_container(1)
+        first = await world.all_running(1)
+        world.order("container_1_word_1", "spin")
+        second = await world.all_running(1, {first["container_1_word_1"].pid})
+        assert second["container_1_word_1"].last_error.startswith("killed: no heartbeat for 4")
+
+
+async def test_the_container_that_was_stopped_itself_accuses_nobody(tmp_path: Path) -> None:
+    settings = {"heron.liveness.suspect.secs": 0.5, "heron.liveness.kill.secs": 1.0}
+    with local_world(tmp_path, **settings) as world:
+        container = world.start_container(1)
+        first = await world.all_running(1)
+        pids = [p.pid for p in first.values()]
+        for pid in [*pids[1:], container.pid]:
+            os.kill(pid, signal.SIGSTOP)
+        await asyncio.sleep(2.5)  # the pause itself: longer than every lease
+        for pid in [container.pid, *pids[1:]]:
+            os.kill(pid, signal.SIGCONT)
+        await asyncio.sleep(1.5)
+        assert [p.pid for p in (await world.all_running(1)).values()] == pids
+
+
+async def test_kill_9_of_the_container_leaves_no_orphan(world: LocalWorld) -> None:
+    container = world.start_container(1)
+    found = await world.all_running(1)
+    world.order("container_1_word_1", "deaf")
+    # A stopped instance cannot see its lifeline; the kernel ends it with the zygote.
+    os.kill(found["container_1_word_2"].pid, signal.SIGSTOP)
+    assert len(world.ours()) == 6  # with the zygote
+    kill_9(container.pid)
+    await eventually(lambda: not world.ours(), 10)
+
+
+async def test_a_dead_zygote_comes_back_with_its_instances(world: LocalWorld) -> None:
+    world.start_container(1)
+    first = await world.all_running(1)
+    instances = {first[name].pid for name in ("container_1_word_1", "container_1_word_2")}
+    zygote = psutil.Process(min(instances)).ppid()
+    kill_9(zygote)
+    second = await world.all_running(1, instances)
+    assert not any(alive(pid) for pid in instances)
+    assert second["container_1_word_1"].last_error == "its zygote has ended"
+    assert second["stream_manager-1"].pid == first["stream_manager-1"].pid
+    assert psutil.Process(second["container_1_word_1"].pid).ppid() != zygote
+
+
+async def test_instances_are_execed_when_the_topology_brings_another_version(world: LocalWorld) -> None:
+    folder = world.launch.package_dir / "requirements" / "numpy-0.0.1.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 0.0.1\n")
+    container = world.start_container(1)
+    found = await world.all_running(1)
+    assert psutil.Process(found["container_1_word_1"].pid).ppid() == container.pid
+    assert "numpy 0.0.1" in world.log("heron_container-1")
+    container.terminate()
+    assert container.wait(15) == 0
+    assert not world.ours()
+
+
+async def test_without_a_zygote_instances_are_execed(world: LocalWorld) -> None:
+    broken = world.rooms / "heron_instance" / "shell" / "main.py"
+    broken.write_text("import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+                      + broken.read_text())  # fmt: skip
+    container = world.start_container(1)
+    found = await world.all_running(1)
+    assert psutil.Process(found["container_1_word_1"].pid).ppid() == container.pid
+    assert "threads, so this process must not fork" in world.log("heron_container-1-zygote")
+
+
+async def test_killed_state_stops_everything_in_order(world: LocalWorld) -> None:
+    container = world.start_container(1)
+    await world.all_running(1)
+    world.order("stream_manager-1", "deaf")
+    await eventually(lambda: not Path(world.launch.home, "orders", "stream_manager-1").exists())
+    world.kill_topology()
+    await eventually(lambda: container.poll() is not None)
+    assert container.returncode == 0
+    assert not world.ours()
+    assert world.location(1) is None
+    assert not world.launch.heartbeat_file(1).exists()
+
+
+async def test_another_submission_counts_as_killed_and_sigterm_is_a_clean_stop(world: LocalWorld) -> None:
+    container = world.start_container(1)
+    await world.all_running(1)
+    container.terminate()
+    assert await asyncio.to_thread(container.wait, 20) == 0
+    assert not world.ours()
+
+
+async def test_a_second_container_of_the_same_number_refuses_to_start(world: LocalWorld) -> None:
+    world.start_container(1)
+    await world.all_running(1)
+    assert await asyncio.to_thread(world.start_container(1).wait, 20) == 121
+
+
+async def test_it_starts_by_the_saved_plan_while_the_store_is_away(world: LocalWorld) -> None:
+    container = world.start_container(1)
+    first = await world.all_running(1)
+    kill_9(container.pid)
+    container.wait()
+    away = Path(world.folder, "state")
+    away.rename(world.folder / "elsewhere")
+    away.write_text("no folder, so no store")
+    world.start_container(1)
+    titles = {f"heron:words:{name}" for name in first}
+    await eventually(lambda: titles <= {p.cmdline()[0] for p in world.ours() if p.cmdline()})

@@ -1,0 +1,127 @@
+"""heron_scheduler with real containers: start, restart, adoption, the killed state, and container 0 bringing it back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from local_world import LocalWorld, alive, eventually, eventually_async, kill_9, local_world
+
+from heronry.schedulers import local
+from heronry.wire.container import RestartContainer, SchedulerStatus, SchedulerStatusRequest
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalWorld]:
+    with local_world(tmp_path, tasks=1, containers=2) as made:
+        monkeypatch.setenv("PYTHONPATH", made.environment()["PYTHONPATH"])
+        yield made
+
+
+async def all_up(world: LocalWorld, other_than: dict[int, int] | None = None, which: tuple[int, ...] = (0, 1, 2)) -> dict[int, int]:
+    """Pid of each container, when all serve and run."""
+    found = {}
+    for number in which:
+        old = (other_than or {}).get(number)
+        await eventually(lambda n=number, o=old: (place := world.location(n)) and place.pid != o)
+        processes = await world.all_running(number)
+        found[number] = processes[f"heron_container-{number}"].pid
+    return found
+
+
+async def test_submit_run_and_kill(world: LocalWorld) -> None:
+    pid = local.start(world.launch, world.launch_file)
+    pids = await all_up(world)
+    status: SchedulerStatus = await world.call_scheduler("Status", SchedulerStatusRequest())
+    assert status.scheduler.pid == pid
+    assert {c.container: c.pid for c in status.containers} == pids
+    assert all(c.state == "running" for c in status.containers)
+    world.kill_topology()
+    assert await asyncio.to_thread(local.LocalScheduler().kill, world.launch, 30.0)
+    await eventually(lambda: not world.ours())
+    assert not Path(world.runtime).exists()
+    assert world.scheduler() is None
+
+
+async def test_a_dead_container_is_started_again_and_the_others_are_not_touched(world: LocalWorld) -> None:
+    local.start(world.launch, world.launch_file)
+    first = await all_up(world)
+    children = {p.pid for p in (await world.processes(1)).values()}
+    # Wedged children do not see their lifeline: the scheduler must end the whole group before it starts anew.
+    os.kill((await world.processes(1))["stream_manager-1"].pid, signal.SIGSTOP)
+    kill_9(first[1])
+    second = await all_up(world, {1: first[1]})
+    assert {n: second[n] == first[n] for n in first} == {0: True, 1: False, 2: True}
+    assert not any(alive(pid) for pid in children)
+    status: SchedulerStatus = await world.call_scheduler("Status", SchedulerStatusRequest())
+    assert [c.restarts for c in status.containers] == [0, 1, 0]
+    assert status.containers[1].last_error == "killed by SIGKILL"
+
+
+async def test_restart_touches_exactly_that_container(world: LocalWorld) -> None:
+    local.start(world.launch, world.launch_file)
+    first = await all_up(world)
+    reply = await asyncio.to_thread(local.LocalScheduler().restart, world.launch, 2, 30.0)
+    assert reply == (2,)
+    second = await all_up(world, {2: first[2]})
+    assert {n: second[n] == first[n] for n in first} == {0: True, 1: True, 2: False}
+    reply = await asyncio.to_thread(local.LocalScheduler().restart, world.launch, -1, 30.0)
+    assert reply == (0, 1, 2)
+    await all_up(world, second)
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await world.call_scheduler("Restart", RestartContainer(9))
+    assert refused.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+async def test_a_scheduler_that_dies_comes_back_and_adopts(world: LocalWorld) -> None:
+    pid = local.start(world.launch, world.launch_file)
+    pids = await all_up(world)
+    kill_9(pid)
+    # Meanwhile a container dies, too: the next scheduler must notice.
+    kill_9(pids[2])
+    await eventually(lambda: (place := world.scheduler()) is not None and place.pid != pid)
+    again = await all_up(world, {2: pids[2]})
+    assert {n: again[n] == pids[n] for n in pids} == {0: True, 1: True, 2: False}
+
+    async def adopted() -> bool:
+        status: SchedulerStatus = await world.call_scheduler("Status", SchedulerStatusRequest())
+        return {c.container: c.pid for c in status.containers} == again
+
+    await eventually_async(adopted)
+    # An adopted container is watched as a child of one's own is.
+    kill_9(again[1])
+    await all_up(world, {1: again[1]})
+    world.kill_topology()
+    await eventually(lambda: not world.ours())
+    assert not Path(world.runtime).exists()
+
+
+async def test_a_second_scheduler_leaves(world: LocalWorld) -> None:
+    local.start(world.launch, world.launch_file)
+    await all_up(world)
+    second = world.start("heron_scheduler")
+    assert await asyncio.to_thread(second.wait, 20) == 0
+    assert "has a scheduler already" in world.log("heron_scheduler")
+
+
+async def test_killed_while_the_scheduler_is_dead_leaves_nothing(world: LocalWorld) -> None:
+    pid = local.start(world.launch, world.launch_file)
+    await all_up(world)
+    kill_9(pid)
+    world.kill_topology()
+    await eventually(lambda: not world.ours() and not Path(world.runtime).exists())
+
+
+async def test_sigterm_to_the_scheduler_leaves_the_containers_alone(world: LocalWorld) -> None:
+    pid = local.start(world.launch, world.launch_file)
+    pids = await all_up(world)
+    os.kill(pid, signal.SIGTERM)
+    await eventually(lambda: (place := world.scheduler()) is not None and place.pid != pid)
+    assert await all_up(world) == pids

@@ -2,8 +2,8 @@
 
 A sink is a class whose instances are made without arguments and then opened with a ``SinkContext``. ``flush`` is called
 each ``heron.metrics.interval.secs``, by a task of the sink's own: a sink that is slow misses beats and one that raises
-is called again at the next, and neither holds up another sink. A sink asks the ``MetricsView`` for what is new to it, so
-nothing is lost by a missed beat.
+is called again at the next, and neither holds up another sink. A sink asks the ``MetricsView`` for what is new to it,
+so nothing is lost by a missed beat, and nothing is queued.
 """
 
 from __future__ import annotations

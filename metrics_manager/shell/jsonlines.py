@@ -2,7 +2,7 @@
 
 A line is the report with Heron's metric names; latencies are ``{count, mean, p50, p90, p99}`` in milliseconds since the
 incarnation began. The file is rotated once (``metrics-N.jsonl.1``) when it reaches
-``heron.metrics.jsonlines.max.bytes``, so a container uses at most twice that much. Lines are whole: one write each flush.
+``heron.metrics.jsonlines.max.bytes``, so a container uses at most twice that much. Lines are whole: one write a flush.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from heronry.model.settings import setting
 from heronry.sketches import decode_sketch
-from heronry.wire.metrics import ProcessMetrics
+from heronry.wire.metrics import ExceptionReport, ProcessMetrics
 from metrics_manager.sinks import SinkContext
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
@@ -36,13 +36,20 @@ def as_line(report: ProcessMetrics, topology: str) -> str:
             "counters": dict(report.counters),
             "gauges": dict(report.gauges),
             "latencies": {name: _summary(data) for name, data in report.sketches.items()},
-            "exceptions": [
-                {"class": e.class_name, "message": e.message, "count": e.count, "first": e.first_time, "last": e.last_time}
-                for e in report.exceptions
-            ],
+            "exceptions": [_exception(e) for e in report.exceptions],
         },
         separators=(",", ":"),
     )
+
+
+def _exception(e: ExceptionReport) -> dict[str, Any]:
+    return {
+        "class": e.class_name,
+        "message": e.message,
+        "count": e.count,
+        "first": e.first_time,
+        "last": e.last_time,
+    }
 
 
 def _summary(data: bytes) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
 from heronry.model.metrics import MetricKind, PrometheusName, prometheus_name
 from heronry.model.sketch import Sketch
@@ -89,7 +88,7 @@ class HeronCollector(Collector):
 
 def _add(family: Family, labels: tuple[str, ...], value: float | Sketch, name: PrometheusName) -> None:
     if isinstance(value, Sketch):
-        buckets = [(floatToGoString(b), value.count_up_to(b / name.scale)) for b in BUCKETS]
+        buckets = [(repr(b), value.count_up_to(b / name.scale)) for b in BUCKETS]
         family.add_metric(labels, [*buckets, ("+Inf", value.count)], value.sum * name.scale)  # type: ignore[attr-defined]  # every family has it
     else:
         family.add_metric(labels, value * name.scale)  # type: ignore[attr-defined]  # every family has it
@@ -152,8 +151,8 @@ class PrometheusSink:
 
 
 def _response(status: str, content_type: str, body: bytes, with_body: bool = True) -> bytes:
-    head = f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    return head.encode() + (body if with_body else b"")
+    head = [f"HTTP/1.1 {status}", f"Content-Type: {content_type}", f"Content-Length: {len(body)}", "Connection: close"]
+    return "\r\n".join([*head, "", ""]).encode() + (body if with_body else b"")
 
 
 def _write_atomically(path: Path, text: str) -> None:

@@ -44,9 +44,15 @@ class TopologyMasterSink:
         self._store: StateStore = open_store(context.launch.store_url, **context.launch.settings)
         await asyncio.to_thread(self._store.open)
         path = paths.master(context.launch.topology)
-        self._unwatch = await asyncio.to_thread(
-            self._store.watch, path, lambda _: loop.call_soon_threadsafe(self._master_moved)
-        )
+
+        def changed(_: str) -> None:
+            loop.call_soon_threadsafe(self._master_moved)
+
+        try:
+            self._unwatch = await asyncio.to_thread(self._store.watch, path, changed)
+        except BaseException:
+            await asyncio.to_thread(self._store.close)
+            raise
 
     async def flush(self) -> None:
         """Publish what is new to the acting master. Raises StoreError, grpc.aio.AioRpcError."""

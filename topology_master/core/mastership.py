@@ -101,7 +101,7 @@ class Mastership:
             effects = []
             self.role = Role.STANDBY
         self._over = max(self.epoch, self._epoch_stood)
-        return effects
+        return [*effects, ReadStore()]  # the next operation begins a new session
 
     def epoch_seen(self, epoch: int) -> list[Effect]:
         """Somebody spoke of this epoch."""

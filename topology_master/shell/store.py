@@ -23,7 +23,6 @@ from heronry.state.store import (
     Set,
     StateStore,
     StoreError,
-    StoreUnavailable,
     TransactionFailed,
 )
 from heronry.wire import codec
@@ -52,7 +51,8 @@ SESSIONS = {
 
 log = logging.getLogger(__name__)
 
-Request = ReadStore | Stand | Resign | StorePlan
+Write = Stand | Resign | StorePlan
+Request = ReadStore | Write
 
 
 def read_stored(store: StateStore, name: str) -> Stored:
@@ -148,27 +148,29 @@ class MasterStore:
             log.warning("cannot read the state store, trying again: %r", error)
             asyncio.get_running_loop().call_later(RETRY_SECONDS, self.request, ReadStore())
 
-    async def _write(self, request: Stand | Resign | StorePlan) -> None:
-        versions: list[int] = []
-        outcome = Outcome.DONE
+    async def _write(self, request: Write) -> None:
+        self.tell(request, *await asyncio.to_thread(self.commit, request))
+
+    def commit(self, request: Write) -> tuple[Outcome, list[int]]:
+        """Run a transaction; returns how it ended and the versions after it. Raises nothing of the store's."""
         try:
-            versions = await asyncio.to_thread(self._store.commit, self._operations(request))
-        except StoreUnavailable as error:
-            outcome = Outcome.UNKNOWN
-            log.warning("the state store does not answer: %s", error)
+            return Outcome.DONE, self._store.commit(self._operations(request))
         except TransactionFailed as error:
-            not_owner = error.path == paths.master(self._name) and not isinstance(request, Stand)
-            outcome = Outcome.NOT_OWNER if not_owner else Outcome.REFUSED
             log.info("not written: %s", error)
+            not_owner = error.path == paths.master(self._name) and not isinstance(request, Stand)
+            return (Outcome.NOT_OWNER if not_owner else Outcome.REFUSED), []
         except StoreError as error:
-            outcome = Outcome.UNKNOWN
-            log.warning("the state store failed: %s", error)
+            log.warning("the state store does not answer: %s", error)
+            return Outcome.UNKNOWN, []
+
+    def tell(self, request: Write, outcome: Outcome, versions: list[int]) -> None:
+        """Tell the core what came of a transaction."""
         if isinstance(request, Stand):
             self._inbox(StandEnded(request.epoch, outcome))
         elif isinstance(request, StorePlan):
             self._inbox(self._ended(request, outcome, versions))
 
-    def _operations(self, request: Stand | Resign | StorePlan) -> list[Operation]:
+    def _operations(self, request: Write) -> list[Operation]:
         master = paths.master(self._name)
         if isinstance(request, Resign):
             return [CheckOwner(master), Delete(master)]

@@ -1,0 +1,331 @@
+"""The master's core: what it decides from what it is told."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from master_world import (
+    NAME,
+    Node,
+    execution,
+    info,
+    packing,
+    registration,
+    sent_plans,
+    submit,
+)
+
+from heronry.model.causes import Cause, CauseKind
+from heronry.model.plan import PlanVersion
+from heronry.model.topology import TopologyState
+from heronry.state import paths
+from heronry.state.memory import MemoryTree
+from heronry.state.store import Delete, Set
+from heronry.wire import codec
+from heronry.wire.master import Heartbeat
+from topology_master.core import events as e
+from topology_master.core.mastership import Role
+from topology_master.core.membership import MAX_STEP_MS
+
+
+def leader(state: TopologyState = TopologyState.RUNNING, containers: int = 2) -> Node:
+    node = Node(MemoryTree(), 1)
+    submit(node.store, state, containers)
+    node.settle()
+    assert node.leading
+    return node
+
+
+def registered(node: Node, *incarnations: int) -> Node:
+    for container, incarnation in enumerate(incarnations, 1):
+        node.tell(e.Registered(100 * incarnation + container, registration(container, incarnation)))
+    node.settle()
+    return node
+
+
+def test_no_plan_before_everybody_is_there_and_one_plan_then() -> None:
+    node = leader()
+    node.tell(e.Registered(1, registration(1)))
+    node.settle()
+    assert sent_plans(node.effects) == []
+    node.tell(e.Registered(2, registration(2)))
+    node.settle()
+    (plan,) = sent_plans(node.effects)
+    assert plan.version == PlanVersion(1, 1)
+    assert plan.stream_managers == (info(1), info(2))
+    assert plan.state is TopologyState.RUNNING
+    assert set(plan.key_group_table("count")) == {2, 4}
+    stored = node.store.get(paths.physical_plan(NAME))
+    assert stored is not None
+    assert codec.PHYSICAL_PLAN.decode(stored.data) == plan
+
+
+def test_a_plan_is_sent_only_after_it_is_stored() -> None:
+    node = leader()
+    effects = node.tell(e.Registered(1, registration(1)), e.Registered(2, registration(2)))
+    assert [type(x) for x in effects] == [e.StorePlan]
+    node.settle()
+    assert len(sent_plans(node.effects)) == 1
+
+
+def test_a_new_address_changes_the_version_but_not_the_routing() -> None:
+    node = registered(leader(), 1, 1)
+    node.tell(e.Registered(9, registration(2, incarnation=5)))
+    node.settle()
+    old, *_, new = sent_plans(node.effects)
+    assert (new.version, new.routing_version) == (PlanVersion(1, 2), old.routing_version)
+    assert new.stream_manager(2) == info(2, 5)
+    assert new.key_groups == old.key_groups
+
+
+def test_the_same_process_on_a_new_link_gets_the_plan_and_changes_nothing() -> None:
+    node = registered(leader(), 1, 1)
+    effects = node.tell(e.LinkClosed(101), e.Registered(7, registration(1)))
+    assert [(x.links, x.plan.version) for x in effects if isinstance(x, e.SendPlan)] == [((7,), PlanVersion(1, 1))]
+    assert not any(isinstance(x, e.StorePlan) for x in effects)
+
+
+def test_an_older_incarnation_is_told_to_leave_and_a_newer_one_replaces() -> None:
+    node = registered(leader(), 5, 5)
+    refused = node.tell(e.Registered(7, registration(1, incarnation=4)))
+    assert [x.link for x in refused if isinstance(x, e.Refuse)] == [7]
+    replaced = node.tell(e.Registered(8, registration(1, incarnation=6)))
+    assert [x.link for x in replaced if isinstance(x, e.Refuse)] == [501]
+    unknown = node.tell(e.Registered(9, registration(17)))
+    assert [x.link for x in unknown if isinstance(x, e.Refuse)] == [9]
+
+
+def test_another_topology_is_refused() -> None:
+    node = leader()
+    effects = node.tell(e.Registered(1, replace(registration(1), topology_id="other")))
+    assert isinstance(effects[-1], e.Refuse)
+
+
+def test_heartbeats_are_answered_and_shown() -> None:
+    node = registered(leader(), 1, 1)
+    cause = Cause(CauseKind.TASK, "count", 2, 1)
+    assert node.tell(e.Heard(101, Heartbeat((cause,), True))) == [e.Acknowledge(101, 1)]
+    first, second = node.core.status().stream_managers
+    assert (first.registered, first.causes, first.spouts_paused) == (True, (cause,), True)
+    assert second.causes == ()
+    assert node.tell(e.Heard(999, Heartbeat())) == []
+
+
+@given(st.lists(st.integers(1, 60_000), max_size=40))
+@settings(max_examples=40, deadline=None)
+def test_the_masters_own_pauses_accuse_nobody(gaps: list[int]) -> None:
+    """However long the master itself is stopped, a lease runs out only over enough ticks of its own."""
+    node = registered(leader(), 1, 1)
+    now, silent = 0, 0
+    node.tell(e.Tick(), now_ms=now)
+    for gap in gaps:
+        now += gap
+        silent += min(gap, MAX_STEP_MS)
+        node.tell(e.Heard(101, Heartbeat()), e.Tick(), now_ms=now)
+        node.tell(e.Heard(101, Heartbeat()))
+        assert (2 in node.core.membership.missing()) == (silent > 10_000)
+        assert 1 not in node.core.membership.missing()
+
+
+def test_exactly_one_new_plan_for_a_stream_manager_that_lapsed() -> None:
+    node = registered(leader(), 1, 1)
+    for second in range(60):
+        node.tell(e.Heard(101, Heartbeat()), e.Tick(), now_ms=1000 * second)
+    node.settle()
+    assert node.core.membership.missing() == [2]
+    assert len(sent_plans(node.effects)) == 1
+    node.tell(e.Registered(9, registration(2, incarnation=2)))
+    node.settle()
+    plans = {plan.version for plan in sent_plans(node.effects)}
+    assert plans == {PlanVersion(1, 1), PlanVersion(1, 2)}
+
+
+def test_deactivation_is_stored_in_plan_and_execution_state_before_it_is_answered() -> None:
+    node = registered(leader(), 1, 1)
+    before = node.tell(e.StateAsked(1, TopologyState.PAUSED))
+    assert [type(x) for x in before] == [e.StorePlan]
+    node.settle()
+    (answer,) = [x for x in node.effects if isinstance(x, e.Answer)]
+    assert answer.status is not None
+    assert answer.status.state is TopologyState.PAUSED
+    assert sent_plans(node.effects)[-1].state is TopologyState.PAUSED
+    stored = node.store.get(paths.execution_state(NAME))
+    assert stored is not None
+    assert codec.EXECUTION_STATE.decode(stored.data).state is TopologyState.PAUSED
+    again = node.tell(e.StateAsked(2, TopologyState.PAUSED))
+    assert [type(x) for x in again] == [e.Answer], "nothing to do is answered at once"
+
+
+def test_state_changes_while_a_stream_manager_is_missing_and_before_any_plan() -> None:
+    node = leader(TopologyState.PAUSED)
+    node.tell(e.StateAsked(1, TopologyState.RUNNING))
+    node.settle()
+    assert [x.status.state for x in node.effects if isinstance(x, e.Answer) and x.status] == [TopologyState.RUNNING]
+    registered(node, 1, 1)
+    node.tell(*[e.Tick()] * 2, e.StateAsked(2, TopologyState.PAUSED))
+    node.settle()
+    assert sent_plans(node.effects)[-1].state is TopologyState.PAUSED
+
+
+def test_a_topology_deployed_deactivated_starts_paused() -> None:
+    node = registered(leader(TopologyState.PAUSED), 1, 1)
+    assert [plan.state for plan in sent_plans(node.effects)] == [TopologyState.PAUSED]
+
+
+def test_a_state_written_into_the_store_by_others_is_followed() -> None:
+    node = registered(leader(), 1, 1)
+    node.store.commit([Set(paths.execution_state(NAME), codec.EXECUTION_STATE.encode(execution(TopologyState.PAUSED)))])
+    node.settle()
+    assert sent_plans(node.effects)[-1].state is TopologyState.PAUSED
+
+
+def test_a_killed_topology_ends_every_master() -> None:
+    node = registered(leader(), 1, 1)
+    standby = Node(node.store.tree, 2)
+    standby.settle()
+    node.store.commit([Delete(paths.execution_state(NAME))])
+    for master in (node, standby):
+        master.settle()
+        assert isinstance(master.effects[-1], e.Exit)
+
+
+def test_a_killed_topology_is_not_raised_from_the_dead() -> None:
+    """A candidate whose election crosses with a kill leaves no node behind."""
+    tree = MemoryTree()
+    node = Node(tree, 1)
+    submit(node.store)
+    node.step()
+    node.step()
+    assert node.core.mastership.role is Role.CANDIDATE
+    node.store.commit([Delete(paths.execution_state(NAME))])
+    node.settle()
+    assert node.store.get(paths.epoch(NAME)) is None
+    assert node.store.get(paths.master(NAME)) is None
+
+
+def test_a_standby_takes_over_with_the_last_plan_and_makes_no_new_one() -> None:
+    node = registered(leader(), 1, 1)
+    standby = Node(node.store.tree, 2)
+    standby.settle()
+    assert not standby.leading
+    assert not standby.core.status().leading
+    node.store.close()
+    standby.settle()
+    assert standby.leading
+    assert standby.led == [2]
+    plan = sent_plans(node.effects)[-1]
+    for container in (1, 2):
+        (sent,) = sent_plans(standby.tell(e.Registered(container, registration(container, 1, plan.version))))
+        assert sent == plan
+    standby.settle()
+    assert standby.core.plan == plan
+    standby.tell(e.Registered(3, registration(2, incarnation=2)))
+    standby.settle()
+    new = sent_plans(standby.effects)[-1]
+    assert (new.version, new.routing_version) == (PlanVersion(2, plan.version.number + 1), plan.routing_version)
+
+
+def test_a_new_master_refuses_incarnations_older_than_the_plans() -> None:
+    node = registered(leader(), 5, 5)
+    standby = Node(node.store.tree, 2)
+    node.store.close()
+    standby.settle()
+    effects = standby.tell(e.Registered(1, registration(1, incarnation=4)))
+    assert any(isinstance(x, e.Refuse) for x in effects)
+
+
+def test_suspended_decides_nothing_but_answers() -> None:
+    node = registered(leader(), 1, 1)
+    node.store.lose_connection()
+    node.settle_events()
+    assert node.core.mastership.role is Role.SUSPENDED
+    effects = node.tell(
+        e.Heard(101, Heartbeat()),
+        e.Registered(9, registration(2, incarnation=2)),
+        e.StateAsked(1, TopologyState.PAUSED),
+        e.Tick(),
+    )
+    kinds = [type(x) for x in effects]
+    assert e.StorePlan not in kinds
+    assert e.Acknowledge in kinds
+    assert [x.error for x in effects if isinstance(x, e.Answer)] != [""]
+    assert node.core.status().leading
+    node.store.restore_connection()
+    node.settle()
+    assert node.leading
+    assert sent_plans(node.effects)[-1].stream_manager(2) == info(2, 2), "what was held back is decided now"
+
+
+def test_a_lost_session_steps_down_and_stands_again() -> None:
+    node = registered(leader(), 1, 1)
+    node.store.expire_session()
+    node.settle()
+    assert node.leading
+    assert node.led == [1, 2]
+    assert any(isinstance(x, e.CloseLinks) and x.links == (101, 102) for x in node.effects)
+
+
+def test_a_higher_epoch_seen_anywhere_ends_leadership() -> None:
+    node = registered(leader(), 1, 1)
+    node.tell(e.Heard(101, Heartbeat(plan=PlanVersion(7, 3))))
+    assert not node.leading
+    node.settle()
+    assert node.led == [1, 8]
+
+
+def test_more_containers_change_the_routing_and_move_few_groups() -> None:
+    node = registered(leader(), 1, 1)
+    node.store.commit([Set(paths.packing_plan(NAME), codec.PACKING_PLAN.encode(packing(3)))])
+    node.settle()
+    assert len(sent_plans(node.effects)) == 1
+    node.tell(e.Registered(33, registration(3)))
+    node.settle()
+    old, new = sent_plans(node.effects)[0], sent_plans(node.effects)[-1]
+    assert new.routing_version == old.routing_version + 1
+    moved = sum(a != b for a, b in zip(old.key_group_table("count"), new.key_group_table("count"), strict=True))
+    assert moved == pytest.approx(1024 / 3, abs=2)
+
+
+@given(st.integers(0, 2**32), st.integers(2, 4))
+@settings(max_examples=60, deadline=None)
+def test_at_most_one_master_leads_whatever_happens(seed: int, masters: int) -> None:
+    """Any interleaving of steps, lost connections, expired sessions: one leader, growing epochs, growing plans."""
+    chance = random.Random(seed)
+    tree = MemoryTree()
+    nodes = [Node(tree, port) for port in range(1, masters + 1)]
+    submit(nodes[0].store)
+    highest = PlanVersion()
+    for number in range(250):
+        node = chance.choice(nodes)
+        what = chance.random()
+        if what < 0.80:
+            node.step()
+        elif what < 0.86:
+            node.store.lose_connection()
+        elif what < 0.94:
+            node.store.restore_connection()
+        elif what < 0.96:
+            node.store.expire_session()
+        else:
+            container = chance.choice((1, 2))
+            node.tell(e.Registered(1000 + number, registration(container, number)))
+        owners = [n for n in nodes if n.leading and not any(isinstance(x, e.SessionChanged) for x in n.events)]
+        assert len([n for n in owners if n.core.mastership.epoch == max(m.core.mastership.epoch for m in owners)]) <= 1
+        watcher = tree.nodes.get(paths.physical_plan(NAME))
+        if watcher is not None:
+            version = codec.PHYSICAL_PLAN.decode(watcher.data).version
+            assert version >= highest
+            highest = version
+    epochs = sorted(epoch for n in nodes for epoch in n.led)
+    assert len(epochs) == len(set(epochs)), "two masters led with one epoch"
+    for node in nodes:
+        node.store.restore_connection()
+    for _ in range(40):
+        for node in nodes:
+            node.settle()
+    assert sum(node.leading for node in nodes) == 1
+    assert [n.core.mastership.acting for n in nodes].count(True) == 1

@@ -1,0 +1,155 @@
+"""The master's metrics: intervals, all time, gauges, latencies, exceptions; rings as a naive list would answer."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heronry import sketches
+from heronry.model.sketch import Sketch
+from heronry.sketches import encode_sketch
+from heronry.wire.master import ExceptionsRequest, MetricsRequest, PublishMetrics
+from heronry.wire.metrics import ExceptionReport, ProcessMetrics
+from topology_master.core import metric_store
+from topology_master.core.history import Rings, SketchRings, covered_seconds, window
+from topology_master.core.metric_store import MetricStore
+
+START = 1_000_000.0
+growths = st.lists(st.tuples(st.integers(0, 900), st.integers(1, 100)), max_size=60)
+
+
+def process(
+    now: float, emitted: float = 0, incarnation: int = 1, started: float = START, task: int = 3, **more: object
+) -> ProcessMetrics:
+    values: dict[str, object] = {"counters": {"__emit-count/default": emitted}, **more}
+    return ProcessMetrics("word", f"container_1_word_{task}", 1, task, incarnation, now, started=started, **values)  # type: ignore[arg-type]
+
+
+def ask(store: MetricStore, now: float, seconds: float, *names: str) -> dict[str, float]:
+    reply = store.metrics(now, MetricsRequest("", seconds, names))
+    return {value.name: value.total for value in reply.values}
+
+
+@given(growths, st.integers(1, 4000))
+@settings(max_examples=100, deadline=None)
+def test_rings_answer_as_a_list_would(growth: list[tuple[int, int]], seconds: int) -> None:
+    ring, sketch_ring, everything, now = Rings(), SketchRings(), [], START
+    for gap, amount in growth:
+        now += gap
+        ring.add(now, amount)
+        sketch_ring.add(now, Sketch({1: float(amount)}))
+        everything.append((now, amount))
+    step, points = window(now, seconds)
+    begin = (now // step - points + 1) * step
+    expected = sum(amount for time, amount in everything if time >= begin)
+    assert ring.total(now, seconds) == sketch_ring.total(now, seconds).count == expected
+    assert seconds <= covered_seconds(now, seconds) <= seconds + 2 * step
+    assert begin + covered_seconds(now, seconds) == now
+
+
+@given(growths)
+@settings(max_examples=60, deadline=None)
+def test_the_sum_of_rollups_is_the_rollup_of_sums(growth: list[tuple[int, int]]) -> None:
+    one, several, now = Rings(), [Rings() for _ in range(3)], START
+    for number, (gap, amount) in enumerate(growth):
+        now += gap
+        one.add(now, amount)
+        several[number % 3].add(now, amount)
+    for seconds in (5, 60, 595, 596, 3600, 10_000):
+        assert one.total(now, seconds) == sum(ring.total(now, seconds) for ring in several)
+
+
+def test_counters_over_intervals_and_all_time() -> None:
+    store = MetricStore(START)
+    for second in range(0, 1200, 5):
+        store.publish(START + second, PublishMetrics(1, (process(START + second, 10.0 * (second + 5)),)))
+        store.check()
+    now = START + 1199
+    assert ask(store, now, -1) == {"__emit-count/default": 12_000}
+    reply = store.metrics(now, MetricsRequest("word", 60, ("__emit-count",)))
+    assert reply.interval_seconds == pytest.approx(64)
+    assert reply.values[0].rate == pytest.approx(10, rel=0.05)
+    (hour,) = store.metrics(now, MetricsRequest("word", 3600)).values
+    assert hour.total == 12_000
+    assert store.metrics(now, MetricsRequest("other", 60)).values == ()
+    assert ask(store, now, 60, "__emit") == {}
+
+
+def test_a_restarted_instance_goes_on_counting() -> None:
+    store = MetricStore(START)
+    store.publish(START + 5, PublishMetrics(1, (process(START + 5, 100),)))
+    store.publish(START + 10, PublishMetrics(1, (process(START + 10, 7, incarnation=2, started=START + 8),)))
+    store.publish(START + 11, PublishMetrics(1, (process(START + 6, 103),)))  # the last words of the first, late
+    assert ask(store, START + 12, -1) == ask(store, START + 12, 60) == {"__emit-count/default": 110}
+
+
+def test_a_new_master_knows_all_time_at_once_but_does_not_invent_an_interval() -> None:
+    store = MetricStore(START + 5000)
+    old = process(START + 5001, 90_000, incarnation=9, started=START + 100)
+    earlier = process(START + 90, 1000, incarnation=0, started=START)
+    store.publish(START + 5002, PublishMetrics(1, (earlier, old)))
+    assert ask(store, START + 5003, -1) == {"__emit-count/default": 91_000}
+    assert ask(store, START + 5003, 60) == {"__emit-count/default": 0}
+    store.publish(START + 5007, PublishMetrics(1, (process(START + 5006, 90_050, incarnation=9, started=START + 100),)))
+    assert ask(store, START + 5008, 60) == {"__emit-count/default": 50}
+
+
+def test_latencies_of_an_interval_leave_out_what_came_before() -> None:
+    store = MetricStore(START)
+    slow, fast = Sketch.of([900.0] * 50), Sketch.of([2.0] * 50)
+    name = "__complete-latency/default"
+    store.publish(START + 1, PublishMetrics(1, (process(START + 1, sketches={name: encode_sketch(slow)}),)))
+    both = encode_sketch(slow + fast)
+    store.publish(START + 500, PublishMetrics(1, (process(START + 500, sketches={name: both}),)))
+    (value,) = [v for v in store.metrics(START + 501, MetricsRequest("", 60)).values if v.kind == "latency"]
+    assert value.total == 50
+    assert sketches.quantiles(value.sketch, [0.99])[0] == pytest.approx(2.0, rel=0.02)
+    (always,) = [v for v in store.metrics(START + 501, MetricsRequest("", -1)).values if v.kind == "latency"]
+    assert always.total == 100
+    assert sketches.quantiles(always.sketch, [0.99])[0] == pytest.approx(900.0, rel=0.02)
+
+
+def test_gauges_are_those_of_the_running_incarnation_and_grow_old() -> None:
+    store = MetricStore(START)
+    store.publish(START, PublishMetrics(1, (process(START, gauges={"g": 1.0}),)))
+    store.publish(START + 1, PublishMetrics(1, (process(START + 1, 0, 2, START + 1, gauges={"g": 2.0}),)))
+    assert ask(store, START + 2, 60) == {"g": 2.0}
+    assert ask(store, START + 2 + metric_store.GAUGE_FRESH_SECONDS, 60) == {}
+
+
+def test_a_bad_report_spoils_nothing_and_bounds_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MetricStore(START)
+    bad = process(START, 5, sketches={"l": b"\xff\xff"})
+    store.publish(START, PublishMetrics(1, (bad, process(START, 5, task=4))))
+    assert store.refused == 1
+    assert ask(store, START + 1, -1)["__emit-count/default"] == 5
+    monkeypatch.setattr(metric_store, "MAX_SERIES", 10)
+    many = process(START + 2, 0, task=5, counters={f"c{n}": 1.0 for n in range(50)})
+    store.publish(START + 2, PublishMetrics(1, (many,)))
+    assert store.series <= 10
+    assert store.refused > 30
+    store.check()
+
+
+def test_the_most_recent_exceptions_are_kept() -> None:
+    store = MetricStore(START)
+
+    def kind(number: int) -> ExceptionReport:
+        return ExceptionReport("word", "container_1_word_3", "E", "m", f"t{number}", 2, START, START + number)
+
+    for number in range(1000):
+        store.publish(START, PublishMetrics(1, (process(START + number, exceptions=(kind(number),)),)))
+    for task in range(4, 12):
+        reports = tuple(
+            ExceptionReport("count", f"c{task}", "E", "m", f"{task}.{n}", 1, START, START + 2000 + n)
+            for n in range(200)
+        )
+        message = ProcessMetrics("count", f"c{task}", 1, task, 1, START, exceptions=reports, started=START)
+        store.publish(START, PublishMetrics(1, (message,)))
+    found = store.exceptions(ExceptionsRequest()).exceptions
+    assert len(found) == 256
+    assert [e.last_time for e in found] == sorted(e.last_time for e in found)
+    assert found[-1].last_time == START + 2199
+    held = sum(len(e.exceptions) for p in store._processes.values() for e in p.totals.entries())
+    assert held <= 2 * 256 + 256

@@ -38,12 +38,16 @@ class MetricsView(Protocol):
 
 @dataclass(frozen=True)
 class SinkContext:
-    """Where the sink is. ``telemetry`` is the metrics manager's own."""
+    """Where the sink is. ``telemetry`` is the metrics manager's own.
+
+    Up to version ``restored`` the metrics are what an earlier metrics manager had saved, not news.
+    """
 
     launch: Launch
     container: int
     metrics: MetricsView
     telemetry: Telemetry
+    restored: int = 0
 
 
 class Sink(Protocol):

@@ -66,7 +66,7 @@ class JsonLinesSink:
         self._context = context
         self._path = context.launch.metrics_dir / f"metrics-{context.container}.jsonl"
         self._max_bytes: int = setting(context.launch.settings, "heron.metrics.jsonlines.max.bytes")
-        self._version = 0
+        self._version = context.restored  # what an earlier run saved stands in the file already
         await asyncio.to_thread(self._path.parent.mkdir, parents=True, exist_ok=True)
 
     async def flush(self) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from metrics_manager.sinks import MetricsView, SinkContext
 
 LABELS = ("topology", "component", "instance", "stream", "container")
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+GAUGE_FRESH_SECONDS = 60.0
 MAX_CONNECTIONS = 32
 MAX_REQUEST_BYTES = 8 * 1024
 REQUEST_SECONDS = 10.0
@@ -63,8 +65,9 @@ class HeronCollector(Collector):
         for report, totals in self._metrics.all_time():
             for name, value in totals.counters().items():
                 yield report, name, MetricKind.COUNTER, value
-            for name, value in report.gauges.items():
-                yield report, name, MetricKind.GAUGE, value
+            if time.time() - report.time <= GAUGE_FRESH_SECONDS:  # a process that is gone has no state
+                for name, value in report.gauges.items():
+                    yield report, name, MetricKind.GAUGE, value
             with contextlib.suppress(MalformedMessage):  # one bad report must not spoil the scrape
                 for name, sketch in totals.sketches().items():
                     yield report, name, MetricKind.LATENCY, sketch

@@ -57,7 +57,7 @@ class MetricsManager:
         Path(target.removeprefix("unix:")).unlink(missing_ok=True)  # left by one that was killed
         self._server.add_insecure_port(target)
         await self._server.start()
-        context = SinkContext(self.launch, self.container, self.collection, self.telemetry)
+        context = SinkContext(self.launch, self.container, self.collection, self.telemetry, self._saved_version)
         names = setting(self.launch.settings, "heron.metrics.sinks")
         self._sinks = [SinkRunner(name, factory, context) for name, factory in find_sinks(names).items()]
         self._beats = asyncio.create_task(self._beat(), name="beats")

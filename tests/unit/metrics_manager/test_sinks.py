@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import json
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +28,7 @@ from metrics_manager.sinks import SinkContext
 
 
 def word(incarnation: int = 1, **counters: float) -> ProcessMetrics:
-    began = 100.0 * incarnation
+    began = time.time() - 30 + incarnation
     named = {name.replace("__", "/"): value for name, value in counters.items()}
     return ProcessMetrics(
         "word", "container_1_word_3", 1, 3, incarnation, began + 1,
@@ -61,6 +63,17 @@ async def test_json_lines_hold_each_report_once(context: SinkContext, tmp_path: 
     assert line["latencies"]["__complete-latency/default"]["p99"] == pytest.approx(8.0, rel=0.01)
     assert line["exceptions"][0]["message"] == "bad\nline"
     await sink.close()
+
+
+async def test_what_an_earlier_run_saved_is_not_written_again(context: SinkContext, tmp_path: Path) -> None:
+    collection(context).restore([word()])
+    sink = JsonLinesSink()
+    await sink.open(replace(context, restored=context.metrics.version))
+    await sink.flush()
+    assert not (tmp_path / "metrics" / "metrics-1.jsonl").exists()
+    collection(context).take(word(incarnation=2))
+    await sink.flush()
+    assert len((tmp_path / "metrics" / "metrics-1.jsonl").read_text().splitlines()) == 1
 
 
 def test_the_file_is_rotated_and_bounded(tmp_path: Path) -> None:

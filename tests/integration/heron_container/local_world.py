@@ -117,7 +117,11 @@ FAST = {
 
 def write_stand_ins(folder: Path) -> None:
     """The rooms, as packages below ``folder``."""
-    texts = {"stand_in.py": COMMON, "heron_instance/shell/main.py": INSTANCE, "heron_instance/__main__.py": INSTANCE_MAIN}
+    texts = {
+        "stand_in.py": COMMON,
+        "heron_instance/shell/main.py": INSTANCE,
+        "heron_instance/__main__.py": INSTANCE_MAIN,
+    }
     for room in ("topology_master", "stream_manager", "metrics_manager"):
         texts[f"{room}/__main__.py"] = ROOM.format(room=room)
     for name, text in texts.items():

@@ -8,9 +8,14 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import grpc
 import psutil
 import pytest
 from local_world import LocalWorld, alive, eventually, eventually_async, kill_9, local_world
+
+from heronry.net.rpc import credentials, make_channel
+from heronry.net.services import CONTAINER_SERVICE
+from heronry.wire.container import ListFiles, ReadFile
 
 pytestmark = pytest.mark.integration
 
@@ -94,8 +99,8 @@ async def test_a_stopped_process_is_killed_after_its_lease(tmp_path: Path) -> No
 
 
 async def test_a_busy_process_keeps_its_place_longer(tmp_path: Path) -> None:
-    settings = {"heron.liveness.suspect.secs": 0.3, "heron.liveness.kill.secs": 0.6, "heron.liveness.kill.always.secs": 4.0}
-    with local_world(tmp_path, **settings) as world:
+    limits = {"suspect": 0.3, "kill": 0.6, "kill.always": 4.0}
+    with local_world(tmp_path, **{f"heron.liveness.{name}.secs": value for name, value in limits.items()}) as world:
         world.start_container(1)
         first = await world.all_running(1)
         world.order("container_1_word_1", "spin")
@@ -111,6 +116,7 @@ async def test_the_container_that_was_stopped_itself_accuses_nobody(tmp_path: Pa
         pids = [p.pid for p in first.values()]
         for pid in [*pids[1:], container.pid]:
             os.kill(pid, signal.SIGSTOP)
+        await eventually(lambda: world.location(1) is None)  # its session is over
         await asyncio.sleep(2.5)  # the pause itself: longer than every lease
         for pid in [container.pid, *pids[1:]]:
             os.kill(pid, signal.SIGCONT)
@@ -203,3 +209,30 @@ async def test_it_starts_by_the_saved_plan_while_the_store_is_away(world: LocalW
     world.start_container(1)
     titles = {f"heron:words:{name}" for name in first}
     await eventually(lambda: titles <= {p.cmdline()[0] for p in world.ours() if p.cmdline()})
+
+
+async def test_logs_are_served_to_those_who_know_the_secret_and_stay_inside(world: LocalWorld) -> None:
+    world.launch.settings["heron.logging.maximum.size.mb"] = 1
+    world.launch.save(world.launch_file)
+    world.start_container(1)
+    await world.all_running(1)
+    world.order("container_1_word_1", "talk 20000")  # two megabytes
+    await eventually(lambda: (world.launch.log_dir / "container_1_word_1.log.1").exists())
+    await eventually(lambda: "line 19999" in world.log("container_1_word_1"))
+    listed = await world.call(1, "ListFiles", ListFiles())
+    sizes = {file.path: file.size_bytes for file in listed.files}
+    assert 1_000_000 < sizes["container_1_word_1.log.1"] <= 1 << 20
+    part = await world.call(1, "ReadFile", ReadFile("container_1_word_1.log.1", 0, 33))
+    assert part.data.startswith(b"hello from container_1_word_1\n")
+    (world.launch.log_dir / "link").symlink_to(world.launch.secret_file)
+    for path, code in (("../secret", "INVALID_ARGUMENT"), ("/etc/passwd", "INVALID_ARGUMENT"), ("link", "NOT_FOUND")):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await world.call(1, "ReadFile", ReadFile(path, 0, 100))
+        assert refused.value.code().name == code
+    place = world.location(1)
+    assert place is not None
+    async with make_channel(f"{place.host}:{place.port}") as channel:
+        for secret, topology, code in (("wrong", "words-1", "UNAUTHENTICATED"), ("a secret", "x", "FAILED_PRECONDITION")):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await CONTAINER_SERVICE.call(channel, "ListFiles")(ListFiles(), metadata=credentials(secret, topology))
+            assert refused.value.code().name == code

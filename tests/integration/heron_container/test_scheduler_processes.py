@@ -1,4 +1,4 @@
-"""heron_scheduler with real containers: start, restart, adoption, the killed state, and container 0 bringing it back."""
+"""heron_scheduler with real containers: start, restart, adoption, killed state, and container 0 bringing it back."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalWorl
         yield made
 
 
-async def all_up(world: LocalWorld, other_than: dict[int, int] | None = None, which: tuple[int, ...] = (0, 1, 2)) -> dict[int, int]:
+async def all_up(world: LocalWorld, other_than: dict[int, int] | None = None) -> dict[int, int]:
     """Pid of each container, when all serve and run."""
     found = {}
-    for number in which:
+    for number in (0, 1, 2):
         old = (other_than or {}).get(number)
         await eventually(lambda n=number, o=old: (place := world.location(n)) and place.pid != o)
         processes = await world.all_running(number)

@@ -1,0 +1,110 @@
+"""Laws of the judgement by heartbeat: who is killed, when, and that one's own pause accuses nobody."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heron_container.core.liveness import Judgement, Liveness, Verdict
+from heron_container.core.partner import SchedulerWatch
+from heronry.model.backoff import BackoffPolicy
+
+TICK = 500
+
+
+def make(slots: int = 1) -> Liveness:
+    judge = Liveness(10_000, 30_000, 120_000, TICK)
+    for slot in range(slots):
+        judge.watch(slot)
+    return judge
+
+
+def run(judge: Liveness, ticks: int, beats: dict[int, int], cpu: dict[int, float]) -> list[tuple[int, Verdict]]:
+    """Regular ticks; returns (tick number, verdict)."""
+    found = []
+    for tick in range(1, ticks + 1):
+        wanted = {slot: cpu[slot] for slot in judge.wants_cpu() if slot in cpu}
+        found += [(tick, verdict) for verdict in judge.tick(TICK, beats, wanted)]
+        judge.check()
+    return found
+
+
+def test_a_hung_process_is_suspected_and_then_killed() -> None:
+    (first, suspect), (last, killed) = run(make(), 80, {0: 0}, {0: 1.0})
+    assert (first * TICK, suspect.judgement) == (10_000, Judgement.SUSPECT)
+    assert killed.judgement is Judgement.HUNG
+    assert 30_000 <= last * TICK <= 33_000
+    assert killed.reason().startswith("killed: no heartbeat and no CPU progress for 3")
+
+
+def test_a_busy_one_lives_until_the_last_limit() -> None:
+    judge, found = make(), []
+    for tick in range(1, 300):
+        found += [(tick, v) for v in judge.tick(TICK, {0: 0}, {0: tick * 0.4})]
+    assert [(t * TICK, v.judgement) for t, v in found] == [
+        (10_000, Judgement.SUSPECT), (120_000, Judgement.SILENT)]  # fmt: skip
+
+
+def test_when_nobody_knows_its_cpu_it_lives_until_the_last_limit() -> None:
+    assert [(t * TICK, v.judgement) for t, v in run(make(), 300, {0: 0}, {})][1:] == [(120_000, Judgement.SILENT)]
+
+
+@given(st.lists(st.tuples(st.integers(1, 10_000_000), st.booleans()), max_size=100))
+@settings(max_examples=100)
+def test_own_pause_accuses_nobody(ticks: list[tuple[int, bool]]) -> None:
+    """However long the watcher is away, a process has ``kill_ms / (2 tick)`` of the watcher's own ticks to beat."""
+    judge, beat, since_beat = make(), 0, 0
+    for passed, beats in ticks:
+        beat += beats
+        since_beat = 0 if beats else since_beat + 1
+        cpu = dict.fromkeys(judge.wants_cpu(), 1.0)
+        for verdict in judge.tick(passed, {0: beat}, cpu):
+            assert since_beat >= 10_000 // (2 * TICK)
+            if verdict.judgement is not Judgement.SUSPECT:
+                assert since_beat >= 30_000 // (2 * TICK)
+        judge.check()
+
+
+@given(st.data())
+@settings(max_examples=100)
+def test_whoever_beats_in_time_is_never_judged(data: st.DataObject) -> None:
+    judge, beat, silent_ms = make(), 0, 0
+    for _ in range(100):
+        passed = data.draw(st.integers(1, 1000))
+        silent_ms += passed
+        if silent_ms >= 9_000 or data.draw(st.booleans()):
+            beat, silent_ms = beat + 1, 0
+        assert judge.tick(passed, {0: beat}, dict.fromkeys(judge.wants_cpu(), 0.0)) == []
+
+
+def test_a_stalled_machine_does_not_lose_everything_at_once() -> None:
+    found = run(make(5), 200, dict.fromkeys(range(5), 0), dict.fromkeys(range(5), 1.0))
+    killed = [tick * TICK for tick, verdict in found if verdict.judgement is Judgement.HUNG]
+    assert len(killed) == 5
+    assert all(later - earlier >= 1000 for earlier, later in pairwise(killed))
+
+
+def test_a_lease_is_added_and_a_new_process_starts_afresh() -> None:
+    judge = make()
+    judge.extend(0, 60_000)
+    found = run(judge, 300, {0: 0}, {0: 1.0})
+    assert found[0][0] * TICK == 70_000
+    judge.forget(0)
+    judge.extend(0, 1)  # nobody there
+    judge.watch(0)
+    assert run(judge, 19, {0: 0}, {0: 1.0}) == []
+
+
+@given(st.lists(st.tuples(st.integers(1, 5000), st.booleans()), max_size=60))
+@settings(max_examples=100)
+def test_a_scheduler_is_started_only_when_it_is_really_gone_and_not_in_a_hurry(looks: list[tuple[int, bool]]) -> None:
+    watch, now, missing, last = SchedulerWatch(BackoffPolicy(1000, 30_000, 60_000)), 0, 0, None
+    for passed, present in looks:
+        now += passed
+        missing = 0 if present else missing + 1
+        if watch.looked(now, present):
+            assert missing >= 2
+            assert last is None or now - last >= 2000
+            last = now

@@ -1,0 +1,191 @@
+"""Laws of the process table: a world of processes that live and die at random, and the supervisor that keeps them."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from heron_container.core.processes import ProcessSpec, master_container, worker_container
+from heron_container.core.supervisor import (
+    STAGGER_MS,
+    TRANSITIONS,
+    FindReplacement,
+    Kill,
+    Start,
+    Supervisor,
+    Terminate,
+    transition_table,
+)
+from heronry.model.backoff import Backoff, BackoffPolicy
+from heronry.model.plan import ContainerPlan, InstancePlan, PackingPlan
+from heronry.wire.container import ProcessState
+
+POLICY = BackoffPolicy(100, 10_000, 60_000)
+SPECS = [ProcessSpec(slot, "stream_manager", f"p{slot}") for slot in range(4)]
+
+
+class World(RuleBasedStateMachine):
+    """Processes are what the supervisor's effects made them; births and deaths come in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0
+        self.core = Supervisor(POLICY, 5000)
+        self.ordered: set[int] = set()  # started, not born yet
+        self.living: dict[int, int] = {}  # slot to pid
+        self.pids = iter(range(100, 1_000_000))
+        self.asked: set[int] = set()
+        self.due_latest: dict[int, int] = {}
+        self.apply(self.core.want(0, SPECS))
+
+    def apply(self, effects: list) -> None:
+        for effect in effects:
+            match effect:
+                case Start(spec, _):
+                    assert spec.slot not in self.ordered, "started twice"
+                    assert spec.slot not in self.living, "two live processes for one slot"
+                    assert not self.core.stopping
+                    self.due_latest.pop(spec.slot, None)
+                    self.ordered.add(spec.slot)
+                case Terminate(slot, pid):
+                    assert self.living[slot] == pid
+                    self.asked.add(slot)
+                case Kill(slot, pid):
+                    assert self.living[slot] == pid
+                    self.die(slot, "killed by SIGKILL")
+                case FindReplacement(slot):
+                    assert slot not in self.living
+
+    def die(self, slot: int, reason: str, replaced: bool = False) -> None:
+        process = self.core.processes[slot]
+        lived = self.now - process.born_ms
+        young = process.backoff.young_deaths
+        self.living.pop(slot, None)
+        self.ordered.discard(slot)
+        self.apply(self.core.ended(self.now, slot, reason, replaced))
+        if not self.core.stopping and not replaced:
+            delay = 0 if lived >= POLICY.reset_ms else POLICY.delay_ms(young + 1)
+            # Nothing waits for another but by the stagger.
+            if self.core.processes[slot].state is ProcessState.RESTARTING:
+                self.due_latest[slot] = self.now + delay + STAGGER_MS * len(SPECS)
+
+    @precondition(lambda self: self.ordered)
+    @rule(data=st.data())
+    def born(self, data: st.DataObject) -> None:
+        slot = data.draw(st.sampled_from(sorted(self.ordered)))
+        self.ordered.remove(slot)
+        self.living[slot] = next(self.pids)
+        self.apply(self.core.born(self.now, slot, self.living[slot]))
+
+    @precondition(lambda self: self.living or self.ordered)
+    @rule(data=st.data(), replaced=st.booleans())
+    def dies(self, data: st.DataObject, replaced: bool) -> None:
+        self.die(data.draw(st.sampled_from(sorted(self.ordered | set(self.living)))), "exit code 1", replaced)
+
+    @precondition(lambda self: self.living)
+    @rule(data=st.data(), works=st.booleans())
+    def says(self, data: st.DataObject, works: bool) -> None:
+        self.core.phase(self.now, data.draw(st.sampled_from(sorted(self.living))), works)
+
+    @precondition(lambda self: self.living)
+    @rule(data=st.data())
+    def hangs(self, data: st.DataObject) -> None:
+        slot = data.draw(st.sampled_from(sorted(self.living)))
+        self.apply(self.core.kill(slot, "killed: no heartbeat for 30.0 s"))
+        assert self.core.processes[slot].last_error == "killed: no heartbeat for 30.0 s"
+
+    @rule(passed=st.sampled_from([1, 50, 500, 5_000, 61_000]))
+    def time_passes(self, passed: int) -> None:
+        end = self.now + passed
+        while (deadline := self.core.next_deadline_ms()) is not None and deadline <= end:
+            self.now = max(self.now, deadline)
+            self.apply(self.core.tick(self.now))
+        self.now = end
+        self.apply(self.core.tick(self.now))
+
+    @precondition(lambda self: not self.core.stopping)
+    @rule(chance=st.integers(0, 9))
+    def stop(self, chance: int) -> None:
+        if chance == 0:
+            self.due_latest.clear()
+            self.apply(self.core.stop(self.now))
+
+    @invariant()
+    def holds(self) -> None:
+        self.core.check()
+        for slot, process in self.core.processes.items():
+            assert process.alive == (slot in self.ordered or slot in self.living)
+            assert process.pid == self.living.get(slot, 0)
+        for slot, latest in self.due_latest.items():
+            assert self.now <= latest, f"slot {slot} waits longer than its own delay"
+
+    def teardown(self) -> None:
+        """Whatever happened: when asked to stop, all is gone after the grace, and stays so."""
+        self.due_latest.clear()
+        self.apply(self.core.stop(self.now))
+        while self.ordered:
+            slot = self.ordered.pop()
+            self.living[slot] = next(self.pids)
+            self.apply(self.core.born(self.now, slot, self.living[slot]))
+        self.time_passes(5_001)
+        assert self.core.all_ended()
+        assert {p.state for p in self.core.processes.values()} == {ProcessState.STOPPED}
+        assert self.core.next_deadline_ms() is None
+
+
+World.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestSupervisor = World.TestCase
+
+
+def test_backoff_is_at_once_then_doubles_to_its_bound_and_is_forgotten() -> None:
+    backoff = Backoff(POLICY)
+    delays = [backoff.died(10) for _ in range(12)]
+    assert delays == [0, 100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000, 10_000, 10_000]
+    assert backoff.died(60_000) == 0
+    assert backoff.died(59_999) == 100
+    assert POLICY.delay_ms(10**9) == 10_000
+
+
+def test_the_death_of_many_is_staggered() -> None:
+    core = Supervisor(POLICY, 5000)
+    core.want(0, SPECS)
+    starts = []
+    for slot in range(4):
+        core.born(0, slot, 10 + slot)
+    for slot in range(4):
+        starts += [(1000, e) for e in core.ended(1000, slot, "its zygote has ended")]
+    now = 1000
+    while (deadline := core.next_deadline_ms()) is not None:
+        now = max(now, deadline)
+        starts += [(now, effect) for effect in core.tick(now)]
+    assert [at for at, _ in starts] == [1000, 1020, 1040, 1060]
+    assert len({effect.spec.slot for _, effect in starts}) == 4
+
+
+def test_the_table_can_be_printed_and_every_state_can_be_left_or_is_final() -> None:
+    assert transition_table().count("\n") == len(TRANSITIONS) - 1
+    left = {state for state, _ in TRANSITIONS}
+    assert set(ProcessState) - left == {ProcessState.STOPPED}
+    assert set(TRANSITIONS.values()) == set(ProcessState)
+
+
+def test_tasks_that_leave_the_plan_end_by_themselves_and_new_ones_start() -> None:
+    core = Supervisor(POLICY, 5000)
+    plan = PackingPlan("t", (ContainerPlan(1, (InstancePlan(1, "a", 0), InstancePlan(2, "b", 0))),))
+    specs = worker_container(1, plan)
+    core.want(0, specs)
+    for spec in specs:
+        core.born(0, spec.slot, 10 + spec.slot)
+    later = PackingPlan("t", (ContainerPlan(1, (InstancePlan(2, "b", 0), InstancePlan(5, "b", 1))),))
+    known = {p.spec.task: p.spec.slot for p in core.processes.values() if p.spec.is_instance}
+    effects = core.want(10, worker_container(1, later, known))
+    assert [effect.spec.name for effect in effects] == ["container_1_b_5"]
+    assert core.processes[known[1]].alive
+    assert core.ended(20, known[1], "exit code 0") == []
+    assert core.processes[known[1]].state is ProcessState.STOPPED
+
+
+def test_container_0_has_its_replicas() -> None:
+    names = [spec.name for spec in master_container(3)]
+    assert names == ["topology_master-0", "topology_master-0-1", "topology_master-0-2", "metrics_manager-0"]

@@ -7,15 +7,16 @@ from collections.abc import Iterable, Sequence
 
 
 class TopologyError(ValueError):
-    """The topology is not valid. ``problems`` holds every fault found, one sentence or two each."""
+    """The topology is not valid. ``problems`` holds every fault found, one sentence or two each.
 
-    def __init__(self, problems: str | Sequence[str], topology: str = "") -> None:
+    ``heading`` says what is at fault, where that is not simply the topology of this name.
+    """
+
+    def __init__(self, problems: str | Sequence[str], topology: str = "", heading: str = "") -> None:
         self.problems: tuple[str, ...] = (problems,) if isinstance(problems, str) else tuple(problems)
         self.topology = topology
-        super().__init__(_compose(self.problems, self._whose()))
-
-    def _whose(self) -> str:
-        return f"topology {self.topology!r}" if self.topology else "topology"
+        self.heading = heading or (f"topology {topology!r}" if topology else "topology")
+        super().__init__(_compose(self.problems, self.heading))
 
 
 class ConfigError(TopologyError):
@@ -23,10 +24,7 @@ class ConfigError(TopologyError):
 
     def __init__(self, problems: str | Sequence[str], where: str = "config") -> None:
         self.where = where
-        super().__init__(problems)
-
-    def _whose(self) -> str:
-        return self.where
+        super().__init__(problems, heading=where)
 
 
 class TopologyNotFound(LookupError):

@@ -42,6 +42,11 @@ class Topology:
         return define(cls._draft(name))
 
     @classmethod
+    def has_components(cls) -> bool:
+        """False for a class that is only a base for topologies."""
+        return bool(cls._draft(None).components)
+
+    @classmethod
     def _draft(cls, name: str | None) -> Draft:
         found: dict[str, ComponentDeclaration] = {}
         overridden: list[tuple[str, ComponentDeclaration]] = []

@@ -8,7 +8,9 @@ import gc
 import logging
 import os
 import time
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import grpc.aio
 
@@ -47,6 +49,7 @@ class StreamManagerProcess:
         self._servers: list[grpc.aio.Server] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._connectors: dict[int, Connector] = {}
+        self._fault: BaseException | None = None
         self._counted: dict[str, float] = {}
         self._telemetry = Telemetry("__stmgr__", f"stream_manager-{container}", container, 0, self._incarnation)
         self.host: Host
@@ -94,11 +97,9 @@ class StreamManagerProcess:
 
     async def run(self) -> bool:
         """Until told to stop. True if another stream manager has taken this place. Raises what a part raises."""
-        stop = asyncio.ensure_future(self.host.stop.wait())
-        done, _ = await asyncio.wait({stop, *self._tasks}, return_when=asyncio.FIRST_COMPLETED)
-        stop.cancel()
-        for task in done - {stop}:
-            await task  # type: ignore[misc]  # a part ends by a fault only
+        await self.host.stop.wait()
+        if self._fault is not None:
+            raise self._fault
         return self.host.replaced
 
     async def close(self) -> None:
@@ -139,8 +140,16 @@ class StreamManagerProcess:
         for connector in self._connectors.values():
             connector.set_plan(plan)
 
-    def _spawn(self, work: object, name: str) -> None:
-        self._tasks.append(asyncio.get_running_loop().create_task(work, name=name))  # type: ignore[arg-type]  # coroutine
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        task.add_done_callback(self._part_ended)
+        self._tasks.append(task)
+
+    def _part_ended(self, task: asyncio.Task[None]) -> None:
+        """The parts run until they are cancelled; one that ends by a fault ends the process."""
+        if not task.cancelled() and task.exception() is not None:
+            self._fault = task.exception()
+            self.host.stop.set()
 
     async def _tick(self) -> None:
         while True:

@@ -109,10 +109,11 @@ class Connection:
 
     async def converse(self, read: Read, handle: Callable[[Any], None], writing: Awaitable[None]) -> None:
         """Run one stream until it or the connection ends."""
-        reader = asyncio.ensure_future(_read_all(read, handle))
-        writer = asyncio.ensure_future(writing)
+        reader: asyncio.Future[Any] = asyncio.ensure_future(_read_all(read, handle))
+        writer: asyncio.Future[Any] = asyncio.ensure_future(writing)
+        ended: asyncio.Future[Any] = self.ended
         try:
-            await asyncio.wait({reader, writer, self.ended}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({reader, writer, ended}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self.end(_why(reader) or _why(writer) or "closed by the other end")
             if not writer.done():

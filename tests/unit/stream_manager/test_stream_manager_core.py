@@ -1,0 +1,287 @@
+"""The composed core: who is told what, in which order, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sm_world import PLACES, TOPOLOGY_ID, World, column, failed, frame, make_plan
+
+from heronry.model.causes import CauseKind
+from heronry.model.ids import PROTOCOL_VERSION, root_base
+from heronry.model.plan import StreamManagerInfo
+from heronry.model.reasons import FailKind
+from heronry.wire.control import (
+    CauseSet,
+    Credit,
+    InstanceHello,
+    Leave,
+    Pause,
+    PeerHello,
+    PlanUpdate,
+    StreamManagerHello,
+)
+from heronry.wire.data import Ack, Fail, Init, Packet
+from heronry.wire.master import Heartbeat, HeartbeatReply, Register
+from stream_manager.core.counters import gauges, totals
+from stream_manager.core.effects import End, Exit, MasterRefused, ToInstance, ToPeer
+from stream_manager.core.stream_manager import StreamManager
+
+HIGH, LOW = 10_000, 4_000
+MARKS = {"topology__backpressure__high__watermark__bytes": HIGH, "topology__backpressure__low__watermark__bytes": LOW}
+
+
+@pytest.fixture
+def world() -> World:
+    made = World(make_plan(**MARKS))
+    made.start()
+    return made
+
+
+def test_an_instance_is_told_hello_credit_plan_and_pause_in_this_order(world: World) -> None:
+    heard = world.instances[1].heard
+    assert [type(message) for message in heard[:4]] == [StreamManagerHello, Credit, PlanUpdate, Pause]
+    assert heard[3] == Pause(False, ())
+    assert [type(m) for m in world.instances[2].heard] == [StreamManagerHello, Credit, PlanUpdate], "bolts never pause"
+
+
+def test_a_tuple_tree_across_containers_completes_at_its_spout(world: World) -> None:
+    a, b, c = 11, 22, 33
+    root = world.open_root(1, [a, b])
+    roots = column([root])
+    world.send(1, [frame(1, 2, roots=roots, keys=column([a])), frame(1, 6, roots=roots, keys=column([b]))])
+    world.settle()
+    assert world.take(2) == frame(1, 2, roots=roots, keys=column([a]))
+    assert world.take(6) == frame(1, 6, roots=roots, keys=column([b]))
+    world.send(6, [frame(6, 8, roots=roots, keys=column([c]))], acks=[Ack(1, roots, column([b ^ c]))])
+    world.send(2, acks=[Ack(1, roots, column([a]))])
+    world.settle()
+    assert world.instances[1].verdicts == []
+    assert world.take(8) is not None
+    world.send(8, acks=[Ack(1, roots, column([c]))])
+    world.settle()
+    assert world.instances[1].verdicts == [(root, None)]
+
+
+def test_a_fail_travels_to_the_spout_with_its_reason(world: World) -> None:
+    root = world.open_root(1, [5])
+    world.send(4, fails=[Fail(1, column([root, root]), failed("count", 4))])
+    world.settle()
+    assert world.instances[1].verdicts == [(root, FailKind.FAILED)]
+    world.send(4, acks=[Ack(1, column([root]), column([5]))])
+    world.settle()
+    assert len(world.instances[1].verdicts) == 1
+    assert world.cores[1].tracking.late == 1
+
+
+def test_roots_expire_by_ticks_but_not_by_a_pause_of_the_stream_manager(world: World) -> None:
+    root = world.open_root(1, [5])
+    world.tick(3_600_000)
+    world.settle()
+    assert world.instances[1].verdicts == [], "a stopped stream manager reads first"
+    world.send(2, acks=[Ack(1, column([root]), column([5]))])
+    world.settle()
+    assert world.instances[1].verdicts == [(root, None)]
+    root = world.open_root(1, [6])
+    for _ in range(460):
+        world.tick(100)
+    world.settle()
+    assert world.instances[1].verdicts[1:] == [(root, FailKind.TIMEOUT)]
+
+
+def test_verdicts_wait_for_a_reconnect_but_not_for_a_new_process(world: World) -> None:
+    root = world.open_root(1, [5])
+    world.disconnect(1)
+    world.send(2, acks=[Ack(1, column([root]), column([5]))])
+    world.connect(1)
+    world.settle()
+    assert world.instances[1].verdicts == [(root, None)]
+    root = world.open_root(1, [5])
+    world.disconnect(1)
+    world.send(2, acks=[Ack(1, column([root]), column([5]))])
+    world.connect(1, incarnation=2)
+    world.settle()
+    assert world.instances[1].verdicts == []
+
+
+def test_a_newer_hello_replaces_the_older_process(world: World) -> None:
+    old = world.instances[2].connection
+    assert old is not None
+    hello = InstanceHello(PROTOCOL_VERSION, TOPOLOGY_ID, 2, 9, 4242)
+    effects = world.cores[1].handle_instance_hello(999, hello)
+    assert isinstance(effects[0], ToInstance)
+    assert isinstance(effects[0].message, Leave)
+    assert isinstance(effects[1], End)
+    assert effects[1].connection == old
+    assert world.cores[1].handle_instance_gone(old, 2) == [], "what comes of the old connection changes nothing"
+    assert world.cores[1].flow.instances[2].connection == 999
+
+
+def test_frames_for_a_dead_instance_wait_for_the_next(world: World) -> None:
+    world.disconnect(2)
+    world.send(1, [frame(1, 2, b"waits")])
+    world.settle()
+    world.connect(2, incarnation=2)
+    world.settle()
+    assert world.take(2) == frame(1, 2, b"waits")
+
+
+def test_what_was_handed_over_when_a_link_breaks_is_lost_and_counted_what_is_queued_is_not(world: World) -> None:
+    world.send(1, [frame(1, 6, b"lost", count=3)])
+    while world.pump(1):
+        pass
+    world.break_link(1, 2)
+    world.send(1, [frame(1, 6, b"kept", count=2)])
+    world.link(1, 2)
+    world.settle()
+    assert world.take(6) == frame(1, 6, b"kept", count=2)
+    assert world.take(6) is None
+    assert world.cores[1].flow.peers[2].link.lost == {0: 3}
+    assert totals(world.cores[1])["__lost_on_break/stream_manager-2/word/default"] == 3
+
+
+@pytest.mark.parametrize(
+    ("packet", "reason"),
+    [
+        (Packet(2), "packet 2 instead of 1"),
+        (Packet(1, frames=[frame(3, 2)]), "a frame of task 3"),
+        (Packet(1, inits=[Init(2, root_base(2, 1), column([1]))]), "no spout"),
+    ],
+)
+def test_an_instance_that_breaks_a_rule_loses_its_connection(world: World, packet: Packet, reason: str) -> None:
+    number = world.instances[2].connection
+    assert number is not None
+    effects = world.cores[1].handle_instance_packet(number, 2, packet)
+    assert [type(effect) for effect in effects] == [End]
+    assert reason in effects[0].reason  # type: ignore[union-attr]  # it is an End
+    assert world.cores[1].flow.instances[2].connection is None
+
+
+def test_frames_without_credit_end_the_connection(world: World) -> None:
+    number = world.instances[1].connection
+    assert number is not None
+    core = world.cores[1]
+    big = frame(1, 6, bytes(5 * 1024 * 1024))
+    world.act(1, core.handle_instance_packet(number, 1, Packet(1, frames=[big])))
+    assert world.instances[1].connection == number, "a frame may pass the limit"
+    world.disconnect(6)
+    effects = core.handle_instance_packet(number, 1, Packet(2, frames=[frame(1, 6)]))
+    assert any(isinstance(effect, End) and "without credit" in effect.reason for effect in effects)
+
+
+def test_hellos_of_another_topology_or_protocol_are_sent_away(world: World) -> None:
+    core = world.cores[1]
+    for hello in (InstanceHello(PROTOCOL_VERSION, "t-2", 1, 1, 1), InstanceHello(99, TOPOLOGY_ID, 1, 1, 1)):
+        effects = core.handle_instance_hello(77, hello)
+        assert [type(effect) for effect in effects] == [ToInstance, End]
+    effects = core.handle_peer_hello(78, PeerHello(PROTOCOL_VERSION, "t-2", 2, 102, 1))
+    assert [type(effect) for effect in effects] == [ToPeer, End]
+
+
+def test_an_older_peer_is_told_to_leave_and_a_newer_one_waits_for_its_plan(world: World) -> None:
+    core = world.cores[1]
+    world.break_link(1, 2)
+    effects = core.handle_peer_hello(500, PeerHello(PROTOCOL_VERSION, TOPOLOGY_ID, 2, 101, 1))
+    assert isinstance(effects[0], ToPeer)
+    assert isinstance(effects[0].message, Leave)
+    newer = PeerHello(PROTOCOL_VERSION, TOPOLOGY_ID, 2, 555, 1)
+    assert core.handle_peer_hello(501, newer) == []
+    assert core.handle_peer_data(501, 2) == []
+    assert not core.flow.peers[2].link.is_open
+    effects = core.handle_plan(make_plan(number=2, incarnations={2: 555}, **MARKS), 1)
+    assert core.flow.peers[2].link.is_open
+    assert any(isinstance(e, ToPeer) and isinstance(e.message, CauseSet) for e in effects)
+    core.check()
+
+
+def test_the_highest_epoch_wins() -> None:
+    core = StreamManager(TOPOLOGY_ID, StreamManagerInfo(1, "h", 1, 101), {}, 0)
+    core.handle_plan(make_plan(number=5, epoch=2), 2)
+    core.handle_plan(make_plan(number=9, epoch=1), 1)
+    assert str(core.version) == "2.5"
+    core.handle_plan(make_plan(number=4, epoch=2), 2)
+    assert str(core.version) == "2.5"
+    effects = core.handle_master_message(PlanUpdate(make_plan(number=9, epoch=1), 1))
+    assert [type(effect) for effect in effects] == [MasterRefused]
+    assert core.handle_master_message(HeartbeatReply(3)) == []
+    assert core.handle_plan(make_plan(number=6, epoch=2), 2) == []
+    assert str(core.version) == "2.5", "a plan of a deposed master is refused once a newer epoch was heard"
+    core.handle_plan(make_plan(number=1, epoch=3), 3)
+    assert str(core.version) == "3.1"
+    assert [type(e) for e in core.handle_master_message(Leave("replaced"))] == [Exit]
+
+
+def test_registers_and_beats_with_its_instances_and_causes(world: World) -> None:
+    core = world.cores[1]
+    world.act(1, core.handle_master_connected())
+    register = world.to_master[-1]
+    assert isinstance(register, Register)
+    assert [(i.task, i.component) for i in register.instances] == [(1, "word"), (2, "split"), (3, "sink")]
+    world.tick(1000)
+    assert isinstance(world.to_master[-1], Heartbeat)
+    count = len(world.to_master)
+    world.tick(100)
+    assert len(world.to_master) == count, "once a second"
+    world.disconnect(2)
+    world.tick(100)
+    assert [i.task for i in world.to_master[-1].instances] == [1, 3], "a change is told at once"
+
+
+def test_without_master_and_peers_for_the_lease_spouts_pause_and_go_on_with_the_first_word(world: World) -> None:
+    world.break_link(1, 2)
+    world.break_link(1, 3)
+    core = world.cores[1]
+    for _ in range(31):
+        world.now_ms += 1000
+        world.act(1, core.tick(world.now_ms))
+    paused = world.instances[1].paused
+    assert paused is not None
+    assert paused.paused
+    assert [(c.kind, c.peer) for c in paused.causes] == [(CauseKind.LINK, 0)]
+    world.act(1, core.handle_master_message(HeartbeatReply(1)))
+    world.tick(100)
+    assert world.instances[1].paused == Pause(False, ())
+
+
+def test_a_moved_task_gets_what_was_queued_for_it_and_a_lost_one_fails_its_roots(world: World) -> None:
+    world.disconnect(6)
+    world.break_link(1, 2)
+    root = world.open_root(1, [1, 2])
+    roots = column([root])
+    world.send(1, [frame(1, 6, b"moves"), frame(1, 4, b"tracked", roots=roots, keys=column([1])), frame(1, 4, b"not")])
+    places = {1: {**PLACES[1], 6: "split"}, 2: {5: "word"}, 3: PLACES[3]}
+    plan = make_plan(places, number=2, **MARKS)
+    world.plan = plan
+    core = world.cores[1]
+    world.act(1, core.handle_plan(plan, 1))
+    world.connect(6)
+    world.settle()
+    assert world.take(6) == frame(1, 6, b"moves")
+    assert world.instances[1].verdicts == [(root, FailKind.MOVED)]
+    assert core.flow.moved_tuples == 1
+    assert core.flow.moved_frames == 2
+
+
+def test_order_is_kept_per_source_and_destination(world: World) -> None:
+    for number in range(50):
+        world.send(1, [frame(1, 2, b"%d" % number), frame(1, 6, b"%d" % number)])
+        if number % 7 == 0:
+            world.settle()
+    world.settle()
+    for task in (2, 6):
+        got = []
+        while (taken := world.take(task)) is not None:
+            got.append(int(taken.values))
+            world.settle()
+        assert got == list(range(50))
+
+
+def test_counters_add_up(world: World) -> None:
+    world.send(1, [frame(1, 2, count=10), frame(1, 6, count=20)])
+    world.settle()
+    counted = totals(world.cores[1])
+    assert counted["__server/__tuples_from_workers/container_1_word_1"] == 30
+    assert counted["__server/__tuples_to_workers/container_1_split_2"] == 10
+    assert counted["__server/__tuples_to_stmgrs/stream_manager-2"] == 20
+    assert totals(world.cores[2])["__server/__tuples_from_stmgrs/stream_manager-1"] == 20
+    assert gauges(world.cores[1])["__peers_connected"] == 2
+    assert np.isfinite(list(counted.values())).all()

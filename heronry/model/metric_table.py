@@ -140,6 +140,11 @@ METRIC_TABLE: tuple[Metric, ...] = (
         COUNTER,
         "verdicts for roots of another incarnation or already settled",
     ),
+    Metric(
+        "__untracked-ack-count", "heron_untracked_acks_total", COUNTER, "ids acked at once, since nothing tracks them"
+    ),
+    Metric("__refused-tuple-count", "heron_refused_tuples_total", COUNTER, "emits refused: unknown type or too large"),
+    Metric("__hook-exception-count", "heron_hook_exceptions_total", COUNTER, "exceptions task hooks raised"),
     Metric("__exception-count", "heron_exceptions_total", COUNTER, "exceptions user code raised"),
     Metric(
         "__tuple-serialization-time-ns",
@@ -304,10 +309,13 @@ METRIC_TABLE: tuple[Metric, ...] = (
         for side in ("to_workers", "to_stmgrs")
     ),
     Metric(
+        "__protocol_violations", "heron_stmgr_protocol_violations_total", COUNTER, "messages that broke the protocol"
+    ),
+    Metric(
         "__lost_on_break",
         "heron_stmgr_lost_on_break_total",
         COUNTER,
-        "packets handed to a stream that broke",
+        "tuples handed to a stream that broke",
         Key.OTHER,
     ),
     Metric(

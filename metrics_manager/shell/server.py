@@ -37,7 +37,7 @@ class MetricsManager:
         self.phase = Phase.STARTING
         self.stopped = asyncio.Event()
         self.collection = Collection()
-        self.telemetry = Telemetry("__metricsmgr__", f"metricsmgr-{container}", container, 0, time.time_ns())
+        self.telemetry = Telemetry("__metricsmgr__", f"metrics_manager-{container}", container, 0, time.time_ns())
         self._interval: float = setting(launch.settings, "heron.metrics.interval.secs")
         self._state_file = launch.metrics_dir / f"metrics_manager-{container}.state"
         self._saved_version = 0

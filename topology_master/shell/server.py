@@ -59,7 +59,7 @@ class TopologyMaster:
         self.launch = launch
         self.stopped = asyncio.Event()
         self.phase = Phase.STARTING
-        name = "tmanager-0" if replica == 0 else f"tmanager-0-{replica}"
+        name = f"topology_master-{container}" + (f"-{replica}" if replica else "")
         self.telemetry = Telemetry("__tmanager__", name, container, 0, time.time_ns())
         self._store_client = store
         self._container = container

@@ -159,6 +159,8 @@ class Bad:
 class Slow(Bad):
     """A sink that never comes back."""
 
+    flushes = 0
+
     async def flush(self) -> None:
         type(self).flushes += 1
         await asyncio.Event().wait()

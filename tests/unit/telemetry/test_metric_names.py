@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -50,3 +51,17 @@ def test_names_of_users_get_a_prefix_and_only_safe_characters() -> None:
         {"stream": "by-day"},
     )
     assert prometheus_name("größe", MetricKind.GAUGE).name == "heron_user_gr__e"
+
+
+def test_every_name_the_processes_count_under_is_in_the_table() -> None:
+    root = Path(__file__).resolve().parents[3]
+    rooms = ("stream_manager", "heron_instance", "topology_master", "metrics_manager", "heron_container")
+    quoted = re.compile(r"""(?:count|gauge|latency|keyed)\(\s*f?"(__[^"{]+)(?="|/\{)""")
+    unknown = {
+        f"{path.relative_to(root)}: {name}"
+        for room in rooms
+        for path in (root / room).rglob("*.py")
+        for name in quoted.findall(path.read_text())
+        if split_name(name).metric is None
+    }
+    assert sorted(unknown) == []

@@ -1,0 +1,64 @@
+"""``heron submit --dry-run``: the packing plan, as Heron's users know it."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from heronry.cli.console import out, print_json, print_line
+from heronry.model.plan import PackingPlan
+from heronry.model.settings import MiB, setting
+from heronry.model.topology import TopologyDefinition
+from heronry.packing import ContainerRow, describe
+
+
+class DryRunFormat(StrEnum):
+    """How the plan is shown."""
+
+    TABLE = "table"
+    COLORED_TABLE = "colored_table"
+    JSON = "json"
+    RAW = "raw"
+
+
+def show(definition: TopologyDefinition, packing: PackingPlan, wanted: DryRunFormat | None) -> None:
+    """Print the plan on stdout."""
+    default = DryRunFormat.COLORED_TABLE if sys.stdout.isatty() else DryRunFormat.TABLE
+    chosen = wanted or default
+    described = describe(packing)
+    if chosen is DryRunFormat.JSON:
+        print_json(described.to_dict())
+        return
+    if chosen is DryRunFormat.RAW:
+        print_line(repr(packing))
+        return
+    console = out()
+    if chosen is DryRunFormat.COLORED_TABLE and wanted is not None:
+        console = Console(file=sys.stdout, force_terminal=True, highlight=False, markup=False, emoji=False)
+    algorithm = setting(definition.config, "topology.packing")
+    console.print(Text(f"Total number of containers: {len(described.containers)}"))
+    console.print(Text(f"Using packing class: {algorithm}"))
+    for row in described.containers:
+        console.print(Text(f"\nContainer {row.container}", style="bold"))
+        console.print(Text(f"CPU: {row.cpu:g}, RAM: {_mib(row.ram_bytes)} MB, Disk: {_mib(row.disk_bytes)} MB"))
+        console.print(_table(row))
+
+
+def _table(row: ContainerRow) -> Table:
+    table = Table(box=box.ASCII2, header_style="bold")
+    table.add_column("component", style="green")
+    for name in ("task ID", "CPU", "RAM (MB)", "disk (MB)"):
+        table.add_column(name, justify="right")
+    for instance in row.instances:
+        sizes = (_mib(instance.ram_bytes), _mib(instance.disk_bytes))
+        table.add_row(Text(instance.component), str(instance.task), f"{instance.cpu:g}", *sizes)
+    return table
+
+
+def _mib(size_bytes: int) -> str:
+    return f"{size_bytes / MiB:.0f}"

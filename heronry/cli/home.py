@@ -1,0 +1,137 @@
+"""Everything local: ``HERONRY_HOME`` with the state store, the topologies' folders and ``config.yaml``.
+
+``state/``, ``topologies/CLUSTER/ROLE/ENV/NAME/{log-files,package,metrics}/``, ``config.yaml``; all 0700. Sockets live
+in a short folder of the runtime directory, since the path of a Unix socket has 107 bytes at most.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import yaml
+
+from heronry.cli.errors import CliError, NotAllowed
+
+SOCKET_PATH_BYTES = 107
+LONGEST_SOCKET_NAME = "/12345678/mm4096.sock"
+
+
+class Home:
+    """The folder of this user's local clusters."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @classmethod
+    def of_user(cls) -> Home:
+        """``HERONRY_HOME``, by default in the user's data folder."""
+        given = os.environ.get("HERONRY_HOME")
+        return cls(Path(given).expanduser().absolute() if given else Path(platformdirs.user_data_dir("heronry")))
+
+    @property
+    def state_url(self) -> str:
+        """The ``files`` store of the local cluster."""
+        return (self.root / "state").as_uri().replace("file:", "files:", 1)
+
+    @property
+    def config_file(self) -> Path:
+        """Settings by cluster."""
+        return self.root / "config.yaml"
+
+    def topology(self, cluster: str, role: str, environ: str, name: str) -> Path:
+        """The topology's folder."""
+        return self.root / "topologies" / cluster / role / environ / name
+
+    def prepare(self) -> None:
+        """Make the folder, for this user alone. Raises NotAllowed, CliError."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            found = self.root.stat()
+            if found.st_uid != os.geteuid() and os.geteuid() != 0:
+                raise NotAllowed(f"{self.root} belongs to another user", "Set HERONRY_HOME to a folder of yours.")
+            if stat.S_IMODE(found.st_mode) & 0o077:
+                self._tighten()
+        except (FileExistsError, NotADirectoryError) as error:
+            raise CliError(
+                f"{error.filename} is a file, not a folder", "Move it away, or set HERONRY_HOME to another folder."
+            ) from error
+
+    def _tighten(self) -> None:
+        """Ours alone from now on; but a folder that holds other things is not ours to close."""
+        known = {"state", "topologies", "history", "cache", "config.yaml", "credentials.json", "output"}
+        strangers = sorted({entry.name for entry in self.root.iterdir()} - known)
+        if strangers and not (self.root / "state").is_dir():
+            raise CliError(
+                f"{self.root} is open to other users and holds other things ({strangers[0]})",
+                "Set HERONRY_HOME to a folder of its own.",
+            )
+        self.root.chmod(0o700)
+
+    def read_config(self) -> dict[str, dict[str, Any]]:
+        """Cluster to settings, as ``config.yaml`` has them. Raises CliError."""
+        try:
+            text = self.config_file.read_text()
+        except FileNotFoundError:
+            return {}
+        try:
+            found = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise CliError(f"{self.config_file} is not YAML: {error}", "Mend or remove it.") from error
+        if found is None:
+            return {}
+        if not isinstance(found, dict) or not all(isinstance(v, dict) for v in found.values()):
+            raise CliError(
+                f"{self.config_file} is not understood", "It holds, for each cluster, a mapping of keys to values."
+            )
+        return found
+
+    def write_config(self, config: Mapping[str, Mapping[str, Any]]) -> None:
+        """Replace ``config.yaml`` at once (0600)."""
+        self.prepare()
+        temporary = self.config_file.with_suffix(f".{os.getpid()}.tmp")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            yaml.safe_dump({name: dict(values) for name, values in config.items() if values}, file, sort_keys=True)
+        os.replace(temporary, self.config_file)
+
+
+def runtime_base() -> Path:
+    """The folder for the runtime folders of topologies: in XDG_RUNTIME_DIR where there is one and it is short enough.
+
+    Not made, not checked: see ``make_runtime_dir``.
+    """
+    given = os.environ.get("XDG_RUNTIME_DIR", "")
+    if given.startswith("/") and os.path.isdir(given) and os.access(given, os.W_OK):
+        base = Path(given, "heronry")
+        fits = len(os.fsencode(base)) + len(LONGEST_SOCKET_NAME) <= SOCKET_PATH_BYTES
+        if fits and os.stat(given).st_uid == os.geteuid():
+            return base
+    return Path(f"/tmp/heronry-{os.geteuid()}")
+
+
+def runtime_dir(topology_id: str) -> Path:
+    """The runtime folder of one submission."""
+    return runtime_base() / hashlib.blake2b(topology_id.encode(), digest_size=4).hexdigest()
+
+
+def make_runtime_dir(folder: Path) -> None:
+    """Make the folder and its parent, both 0700 and ours, not a link laid there. Raises NotAllowed, CliError."""
+    if len(os.fsencode(folder.parent)) + len(LONGEST_SOCKET_NAME) > SOCKET_PATH_BYTES:
+        raise CliError(f"{folder} is too long for Unix sockets", "Set XDG_RUNTIME_DIR to a shorter folder.")
+    for path in (folder.parent, folder):
+        try:
+            path.mkdir(mode=0o700)
+        except FileExistsError:
+            pass
+        found = path.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+            raise NotAllowed(
+                f"{path} is not a folder that belongs to this user alone",
+                "Remove it, or set XDG_RUNTIME_DIR to a private folder.",
+            )

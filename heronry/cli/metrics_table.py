@@ -1,0 +1,123 @@
+"""Metrics as ``heron metrics`` shows them: a pure function of what the topology master replied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from heronry.model.metrics import (
+    ACK_COUNT,
+    COMPLETE_LATENCY,
+    EMIT_COUNT,
+    EXECUTE_COUNT,
+    FAIL_COUNT,
+    PROCESS_LATENCY,
+    MetricKind,
+    base_name,
+)
+from heronry.model.sketch import Sketch
+from heronry.sketches import decode_sketch
+from heronry.wire.master import MetricsReply, MetricValue
+
+COLUMNS = ("component", "emitted", "executed", "acked", "failed", "emitted/s", "executed/s", "p50 ms", "p99 ms")
+NUMBERS = COLUMNS[1:]
+
+
+def matches(name: str, wanted: Iterable[str]) -> bool:
+    """True if ``wanted`` is empty, or names the metric, with or without its key."""
+    chosen = tuple(wanted)
+    return not chosen or name in chosen or base_name(name) in chosen
+
+
+def as_json(topology: str, reply: MetricsReply, wanted: Iterable[str] = ()) -> dict[str, Any]:
+    """The shape of ``heron metrics --output json``."""
+    chosen = tuple(wanted)
+    components: dict[str, dict[str, list[MetricValue]]] = {}
+    for value in reply.values:
+        if matches(value.name, chosen):
+            components.setdefault(value.component, {}).setdefault(value.name, []).append(value)
+    return {
+        "topology": topology,
+        "interval": reply.interval_seconds,
+        "components": {
+            component: {name: _metric(values) for name, values in sorted(metrics.items())}
+            for component, metrics in sorted(components.items())
+        },
+    }
+
+
+def _metric(values: list[MetricValue]) -> dict[str, Any]:
+    together = Sketch()
+    for value in values:
+        together = together + _sketch(value)
+    return {
+        "total": sum(value.total for value in values),
+        "rate": sum(value.rate for value in values),
+        **_quantiles(together, values),
+        "instances": {
+            value.instance: {"total": value.total, "rate": value.rate, **_quantiles(_sketch(value), [value])}
+            for value in sorted(values, key=lambda v: v.instance)
+        },
+    }
+
+
+def _quantiles(sketch: Sketch, values: list[MetricValue]) -> dict[str, float | None]:
+    if not any(value.kind == MetricKind.LATENCY for value in values):
+        return {}
+    p50, p99 = sketch.quantiles((0.5, 0.99))
+    return {"mean": sketch.mean if sketch.bins else None, "p50": p50, "p99": p99}
+
+
+def _sketch(value: MetricValue) -> Sketch:
+    return decode_sketch(value.sketch)
+
+
+def as_rows(reply: MetricsReply, components: Mapping[str, bool]) -> list[list[object]]:
+    """One row for each component (name to: is it a spout) with what flows through it and how long it takes.
+
+    Emitted, executed and failed are sums over streams. The latencies are of whole tuple trees for a spout, of
+    processing one tuple for a bolt.
+    """
+    rows: list[list[object]] = []
+    for component, is_spout in components.items():
+        values = [value for value in reply.values if value.component == component]
+        latency = COMPLETE_LATENCY if is_spout else PROCESS_LATENCY
+        together = Sketch()
+        for value in values:
+            if base_name(value.name) == latency:
+                together = together + _sketch(value)
+        p50, p99 = together.quantiles((0.5, 0.99))
+        rows.append(
+            [
+                component,
+                *(_count(_sum(values, name)) for name in (EMIT_COUNT, EXECUTE_COUNT, ACK_COUNT, FAIL_COUNT)),
+                *(_count(_sum(values, name, rate=True)) for name in (EMIT_COUNT, EXECUTE_COUNT)),
+                None if p50 is None else f"{p50:.2f}",
+                None if p99 is None else f"{p99:.2f}",
+            ]
+        )
+    return rows
+
+
+def detail_rows(reply: MetricsReply, wanted: Iterable[str]) -> list[list[object]]:
+    """One row for each metric of each instance: component, instance, metric, total, rate, p50, p99."""
+    chosen = tuple(wanted)
+    rows: list[list[object]] = []
+    for value in sorted(reply.values, key=lambda v: (v.component, v.name, v.instance)):
+        if not matches(value.name, chosen):
+            continue
+        p50, p99 = _sketch(value).quantiles((0.5, 0.99)) if value.kind == MetricKind.LATENCY else (None, None)
+        shown = [None if q is None else f"{q:.2f}" for q in (p50, p99)]
+        rows.append([value.component, value.instance, value.name, _count(value.total), _count(value.rate), *shown])
+    return rows
+
+
+def _sum(values: Iterable[MetricValue], base: str, *, rate: bool = False) -> float | None:
+    found = [value.rate if rate else value.total for value in values if base_name(value.name) == base]
+    return sum(found) if found else None
+
+
+def _count(number: float | None) -> str | None:
+    if number is None:
+        return None
+    return f"{number:.0f}" if number == int(number) or abs(number) >= 100 else f"{number:.1f}"

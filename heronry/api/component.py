@@ -34,7 +34,7 @@ class Component:
 
     component_kind: ClassVar[ComponentKind]
     outputs: Any = ()
-    config: Any = {}  # noqa: RUF012  # users write plain dicts in class bodies
+    config: Any = {}  # users write plain dicts in class bodies
 
     _collector: Any = _Unattached()
     _direct_methods: ClassVar[tuple[str, ...]] = ("emit", "emit_many")
@@ -208,7 +208,7 @@ class BatchBolt(Bolt):
     exception_policy = "fail"
 
     def process_batch(self, tuples: TupleBatch) -> None:
-        """Process some tuples of one stream, in order: iterate them, or use ``tuples.rows`` and ``tuples.column(...)``."""
+        """Process some tuples of one stream, in order: iterate them, or use ``tuples.rows``, ``tuples.column(name)``."""
         raise NotImplementedError(f"{type(self).__name__} has no process_batch: a BatchBolt must define it")
 
 

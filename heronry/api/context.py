@@ -107,7 +107,7 @@ class TopologyContext:
             self._hooks_changed()
 
     def wake_up(self) -> None:
-        """Have ``next_tuple`` called at once. For spouts whose data arrives on a thread of their own; any thread may."""
+        """Have ``next_tuple`` called at once. For spouts whose data arrives on a thread of their own (any thread)."""
         if self._wake is not None:
             self._wake()
 

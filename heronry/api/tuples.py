@@ -59,7 +59,7 @@ class Origin:
             raise KeyError(f"no field {name!r} in stream {self.component}/{self.stream} (fields: {known})") from None
 
 
-class Tuple(msgspec.Struct, gc=False, eq=False, weakref=True):
+class Tuple(msgspec.Struct, gc=False, eq=False):
     """One input tuple: ``tup.values``, ``tup["word"]``, ``tup[0]``.
 
     Equal to any other object that stands for the same tuple; may be kept in sets and dicts, also after ``process``
@@ -134,7 +134,7 @@ class Tuple(msgspec.Struct, gc=False, eq=False, weakref=True):
         return iter(self.values)
 
     def __eq__(self, other: object) -> bool:
-        return other.__class__ is Tuple and other.batch is self.batch and other.index == self.index  # type: ignore[attr-defined]
+        return other.__class__ is Tuple and other.batch is self.batch and other.index == self.index
 
     def __hash__(self) -> int:
         return hash((id(self.batch), self.index))

@@ -1,0 +1,176 @@
+"""Frames as a bolt's input: one batch of tuples of one stream, with what acking needs in columns.
+
+The one truth about a tuple is its byte in ``state``. ``ack`` sets it, ``collect`` gathers in one numpy pass what was
+set since the last time. ``edges`` holds, for each tuple, the XOR of the keys of all edges drawn on it; it exists only once
+there is an edge. A batch that is not settled when its turn ends lives on as long as the user holds tuples of it
+(delayed acks); dropped tuples are forgotten with it, and their roots time out.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from heronry.api.tuples import Origin
+from heronry.model.ids import root_task
+from heronry.wire.data import Ack, Frame
+
+U64 = npt.NDArray[np.uint64]
+
+OPEN, ACKED, FAILED, SENT = 0, 1, 2, 3
+# What a run of frames must share to become one batch.
+Kind = tuple[int, bool]
+
+
+class Settled(NamedTuple):
+    """Tuples acked since the last ``collect``: how many, and their columns (None when nothing is tracked)."""
+
+    tuples: int
+    roots: U64 | None
+    xors: U64 | None
+
+
+def kind_of(frame: Frame) -> Kind | None:
+    """Frames of equal kind may be merged; None: this one stands alone."""
+    return None if frame.offsets else (frame.stream, bool(frame.roots))
+
+
+class InputBatch(Origin):
+    """One batch in the executor's hand, or the remains of an older one."""
+
+    __slots__ = ("__weakref__", "arrived_ms", "closed", "count", "edges", "keys", "offsets", "roots", "state")
+
+    def __init__(
+        self,
+        component: str,
+        stream: str,
+        fields: tuple[str, ...],
+        frames: list[Frame],
+        first_id: int,
+        arrived_ms: float,
+    ) -> None:
+        super().__init__(component, stream, fields, frames[0].source_task, first_id)
+        first = frames[0]
+        self.count = first.count
+        for frame in frames[1:]:
+            self.starts.append(self.count)
+            self.task_of_start.append(frame.source_task)
+            self.count += frame.count
+        self.arrived_ms = arrived_ms
+        self.state = bytearray(self.count)
+        self.closed = False
+        self.edges: U64 | None = None
+        self.offsets: npt.NDArray[np.uint32] | None = None
+        self.roots: U64 | None = None
+        self.keys: U64 | None = None
+        if first.roots:
+            joined = len(frames) > 1
+            self.roots = np.frombuffer(b"".join([f.roots for f in frames]) if joined else first.roots, dtype="<u8")
+            self.keys = np.frombuffer(b"".join([f.keys for f in frames]) if joined else first.keys, dtype="<u8")
+            if first.offsets:
+                self.offsets = np.frombuffer(first.offsets, dtype="<u4")
+
+    @property
+    def single(self) -> bool:
+        """True if each tuple has exactly one root, or none has any."""
+        return self.offsets is None
+
+    def roots_of(self, index: int) -> list[int]:
+        """The roots of one tuple."""
+        if self.roots is None:
+            return []
+        if self.offsets is None:
+            return [int(self.roots[index])]
+        found: list[int] = self.roots[self.offsets[index] : self.offsets[index + 1]].tolist()
+        return found
+
+    def draw_edge(self, index: int, key: int) -> None:
+        """One edge from this tuple to a new copy."""
+        if self.roots is not None:
+            self._edges()[index] ^= np.uint64(key)
+
+    def draw_edges(self, indices: Any, keys: U64) -> None:
+        """Edges from many tuples of this batch; an index may occur several times."""
+        np.bitwise_xor.at(self._edges(), indices, keys)
+
+    def _edges(self) -> U64:
+        if self.edges is None:
+            self.edges = np.zeros(self.count, dtype=np.uint64)
+        return self.edges
+
+    def collect(self) -> Settled:
+        """Gather what was acked since the last time."""
+        state = self.state
+        acked = state.count(ACKED)
+        if acked == 0:
+            return Settled(0, None, None)
+        if acked == self.count:
+            self.state = bytearray(b"\x03") * self.count
+            return self._settled(acked, None)
+        codes = np.frombuffer(state, dtype=np.uint8)
+        indices = np.flatnonzero(codes == ACKED)
+        codes[indices] = SENT
+        return self._settled(acked, indices)
+
+    def _settled(self, count: int, indices: Any) -> Settled:
+        roots, keys, edges = self.roots, self.keys, self.edges
+        if roots is None or keys is None:
+            return Settled(count, None, None)
+        if self.offsets is None:
+            if indices is None:
+                return Settled(count, roots, keys if edges is None else keys ^ edges)
+            xors = keys[indices] if edges is None else keys[indices] ^ edges[indices]
+            return Settled(count, roots[indices], xors)
+        widths = np.diff(self.offsets)
+        xors = keys if edges is None else keys ^ np.repeat(edges, widths)
+        if indices is not None:
+            mine = np.zeros(self.count, dtype=bool)
+            mine[indices] = True
+            mask = np.repeat(mine, widths)
+            return Settled(count, roots[mask], xors[mask])
+        return Settled(count, roots, xors)
+
+    def unsettled(self) -> int:
+        """How many tuples are neither acked nor failed."""
+        return self.state.count(OPEN)
+
+    def settle_rest(self, start: int, stop: int, code: int) -> list[int]:
+        """Set every open tuple in the range to ``code``; returns their indices unless the whole batch was open."""
+        state = self.state
+        if start == 0 and stop == self.count and state.count(OPEN) == stop:
+            self.state = bytearray([code]) * stop
+            return []
+        found = [i for i in range(start, stop) if state[i] == OPEN]
+        for i in found:
+            state[i] = code
+        return found
+
+
+def acks_by_task(parts: list[Settled]) -> list[Ack]:
+    """Acks for the wire: one for each spout task."""
+    tracked = [part for part in parts if part.roots is not None and len(part.roots)]
+    if not tracked:
+        return []
+    if len(tracked) == 1:
+        roots, xors = tracked[0].roots, tracked[0].xors
+    else:
+        roots = np.concatenate([part.roots for part in tracked])
+        xors = np.concatenate([part.xors for part in tracked])
+    assert roots is not None
+    assert xors is not None
+    return [Ack(task, r.tobytes(), x.tobytes()) for task, r, x in split_by_task(roots, xors)]
+
+
+def split_by_task(roots: U64, xors: U64) -> list[tuple[int, U64, U64]]:
+    """Divide root columns by spout task."""
+    tasks = (roots >> np.uint64(48)).astype(np.uint16)
+    first = tasks[0]
+    if (tasks == first).all():
+        return [(root_task(int(roots[0])), roots, xors)]
+    found = []
+    for task in np.unique(tasks).tolist():
+        mask = tasks == task
+        found.append((task, roots[mask], xors[mask]))
+    return found

@@ -1,0 +1,174 @@
+"""What leaves with the next flush: rows by destination task, inits, acks, fails; and how a flush is made of them.
+
+Rows come from the collector in *segments* (a run of rows of one stream for one task, with their root columns); segments
+of the same stream and shape that follow each other become one frame, so order is kept per destination task across
+streams. Encoding happens here, once for rows that go to several tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from heron_instance.core.values_codec import Encoded, ValuesCodec
+from heronry.wire.data import Ack, Fail, Frame, Init
+
+U64 = npt.NDArray[np.uint64]
+Row = tuple[Any, ...]
+
+
+class Shape(IntEnum):
+    """The root columns of a segment."""
+
+    UNTRACKED = 0
+    SINGLE = 1
+    MANY = 2
+
+
+class Segment(NamedTuple):
+    """Rows of one stream for one task. ``widths``: number of roots of each row, for ``Shape.MANY``."""
+
+    stream: int
+    shape: Shape
+    rows: list[Row]
+    roots: U64 | None = None
+    keys: U64 | None = None
+    widths: npt.NDArray[np.uint32] | None = None
+
+
+@dataclass
+class Flush:
+    """All that one flush hands to the gateway. The inits go with the first frame; acks and fails at once."""
+
+    inits: list[Init] = field(default_factory=list)
+    acks: list[Ack] = field(default_factory=list)
+    fails: list[Fail] = field(default_factory=list)
+    frames: list[Frame] = field(default_factory=list)
+
+    def frame_bytes(self) -> int:
+        """What the frames weigh against credit and in data-out."""
+        return sum(frame.size_bytes() for frame in self.frames)
+
+    def __bool__(self) -> bool:
+        return bool(self.frames or self.acks or self.fails or self.inits)
+
+
+class Refused(NamedTuple):
+    """A tuple that could not be encoded: its stream, its roots, and why."""
+
+    stream: int
+    roots: list[int]
+    reason: str
+
+
+class Outbox:
+    """Collects segments; ``take_frames`` turns them into frames."""
+
+    def __init__(self, task: int, codec: ValuesCodec) -> None:
+        self._task = task
+        self._codec = codec
+        self._segments: dict[int, list[Segment]] = {}
+        self.rows = 0  # waiting, copies counted
+        self.mean_row_bytes = 64.0
+
+    def add(self, tasks: Iterable[int], segment: Segment) -> None:
+        """Rows for each of ``tasks``, behind what is waiting for it."""
+        for task in tasks:
+            waiting = self._segments.get(task)
+            if waiting is None:
+                self._segments[task] = [segment]
+            else:
+                waiting.append(segment)
+            self.rows += len(segment.rows)
+
+    def take_frames(self, routing_version: int) -> tuple[list[Frame], list[Refused]]:
+        """Everything that waits, as frames, by destination task; and what had to be refused."""
+        frames: list[Frame] = []
+        refused: list[Refused] = []
+        shared: dict[tuple[int, ...], list[Encoded]] = {}
+        total_rows, total_bytes = self.rows, 0
+        for task, segments in self._segments.items():
+            for run in _runs(segments):
+                joined = run[0] if len(run) == 1 else _join(run)
+                identity = tuple(id(segment.rows) for segment in run)
+                encoded = shared.get(identity)
+                if encoded is None:
+                    encoded = shared[identity] = self._codec.encode_cut(joined.rows)
+                for piece in encoded:
+                    if piece.refused:
+                        refused.append(Refused(joined.stream, _roots_of(joined, piece.start), piece.refused))
+                        continue
+                    frame = self._frame(task, joined, piece, routing_version)
+                    total_bytes += frame.size_bytes()
+                    frames.append(frame)
+        self._segments = {}
+        self.rows = 0
+        if total_rows:
+            # Grows at once and shrinks slowly: it bounds how much is emitted before the bytes are known.
+            mean = total_bytes / total_rows
+            self.mean_row_bytes = max(mean, 0.9 * self.mean_row_bytes + 0.1 * mean)
+        return frames, refused
+
+    def _frame(self, task: int, segment: Segment, piece: Encoded, routing_version: int) -> Frame:
+        start, stop = piece.start, piece.stop
+        frame = Frame(self._task, segment.stream, task, stop - start, routing_version, int(piece.codec), piece.data)
+        if segment.roots is None or segment.keys is None:
+            return frame
+        if segment.widths is None:
+            frame.roots = segment.roots[start:stop].astype("<u8", copy=False).tobytes()
+            frame.keys = segment.keys[start:stop].astype("<u8", copy=False).tobytes()
+            return frame
+        offsets = _offsets(segment.widths)
+        low, high = int(offsets[start]), int(offsets[stop])
+        if low == high:
+            return frame  # rows without roots need no columns
+        frame.roots = segment.roots[low:high].tobytes()
+        frame.keys = segment.keys[low:high].tobytes()
+        frame.offsets = (offsets[start : stop + 1] - low).astype("<u4").tobytes()
+        return frame
+
+
+def _runs(segments: list[Segment]) -> list[list[Segment]]:
+    runs: list[list[Segment]] = []
+    for segment in segments:
+        if runs and runs[-1][0].stream == segment.stream and runs[-1][0].shape is segment.shape:
+            runs[-1].append(segment)
+        else:
+            runs.append([segment])
+    return runs
+
+
+def _join(run: list[Segment]) -> Segment:
+    rows: list[Row] = []
+    for segment in run:
+        rows += segment.rows
+    first = run[0]
+    if first.shape is Shape.UNTRACKED:
+        return Segment(first.stream, first.shape, rows)
+
+    def column(get: Callable[[Segment], Any]) -> Any:
+        return np.concatenate([get(segment) for segment in run])
+
+    widths = column(lambda s: s.widths) if first.shape is Shape.MANY else None
+    return Segment(first.stream, first.shape, rows, column(lambda s: s.roots), column(lambda s: s.keys), widths)
+
+
+def _offsets(widths: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
+    offsets = np.zeros(len(widths) + 1, dtype=np.int64)
+    np.cumsum(widths, out=offsets[1:])
+    return offsets
+
+
+def _roots_of(segment: Segment, row: int) -> list[int]:
+    if segment.roots is None:
+        return []
+    if segment.widths is None:
+        return [int(segment.roots[row])]
+    offsets = _offsets(segment.widths)
+    found: list[int] = segment.roots[offsets[row] : offsets[row + 1]].tolist()
+    return found

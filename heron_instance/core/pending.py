@@ -1,0 +1,161 @@
+"""The spout task's own table of open roots: settles each of them exactly once.
+
+Theory of operation. Roots are numbered in a row, so a ring indexed by the low bits of the sequence number holds message
+ids, emit times and streams; opening and settling are slices and array operations. Normally the ring is larger than
+``topology.max.spout.pending`` allows roots to be open, but one stuck root while millions pass must keep its place:
+when the ring comes round to an open root, that one moves to ``stragglers``, a dictionary. So memory is bounded by open
+roots, not by their span.
+
+The tracker of the stream manager expires roots; the timer here is a net below it (timeout and two buckets), for the
+case that the tracker's word never comes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from heronry.model.ids import SEQUENCE_MASK
+
+U64 = npt.NDArray[np.uint64]
+
+
+class Settled(NamedTuple):
+    """Roots settled by one verdict: their message ids, streams and ages in milliseconds, in order."""
+
+    ids: list[Any]
+    streams: npt.NDArray[np.uint16]
+    ages_ms: npt.NDArray[np.float64]
+    dropped: int = 0  # verdicts for roots that are not open
+
+
+class PendingTable:
+    """Open roots of one spout task and incarnation. Times are milliseconds of any one clock."""
+
+    def __init__(self, base: int, max_pending: int, timeout_ms: float | None) -> None:
+        self._prefix = np.uint64(base >> 32)
+        size = 1 << max(10, (2 * max_pending - 1).bit_length())
+        self._size = size
+        self._mask = size - 1
+        self._ids: list[Any] = [None] * size
+        self._times = np.zeros(size, dtype=np.float64)
+        self._streams = np.zeros(size, dtype=np.uint16)
+        self._sequences = np.zeros(size, dtype=np.uint32)
+        self._open = np.zeros(size, dtype=bool)
+        self._stragglers: dict[int, tuple[Any, int, float]] = {}
+        self._timeout_ms = timeout_ms
+        self.count = 0
+
+    def open(self, first: int, ids: list[Any], stream: int, now_ms: float) -> None:
+        """Roots ``first``, ``first`` + 1, … (32 bits, wrapping) with these message ids are in flight."""
+        done = 0
+        while done < len(ids):
+            slot = (first + done) & self._mask
+            # At most half the ring at once, so that a call that emits very much moves its own roots aside in order.
+            step = min(len(ids) - done, self._size - slot, self._size // 2)
+            self._open_slice(slot, (first + done) & SEQUENCE_MASK, ids[done : done + step], stream, now_ms)
+            done += step
+        self.count += len(ids)
+
+    def _open_slice(self, slot: int, first: int, ids: list[Any], stream: int, now_ms: float) -> None:
+        stop = slot + len(ids)
+        if self._open[slot:stop].any():
+            for taken in (slot + np.flatnonzero(self._open[slot:stop])).tolist():
+                sequence = int(self._sequences[taken])
+                self._stragglers[sequence] = (self._ids[taken], int(self._streams[taken]), float(self._times[taken]))
+        self._ids[slot:stop] = ids
+        self._times[slot:stop] = now_ms
+        self._streams[slot:stop] = stream
+        self._sequences[slot:stop] = (np.arange(first, first + len(ids), dtype=np.int64) & SEQUENCE_MASK).astype(
+            np.uint32
+        )
+        self._open[slot:stop] = True
+
+    def settle(self, roots: U64, now_ms: float) -> Settled:
+        """A verdict over these roots. Those that are not open (another incarnation, settled already) are dropped."""
+        given = len(roots)
+        mine = roots[(roots >> np.uint64(32)) == self._prefix]
+        sequences = (mine & np.uint64(SEQUENCE_MASK)).astype(np.uint32)
+        if len(sequences) > 1 and not (sequences[1:] > sequences[:-1]).all():
+            sequences = np.unique(sequences)
+        slots = (sequences & np.uint32(self._mask)).astype(np.int64)
+        here = self._open[slots] & (self._sequences[slots] == sequences)
+        if here.all():
+            settled = self._settle_slots(slots, now_ms)
+        else:
+            settled = self._settle_slots(slots[here], now_ms)
+            if self._stragglers:
+                settled = _joined(settled, self._settle_stragglers(sequences[~here].tolist(), now_ms))
+        self.count -= len(settled.ids)
+        return settled._replace(dropped=given - len(settled.ids))
+
+    def _settle_slots(self, slots: npt.NDArray[np.int64], now_ms: float) -> Settled:
+        count = len(slots)
+        if count == 0:
+            return _NOTHING
+        ids = self._ids
+        if (slots[1:] == slots[:-1] + 1).all():
+            first = int(slots[0])
+            found = ids[first : first + count]
+            ids[first : first + count] = [None] * count
+        else:
+            places = slots.tolist()
+            found = [ids[place] for place in places]
+            for place in places:
+                ids[place] = None
+        self._open[slots] = False
+        return Settled(found, self._streams[slots], now_ms - self._times[slots])
+
+    def _settle_stragglers(self, sequences: list[int], now_ms: float) -> Settled:
+        found = [self._stragglers.pop(s) for s in sequences if s in self._stragglers]
+        if not found:
+            return _NOTHING
+        ids, streams, times = zip(*found, strict=True)
+        return Settled(list(ids), np.array(streams, dtype=np.uint16), now_ms - np.array(times))
+
+    def expire(self, now_ms: float) -> Settled:
+        """Settle what is older than the timeout and two buckets."""
+        if self._timeout_ms is None or not self.count:
+            return _NOTHING
+        return self._settle_before(now_ms - self._timeout_ms, now_ms)
+
+    def settle_all(self, now_ms: float) -> Settled:
+        """Settle every open root: whoever tracked them is gone."""
+        return self._settle_before(float("inf"), now_ms)
+
+    def _settle_before(self, limit: float, now_ms: float) -> Settled:
+        slots = np.flatnonzero(self._open & (self._times < limit))
+        late = [s for s, (_, _, time) in self._stragglers.items() if time < limit]
+        stragglers = self._settle_stragglers(late, now_ms)
+        settled = _joined(stragglers, self._settle_slots(slots, now_ms))
+        self.count -= len(settled.ids)
+        return settled
+
+    def oldest_ms(self) -> float | None:
+        """When the oldest open root was emitted."""
+        times = [time for _, _, time in self._stragglers.values()]
+        if self._open.any():
+            times.append(float(self._times[self._open].min()))
+        return min(times, default=None)
+
+    def check(self) -> None:
+        """Every count agrees, and no root is in two places."""
+        assert self.count == int(self._open.sum()) + len(self._stragglers), "open roots are miscounted"
+        for sequence in self._stragglers:
+            slot = sequence & self._mask
+            assert not (self._open[slot] and int(self._sequences[slot]) == sequence), "a root is in two places"
+        for slot in np.flatnonzero(self._open).tolist():
+            assert int(self._sequences[slot]) & self._mask == slot, "a root is in the wrong slot"
+
+
+def _joined(a: Settled, b: Settled) -> Settled:
+    if not a.ids:
+        return b
+    if not b.ids:
+        return a
+    return Settled(a.ids + b.ids, np.concatenate([a.streams, b.streams]), np.concatenate([a.ages_ms, b.ages_ms]))
+
+
+_NOTHING = Settled([], np.zeros(0, dtype=np.uint16), np.zeros(0, dtype=np.float64))

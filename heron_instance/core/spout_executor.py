@@ -1,0 +1,371 @@
+"""Runs a spout: verdicts to ``ack`` and ``fail``, ``next_tuple`` in bursts, what it emits to flushes.
+
+``next_tuple`` is called only while the topology is active, nobody has paused this spout, fewer than
+``topology.max.spout.pending`` roots are open and data-out has room. Each of these is asked between any two calls, so
+what a single call emits beyond a bound is the most that ever lies beyond it (the pending-emits list of the protocol: it
+is simply what that call left in the outbox). Acks, fails and control are served in any case.
+
+A call that emits nothing ends the burst; calls are then spaced by 1, 2, 4, 8, 16 ms, until one emits, an ack or fail
+arrives, or something is said on the control stream.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from heron_instance.core.executor import Executor, Flush, Setup, Step, log, soonest
+from heron_instance.core.hooked import HookedSpoutCollector
+from heron_instance.core.pending import PendingTable, Settled
+from heron_instance.core.spout_collector import SpoutCollector
+from heronry.api.component import Spout
+from heronry.api.hooks import SpoutAckInfo, SpoutFailInfo
+from heronry.model.ids import root_base
+from heronry.model.metrics import (
+    ACK_COUNT,
+    COMPLETE_LATENCY,
+    FAIL_COUNT,
+    FAIL_LATENCY,
+    NEXT_TUPLE_COUNT,
+    NEXT_TUPLE_LATENCY,
+    PENDING_ACKED_COUNT,
+    TIMEOUT_COUNT,
+    keyed,
+)
+from heronry.model.plan import PhysicalPlan
+from heronry.model.reasons import FailKind, FailReason
+from heronry.model.settings import setting
+from heronry.wire.data import Reason, Verdict
+
+FIRST_BACKOFF_MS = 1.0
+LAST_BACKOFF_MS = 16.0
+BURST_MS = 2.0  # acks wait no longer than this, and one call
+
+
+class SpoutExecutor(Executor):
+    """The executor of one spout task."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        config = self.config
+        self.max_pending: int = setting(config, "topology.max.spout.pending")
+        timeout_ms: float | None = 1000.0 * setting(config, "topology.message.timeout.secs")
+        buckets: int = setting(setup.settings, "heron.streammgr.ack.buckets")
+        if setting(config, "topology.enable.message.timeouts") and timeout_ms is not None:
+            bucket_ms = timeout_ms / (buckets - 1)
+            self._expire_each_ms = max(50.0, min(1000.0, bucket_ms))
+            timeout_ms += 2 * bucket_ms
+        else:
+            timeout_ms, self._expire_each_ms = None, 1000.0
+        base = root_base(setup.task, setup.incarnation)
+        self.pending = PendingTable(base, self.max_pending, timeout_ms)
+        self.collector = SpoutCollector(
+            self.router,
+            self.outbox,
+            self.pending,
+            setup.rng,
+            setup.task,
+            setup.incarnation,
+            self.tracked,
+            lambda: setup.clock() * 1000,
+        )
+        component = self.component
+        self._wants_ack = type(component).ack is not Spout.ack
+        self._wants_fail = type(component).fail is not Spout.fail
+        self._wants_reason = _takes_reason(component.fail)
+        self._streams = {out.number: out.name for out in self.router.streams.values()}
+        self._verdicts: deque[Verdict] = deque()
+        self._paused = False
+        self._active = False
+        self._stream_manager: int | None = None
+        self._backoff_ms = 0.0
+        self._next_call_ms = float("-inf")
+        self._next_expiry_ms = float("-inf")
+
+    # What arrives.
+
+    def on_verdicts(self, now_ms: float, verdicts: list[Verdict]) -> None:
+        """The tracker's word."""
+        self._verdicts.extend(verdicts)
+        self._do_not_back_off()
+
+    def on_plan(self, now_ms: float, plan: PhysicalPlan) -> None:
+        """A new plan, perhaps with another state."""
+        super().on_plan(now_ms, plan)
+        self._do_not_back_off()
+
+    def on_pause(self, now_ms: float, paused: bool) -> None:
+        """Backpressure begins or ends."""
+        self._paused = paused
+        self.telemetry.gauge("__paused", float(paused or not self._active))
+        self._do_not_back_off()
+
+    def on_stream_manager(self, now_ms: float, incarnation: int) -> None:
+        """A hello. Roots that another incarnation tracked are lost with it."""
+        before, self._stream_manager = self._stream_manager, incarnation
+        if before is not None and before != incarnation:
+            self.book()
+            self.ready += self.flush(now_ms)
+            self._failed(self.pending.settle_all(now_ms), Reason(FailKind.STREAM_MANAGER_LOST))
+        self._do_not_back_off()
+
+    def wake(self, now_ms: float) -> None:
+        """The spout itself says that it has something to emit."""
+        self._do_not_back_off()
+
+    def _do_not_back_off(self) -> None:
+        self._backoff_ms = 0.0
+        self._next_call_ms = float("-inf")
+
+    # Work.
+
+    def attach(self) -> None:
+        """Give the spout its collector."""
+        collector: Any = self.collector
+        if self.context.hooks:
+            collector = HookedSpoutCollector(collector, self.task, self.call_hooks)
+        self.component.attach(collector, self.name)
+
+    def run(self, now_ms: float) -> Step:
+        """Serve verdicts, then call ``next_tuple`` for a while."""
+        self.data_out.adjust(now_ms)
+        self._serve_verdicts(now_ms)
+        if now_ms >= self._next_expiry_ms:
+            self._next_expiry_ms = now_ms + self._expire_each_ms
+            self._failed(self.pending.expire(now_ms), Reason(FailKind.TIMEOUT))
+        self._follow_state()
+        blocked = self._blocked()
+        emitted = False
+        if not blocked and now_ms >= self._next_call_ms and self.failed is None:
+            emitted = self._burst(now_ms)
+            now_ms = self.setup.clock() * 1000
+            if emitted:
+                self._do_not_back_off()
+            else:
+                self._backoff_ms = min(LAST_BACKOFF_MS, max(FIRST_BACKOFF_MS, 2 * self._backoff_ms))
+                self._next_call_ms = now_ms + self._backoff_ms
+            blocked = self._blocked()
+        flushes, self.ready = self.ready, []
+        # A spout that may not emit gains nothing by waiting for a fuller batch.
+        gap_ms = 0.0 if blocked else self.flush_interval_ms
+        flushes += self.flush_if_due(now_ms, not emitted or blocked, gap_ms)
+        return Step(flushes, self._wait_ms(now_ms, blocked, gap_ms))
+
+    def _wait_ms(self, now_ms: float, blocked: bool, gap_ms: float) -> float | None:
+        if self._verdicts or self.failed is not None:
+            return 0.0
+        return soonest(
+            now_ms,
+            None if blocked else self._next_call_ms,
+            self.flush_deadline_ms(gap_ms),
+            self._next_expiry_ms if self.pending.count else None,
+            self.data_out.deadline_ms(),
+        )
+
+    def _blocked(self) -> bool:
+        """True while ``next_tuple`` must not be called."""
+        return (
+            self._paused
+            or not self._active
+            or self._stream_manager is None
+            or (self.tracked and self.pending.count >= self.max_pending)
+            or self.data_out.full
+        )
+
+    def _follow_state(self) -> None:
+        wanted = self.is_active()
+        if wanted is self._active:
+            return
+        self._active = wanted
+        self.telemetry.gauge("__paused", float(self._paused or not wanted))
+        call = self.component.activate if wanted else self.component.deactivate
+        try:
+            call()
+        except Exception as error:
+            self.user_error(error, "activate" if wanted else "deactivate")
+        self.book()
+        self._ack_at_once()
+
+    def _burst(self, now_ms: float) -> bool:
+        """Call ``next_tuple`` until a call emits nothing, a bound is reached or the time is up; True if any emitted."""
+        room = self.quantum()
+        if self.tracked:
+            room = min(room, self.max_pending - self.pending.count)
+        clock = self.setup.clock
+        started = clock()
+        until = started + BURST_MS / 1000
+        next_tuple = self.component.next_tuple
+        calls = 0
+        already = self._emitted_ever()
+        try:
+            if len(self.router.streams) == 1:
+                # The common case is counted by the length of one list, which booking during a call would shorten.
+                (out,) = self.router.streams.values()
+                rows = out.rows
+                before = len(rows)
+                while before < room:
+                    calls += 1
+                    next_tuple()
+                    here = len(rows)
+                    if here == before or clock() >= until:
+                        break
+                    before = here
+            else:
+                before = self._emitted_ever()
+                last = before + room
+                while before < last:
+                    calls += 1
+                    next_tuple()
+                    here = self._emitted_ever()
+                    if here == before or clock() >= until:
+                        break
+                    before = here
+        except Exception as error:
+            self.user_error(error, "next_tuple")
+        finally:
+            self.book()
+            self._ack_at_once()
+            elapsed_ms = 1000 * (clock() - started)
+            self.count(NEXT_TUPLE_COUNT, calls)
+            if calls:
+                self.telemetry.latency(NEXT_TUPLE_LATENCY, elapsed_ms / calls, calls)
+        return self._emitted_ever() > already
+
+    def _emitted_ever(self) -> int:
+        return sum(out.emitted_ever + len(out.rows) for out in self.router.streams.values())
+
+    # Verdicts.
+
+    def _serve_verdicts(self, now_ms: float) -> None:
+        while self._verdicts:
+            verdict = self._verdicts.popleft()
+            roots = np.frombuffer(verdict.roots, dtype="<u8")
+            settled = self.pending.settle(roots, now_ms)
+            if settled.dropped:
+                self.count("__dropped-verdict-count", settled.dropped)
+            if verdict.reason is None:
+                self._acked(settled)
+            else:
+                self._failed(settled, verdict.reason)
+
+    def _acked(self, settled: Settled) -> None:
+        if not settled.ids:
+            return
+        self._count_by_stream(ACK_COUNT, settled)
+        self._latencies(COMPLETE_LATENCY, settled)
+        if self.context.hooks:
+            for tup_id, age in zip(settled.ids, settled.ages_ms.tolist(), strict=True):
+                self.call_hooks("spout_ack", SpoutAckInfo(tup_id, self.task, age))
+        if self._wants_ack:
+            self._call_acks(settled.ids)
+
+    def _call_acks(self, ids: list[Any]) -> None:
+        left = iter(ids)
+        while True:
+            try:
+                # In C, a call of the user's method each; after an exception it goes on behind the one that raised.
+                deque(map(self.component.ack, left), 0)
+                break
+            except Exception as error:
+                self.user_error(error, "ack")
+        if self.collector.waiting():
+            self.book()  # a spout may emit in ack
+
+    def _failed(self, settled: Settled, reason: Reason) -> None:
+        if not settled.ids:
+            return
+        name = TIMEOUT_COUNT if reason.kind is FailKind.TIMEOUT else FAIL_COUNT
+        self._count_by_stream(name, settled)
+        if name is TIMEOUT_COUNT:
+            self._count_by_stream(FAIL_COUNT, settled)
+        self._latencies(FAIL_LATENCY, settled)
+        for tup_id, age in zip(settled.ids, settled.ages_ms.tolist(), strict=True):
+            told = FailReason(reason.kind, reason.component, reason.task, reason.message, reason.traceback, age)
+            if self.context.hooks:
+                self.call_hooks("spout_fail", SpoutFailInfo(tup_id, self.task, age, told))
+            if self._wants_fail:
+                try:
+                    if self._wants_reason:
+                        self.component.fail(tup_id, told)
+                    else:
+                        self.component.fail(tup_id)
+                except Exception as error:
+                    self.user_error(error, "fail")
+        if self.collector.waiting():
+            self.book()  # a spout may emit again in fail
+
+    def _ack_at_once(self) -> None:
+        """Ack what was emitted with an id and is not tracked, or went to no task."""
+        while self.collector.at_once:
+            ids = self.collector.at_once[:]
+            self.collector.at_once.clear()
+            self.count("__untracked-ack-count", len(ids))
+            if self._wants_ack:
+                self._call_acks(ids)
+
+    def _count_by_stream(self, name: str, settled: Settled) -> None:
+        if len(self._streams) == 1:
+            ((_, stream),) = self._streams.items()
+            self.count(keyed(name, stream), len(settled.ids))
+            return
+        numbers, counts = np.unique(settled.streams, return_counts=True)
+        for number, n in zip(numbers.tolist(), counts.tolist(), strict=True):
+            self.count(keyed(name, self._streams[number]), n)
+
+    def _latencies(self, name: str, settled: Settled) -> None:
+        """One telemetry call for each run of equal ages: roots of one burst were opened at one moment."""
+        ages = settled.ages_ms
+        edges = np.flatnonzero(ages[1:] != ages[:-1]) + 1
+        if len(edges) > 64:
+            edges = edges[:: len(edges) // 32]
+        starts = [0, *edges.tolist()]
+        stops = [*edges.tolist(), len(ages)]
+        for start, stop in zip(starts, stops, strict=True):
+            self.telemetry.latency(name, float(ages[start]), stop - start)
+
+    # Flushing.
+
+    def book(self) -> None:
+        """Number and divide what was emitted."""
+        self.collector.book()
+
+    def unsent(self) -> bool:
+        """True if rows or fails wait."""
+        return bool(self.outbox.rows or self.failures.waiting())
+
+    def fill(self, flush: Flush) -> None:
+        """The inits of the roots in this flush."""
+        flush.inits = self.collector.take_inits()
+
+    def collect_metrics(self) -> None:
+        """The roots in flight, too."""
+        super().collect_metrics()
+        self.telemetry.gauge(PENDING_ACKED_COUNT, self.pending.count)
+
+    def stop(self, now_ms: float) -> list[Flush]:
+        """Deactivate, close."""
+        if self._active:
+            self._active = False
+            try:
+                self.component.deactivate()
+            except Exception:
+                log.exception("%s.deactivate raised", self.name)
+        return super().stop(now_ms)
+
+    def check(self) -> None:
+        """The table and the queue are sound."""
+        super().check()
+        self.pending.check()
+
+
+def _takes_reason(fail: Any) -> bool:
+    """True if the user's ``fail`` has room for the reason beside the id."""
+    try:
+        parameters = inspect.signature(fail).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return len(positional) >= 2 or any(p.kind is p.VAR_POSITIONAL for p in parameters)

@@ -1,0 +1,187 @@
+"""An output stream of this task: its schema, its readers' groupings, and the rows that wait to be booked.
+
+``rows`` and ``marks`` are parallel lists that emits append to (a mark is a spout's message id or a bolt's anchor).
+The lists stay the same objects for the life of the task, since the emit functions hold on to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from heron_instance.core.groupings import Fields, Grouping, Row, make_grouping
+from heronry.model.keys import UnsupportedKey
+from heronry.model.plan import PhysicalPlan
+from heronry.model.topology import GroupingKind
+
+KEY_TYPES = frozenset({str, bytes, int, float, bool, type(None)})
+
+
+class OutputStream:
+    """One stream a task emits to."""
+
+    def __init__(self, component: str, name: str, number: int, fields: tuple[str, ...], direct: bool) -> None:
+        self.component = component
+        self.name = name
+        self.number = number
+        self.fields = fields
+        self.width = len(fields)
+        self.direct = direct
+        self.rows: list[Row] = []
+        self.marks: list[Any] = []
+        self.groupings: list[Grouping] = []
+        self.deciders: list[Grouping] = []
+        # Streams some task reads besides this one: what waits there goes first, so that order is kept per task.
+        self.siblings: list[OutputStream] = []
+        self.key_positions: tuple[int, ...] = ()
+        self.emitted = 0  # since the last report
+        self.emitted_ever = 0
+
+    @property
+    def simple(self) -> bool:
+        """True if an emit has nothing to decide: no direct or custom grouping, no siblings, at most one key field."""
+        return not (self.deciders or self.siblings or self.direct) and len(self.key_positions) <= 1
+
+    def route(self, groupings: Iterable[Grouping]) -> None:
+        """Use these groupings from now on. Nothing may be waiting."""
+        self.groupings = list(groupings)
+        self.deciders = [g for g in self.groupings if g.decides_at_emit]
+
+    def always_copied(self) -> bool:
+        """True if each row goes to at least one task."""
+        return any(not grouping.may_choose_none for grouping in self.groupings)
+
+    def row_of(self, values: Any, tup: Any = None) -> Row:
+        """``values`` as a row. Raises TypeError, ValueError with the cure."""
+        if values is None:
+            values = tup
+        if values.__class__ is not tuple:
+            if values is None or isinstance(values, str | bytes) or not isinstance(values, Sequence):
+                raise TypeError(
+                    f"{self.where}: emit takes a list or tuple of values, not {type(values).__name__}: "
+                    f"emit([{', '.join(self.fields)}])"
+                )
+            values = tuple(values)
+        if len(values) != self.width:
+            raise self.wrong_width(values)
+        row: Row = values
+        return row
+
+    def check_keys(self, row: Row) -> None:
+        """Raises UnsupportedKey, naming component, stream and field, when a grouping key has no stable hash."""
+        for grouping in self.groupings:
+            if isinstance(grouping, Fields):
+                try:
+                    grouping.check(row)
+                except UnsupportedKey as error:
+                    raise error.located(self.component, self.name, self._bad_field(row)) from None
+
+    def check_rows(self, rows: list[Row]) -> None:
+        """The same for many rows at once, and their widths."""
+        if set(map(len, rows)) - {self.width}:
+            raise self.wrong_width(next(row for row in rows if len(row) != self.width))
+        for position in self.key_positions:
+            if not {type(row[position]) for row in rows} <= KEY_TYPES:
+                for row in rows:
+                    self.check_keys(row)
+                return
+
+    def _bad_field(self, row: Row) -> str:
+        from heronry.model.keys import group_of
+
+        for position in self.key_positions:
+            try:
+                group_of(row[position])
+            except UnsupportedKey:
+                return self.fields[position]
+        return ""
+
+    def decide(self, row: Row, direct_task: int | None) -> None:
+        """Let direct and custom groupings choose; all of them or, when one refuses, none."""
+        if direct_task is not None and not any(direct_task in g.tasks for g in self.deciders):
+            readers = sorted({task for g in self.deciders for task in g.tasks})
+            raise ValueError(f"{self.where}: task {direct_task} does not read it (readers: {readers})")
+        for place, grouping in enumerate(self.deciders):
+            try:
+                grouping.decide(row, direct_task)
+            except BaseException:
+                for earlier in self.deciders[:place]:
+                    earlier.forget_last()
+                raise
+
+    def take(self) -> tuple[list[Row], list[Any]]:
+        """What waits, as lists of the caller's own."""
+        rows, marks = self.rows[:], self.marks[:]
+        self.rows.clear()
+        self.marks.clear()
+        self.emitted += len(rows)
+        self.emitted_ever += len(rows)
+        return rows, marks
+
+    @property
+    def where(self) -> str:
+        """For messages."""
+        return f"component {self.component!r}, stream {self.name!r}"
+
+    def wrong_width(self, values: Any) -> ValueError:
+        """The error for a row of the wrong length."""
+        names = ", ".join(self.fields) or "no fields"
+        return ValueError(f"{self.where} has {self.width} fields ({names}), and {len(values)} values were emitted")
+
+
+class Router:
+    """Makes the output streams of a task and keeps their groupings in step with the plan."""
+
+    def __init__(
+        self,
+        plan: PhysicalPlan,
+        task: int,
+        rng: np.random.Generator,
+        load: Callable[[str], Any] | None,
+        context: Any,
+    ) -> None:
+        self._task = task
+        self._rng = rng
+        self._load = load
+        self._context = context
+        component = plan.component_of(task)
+        self.streams: dict[str, OutputStream] = {}
+        for schema in plan.topology.component(component).outputs:
+            number = plan.stream_number[component, schema.name]
+            self.streams[schema.name] = OutputStream(component, schema.name, number, schema.fields, schema.direct)
+        edges = [edge for edge in plan.topology.edges() if edge.source == component]
+        for stream in self.streams.values():
+            mine = [edge for edge in edges if edge.stream == stream.name]
+            readers = {edge.destination for edge in mine}
+            stream.siblings = [
+                self.streams[name]
+                for name in dict.fromkeys(e.stream for e in edges if e.destination in readers)
+                if name != stream.name
+            ]
+            keyed = {
+                name for edge in mine if edge.grouping.kind is GroupingKind.FIELDS for name in edge.grouping.fields
+            }
+            stream.key_positions = tuple(sorted(map(stream.fields.index, keyed)))
+        self._edges = edges
+        self.route(plan)
+
+    def route(self, plan: PhysicalPlan) -> None:
+        """Apply the groupings to the tasks of this plan. Nothing may be waiting."""
+        for stream in self.streams.values():
+            mine = [edge for edge in self._edges if edge.stream == stream.name]
+            direct = sum(edge.grouping.kind is GroupingKind.DIRECT for edge in mine)
+            made = (
+                make_grouping(
+                    edge,
+                    plan,
+                    self._task,
+                    self._rng,
+                    load=self._load,
+                    context=self._context,
+                    direct_readers=direct,
+                )
+                for edge in mine
+            )
+            stream.route(grouping for grouping in made if grouping is not None)

@@ -1,0 +1,196 @@
+"""Rows of values to the opaque bytes of a frame and back.
+
+``auto`` sends a batch as msgpack when every value's type *is* str, bytes, int, float, bool or None, and as pickle
+(protocol 5) otherwise or when msgpack cannot hold a value (an int beyond 64 bits, a str with lone surrogates). So what
+comes out equals what went in, types included. Decoders make tuples, not lists: the cyclic garbage collector then
+forgets them soon. Only instances unpickle, and only what instances of the same topology have sent.
+
+A batch is cut at 1 MiB of encoded values; a tuple above ``topology.tuple.max.bytes``, or one that cannot be encoded, is
+refused by itself and does not take its neighbours with it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import chain
+from typing import Any
+
+import msgspec
+
+Row = tuple[Any, ...]
+Rows = Sequence[Row]
+
+MAX_BATCH_BYTES = 1024 * 1024
+PLAIN_TYPES = frozenset({str, bytes, int, float, bool, type(None)})
+
+
+class CodecNumber(IntEnum):
+    """What stands in ``Frame.codec``."""
+
+    MSGPACK = 0
+    PICKLE = 1
+    ARROW = 2
+    CUSTOM = 3
+
+
+class ValuesError(ValueError):
+    """Values cannot be encoded or decoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Rows ``start`` to ``stop`` as bytes, or, where ``refused`` is not empty, the reason why this one row is not."""
+
+    start: int
+    stop: int
+    codec: int
+    data: bytes
+    refused: str = ""
+
+
+class ValuesCodec:
+    """One instance's encoder and decoder. ``serializer`` is the setting ``topology.serializer``.
+
+    ``load`` turns ``module:Class`` into the class. Raises ValuesError when the serializer cannot be had.
+    """
+
+    def __init__(
+        self,
+        serializer: str = "auto",
+        tuple_max_bytes: int = 64 * 1024 * 1024,
+        load: Callable[[str], Any] | None = None,
+    ) -> None:
+        self._tuple_max = tuple_max_bytes
+        self._pack = msgspec.msgpack.Encoder().encode
+        self._unpack: Callable[[bytes], list[Row]] = msgspec.msgpack.Decoder(list[tuple[Any, ...]]).decode
+        self._arrow: Any = None
+        self._custom: Any = None
+        self.pickled_batches = 0
+        encoders: dict[str, Callable[[Rows], tuple[int, bytes]]] = {
+            "auto": self._encode_auto,
+            "msgpack": self._encode_msgpack,
+            "pickle": self._encode_pickle,
+            "arrow": self._encode_arrow,
+        }
+        if serializer == "arrow":
+            self._arrow = _load_arrow()
+        elif serializer not in encoders:
+            if ":" not in serializer or load is None:
+                raise ValuesError(
+                    f"topology.serializer is {serializer!r}: use auto, msgpack, pickle, arrow or module:Class"
+                )
+            self._custom = load(serializer)()
+            encoders[serializer] = self._encode_custom
+        self.encode: Callable[[Rows], tuple[int, bytes]] = encoders[serializer]
+
+    def encode_cut(self, rows: Rows) -> list[Encoded]:
+        """All rows, in order, in pieces of at most 1 MiB or one row."""
+        try:
+            codec, data = self.encode(rows)
+        except Exception as error:  # whatever a user's value or serializer raises
+            if len(rows) == 1:
+                return [Encoded(0, 1, 0, b"", f"{type(error).__name__}: {error}")]
+            return self._pieces(rows, (len(rows) + 1) // 2)
+        count = len(rows)
+        if len(data) <= MAX_BATCH_BYTES:
+            return [Encoded(0, count, codec, data)]
+        if count == 1:
+            if len(data) > self._tuple_max:
+                text = (
+                    f"a tuple of {len(data)} bytes is larger than topology.tuple.max.bytes ({self._tuple_max}): "
+                    "emit it in parts, or emit where it is stored"
+                )
+                return [Encoded(0, 1, codec, b"", text)]
+            return [Encoded(0, 1, codec, data)]
+        # A little below the mean, so that even rows rarely need a second cut.
+        return self._pieces(rows, max(1, min(count // 2, count * (MAX_BATCH_BYTES - 65536) // len(data))))
+
+    def _pieces(self, rows: Rows, step: int) -> list[Encoded]:
+        found = []
+        for start in range(0, len(rows), step):
+            for piece in self.encode_cut(rows[start : start + step]):
+                found.append(Encoded(start + piece.start, start + piece.stop, piece.codec, piece.data, piece.refused))
+        return found
+
+    def decode(self, codec: int, data: bytes) -> list[Row]:
+        """The rows in ``data``. Raises ValuesError."""
+        try:
+            if codec == CodecNumber.MSGPACK:
+                return self._unpack(data)
+            if codec == CodecNumber.PICKLE:
+                rows: list[Row] = pickle.loads(data)
+                return rows
+            if codec == CodecNumber.ARROW:
+                self._arrow = self._arrow or _load_arrow()
+                return _arrow_rows(self._arrow, data)
+            if codec == CodecNumber.CUSTOM and self._custom is not None:
+                return [tuple(row) for row in self._custom.deserialize(data)]
+        except Exception as error:  # whatever unpickling a user's class raises
+            raise ValuesError(f"values cannot be decoded: {type(error).__name__}: {error}") from error
+        raise ValuesError(f"values in an encoding this instance does not know (number {codec})")
+
+    def _encode_auto(self, rows: Rows) -> tuple[int, bytes]:
+        if set(map(type, chain.from_iterable(rows))) <= PLAIN_TYPES:
+            try:
+                return CodecNumber.MSGPACK, self._pack(rows)
+            except (OverflowError, ValueError):  # UnicodeEncodeError is a ValueError
+                pass
+        self.pickled_batches += 1
+        return CodecNumber.PICKLE, pickle.dumps(list(rows), 5)
+
+    def _encode_msgpack(self, rows: Rows) -> tuple[int, bytes]:
+        if not set(map(type, chain.from_iterable(rows))) <= PLAIN_TYPES:
+            odd = next(v for v in chain.from_iterable(rows) if type(v) not in PLAIN_TYPES)
+            raise ValuesError(
+                f"topology.serializer is msgpack, and a value is of type {type(odd).__name__}: emit str, bytes, int, "
+                "float, bool or None, or set the serializer to auto"
+            )
+        return CodecNumber.MSGPACK, self._pack(rows)
+
+    def _encode_pickle(self, rows: Rows) -> tuple[int, bytes]:
+        return CodecNumber.PICKLE, pickle.dumps(list(rows), 5)
+
+    def _encode_arrow(self, rows: Rows) -> tuple[int, bytes]:
+        # Arrow has one type a column and knows no difference between, say, True and a missing value's neighbours; what
+        # would not come back equal goes as ``auto`` would send it.
+        try:
+            data = _arrow_bytes(self._arrow, rows)
+            back = _arrow_rows(self._arrow, data)
+        except Exception:  # pyarrow raises many kinds; the batch has another way
+            return self._encode_auto(rows)
+        same = back == list(rows) and list(map(type, chain.from_iterable(back))) == list(
+            map(type, chain.from_iterable(rows))
+        )
+        return (CodecNumber.ARROW, data) if same else self._encode_auto(rows)
+
+    def _encode_custom(self, rows: Rows) -> tuple[int, bytes]:
+        return CodecNumber.CUSTOM, bytes(self._custom.serialize(list(rows)))
+
+
+def _load_arrow() -> Any:
+    try:
+        return importlib.import_module("pyarrow")
+    except ImportError as error:
+        raise ValuesError(
+            "topology.serializer is arrow, and pyarrow is not installed: add pyarrow to the topology's requirements.txt "
+            "or set the serializer to auto"
+        ) from error
+
+
+def _arrow_bytes(arrow: Any, rows: Rows) -> bytes:
+    columns = [arrow.array(column) for column in zip(*rows, strict=True)]
+    batch = arrow.RecordBatch.from_arrays(columns, names=[str(i) for i in range(len(columns))])
+    sink = arrow.BufferOutputStream()
+    with arrow.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def _arrow_rows(arrow: Any, data: bytes) -> list[Row]:
+    with arrow.ipc.open_stream(data) as reader:
+        table = reader.read_all()
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))

@@ -159,6 +159,40 @@ class MetricsReply(_message.Message):
     values: _containers.RepeatedCompositeFieldContainer[MetricValue]
     def __init__(self, interval_seconds: _Optional[float] = ..., values: _Optional[_Iterable[_Union[MetricValue, _Mapping]]] = ...) -> None: ...
 
+class TimelineRequest(_message.Message):
+    __slots__ = ("component", "interval_seconds", "names")
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    INTERVAL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    component: str
+    interval_seconds: float
+    names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, component: _Optional[str] = ..., interval_seconds: _Optional[float] = ..., names: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class TimelineSeries(_message.Message):
+    __slots__ = ("component", "instance", "name", "kind", "values")
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    component: str
+    instance: str
+    name: str
+    kind: str
+    values: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, component: _Optional[str] = ..., instance: _Optional[str] = ..., name: _Optional[str] = ..., kind: _Optional[str] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class TimelineReply(_message.Message):
+    __slots__ = ("start_time", "step_seconds", "series")
+    START_TIME_FIELD_NUMBER: _ClassVar[int]
+    STEP_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SERIES_FIELD_NUMBER: _ClassVar[int]
+    start_time: float
+    step_seconds: float
+    series: _containers.RepeatedCompositeFieldContainer[TimelineSeries]
+    def __init__(self, start_time: _Optional[float] = ..., step_seconds: _Optional[float] = ..., series: _Optional[_Iterable[_Union[TimelineSeries, _Mapping]]] = ...) -> None: ...
+
 class ExceptionsRequest(_message.Message):
     __slots__ = ("component",)
     COMPONENT_FIELD_NUMBER: _ClassVar[int]

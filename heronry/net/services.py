@@ -38,6 +38,7 @@ MASTER_SERVICE = Service(
         _unary("Status", codec.STATUS_REQUEST, codec.MASTER_STATUS),
         _unary("PublishMetrics", codec.PUBLISH_METRICS, codec.PUBLISH_REPLY),
         _unary("Metrics", codec.METRICS_REQUEST, codec.METRICS_REPLY),
+        _unary("Timeline", codec.TIMELINE_REQUEST, codec.TIMELINE_REPLY),
         _unary("Exceptions", codec.EXCEPTIONS_REQUEST, codec.EXCEPTIONS_REPLY),
     ),
 )

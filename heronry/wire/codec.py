@@ -68,6 +68,8 @@ PUBLISH_METRICS = Codec(master.PublishMetrics, heronry_master_pb2.PublishMetrics
 PUBLISH_REPLY = Codec(master.PublishReply, heronry_master_pb2.PublishReply)
 METRICS_REQUEST = Codec(master.MetricsRequest, heronry_master_pb2.MetricsRequest)
 METRICS_REPLY = Codec(master.MetricsReply, heronry_master_pb2.MetricsReply)
+TIMELINE_REQUEST = Codec(master.TimelineRequest, heronry_master_pb2.TimelineRequest)
+TIMELINE_REPLY = Codec(master.TimelineReply, heronry_master_pb2.TimelineReply)
 EXCEPTIONS_REQUEST = Codec(master.ExceptionsRequest, heronry_master_pb2.ExceptionsRequest)
 EXCEPTIONS_REPLY = Codec(master.ExceptionsReply, heronry_master_pb2.ExceptionsReply)
 

@@ -133,6 +133,35 @@ class MetricsReply:
 
 
 @dataclass(frozen=True, slots=True)
+class TimelineRequest:
+    """The points of the last ``interval_seconds``: of 5 s up to 595 s, of a minute up to 3 hours."""
+
+    component: str = ""
+    interval_seconds: float = 595.0
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineSeries:
+    """One metric of one instance. ``values`` per point: a counter's growth, a latency's mean in milliseconds."""
+
+    component: str
+    instance: str
+    name: str
+    kind: str
+    values: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineReply:
+    """Points begin at ``start_time`` (seconds since 1970, UTC); the last one is not over yet."""
+
+    start_time: float
+    step_seconds: float
+    series: tuple[TimelineSeries, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ExceptionsRequest:
     """Empty ``component`` means all."""
 

@@ -56,12 +56,18 @@ class Rings:
         self._last_coarse = _advance(self._coarse, self._last_coarse, int(now // COARSE_SECONDS), 0.0)
         self._coarse[self._last_coarse % COARSE_POINTS] += growth
 
-    def total(self, now: float, seconds: float) -> float:
-        """The growth within the last ``seconds`` (see ``covered_seconds``)."""
-        step, points = window(now, seconds)
+    def points(self, now: float, seconds: float) -> tuple[float, ...]:
+        """The growth of each point of the last ``seconds``, oldest first."""
+        step, count = window(now, seconds)
         ring, last = (self._fine, self._last_fine) if step == FINE_SECONDS else (self._coarse, self._last_coarse)
         end = int(now // step)
-        return sum(ring[n % len(ring)] for n in range(end - points + 1, end + 1) if last - len(ring) < n <= last)
+        return tuple(
+            ring[n % len(ring)] if last - len(ring) < n <= last else 0.0 for n in range(end - count + 1, end + 1)
+        )
+
+    def total(self, now: float, seconds: float) -> float:
+        """The growth within the last ``seconds`` (see ``covered_seconds``)."""
+        return sum(self.points(now, seconds))
 
 
 class SketchRings:
@@ -81,6 +87,16 @@ class SketchRings:
         for ring, last in ((self._fine, self._last_fine), (self._coarse, self._last_coarse)):
             index = last % len(ring)
             ring[index] = (Sketch.unpack(ring[index]) + growth).pack()
+
+    def means(self, now: float, seconds: float) -> tuple[float, ...]:
+        """The mean of each point of the last ``seconds``, oldest first; 0 where there was no value."""
+        step, count = window(now, seconds)
+        ring, last = (self._fine, self._last_fine) if step == FINE_SECONDS else (self._coarse, self._last_coarse)
+        end = int(now // step)
+        return tuple(
+            Sketch.unpack(ring[n % len(ring)]).mean if last - len(ring) < n <= last else 0.0
+            for n in range(end - count + 1, end + 1)
+        )
 
     def total(self, now: float, seconds: float) -> Sketch:
         """The values within the last ``seconds``."""

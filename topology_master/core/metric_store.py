@@ -30,9 +30,12 @@ from heronry.wire.master import (
     MetricsRequest,
     MetricValue,
     PublishMetrics,
+    TimelineReply,
+    TimelineRequest,
+    TimelineSeries,
 )
 from heronry.wire.metrics import ExceptionReport, ProcessMetrics
-from topology_master.core.history import LONGEST_SECONDS, Rings, SketchRings, covered_seconds
+from topology_master.core.history import LONGEST_SECONDS, Rings, SketchRings, covered_seconds, window
 
 MAX_PROCESSES = 10_000
 MAX_SERIES = 20_000
@@ -92,6 +95,24 @@ class MetricStore:
                 rate = total / covered if covered > 0 and kind != "gauge" else 0.0
                 values.append(MetricValue(component, instance, name, kind, total, rate, sketch))
         return MetricsReply(covered, tuple(values))
+
+    def timeline(self, now: float, request: TimelineRequest) -> TimelineReply:
+        """The points of an interval: growth of counters, means of latencies."""
+        seconds = min(max(request.interval_seconds, 0.0), LONGEST_SECONDS)
+        step, points = window(now, seconds)
+        series: list[TimelineSeries] = []
+        for (component, instance), process in sorted(self._processes.items()):
+            if request.component not in ("", component):
+                continue
+            for name, rings in sorted(process.rings.items()):
+                if _asked(name, request.names):
+                    values = rings.points(now, seconds)
+                    series.append(TimelineSeries(component, instance, name, "counter", values))
+            for name, sketch_rings in sorted(process.sketch_rings.items()):
+                if _asked(name, request.names):
+                    values = sketch_rings.means(now, seconds)
+                    series.append(TimelineSeries(component, instance, name, "latency", values))
+        return TimelineReply((now // step - points + 1) * step, step, tuple(series))
 
     def exceptions(self, request: ExceptionsRequest) -> ExceptionsReply:
         """The 256 most recent kinds, the most recent last."""

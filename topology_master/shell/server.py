@@ -36,6 +36,8 @@ from heronry.wire.master import (
     PublishReply,
     SetState,
     StatusRequest,
+    TimelineReply,
+    TimelineRequest,
 )
 from heronry.wire.metrics import ProcessMetrics
 from topology_master.core import events as e
@@ -83,6 +85,7 @@ class TopologyMaster:
             Status=self._status,
             PublishMetrics=self._publish_metrics,
             Metrics=self._query_metrics,
+            Timeline=self._query_timeline,
             Exceptions=self._query_exceptions,
         )
         self._server = make_server(secret, self.launch.topology_id, [handler])
@@ -197,6 +200,10 @@ class TopologyMaster:
     async def _query_metrics(self, request: MetricsRequest, context: grpc.aio.ServicerContext) -> MetricsReply:
         await self._only_acting(context)
         return self._metrics.metrics(time.time(), request)
+
+    async def _query_timeline(self, request: TimelineRequest, context: grpc.aio.ServicerContext) -> TimelineReply:
+        await self._only_acting(context)
+        return self._metrics.timeline(time.time(), request)
 
     async def _query_exceptions(self, request: ExceptionsRequest, context: grpc.aio.ServicerContext) -> ExceptionsReply:
         await self._only_acting(context)

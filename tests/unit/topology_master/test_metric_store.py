@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from heronry import sketches
 from heronry.model.sketch import Sketch
 from heronry.sketches import encode_sketch
-from heronry.wire.master import ExceptionsRequest, MetricsRequest, PublishMetrics
+from heronry.wire.master import ExceptionsRequest, MetricsRequest, PublishMetrics, TimelineRequest
 from heronry.wire.metrics import ExceptionReport, ProcessMetrics
 from topology_master.core import metric_store
 from topology_master.core.history import Rings, SketchRings, covered_seconds, window
@@ -74,6 +74,21 @@ def test_counters_over_intervals_and_all_time() -> None:
     assert hour.total == 12_000
     assert store.metrics(now, MetricsRequest("other", 60)).values == ()
     assert ask(store, now, 60, "__emit") == {}
+
+
+def test_a_timeline_shows_each_point() -> None:
+    store = MetricStore(START)
+    for second in range(0, 60, 5):
+        slow = encode_sketch(Sketch.of([2.0] * (second + 5)))
+        report = process(START + second, second + 5.0, sketches={"__execute-latency/a/b": slow})
+        store.publish(START + second, PublishMetrics(1, (report,)))
+    reply = store.timeline(START + 57, TimelineRequest("word", 30))
+    counter, latency = reply.series
+    assert (reply.start_time, reply.step_seconds) == (START + 25, 5)
+    assert counter.values == (5.0,) * 7
+    assert latency.values == pytest.approx((2.0,) * 7, rel=0.01)
+    assert store.timeline(START + 57, TimelineRequest("other")).series == ()
+    assert len(store.timeline(START + 57, TimelineRequest("word", 1e9, ("__emit-count",))).series[0].values) == 180
 
 
 def test_a_restarted_instance_goes_on_counting() -> None:

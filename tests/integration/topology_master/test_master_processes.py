@@ -308,3 +308,30 @@ async def test_all_time_totals_survive_metrics_manager_master_and_instance(world
     assert any('"container_1_word_1"' in line for line in lines)
     assert any('"__metricsmgr__"' in line for line in lines)
     assert int((world.folder / "metrics" / "prometheus-1.port").read_text()) > 0
+
+
+async def test_a_leader_that_was_stopped_wakes_up_deposed(world: World) -> None:
+    """SIGSTOP past the session: a standby leads with a higher epoch; the old one, awake again, decides nothing."""
+    first = await world.start("topology_master")
+    leader = await world.master()
+    await world.start("topology_master", "--replica", "1")
+    first.send_signal(signal.SIGSTOP)
+    try:
+        successor = await world.master(leader.epoch + 1)
+    finally:
+        first.send_signal(signal.SIGCONT)
+    assert (successor.pid, leader.pid) != (first.pid, successor.pid)
+
+    async def stands_by() -> bool:
+        return not (await world.call(leader, "Status", StatusRequest())).leading
+
+    await until(stands_by)
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await world.call(leader, "SetState", SetState(TopologyState.PAUSED))
+    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert "state store names" in str(refused.value.details())
+    answer = await world.call(successor, "SetState", SetState(TopologyState.PAUSED))
+    assert answer.epoch == successor.epoch
+    location = world.location()
+    assert location is not None
+    assert location.epoch == successor.epoch, "nobody else took over meanwhile"

@@ -1,0 +1,191 @@
+"""Real stream managers, and a small instance that speaks the real protocol to them over gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import numpy as np
+
+from heronry.launch import Launch
+from heronry.model.ids import PROTOCOL_VERSION, root_base
+from heronry.model.plan import PhysicalPlan
+from heronry.net.rpc import credentials, make_channel, make_server
+from heronry.net.services import INSTANCE_SERVICE, MASTER_SERVICE
+from heronry.wire.control import Credit, InstanceHello, Leave, Pause, PlanUpdate, StreamManagerHello
+from heronry.wire.data import Ack, Frame, Init, Packet
+from heronry.wire.master import Heartbeat, HeartbeatReply, Register
+
+PATIENCE_SECONDS = 20.0
+
+
+async def until(condition: Callable[[], Any], what: str = "") -> Any:
+    """Wait for a condition; the bound is generous and never reached when all is well."""
+    deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+    while True:
+        found = condition()
+        if found:
+            return found
+        assert asyncio.get_running_loop().time() < deadline, f"waited in vain for {what or condition}"
+        await asyncio.sleep(0.01)
+
+
+def make_launch(home: Path, topology_id: str, **settings: Any) -> Launch:
+    """A launch file's content for a folder; the store is shared by name within this process."""
+    home.mkdir(exist_ok=True)
+    (home / "secret").write_text("s3cret")
+    return Launch(
+        "local", "me", "default", "t", topology_id, f"files://{home}/state", str(home), str(home), settings=settings
+    )
+
+
+class TestInstance:
+    """One task: sends packets within its credit, keeps what it receives, gives credit back when told to ``take``."""
+
+    __test__ = False
+
+    def __init__(self, launch: Launch, container: int, task: int, incarnation: int = 1, window: int = 1 << 22) -> None:
+        self.launch = launch
+        self.container = container
+        self.task = task
+        self.incarnation = incarnation
+        self.window = window
+        self.limit = 0
+        self.sent = 0
+        self.sequence = 0
+        self.taken = 0
+        self.plan: PhysicalPlan | None = None
+        self.pause: Pause | None = None
+        self.manager: StreamManagerHello | None = None
+        self.left = False
+        self.closed = False
+        self.frames: deque[Frame] = deque()
+        self.verdicts: dict[int, Any] = {}
+        self.next_root = 1
+
+    async def connect(self) -> TestInstance:
+        """Both streams up and, if there is one, the plan received."""
+        metadata = credentials(self.launch.secret(), self.launch.topology_id)
+        self.channel = make_channel(self.launch.stream_manager_socket(self.container))
+        self.control = INSTANCE_SERVICE.call(self.channel, "Control")(metadata=metadata)
+        hello = InstanceHello(PROTOCOL_VERSION, self.launch.topology_id, self.task, self.incarnation, 1)
+        await self.control.write(hello)
+        self.manager = await self.control.read()
+        credit = await self.control.read()
+        assert isinstance(self.manager, StreamManagerHello)
+        assert isinstance(credit, Credit)
+        self.limit = credit.limit_bytes
+        more = (("heronry-task", str(self.task)), ("heronry-incarnation", str(self.incarnation)))
+        self.data = INSTANCE_SERVICE.call(self.channel, "Data")(metadata=(*metadata, *more))
+        self.tasks = [asyncio.ensure_future(self._read_control()), asyncio.ensure_future(self._read_data())]
+        await self.control.write(Credit(self.window))
+        return self
+
+    async def close(self) -> None:
+        """Both streams down, as when the process dies."""
+        self.control.cancel()
+        self.data.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await self.channel.close()
+
+    async def send(self, frames: list[Frame] = (), inits: list[Init] = (), acks: list[Ack] = ()) -> None:  # type: ignore[assignment]
+        """One packet; waits for credit if there are frames."""
+        if frames:
+            await until(lambda: self.sent < self.limit, f"credit of task {self.task}")
+        self.sequence += 1
+        self.sent += sum(frame.size_bytes() for frame in frames)
+        await self.data.write(Packet(self.sequence, list(inits), list(acks), frames=list(frames)))
+
+    async def take(self) -> Frame:
+        """Process one frame and give the credit for it back."""
+        await until(lambda: self.frames, f"a frame for task {self.task}")
+        frame = self.frames.popleft()
+        self.taken += frame.size_bytes()
+        await self.control.write(Credit(self.taken + self.window))
+        return frame
+
+    def open_root(self, keys: list[int]) -> tuple[int, Init]:
+        """The next root, and the Init that opens it."""
+        root = root_base(self.task, self.incarnation) | self.next_root
+        self.next_root += 1
+        key = int(np.bitwise_xor.reduce(np.array(keys, np.uint64)))
+        return root, Init(self.task, root, column([key]))
+
+    async def _read_control(self) -> None:
+        while (message := await self.control.read()) is not grpc.aio.EOF:
+            match message:
+                case Credit():
+                    self.limit = message.limit_bytes
+                case PlanUpdate():
+                    self.plan = message.plan
+                case Pause():
+                    self.pause = message
+                case Leave():
+                    self.left = True
+        self.closed = True
+
+    async def _read_data(self) -> None:
+        expected = 1
+        while (packet := await self.data.read()) is not grpc.aio.EOF:
+            assert packet.sequence == expected
+            expected += 1
+            self.frames += packet.frames
+            for verdict in packet.verdicts:
+                for root in np.frombuffer(verdict.roots, "<u8").tolist():
+                    assert root not in self.verdicts, "a root is settled once"
+                    self.verdicts[root] = verdict.reason and verdict.reason.kind
+        self.closed = True
+
+
+class TestMaster:
+    """A topology master that only listens: who has registered, what beats; it can send a plan to all."""
+
+    __test__ = False
+
+    def __init__(self, secret: str, topology_id: str, epoch: int = 1) -> None:
+        self.epoch = epoch
+        self.plan: PhysicalPlan | None = None
+        self.registered: dict[int, Register] = {}
+        self.beats: dict[int, Heartbeat] = {}
+        self._streams: dict[int, grpc.aio.ServicerContext] = {}
+        self._server = make_server(secret, topology_id, [MASTER_SERVICE.handler(StreamManager=self._talk)])
+        self.port = self._server.add_insecure_port("127.0.0.1:0")
+
+    async def start(self) -> None:
+        """Serve."""
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """Be gone at once."""
+        await self._server.stop(0)
+
+    async def send_plan(self, plan: PhysicalPlan) -> None:
+        """To all who are here, and to those who come later."""
+        self.plan = plan
+        for stream in list(self._streams.values()):
+            await stream.write(PlanUpdate(plan, self.epoch))
+
+    async def _talk(self, _: Any, context: grpc.aio.ServicerContext) -> None:
+        container = 0
+        while True:
+            message = await context.read()
+            if message is grpc.aio.EOF:
+                return
+            if isinstance(message, Register):
+                container = message.stream_manager.container
+                self.registered[container] = message
+                self._streams[container] = context
+                if self.plan is not None:
+                    await context.write(PlanUpdate(self.plan, self.epoch))
+            else:
+                self.beats[container] = message
+                await context.write(HeartbeatReply(self.epoch))
+
+
+def column(values: list[int]) -> bytes:
+    """uint64 as bytes."""
+    return np.array(values, np.uint64).tobytes()

@@ -1,0 +1,270 @@
+"""Two real stream managers over real gRPC, with instances that speak the protocol and a master that listens."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from sm_client import TestInstance, TestMaster, column, make_launch, until
+
+from heronry.launch import Launch
+from heronry.model.ids import PROTOCOL_VERSION
+from heronry.model.plan import ContainerPlan, InstancePlan, PackingPlan, PhysicalPlan, PlanVersion, StreamManagerInfo
+from heronry.model.stored import MasterLocation
+from heronry.model.topology import (
+    ComponentKind,
+    ComponentSpec,
+    GroupingKind,
+    GroupingSpec,
+    InputSpec,
+    StreamSchema,
+    TopologyDefinition,
+)
+from heronry.net.rpc import credentials, make_channel
+from heronry.net.services import INSTANCE_SERVICE, PEER_SERVICE
+from heronry.state import open_store, paths
+from heronry.state.store import Create
+from heronry.wire.codec import MASTER_LOCATION
+from heronry.wire.control import PeerHello
+from heronry.wire.data import Ack, Frame
+from stream_manager.shell.process import StreamManagerProcess
+
+pytestmark = pytest.mark.integration
+
+TOPOLOGY_ID = "t-1"
+MARKS = {"topology.backpressure.high.watermark.bytes": 400_000, "topology.backpressure.low.watermark.bytes": 100_000}
+OUTPUT = (StreamSchema("default", ("x",)),)
+EDGE = (InputSpec("word", "default", GroupingSpec(GroupingKind.SHUFFLE)),)
+COMPONENTS = (
+    ComponentSpec("word", ComponentKind.SPOUT, "m:C", 2, OUTPUT),
+    ComponentSpec("count", ComponentKind.BOLT, "m:C", 2, OUTPUT, EDGE),
+)
+# Container 1: spout 1, bolt 2. Container 2: spout 3, bolt 4.
+PACKING = PackingPlan(
+    "t",
+    (
+        ContainerPlan(1, (InstancePlan(1, "word", 0), InstancePlan(2, "count", 0))),
+        ContainerPlan(2, (InstancePlan(3, "word", 1), InstancePlan(4, "count", 1))),
+    ),
+)
+
+
+def make_plan(infos: list[StreamManagerInfo], number: int = 1) -> PhysicalPlan:
+    topology = TopologyDefinition("t", TOPOLOGY_ID, COMPONENTS, dict(MARKS))
+    return PhysicalPlan(PlanVersion(1, number), 1, topology, PACKING, tuple(infos))
+
+
+def frame(source: int, destination: int, values: bytes = b"x", **columns: bytes) -> Frame:
+    return Frame(source, 0, destination, 1, 1, 0, values, **columns)
+
+
+@dataclass
+class Cluster:
+    launch: Launch
+    master: TestMaster
+    managers: dict[int, StreamManagerProcess] = field(default_factory=dict)
+    instances: list[TestInstance] = field(default_factory=list)
+
+    async def instance(self, task: int, **options: Any) -> TestInstance:
+        instance = TestInstance(self.launch, 1 if task < 3 else 2, task, **options)
+        self.instances.append(await instance.connect())
+        await until(lambda: instance.plan, "the plan")
+        return instance
+
+    async def start_manager(self, container: int) -> StreamManagerProcess:
+        manager = self.managers[container] = StreamManagerProcess(self.launch, container)
+        await manager.start()
+        await until(lambda: self._registration(container) == manager.core.info, "the registration")
+        return manager
+
+    async def plan(self, number: int = 1) -> None:
+        await self.master.send_plan(make_plan([m.core.info for m in self.managers.values()], number))
+        await until(lambda: all(m.core.linked() for m in self.managers.values()), "links")
+
+    def _registration(self, container: int) -> StreamManagerInfo | None:
+        register = self.master.registered.get(container)
+        return None if register is None else register.stream_manager
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    launch = make_launch(tmp_path / "h", TOPOLOGY_ID)
+    master = TestMaster(launch.secret(), TOPOLOGY_ID)
+    await master.start()
+    store = open_store(launch.store_url)
+    store.open()
+    location = MasterLocation(TOPOLOGY_ID, "127.0.0.1", master.port, 1)
+    store.commit([Create(paths.master("t"), MASTER_LOCATION.encode(location), ephemeral=True)])
+    made = Cluster(launch, master)
+    for container in (1, 2):
+        await made.start_manager(container)
+    await made.plan()
+    yield made
+    for instance in made.instances:
+        await instance.close()
+    for manager in made.managers.values():
+        manager.core.check()
+        await manager.close()
+    await master.stop()
+    store.close()
+
+
+async def test_frames_go_both_ways_and_trees_complete(cluster: Cluster) -> None:
+    spouts = {1: await cluster.instance(1), 3: await cluster.instance(3)}
+    bolts = {2: await cluster.instance(2), 4: await cluster.instance(4)}
+    wanted: dict[int, set[int]] = {1: set(), 3: set()}
+    for task, spout in spouts.items():
+        for number in range(100):
+            keys = {2: 1000 + number, 4: 2000 + number}
+            root, init = spout.open_root(list(keys.values()))
+            wanted[task].add(root)
+            frames = [
+                frame(task, bolt, b"%d" % number, roots=column([root]), keys=column([key]))
+                for bolt, key in keys.items()
+            ]
+            await spout.send(frames, inits=[init])
+    for bolt in bolts.values():
+        got: dict[int, list[int]] = {1: [], 3: []}
+        for _ in range(200):
+            taken = await bolt.take()
+            got[taken.source_task].append(int(taken.values))
+            await bolt.send(acks=[Ack(taken.source_task, taken.roots, taken.keys)])
+        assert got == {1: list(range(100)), 3: list(range(100))}
+    for task, spout in spouts.items():
+        await until(lambda spout=spout: len(spout.verdicts) == 100, "verdicts")
+        assert spout.verdicts == dict.fromkeys(wanted[task])
+
+
+async def test_a_broken_link_is_made_again_and_what_was_queued_goes_on(cluster: Cluster) -> None:
+    spout, bolt = await cluster.instance(1), await cluster.instance(4)
+    await spout.send([frame(1, 4, b"before")])
+    assert (await bolt.take()).values == b"before"
+    first = cluster.managers[1]
+    number = first.core.flow.peers[2].connection
+    assert number is not None
+    first.host.connections[number].end("cut by the test")
+    assert not first.core.linked()
+    await spout.send([frame(1, 4, b"after")])
+    assert (await bolt.take()).values == b"after"
+    assert first.core.flow.peers[2].connection != number
+
+
+async def test_a_stream_manager_that_dies_is_linked_again_with_the_next_plan(cluster: Cluster) -> None:
+    bolt = await cluster.instance(4)
+    spout = await cluster.instance(1)
+    await cluster.managers.pop(1).close()
+    await until(lambda: spout.closed, "the end of the stream")
+    await cluster.start_manager(1)
+    await cluster.plan(2)
+    again = await cluster.instance(1)
+    assert again.manager is not None
+    assert spout.manager is not None
+    assert again.manager.incarnation > spout.manager.incarnation
+    await again.send([frame(1, 4, b"hello again")])
+    assert (await bolt.take()).values == b"hello again"
+
+
+async def test_restarted_without_master_and_store_it_works_on_its_last_plan(cluster: Cluster) -> None:
+    await cluster.master.stop()
+    await cluster.managers.pop(1).close()
+    manager = cluster.managers[1] = StreamManagerProcess(cluster.launch, 1)
+    await manager.start()
+    assert manager.core.version == PlanVersion(1, 1)
+    spout, bolt = await cluster.instance(1), await cluster.instance(2)
+    await spout.send([frame(1, 2, b"local")])
+    assert (await bolt.take()).values == b"local"
+
+
+async def test_credit_runs_out_and_comes_back_and_pressure_starts_and_stops(cluster: Cluster) -> None:
+    spout, other = await cluster.instance(1), await cluster.instance(3)
+    bolt = await cluster.instance(4, window=100_000)
+    size, number = 50_000, 0
+    while not (spout.pause and spout.pause.paused):
+        assert number < 400, "pressure never started"
+        await spout.send([frame(1, 4, b"%6d" % number + bytes(size))])
+        number += 1
+        await asyncio.sleep(0)
+    await until(lambda: other.pause and other.pause.paused, "the pause of the other container's spout")
+    assert other.pause is not None
+    assert {cause.component for cause in other.pause.causes} == {"count"}
+    # A spout that registers under pressure starts paused.
+    late = await cluster.instance(3, incarnation=2)
+    await until(lambda: late.pause and late.pause.paused, "a paused start")
+    # Pushing on against the pause, the sender runs out of upload credit, and memory stays bounded.
+    while spout.sent < spout.limit:
+        await spout.send([frame(1, 4, b"%6d" % number + bytes(size))])
+        number += 1
+        assert number < 1000, "credit never ran out"
+        await asyncio.sleep(0.001)
+    for manager in cluster.managers.values():
+        manager.core.check()
+    for expected in range(number):
+        assert int((await bolt.take()).values[:6]) == expected
+    await until(lambda: not spout.pause.paused and not late.pause.paused, "the end of the pressure")  # type: ignore[union-attr]
+    await until(lambda: spout.sent < spout.limit, "credit")
+    await until(lambda: cluster.master.beats[2].causes == (), "a heartbeat without causes")
+
+
+async def test_malformed_and_unauthenticated_ends_a_stream_and_nothing_else(cluster: Cluster) -> None:
+    manager = cluster.managers[1]
+    spout, bolt = await cluster.instance(1), await cluster.instance(2)
+    before = manager.core.outcome.violations
+    raw = spout.channel.stream_stream("/heronry.v1.StreamManagerForInstances/Control")
+    call = raw(metadata=credentials(cluster.launch.secret(), TOPOLOGY_ID))
+    await call.write(b"\xff\xff\xff")
+    assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+    bad = await cluster.instance(2, incarnation=2)
+    await until(lambda: bolt.closed, "the replacement")
+    # A packet of an instance whose columns are wrong.
+    await bad.send(acks=[Ack(1, b"12345678", b"1234")])
+    await until(lambda: bad.closed, "the end of the stream")
+    assert manager.core.outcome.violations == before + 1
+    # A peer with the wrong secret.
+    async with make_channel(f"127.0.0.1:{manager.core.info.port}") as channel:
+        stranger = PEER_SERVICE.call(channel, "Control")(metadata=credentials("guess", TOPOLOGY_ID))
+        assert await stranger.code() is grpc.StatusCode.UNAUTHENTICATED
+        older = PEER_SERVICE.call(channel, "Control")(metadata=credentials(cluster.launch.secret(), TOPOLOGY_ID))
+        await older.write(PeerHello(PROTOCOL_VERSION, TOPOLOGY_ID, 2, 1, 1))
+        heard = [type(message).__name__ async for message in older]
+        assert heard == ["PeerHello", "Leave"]
+        data = INSTANCE_SERVICE.call(channel, "Data")(metadata=credentials(cluster.launch.secret(), TOPOLOGY_ID))
+        assert await data.code() is grpc.StatusCode.UNIMPLEMENTED, "instances are not served over TCP"
+    good = await cluster.instance(2, incarnation=3)
+    await spout.send([frame(1, 2, b"still here")])
+    assert (await good.take()).values == b"still here"
+
+
+async def test_the_process_starts_beats_and_stops(tmp_path: Path) -> None:
+    launch = make_launch(tmp_path / "h", TOPOLOGY_ID)
+    launch.save(tmp_path / "launch.json")
+    reading, writing = os.pipe()
+    arguments = ["--launch", str(tmp_path / "launch.json"), "--container", "1", "--lifeline", str(reading)]
+    for way in ("signal", "lifeline"):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "stream_manager", *arguments, pass_fds=[reading], stderr=asyncio.subprocess.PIPE
+        )
+        assert process.stderr is not None
+        text = b""
+        while b"listening on" not in text:
+            line = await asyncio.wait_for(process.stderr.readline(), 30)
+            assert line, text.decode()
+            text += line
+        instance = await TestInstance(launch, 1, 1).connect()
+        assert instance.manager is not None
+        if way == "signal":
+            process.send_signal(signal.SIGTERM)
+        else:
+            os.close(writing)
+        rest = await asyncio.wait_for(process.stderr.read(), 30)
+        assert await process.wait() == (0 if way == "signal" else 120), rest.decode()
+        await instance.close()
+    os.close(reading)

@@ -1,0 +1,97 @@
+"""What the gateway has to send: flushes in, packets out, frames within the upload credit.
+
+Inits, acks and fails of everything that waits go with the next packet, in order and ahead of frames; they need no
+credit. Frames follow, first in first out, while ``sent < limit``; a packet is cut at 1 MiB. Limit and sent start from
+zero at each hello; what waits stays and goes on the next stream.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from heron_instance.core.outbox import Flush
+from heronry.wire.data import Ack, Fail, Frame, Init, Packet
+
+PACKET_BYTES = 1024 * 1024
+
+
+class Outgoing:
+    """The data-out queue as the gateway sees it."""
+
+    def __init__(self) -> None:
+        self._inits: deque[Init] = deque()
+        self._acks: deque[Ack] = deque()
+        self._fails: deque[Fail] = deque()
+        self._frames: deque[Frame] = deque()
+        self._limit = 0
+        self._sent = 0
+        self._sequence = 0
+
+    def put(self, flush: Flush) -> None:
+        """Queue a flush behind what waits."""
+        self._inits.extend(flush.inits)
+        self._acks.extend(flush.acks)
+        self._fails.extend(flush.fails)
+        self._frames.extend(flush.frames)
+
+    def begin_stream(self) -> None:
+        """A new hello: credit and sequence numbers start afresh."""
+        self._limit = self._sent = self._sequence = 0
+
+    def grant(self, limit_bytes: int) -> None:
+        """The stream manager's credit; an older limit that comes late changes nothing."""
+        self._limit = max(self._limit, limit_bytes)
+
+    def sendable(self) -> bool:
+        """True if ``take`` has a packet."""
+        return bool(self._inits or self._acks or self._fails or (self._frames and self._sent < self._limit))
+
+    def empty(self) -> bool:
+        """True if nothing waits, with or without credit."""
+        return not (self._inits or self._acks or self._fails or self._frames)
+
+    def take(self) -> tuple[Packet, int] | None:
+        """The next packet and the bytes of its frames, or None when nothing may be sent."""
+        if not self.sendable():
+            return None
+        self._sequence += 1
+        packet = Packet(self._sequence)
+        room = PACKET_BYTES
+        # A fail may be about a root whose init is still here, so the inits go first, all of them or nothing else.
+        room -= _move(self._inits, packet.inits, room, (len(i.xors) for i in self._inits))
+        if not self._inits:
+            room -= _move(self._acks, packet.acks, room, (2 * len(a.roots) for a in self._acks))
+            room -= _move(self._fails, packet.fails, room, (len(f.roots) for f in self._fails))
+        frame_bytes = 0
+        if not self._inits:
+            frames = self._frames
+            while frames and self._sent < self._limit:
+                size = frames[0].size_bytes()
+                if size > room and (packet.frames or room < PACKET_BYTES):
+                    break
+                room -= size
+                self._sent += size
+                frame_bytes += size
+                packet.frames.append(frames.popleft())
+        return packet, frame_bytes
+
+    def check(self) -> None:
+        """Credit is overshot by one frame at most."""
+        assert self._sent >= 0
+        assert self._limit >= 0
+
+
+def _move(source: deque, target: list, room: int, sizes: Iterable[int]) -> int:  # type: ignore[type-arg]
+    """Move what fits, at least one; returns the bytes moved."""
+    if not source:
+        return 0
+    moved, count = 0, 0
+    for size in sizes:
+        if count and moved + size > room:
+            break
+        moved += size
+        count += 1
+    for _ in range(count):
+        target.append(source.popleft())
+    return moved

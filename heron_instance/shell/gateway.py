@@ -1,0 +1,334 @@
+"""The gateway thread: everything an instance says to its stream manager and hears from it.
+
+One asyncio loop, two gRPC streams (``docs/internals.md`` section 3). One write is in flight on each; what queues up
+meanwhile goes with the next packet. Frames wait for upload credit, nothing else does. When a stream ends both are
+closed and opened again with back-off; the packet whose write failed is lost and counted, what waits goes on the next
+stream. After an outage the backlog is sent before anything is read.
+
+The executor thread calls ``post``, ``offer_credit`` and ``close``; it is woken through the inbox. To wake the loop
+costs more than anything else here, so it is done once for whatever gathers until the loop gets to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from heron_instance.core.outbox import Flush
+from heron_instance.core.outgoing import Outgoing
+from heron_instance.shell.inbox import (
+    Inbox,
+    MustLeave,
+    PauseChanged,
+    PlanArrived,
+    StreamManagerSaidHello,
+    Wake,
+)
+from heronry.launch import Launch
+from heronry.model.ids import PROTOCOL_VERSION
+from heronry.net.rpc import credentials, make_channel
+from heronry.net.services import INSTANCE_SERVICE
+from heronry.wire.control import Credit, InstanceHello, Leave, Pause, PlanUpdate, StreamManagerHello
+from heronry.wire.data import Packet
+from heronry.wire.errors import MalformedMessage
+
+HELLO_SECONDS = 10.0
+FIRST_DELAY_SECONDS = 0.05
+LAST_DELAY_SECONDS = 2.0
+FAREWELL_SECONDS = 1.0
+BACKLOG_SECONDS = 2.0
+
+log = logging.getLogger(__name__)
+
+
+class Replaced(Exception):
+    """The stream manager has told this process to leave."""
+
+
+class LinkFault(Exception):
+    """The link is of no use; a new one must be opened."""
+
+
+@dataclass(frozen=True)
+class GatewaySetup:
+    """Where the instance is, and what its loop runs besides the link."""
+
+    launch: Launch
+    container: int
+    task: int
+    incarnation: int
+    count: Callable[[str, float], None]
+    side_jobs: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = ()
+    last_job: Callable[[], Awaitable[None]] | None = None
+    first_job: Callable[[asyncio.AbstractEventLoop], None] | None = None
+
+
+class Gateway:
+    """Owns the thread, the loop and the link."""
+
+    def __init__(self, setup: GatewaySetup, inbox: Inbox, first_credit: int) -> None:
+        self._setup = setup
+        self._inbox = inbox
+        self._outgoing = Outgoing()
+        self._posted: deque[Flush] = deque()
+        self._woken = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._work: asyncio.Event
+        self._control_work: asyncio.Event
+        self._closing = False
+        self._credit_total = first_credit  # frames the executor will take, counted over all connections
+        self._received_total = 0
+        self._received_before_hello = 0
+        self._granted = -1
+        self._incarnation_seen: int | None = None
+        self._linked = False
+        self._thread = threading.Thread(target=self._run, name="gateway", daemon=True)
+        self._ready = threading.Event()
+        self.done = threading.Event()
+        self.sent_bytes = 0  # handed over or lost: the executor takes the difference out of data-out
+        self.tell_sent = False  # the executor waits for room in data-out
+
+    # For the executor thread.
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+        self._ready.wait()
+
+    def post(self, flushes: list[Flush]) -> None:
+        """Send these."""
+        self._posted.extend(flushes)
+        self._wake()
+
+    def offer_credit(self, total_bytes: int) -> None:
+        """The executor will take frames of so many bytes in all."""
+        self._credit_total = total_bytes
+        self._wake()
+
+    def close(self, timeout_seconds: float) -> None:
+        """Send what waits, then end the thread; give up after ``timeout_seconds``."""
+        self._closing = True
+        self._wake()
+        self.done.wait(timeout_seconds)
+
+    def _wake(self) -> None:
+        if not self._woken and self._loop is not None:
+            self._woken = True
+            try:
+                self._loop.call_soon_threadsafe(self._woke)
+            except RuntimeError:  # the loop has ended
+                pass
+
+    # On the loop.
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except BaseException:
+            log.exception("the gateway has failed")
+            os._exit(1)  # without it the instance would be deaf and dumb
+        finally:
+            self.done.set()
+
+    def _woke(self) -> None:
+        self._woken = False
+        while self._posted:
+            self._outgoing.put(self._posted.popleft())
+        self._work.set()
+        self._control_work.set()
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._work, self._control_work = asyncio.Event(), asyncio.Event()
+        if self._setup.first_job is not None:
+            self._setup.first_job(self._loop)
+        jobs = [self._loop.create_task(job()) for job in self._setup.side_jobs]
+        self._ready.set()
+        self._woke()
+        try:
+            await self._keep_linked()
+        except Replaced as error:
+            self._inbox.put(MustLeave(str(error)))
+        finally:
+            for job in jobs:
+                job.cancel()
+            await asyncio.gather(*jobs, return_exceptions=True)
+            if self._setup.last_job is not None:
+                await self._setup.last_job()
+
+    async def _keep_linked(self) -> None:
+        setup, launch = self._setup, self._setup.launch
+        metadata = credentials(
+            launch.secret(),
+            launch.topology_id,
+            ("heronry-task", str(setup.task)),
+            ("heronry-incarnation", str(setup.incarnation)),
+        )
+        quiet, delay = False, FIRST_DELAY_SECONDS
+        while not self._finished():
+            channel = make_channel(launch.stream_manager_socket(setup.container))
+            try:
+                await self._link(channel, metadata)
+                reason = "closed"
+            except (LinkFault, MalformedMessage) as error:
+                reason = str(error)
+            except grpc.aio.AioRpcError as error:
+                reason = f"{error.code().name}: {error.details()}"
+            finally:
+                await channel.close()
+            if self._finished():
+                return
+            # The first failures at a start only say that the stream manager is not there yet.
+            (log.debug if quiet else log.info)("no link to the stream manager (%s)", reason)
+            quiet = True
+            if self._closing:
+                return
+            delay = FIRST_DELAY_SECONDS if self._linked else min(LAST_DELAY_SECONDS, 2 * delay)
+            self._linked = False
+            await asyncio.sleep(delay)
+
+    def _finished(self) -> bool:
+        return self._closing and not self._posted and self._outgoing.empty()
+
+    async def _link(self, channel: grpc.aio.Channel, metadata: Any) -> None:
+        """One connection: returns or raises when it ends."""
+        setup = self._setup
+        control = INSTANCE_SERVICE.call(channel, "Control")(metadata=metadata)
+        data: Any = None
+        parts: list[asyncio.Task[None]] = []
+        try:
+            await control.write(
+                InstanceHello(PROTOCOL_VERSION, setup.launch.topology_id, setup.task, setup.incarnation, os.getpid())
+            )
+            hello = await asyncio.wait_for(control.read(), HELLO_SECONDS)
+            if isinstance(hello, Leave):
+                raise Replaced(hello.reason)
+            if not isinstance(hello, StreamManagerHello):
+                raise LinkFault("the stream manager did not answer with a hello")
+            if hello.protocol != PROTOCOL_VERSION:
+                raise LinkFault(
+                    f"the stream manager speaks protocol {hello.protocol}, this instance {PROTOCOL_VERSION}"
+                )
+            self._outgoing.begin_stream()
+            self._received_before_hello, self._granted = self._received_total, -1
+            self._inbox.put(StreamManagerSaidHello(hello.incarnation))
+            if self._incarnation_seen is not None:
+                log.info("linked again to stream manager %d", hello.incarnation)
+            self._incarnation_seen = hello.incarnation
+            data = INSTANCE_SERVICE.call(channel, "Data")(metadata=metadata)
+            self._linked = True
+            backlog_sent = asyncio.Event()
+            self._work.set()
+            self._control_work.set()
+            loop = asyncio.get_running_loop()
+            parts = [
+                loop.create_task(self._read_control(control.read)),
+                loop.create_task(self._write_control(control.write)),
+                loop.create_task(self._write_data(data, backlog_sent)),
+                loop.create_task(self._read_data(data.read, backlog_sent)),
+            ]
+            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            for part in done:
+                part.result()
+        except TimeoutError:
+            raise LinkFault("the stream manager did not answer in time") from None
+        except asyncio.InvalidStateError:
+            raise LinkFault("the stream has ended") from None
+        finally:
+            for call in (data, control):
+                if call is not None:
+                    call.cancel()
+            for part in parts:
+                part.cancel()
+            await asyncio.gather(*parts, return_exceptions=True)
+
+    async def _read_control(self, read: Callable[[], Awaitable[Any]]) -> None:
+        while True:
+            message = await read()
+            if message is grpc.aio.EOF:
+                raise LinkFault("the stream manager has closed the link")
+            if isinstance(message, Credit):
+                self._outgoing.grant(message.limit_bytes)
+                self._work.set()
+            elif isinstance(message, PlanUpdate):
+                self._inbox.put(PlanArrived(message.plan))
+            elif isinstance(message, Pause):
+                if message.causes:
+                    log.debug("paused: %s", "; ".join(map(str, message.causes)))
+                self._inbox.put(PauseChanged(message.paused))
+            elif isinstance(message, Leave):
+                raise Replaced(message.reason)
+
+    async def _write_control(self, write: Callable[[Any], Awaitable[Any]]) -> None:
+        """Renew the credit for frames to us."""
+        while True:
+            limit = max(0, self._credit_total - self._received_before_hello)
+            if limit > self._granted:
+                self._granted = limit
+                await write(Credit(limit))
+                continue
+            self._control_work.clear()
+            await self._control_work.wait()
+
+    async def _write_data(self, data: Any, backlog_sent: asyncio.Event) -> None:
+        setup, write = self._setup, data.write
+        while True:
+            taken = self._outgoing.take()
+            if taken is None:
+                backlog_sent.set()
+                if self._finished():
+                    # The other end answers with its own end, after it has read everything; that ends the reader.
+                    await data.done_writing()
+                    await asyncio.sleep(FAREWELL_SECONDS)
+                    return
+                self._work.clear()
+                await self._work.wait()
+                continue
+            packet, frame_bytes = taken
+            try:
+                await write(packet)
+            except BaseException:
+                # Handed over once, and lost with the stream.
+                setup.count("__gateway-lost-on-break-count", sum(frame.count for frame in packet.frames))
+                raise
+            finally:
+                self._room_made(frame_bytes)
+            setup.count("__gateway-sent-packets-count", 1)
+            setup.count("__gateway-sent-packets-size", frame_bytes)
+
+    def _room_made(self, frame_bytes: int) -> None:
+        self.sent_bytes += frame_bytes
+        if self.tell_sent and frame_bytes:
+            self.tell_sent = False
+            self._inbox.put(Wake())
+
+    async def _read_data(self, read: Callable[[], Awaitable[Any]], backlog_sent: asyncio.Event) -> None:
+        try:
+            await asyncio.wait_for(backlog_sent.wait(), BACKLOG_SECONDS)
+        except TimeoutError:
+            pass  # without credit the backlog may wait for what we read
+        expected = 1
+        put, count = self._inbox.put, self._setup.count
+        while True:
+            packet: Packet = await read()
+            if packet is grpc.aio.EOF:
+                raise LinkFault("the stream manager has closed the link")
+            if packet.sequence != expected:
+                count("__gateway-sequence-fault-count", 1)
+                raise LinkFault(f"packet {packet.sequence} came where {expected} was due")
+            expected += 1
+            size = sum([frame.size_bytes() for frame in packet.frames])
+            self._received_total += size
+            put(packet)
+            count("__gateway-received-packets-count", 1)
+            if size:
+                count("__gateway-received-packets-size", size)

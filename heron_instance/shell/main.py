@@ -1,0 +1,201 @@
+"""The life of an instance: set up, link, plan, user code, run, end.
+
+``run_instance`` is called in a child forked from the zygote, or by ``python -m heron_instance``. User code and its own
+packages are imported here and nowhere earlier, after the plan has come. Exit codes: 0 asked to stop, 1 user code (or
+this code) failed, 120 parent gone, 121 replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import importlib
+import logging
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from heron_instance.core.bolt_executor import BoltExecutor
+from heron_instance.core.executor import Executor, Setup, UserCodeFailed
+from heron_instance.core.spout_executor import SpoutExecutor
+from heron_instance.shell.gateway import Gateway, GatewaySetup
+from heron_instance.shell.inbox import (
+    Inbox,
+    Item,
+    MustLeave,
+    PlanArrived,
+    Stop,
+    Wake,
+)
+from heron_instance.shell.runner import Left, Runner, Stopped, now_ms
+from heronry.launch import Launch
+from heronry.liveness import Phase
+from heronry.model.ids import instance_id
+from heronry.model.plan import PhysicalPlan
+from heronry.model.settings import setting
+from heronry.process import EXIT_REPLACED, ProcessArguments, beat_forever, set_up_process, watch_lifeline
+from heronry.telemetry import Reporter, Telemetry
+
+SWITCH_INTERVAL_SECONDS = 0.0005  # or each wake-up of the gateway waits 5 ms for a busy executor
+GC_THRESHOLD = 50_000
+
+log = logging.getLogger(__name__)
+
+
+def run_instance(launch: Launch, container: int, component: str, task: int, slot: int, lifeline: int) -> int:
+    """Be this instance until the end; returns the exit code."""
+    name = instance_id(container, component, task)
+    set_up_process(f"heron:{launch.topology}:{name}")
+    random.seed()
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    add_user_paths(launch.package_dir)
+    return Instance(launch, container, component, task, slot, lifeline).run()
+
+
+class Instance:
+    """One process's parts."""
+
+    def __init__(self, launch: Launch, container: int, component: str, task: int, slot: int, lifeline: int) -> None:
+        self.launch = launch
+        self.container = container
+        self.component = component
+        self.task = task
+        self.incarnation = int.from_bytes(os.urandom(2), "little")
+        name = instance_id(container, component, task)
+        self.telemetry = Telemetry(component, name, container, task, self.incarnation)
+        self.inbox = Inbox()
+        self.phase = Phase.STARTING
+        self.reporter: Reporter | None = None
+        arguments = ProcessArguments(launch, Path(), container, slot, lifeline)
+        self.gateway = Gateway(
+            GatewaySetup(
+                launch,
+                container,
+                task,
+                self.incarnation,
+                self.telemetry.count,
+                side_jobs=(lambda: beat_forever(arguments, lambda: self.phase), self._report),
+                last_job=self._last_report,
+                first_job=lambda loop: watch_lifeline(lifeline, loop),
+            ),
+            self.inbox,
+            first_credit=0,
+        )
+
+    def run(self) -> int:
+        """Until the end; returns the exit code."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self.inbox.put(Stop()))
+        self.gateway.start()
+        grace: float = setting(self.launch.settings, "heron.stop.grace.secs")
+        runner: Runner | None = None
+        code = 0
+        try:
+            plan, early = self._first_plan()
+            executor = self._executor(plan)
+            interval_ms = 1000 * setting(self.launch.settings, "heron.metrics.interval.secs")
+            runner = Runner(executor, self.inbox, self.gateway, min(1000.0, interval_ms))
+            executor.start(now_ms())
+            gc.collect()
+            gc.freeze()
+            gc.set_threshold(GC_THRESHOLD, 20, 100)
+            self.phase = Phase.RUNNING
+            log.info("%s task %d runs (plan %s)", self.component, self.task, plan.version)
+            for item in early:
+                runner.handle(item)
+            runner.run()
+        except Stopped:
+            log.info("asked to stop")
+        except Left as error:
+            log.warning("leaving: %s", error)
+            code = EXIT_REPLACED
+        except UserCodeFailed as error:
+            log.error("%s; the instance ends and is started again (topology.on.exception is restart)", error)
+            code = 1
+        except BaseException as error:
+            log.exception("%s task %d cannot run", self.component, self.task)
+            self.telemetry.exception(type(error).__name__, str(error), traceback.format_exc(), time.time())
+            code = 1
+        if runner is not None:
+            runner.finish()
+        self.gateway.close(max(0.5, grace / 2))
+        logging.shutdown()
+        return code
+
+    def _first_plan(self) -> tuple[PhysicalPlan, list[Item]]:
+        """Wait for a plan that holds this task; gives back what came before it, too. Raises Stopped, Left."""
+        early: list[Item] = []
+        while True:
+            for item in self.inbox.take(None):
+                match item:
+                    case Stop():
+                        raise Stopped
+                    case MustLeave():
+                        raise Left(item.reason)
+                    case PlanArrived() if self.task in item.plan.tasks():
+                        early.append(item)
+                    case _:
+                        early.append(item)
+            plans = [item.plan for item in early if isinstance(item, PlanArrived) and self.task in item.plan.tasks()]
+            if plans:
+                return plans[-1], [item for item in early if not isinstance(item, PlanArrived)]
+
+    def _executor(self, plan: PhysicalPlan) -> Executor:
+        config = plan.topology.component_config(self.component)
+        debug = setting(config, "topology.debug")
+        logging.getLogger().setLevel("DEBUG" if debug else setting(config, "topology.log.level"))
+        os.environ.update({name: str(value) for name, value in setting(config, "topology.environment").items()})
+        spec = plan.topology.component(self.component)
+        setup = Setup(
+            component=load(spec.python_class)(),
+            plan=plan,
+            task=self.task,
+            incarnation=self.incarnation,
+            rng=np.random.default_rng(),  # seeded by the operating system, after the fork
+            telemetry=self.telemetry,
+            clock=time.monotonic,
+            wall=time.time,
+            load=load,
+            wake=lambda: self.inbox.put(Wake()),
+            settings=self.launch.settings,
+        )
+        return SpoutExecutor(setup) if spec.is_spout else BoltExecutor(setup)
+
+    async def _report(self) -> None:
+        self.reporter = Reporter(self.launch, self.container, lambda: self.telemetry.report(time.time()))
+        self.reporter.start()
+        await asyncio.Event().wait()
+
+    async def _last_report(self) -> None:
+        if self.reporter is not None:
+            await self.reporter.stop()
+
+
+def add_user_paths(package_dir: Path) -> None:
+    """The user's package and its requirements, ahead of everything else."""
+    for folder in (package_dir, package_dir / "requirements"):
+        text = str(folder)
+        if folder.is_dir() and text not in sys.path:
+            sys.path.insert(0, text)
+
+
+def load(path: str) -> Any:
+    """The class named ``module:Class``. Raises ImportError, AttributeError, naming the cure."""
+    module_name, _, attribute = path.partition(":")
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"cannot import {module_name!r} for {path!r}: {error}. Is it in the submitted file or package, and are its "
+            "requirements in requirements.txt?"
+        ) from error
+    for part in attribute.split("."):
+        found = getattr(found, part)
+    return found

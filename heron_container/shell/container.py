@@ -61,7 +61,7 @@ class Container:
         self.supervisor = Supervisor(policy, int(setting(settings, "heron.stop.grace.secs") * 1000))
         limits = [int(setting(settings, f"heron.liveness.{k}.secs") * 1000) for k in ("suspect", "kill", "kill.always")]
         heartbeat_ms = int(setting(settings, "heron.heartbeat.interval.ms"))
-        self._tick_ms = max(20, min(500, heartbeat_ms, limits[1] // 4))
+        self._tick_ms = max(20, min(heartbeat_ms, limits[1] // 4))
         self._liveness = Liveness(limits[0], limits[1], limits[2], self._tick_ms)
         self._writer = LogWriter(
             launch.log_dir,
@@ -80,15 +80,13 @@ class Container:
 
     async def run(self) -> None:
         """Supervise until ``stop`` and the end of every child."""
-        last_ms = self._now_ms()
-        while not self._all_ended.is_set():
-            try:
-                await asyncio.wait_for(self._all_ended.wait(), self._tick_ms / 1000)
-            except TimeoutError:
-                pass
-            now_ms = self._now_ms()
-            self._tick(now_ms, now_ms - last_ms)
-            last_ms = now_ms
+        ticks = self._loop.create_task(self._tick_forever())
+        ended = self._loop.create_task(self._all_ended.wait())
+        await asyncio.wait({ticks, ended}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (ticks, ended):
+            task.cancel()
+        if ticks.done():
+            ticks.result()  # a fault of ours: raises
         await self._spawning.close()
         self._writer.close()
         if self._slots is not None:
@@ -143,6 +141,14 @@ class Container:
             log.error("%d tasks have no heartbeat slot and do not run: restart container %d", missing, self.number)
         self._spawning.configure(plans.topology)
         self._act(self.supervisor.want(self._now_ms(), fitting))
+
+    async def _tick_forever(self) -> None:
+        last_ms = self._now_ms()
+        while True:
+            await asyncio.sleep(self._tick_ms / 1000)
+            now_ms = self._now_ms()
+            self._tick(now_ms, now_ms - last_ms)
+            last_ms = now_ms
 
     def _tick(self, now_ms: int, passed_ms: int) -> None:
         beats = self._read_slots()

@@ -1,4 +1,4 @@
-"""heron_container and the state store: a look each second, and nothing else.
+"""heron_container and the state store: a look now and then, and nothing else.
 
 A look keeps the container's ephemeral node, reads the packing plan when it has changed, and asks whether the
 topology was killed and whether its scheduler lives. While the store is away nothing changes: the container goes on
@@ -28,7 +28,7 @@ from heronry.state.store import StateStore, StoreError
 from heronry.wire import codec
 from heronry.wire.errors import MalformedMessage
 
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 1.5
 AWAY_LOG_EVERY = 30
 log = logging.getLogger(__name__)
 

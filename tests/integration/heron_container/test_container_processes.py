@@ -232,7 +232,8 @@ async def test_logs_are_served_to_those_who_know_the_secret_and_stay_inside(worl
     place = world.location(1)
     assert place is not None
     async with make_channel(f"{place.host}:{place.port}") as channel:
-        for secret, topology, code in (("wrong", "words-1", "UNAUTHENTICATED"), ("a secret", "x", "FAILED_PRECONDITION")):
+        wrong = ("no secret", "words-1", "UNAUTHENTICATED"), ("a secret", "other", "FAILED_PRECONDITION")
+        for secret, topology, code in wrong:
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await CONTAINER_SERVICE.call(channel, "ListFiles")(ListFiles(), metadata=credentials(secret, topology))
             assert refused.value.code().name == code

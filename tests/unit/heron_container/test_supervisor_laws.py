@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+import heron_container
 from heron_container.core.processes import ProcessSpec, master_container, worker_container
 from heron_container.core.supervisor import (
     STAGGER_MS,
@@ -189,3 +192,7 @@ def test_tasks_that_leave_the_plan_end_by_themselves_and_new_ones_start() -> Non
 def test_container_0_has_its_replicas() -> None:
     names = [spec.name for spec in master_container(3)]
     assert names == ["topology_master-0", "topology_master-0-1", "topology_master-0-2", "metrics_manager-0"]
+
+
+def test_the_readme_shows_the_table_as_it_is() -> None:
+    assert transition_table() in (Path(heron_container.__file__).parent / "README.md").read_text()

@@ -179,8 +179,8 @@ class Instance:
 
 
 def add_user_paths(package_dir: Path) -> None:
-    """The user's package and its requirements, ahead of everything else."""
-    for folder in (package_dir, package_dir / "requirements"):
+    """The user's own modules first, then their requirements, ahead of everything else."""
+    for folder in (package_dir / "requirements", package_dir):
         text = str(folder)
         if folder.is_dir() and text not in sys.path:
             sys.path.insert(0, text)

@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from heronry.api.config import normalise, parse_property
+from heronry.api.config import normalise
 from heronry.api.errors import did_you_mean
 from heronry.cli.address import parse_address
 from heronry.cli.clusters import cluster_named
 from heronry.cli.console import Format, print_json, print_table, say
 from heronry.cli.errors import NotFound, UsageError
 from heronry.cli.home import Home
-from heronry.cli.options import Output, Verbose
+from heronry.cli.options import Output, Verbose, read_property
 from heronry.model.settings import ALL_SETTINGS
 
 
@@ -43,7 +43,7 @@ def config(
     if action is Action.SET:
         if key is None or value is None:
             raise UsageError("set needs a key and a value", "heron config CLUSTER set KEY VALUE")
-        key, plain = parse_property(f"{key}={value}")
+        key, plain = read_property(f"{key}={value}")
         checked = normalise({**mine, key: plain}, where=str(home.config_file), component=False)
         home.write_config({**everything, name: checked})
         say(f"{key} = {plain!r} for topologies submitted to {name} from now on")

@@ -107,7 +107,13 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], number
     for row in rows:
         cells = (cell if isinstance(cell, Text) else Text("" if cell is None else visible(str(cell))) for cell in row)
         table.add_row(*cells)
-    out().print(table)
+    console = out()
+    if sys.stdout.isatty():
+        console.print(table)
+        return
+    with console.capture() as captured:
+        console.print(table)
+    sys.stdout.write("".join(line.rstrip() + "\n" for line in captured.get().splitlines()))
 
 
 @contextmanager

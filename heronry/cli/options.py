@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from heronry.api.config import parse_property
+from heronry.api.errors import ConfigError
 from heronry.cli.console import Format, set_verbose
+from heronry.cli.errors import UsageError
+
+
+def read_property(text: str) -> tuple[str, Any]:
+    """``KEY=VALUE`` as key and checked value. Raises UsageError."""
+    try:
+        return parse_property(text)
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
 
 
 def _verbose(value: bool) -> bool:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from heronry.api.config import normalise, parse_property
+from heronry.api.config import normalise
 from heronry.api.load import define_topology
 from heronry.api.package import stage_package
 from heronry.api.requirements import install_requirements
@@ -19,13 +19,14 @@ from heronry.cli.clusters import Cluster, Submission, Talk, cluster_named
 from heronry.cli.console import note, progress, say
 from heronry.cli.errors import CliError, Interrupted, NotFound, UsageError
 from heronry.cli.home import Home
-from heronry.cli.options import Place, Verbose, Wait, WaitTimeout
+from heronry.cli.options import Place, Verbose, Wait, WaitTimeout, read_property
 from heronry.cli.wait import wait_for_state
 from heronry.model.ids import is_safe_name
 from heronry.model.topology import TopologyDefinition, TopologyState
 from heronry.packing import pack
 
 DEFINE_TIMEOUT_SECS = 60.0
+NAME_KEY = "topology.name"
 
 
 def submit(
@@ -58,7 +59,7 @@ def submit(
         raise NotFound(f"{file} is not there", "FILE is a .py file, a package folder, .zip or .tar.gz.")
     if name is not None and not is_safe_name(name):
         raise UsageError(f"{name!r} is no name of a topology", "Use letters, digits, '_', '-' and '.', a letter first.")
-    given = dict(parse_property(text) for text in config_property or ())
+    given = dict(read_property(text) for text in config_property or ())
     home = Home.of_user()
     configured = normalise(home.read_config().get(address.cluster, {}), where="config.yaml", component=False)
     home.prepare()
@@ -100,7 +101,8 @@ def configure(
     below = {key: value for key, value in configured.items() if not key.startswith("heron.")}
     above = {key: value for key, value in given.items() if not key.startswith("heron.")}
     merged = {**below, **definition.config, **above}
-    plain = normalise(merged, where=definition.name, component=False, operator=True)
+    name = {NAME_KEY: merged.pop(NAME_KEY)} if NAME_KEY in merged else {}  # the definition has it, users may not set it
+    plain = {**name, **normalise(merged, where=definition.name, component=False, operator=True)}
     for spec in definition.components:
         for key in above.keys() & spec.config.keys():
             note(f"component {spec.name} has its own {key} = {spec.config[key]!r}, which stands")

@@ -1,0 +1,268 @@
+"""The commands, against a topology whose processes are real gRPC servers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from cli_world import NAME, World, all_processes, process
+from typer.testing import CliRunner, Result
+
+from heronry.cli.main import app
+from heronry.model.causes import Cause, CauseKind
+from heronry.model.plan import PlanVersion
+from heronry.model.topology import TopologyState
+from heronry.wire.container import ProcessState, RestartContainer
+from heronry.wire.master import (
+    ExceptionsReply,
+    MasterStatus,
+    MetricsReply,
+    MetricsRequest,
+    MetricValue,
+    SetState,
+    StreamManagerStatus,
+)
+from heronry.wire.metrics import ExceptionReport
+
+PLACE = "local/me"
+STATUS = MasterStatus(1, TopologyState.RUNNING, PlanVersion(1, 1))
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A submitted topology, with nobody there yet."""
+    monkeypatch.setenv("HERONRY_HOME", str(tmp_path / "home"))
+    made = World(tmp_path / "home")
+    yield made
+    made.close()
+
+
+def heron(*arguments: str) -> Result:
+    """Run a command in this process."""
+    return CliRunner().invoke(app, list(arguments))
+
+
+def data(*arguments: str) -> Any:
+    """What a command says as JSON."""
+    result = heron(*arguments, "-o", "json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def all_well(world: World, status: MasterStatus = STATUS, metrics: MetricsReply | None = None, **answers: Any) -> None:
+    world.add_master(status, metrics or MetricsReply(5.0), **answers)
+    world.add_scheduler(*(process("heron_container", f"heron_container-{n}", n) for n in range(3)))
+    for number in range(3):
+        world.add_container(number, *all_processes(number))
+
+
+def test_status_and_list_of_a_topology_that_runs(world: World) -> None:
+    all_well(world)
+    found = data("status", PLACE, NAME)
+    assert found["state"] == "running"
+    assert len(found["processes"]) == 13
+    assert data("list", "local") == [
+        {
+            "cluster": "local", "role": "me", "environ": "default", "topology": NAME, "state": "running",
+            "containers": 2, "tasks": 3, "submitted_at": "1970-01-01T00:16:40.000+00:00",
+        }
+    ]  # fmt: skip
+    assert data("list", "local/somebody") == []
+    shown = heron("status", PLACE, NAME)
+    assert "words at local/me/default: running" in shown.stdout
+    assert "container_2_count_3" in shown.stdout
+    assert "backpressure" not in shown.stdout
+    assert "\x1b" not in shown.stdout
+
+
+def test_status_names_causes_and_exceptions(world: World) -> None:
+    cause = Cause(CauseKind.TASK, "count", 2, 2)
+    status = MasterStatus(1, TopologyState.RUNNING, PlanVersion(1, 1), (StreamManagerStatus(2, True, causes=(cause,)),))
+    report = ExceptionReport("count", "container_2_count_2", "ValueError", "bad\x1b[2J word", "Traceback…", 7, 1.0, 2.0)
+    all_well(world, status, Exceptions=ExceptionsReply((report,)))
+    shown = heron("status", PLACE, NAME)
+    assert "count task 2 (seen in container 2)" in shown.stdout
+    assert "ValueError in container_2_count_2, 7 times" in shown.stdout
+    assert "bad\\x1b[2J word" in shown.stdout  # made visible, not obeyed
+    assert "Traceback…" not in shown.stdout
+    assert "Traceback…" in heron("status", PLACE, NAME, "--verbose").stdout
+
+
+def test_status_of_a_topology_of_which_only_the_record_is_left(world: World) -> None:
+    found = data("status", PLACE, NAME)
+    assert found["state"] == "failing"
+    assert {p["state"] for p in found["processes"]} == {"dead"}
+
+
+def test_a_dead_server_is_told_and_delays_nobody(world: World) -> None:
+    all_well(world)
+    world._do(world.servers.pop().stop(0))
+    found = data("status", PLACE, NAME)
+    assert found["state"] == "degraded"
+    assert {p["name"] for p in found["processes"] if p["state"] == "dead"} == {
+        "heron_container-2", "stream_manager-2", "metrics_manager-2", "container_2_count_2", "container_2_count_3",
+    }  # fmt: skip
+    assert "nobody answers" in next(p["last_error"] for p in found["processes"] if p["state"] == "dead")
+
+
+@pytest.mark.parametrize("command", ["status", "kill", "activate", "deactivate", "restart", "logs", "metrics"])
+def test_names_and_places_that_are_not_there_exit_with_3(world: World, command: str) -> None:
+    result = heron(command, PLACE, "wrods")
+    assert result.exit_code == 3
+    assert "did you mean 'words'?" in result.stderr
+    assert result.stdout == ""
+    result = heron(command, "local/other/prod", NAME)
+    assert result.exit_code == 3
+    assert "not at local/other/prod but at local/me/default" in result.stderr
+    result = heron(command, "locl/me", NAME)
+    assert result.exit_code == 3
+    assert "did you mean 'local'?" in result.stderr
+
+
+def test_the_wrong_secret_is_refused(world: World) -> None:
+    all_well(world)
+    (world.place / "secret").write_text("wrong")
+    found = data("status", PLACE, NAME)
+    assert "secret" in found["processes"][0]["last_error"]
+    assert heron("metrics", PLACE, NAME).exit_code == 5
+
+
+def test_a_missing_folder_names_the_cure(world: World) -> None:
+    (world.place / "secret").unlink()
+    result = heron("status", PLACE, NAME)
+    assert result.exit_code == 1
+    assert "heron kill" in result.stderr
+    assert data("list", "local")[0]["state"] == "failing"
+
+
+def test_logs_of_a_component_come_from_its_containers(world: World) -> None:
+    files = {"container_2_count_2.log": b"two\n", "container_2_count_3.log": b"a\nb\nthree\n"}
+    world.add_container(2, *all_processes(2), files=files)
+    both = heron("logs", PLACE, NAME, "count", "--lines", "2")
+    assert both.stdout.splitlines() == [
+        "container_2_count_2 | two",
+        "container_2_count_3 | b",
+        "container_2_count_3 | three",
+    ]
+    one = heron("logs", PLACE, NAME, "container_2_count_3")
+    assert one.stdout == "a\nb\nthree\n"
+    assert heron("logs", PLACE, NAME, "stream_manager-2").exit_code == 3
+
+
+def test_logs_of_a_dead_container_come_from_the_disk(world: World) -> None:
+    (world.place / "log-files" / "stream_manager-1.log").write_bytes(b"last\xff words\n")
+    shown = heron("logs", PLACE, NAME, "stream_manager-1")
+    assert shown.stdout == "last\N{REPLACEMENT CHARACTER} words\n"
+    assert heron("logs", PLACE, NAME, "metrics_manager-1").exit_code == 3
+    wrong = heron("logs", PLACE, NAME, "stream_manger-1")
+    assert (wrong.exit_code, "did you mean 'stream_manager-1'?" in wrong.stderr) == (3, True)
+    assert "container_1_word_1" in heron("logs", PLACE, NAME).stdout
+
+
+def test_metrics(world: World) -> None:
+    value = MetricValue("word", "container_1_word_1", "__emit-count/default", "counter", 12.0, 2.0)
+    all_well(world, metrics=MetricsReply(60.0, (value,)))
+    found = data("metrics", PLACE, NAME, "--interval", "60", "--component", "word")
+    assert found["components"]["word"]["__emit-count/default"]["total"] == 12.0
+    assert MetricsRequest("word", 60.0) in world.asked
+    shown = heron("metrics", PLACE, NAME)
+    assert shown.stdout.splitlines()[1].split() == ["word", "12", "2"]
+    assert "all time" in shown.stderr
+    detail = heron("metrics", PLACE, NAME, "__emit-count")
+    assert "container_1_word_1" in detail.stdout
+    assert heron("metrics", PLACE, NAME, "--component", "wrd").exit_code == 3
+
+
+def test_metrics_without_a_master_are_unavailable(world: World) -> None:
+    assert heron("metrics", PLACE, NAME).exit_code == 6
+
+
+def test_activate_and_deactivate_reach_the_master(world: World) -> None:
+    all_well(world, SetState=STATUS)
+    assert heron("deactivate", PLACE, NAME).exit_code == 0
+    assert world.asked[-1] == SetState(TopologyState.PAUSED)
+    assert heron("activate", PLACE, NAME).exit_code == 0
+    assert world.asked[-1] == SetState(TopologyState.RUNNING)
+
+
+def test_a_master_that_refuses_is_heard(world: World) -> None:
+    all_well(world, SetState=(grpc.StatusCode.FAILED_PRECONDITION, "the topology is being killed"))
+    result = heron("activate", PLACE, NAME)
+    assert result.exit_code == 1
+    assert "being killed" in result.stderr
+
+
+def test_restart_asks_the_scheduler_and_waits(world: World) -> None:
+    (world.place / "launch.json").write_text(
+        json.dumps(
+            {
+                "cluster": "local", "role": "me", "environ": "default", "topology": NAME, "topology_id": f"{NAME}-abc",
+                "store_url": world.home.state_url, "home": str(world.place), "runtime_dir": "/tmp/heronry/00000000",
+            }
+        )
+    )  # fmt: skip
+    all_well(world)
+    result = heron("restart", PLACE, NAME, "1")
+    assert result.exit_code == 0, result.stderr
+    assert RestartContainer(1) in world.asked
+    assert heron("restart", PLACE, NAME, "7").exit_code == 3
+
+
+def test_kill_works_when_nobody_is_left_and_again_exits_with_3(world: World) -> None:
+    all_well(world)
+    result = heron("kill", PLACE, NAME)
+    assert result.exit_code == 0, result.stderr
+    assert not world.place.exists()
+    assert heron("kill", PLACE, NAME).exit_code == 3
+    assert data("list", "local") == []
+
+
+def test_doctor_finds_a_stale_topology(world: World) -> None:
+    result = heron("doctor", "-o", "json")
+    assert result.exit_code == 1
+    findings = {finding["check"]: finding for finding in json.loads(result.stdout)}
+    assert findings["stale topology"]["cure"] == "heron kill local/me/default words"
+    assert findings["state store"]["verdict"] == "good"
+    heron("kill", PLACE, NAME)
+    assert heron("doctor").exit_code == 0
+
+
+def test_config_is_set_listed_explained_and_unset(world: World) -> None:
+    key = "heron.metrics.interval.secs"
+    assert data("config", "local", "list") == []
+    assert heron("config", "local", "set", key, "2.5").exit_code == 0
+    assert data("config", "local", "list") == [{"key": key, "value": 2.5}]
+    explained = {row["key"]: row for row in data("config", "local", "explain")}
+    assert explained[key]["value"] == 2.5
+    assert explained[key]["source"].endswith("config.yaml")
+    assert explained["topology.stmgrs"]["source"] == "default"
+    assert heron("config", "local", "unset", key).exit_code == 0
+    assert heron("config", "local", "unset", key).exit_code == 3
+    assert heron("config", "local", "set", key, "-1").exit_code == 2
+    assert heron("config", "local", "set", "heron.metrics.intervals", "1").exit_code == 2
+    assert heron("config", "local", "set", key).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("nonsense",), ("status",), ("list", "a/b/c/d"), ("list", "local", "--nope")]
+)
+def test_usage_errors_exit_with_2(world: World, arguments: tuple[str, ...]) -> None:
+    assert heron(*arguments).exit_code == 2
+
+
+def test_version(world: World) -> None:
+    assert set(data("version")) == {"heronry", "python", "grpc", "protobuf"}
+
+
+def test_a_process_that_keeps_dying_makes_it_failing(world: World) -> None:
+    all_well(world)
+    error = "ZeroDivisionError: x"
+    dying = process("heron_instance", "container_1_word_1", 1, ProcessState.RESTARTING, restarts=5, last_error=error)
+    world.add_container(1, *all_processes(1)[:2], dying)
+    shown = heron("status", PLACE, NAME)
+    assert "failing" in shown.stdout
+    assert "ZeroDivisionError: x" in shown.stdout

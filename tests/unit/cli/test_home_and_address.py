@@ -1,0 +1,96 @@
+"""Where things are, and for whom."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from heronry.cli.address import Address, parse_address
+from heronry.cli.errors import CliError, NotAllowed, UsageError
+from heronry.cli.home import SOCKET_PATH_BYTES, Home, make_runtime_dir, runtime_base, runtime_dir
+
+
+def test_addresses() -> None:
+    assert parse_address("local") == Address("local")
+    assert str(parse_address("local/ads/prod")) == "local/ads/prod"
+    assert parse_address("local/ads").environ == "default"
+    assert parse_address("local").role
+    assert parse_address("local").covers("anybody", "anywhere")
+    assert not parse_address("local/ads").covers("other", "default")
+    for bad in ("", "local/", "/x", "a/b/c/d", "local/../x", "lo cal", "local/a\n"):
+        with pytest.raises(UsageError):
+            parse_address(bad)
+
+
+def test_home_is_private(tmp_path: Path) -> None:
+    home = Home(tmp_path / "h")
+    home.prepare()
+    assert stat.S_IMODE(home.root.stat().st_mode) == 0o700
+    home.root.chmod(0o755)
+    home.prepare()
+    assert stat.S_IMODE(home.root.stat().st_mode) == 0o700
+
+
+def test_a_folder_with_other_things_is_not_closed_to_others(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "letter.txt").write_text("")
+    with pytest.raises(CliError, match=r"letter\.txt"):
+        Home(tmp_path).prepare()
+
+
+def test_a_file_in_place_of_the_home(tmp_path: Path) -> None:
+    (tmp_path / "h").write_text("")
+    for root in (tmp_path / "h", tmp_path / "h" / "below"):
+        with pytest.raises(CliError, match="not a folder"):
+            Home(root).prepare()
+
+
+def test_config_survives_writing_and_is_private(tmp_path: Path) -> None:
+    home = Home(tmp_path / "h")
+    assert home.read_config() == {}
+    home.write_config({"local": {"heron.metrics.interval.secs": 2.0}, "empty": {}})
+    assert home.read_config() == {"local": {"heron.metrics.interval.secs": 2.0}}
+    assert stat.S_IMODE(home.config_file.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("text", ["local: [1", "- a", "local: 5"])
+def test_a_broken_config_names_its_file(tmp_path: Path, text: str) -> None:
+    home = Home(tmp_path)
+    home.config_file.write_text(text)
+    with pytest.raises(CliError, match=r"config\.yaml"):
+        home.read_config()
+
+
+def test_the_runtime_folder_is_short_private_and_new_for_each_submission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    if len(str(tmp_path)) < 60:
+        assert runtime_base() == tmp_path / "heronry"
+    folder = runtime_dir("words-abc")
+    assert folder != runtime_dir("words-abd")
+    assert len(str(folder / "sm4096.sock")) <= SOCKET_PATH_BYTES
+    make_runtime_dir(folder)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
+
+
+def test_a_long_runtime_dir_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(long))
+    assert str(runtime_base()).startswith("/tmp/heronry-")
+
+
+def test_a_runtime_folder_that_others_may_enter_or_redirect_is_refused(tmp_path: Path) -> None:
+    base = tmp_path / "heronry"
+    base.mkdir(mode=0o755)
+    base.chmod(0o755)
+    with pytest.raises(NotAllowed):
+        make_runtime_dir(base / "12345678")
+    link = tmp_path / "heronry-link"
+    link.symlink_to(tmp_path)
+    with pytest.raises(NotAllowed):
+        make_runtime_dir(link / "12345678")

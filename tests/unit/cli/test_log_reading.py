@@ -1,0 +1,91 @@
+"""The end of a log, and what is added to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heronry.cli import log_reading
+from heronry.cli.log_reading import CHUNK_BYTES, Follower, read_local, tail
+from heronry.wire.container import FileData
+
+
+def reader_of(data: bytes) -> log_reading.Reader:
+    def read(path: str, offset: int, length: int) -> FileData:
+        start = min(max(len(data) + offset, 0) if offset < 0 else offset, len(data))
+        return FileData(start, data[start : start + length], len(data))
+
+    return read
+
+
+@settings(max_examples=100)
+@given(data=st.text("ab\n", max_size=200).map(str.encode), lines=st.integers(0, 12), chunk=st.integers(1, 9))
+def test_tail_is_the_last_lines(data: bytes, lines: int, chunk: int) -> None:
+    before = log_reading.CHUNK_BYTES
+    log_reading.CHUNK_BYTES = chunk
+    try:
+        found, end = tail(reader_of(data), "x", lines)
+    finally:
+        log_reading.CHUNK_BYTES = before
+    expected = data.split(b"\n")
+    if expected[-1] == b"":
+        expected.pop()
+    assert end == len(data)
+    assert found.split(b"\n") == ([*expected[-lines:], b""] if data.endswith(b"\n") else expected[-lines:]) or (
+        found == b"" and (not lines or not data)
+    )
+
+
+def test_a_large_file_is_read_from_its_end(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_bytes(b"".join(b"line %d\n" % n for n in range(50_000)))
+    data, end = tail(read_local(tmp_path), "a.log", 20_000)
+    assert data.splitlines()[0] == b"line 30000"
+    assert data.splitlines()[-1] == b"line 49999"
+    assert end == (tmp_path / "a.log").stat().st_size
+
+
+@pytest.mark.parametrize("path", ["../secret", "/etc/passwd", "link", "folder", "none", "a/../../secret"])
+def test_no_path_leads_out_of_the_log_folder(tmp_path: Path, path: str) -> None:
+    (tmp_path / "secret").write_text("secret")
+    logs = tmp_path / "logs"
+    (logs / "folder").mkdir(parents=True)
+    (logs / "link").symlink_to(tmp_path / "secret")
+    with pytest.raises(FileNotFoundError):
+        read_local(logs)(path, 0, 100)
+
+
+def test_a_follower_gives_whole_lines_once(tmp_path: Path) -> None:
+    file = tmp_path / "a.log"
+    file.write_bytes(b"old\n")
+    follower = Follower(read_local(tmp_path), "a.log", 4)
+    assert follower.lines() == []
+    with file.open("ab") as log:
+        log.write(b"one\ntw")
+        log.flush()
+        assert follower.lines() == [b"one"]
+        log.write(b"o\n")
+        log.flush()
+        assert follower.lines() == [b"two"]
+    assert follower.lines() == []
+
+
+def test_a_follower_goes_on_after_rotation_and_waits_for_a_file_that_is_not_there(tmp_path: Path) -> None:
+    file = tmp_path / "a.log"
+    follower = Follower(read_local(tmp_path), "a.log", 0)
+    assert follower.lines() == []
+    file.write_bytes(b"a long first line\n")
+    assert follower.lines() == [b"a long first line"]
+    file.rename(tmp_path / "a.log.1")
+    file.write_bytes(b"new\n")
+    assert follower.lines() == [b"new"]
+
+
+def test_a_line_without_end_is_shown_in_pieces(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_bytes(b"x" * (3 * CHUNK_BYTES))
+    follower = Follower(read_local(tmp_path), "a.log", 0)
+    shown = b"".join(b"".join(follower.lines()) for _ in range(5))
+    assert set(shown) == {ord("x")}
+    assert len(shown) >= 2 * CHUNK_BYTES

@@ -1,0 +1,63 @@
+"""Metrics as the command shows them."""
+
+from __future__ import annotations
+
+from heronry.cli.metrics_table import as_json, as_rows, detail_rows
+from heronry.model.sketch import Sketch
+from heronry.sketches import encode_sketch
+from heronry.wire.master import MetricsReply, MetricValue
+
+FAST, SLOW = encode_sketch(Sketch.of([1.0] * 90)), encode_sketch(Sketch.of([50.0] * 10))
+REPLY = MetricsReply(
+    10.0,
+    (
+        MetricValue("word", "container_1_word_1", "__emit-count/default", "counter", 100.0, 10.0),
+        MetricValue("word", "container_1_word_1", "__emit-count/errors", "counter", 5.0, 0.5),
+        MetricValue("count", "container_2_count_2", "__execute-count/word/default", "counter", 60.0, 6.0),
+        MetricValue("count", "container_2_count_3", "__execute-count/word/default", "counter", 40.0, 4.0),
+        MetricValue("count", "container_2_count_2", "__process-latency/word/default", "latency", 90.0, 9.0, FAST),
+        MetricValue("count", "container_2_count_3", "__process-latency/word/default", "latency", 10.0, 1.0, SLOW),
+        MetricValue("__stmgr__", "stream_manager-1", "user-metric", "gauge", 3.0, 0.0),
+    ),
+)
+
+
+def test_json_sums_over_instances_and_keeps_them() -> None:
+    data = as_json("words", REPLY)
+    assert (data["topology"], data["interval"]) == ("words", 10.0)
+    executed = data["components"]["count"]["__execute-count/word/default"]
+    assert executed == {
+        "total": 100.0,
+        "rate": 10.0,
+        "instances": {
+            "container_2_count_2": {"total": 60.0, "rate": 6.0},
+            "container_2_count_3": {"total": 40.0, "rate": 4.0},
+        },
+    }
+    latency = data["components"]["count"]["__process-latency/word/default"]
+    assert latency["total"] == 100.0
+    assert abs(latency["p50"] - 1.0) < 0.05
+    assert abs(latency["p99"] - 50.0) < 1.0
+    assert abs(latency["instances"]["container_2_count_2"]["p99"] - 1.0) < 0.05
+
+
+def test_metrics_are_chosen_with_or_without_their_key() -> None:
+    for wanted in ("__emit-count", "__emit-count/default"):
+        assert list(as_json("words", REPLY, [wanted])["components"]) == ["word"]
+    assert list(as_json("words", REPLY, ["__emit-count/errors"])["components"]["word"]) == ["__emit-count/errors"]
+
+
+def test_the_table_has_a_row_for_each_component_of_the_topology() -> None:
+    rows = as_rows(REPLY, {"word": True, "count": False, "silent": False})
+    assert rows[0][:5] == ["word", "105", None, None, None]
+    assert rows[1][:5] == ["count", None, "100", None, None]
+    assert rows[1][6] == "10"
+    assert float(str(rows[1][8])) > 49
+    assert rows[2] == ["silent", *[None] * 8]
+
+
+def test_details_name_instances() -> None:
+    rows = detail_rows(REPLY, ["__process-latency"])
+    assert [row[1] for row in rows] == ["container_2_count_2", "container_2_count_3"]
+    own = ["__stmgr__", "stream_manager-1", "user-metric", "3", "0", None, None]
+    assert detail_rows(REPLY, ["user-metric"]) == [own]

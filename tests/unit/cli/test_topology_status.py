@@ -1,0 +1,168 @@
+"""What ``heron status`` says, as a pure function."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from cli_world import all_processes, definition, execution, packing, process
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heronry.cli.topology_status import (
+    KEEPS_DYING,
+    START_GRACE_SECS,
+    Answers,
+    as_json,
+    expected_processes,
+    topology_state,
+    topology_status,
+)
+from heronry.model.causes import Cause, CauseKind
+from heronry.model.plan import PhysicalPlan, PlanVersion
+from heronry.model.stored import ContainerLocation, SchedulerLocation
+from heronry.model.topology import TopologyState
+from heronry.state.topologies import TopologyRecord
+from heronry.wire.container import ContainerStatus, ProcessState, SchedulerStatus
+from heronry.wire.master import MasterStatus, StreamManagerStatus
+
+RUNNING, PAUSED, KILLED = TopologyState.RUNNING, TopologyState.PAUSED, TopologyState.KILLED
+S = ProcessState
+NOW = 1000.0 + 3600
+
+
+def located(*numbers: int) -> tuple[ContainerLocation, ...]:
+    return tuple(ContainerLocation("words-abc", n, f"host{n}", 1, 1, 1) for n in numbers)
+
+
+def record(planned: bool = True, containers: tuple[int, ...] = (0, 1, 2), replicas: int = 1) -> TopologyRecord:
+    made = replace(definition(), config={"topology.master.replicas": replicas})
+    plan = PhysicalPlan(PlanVersion(1, 1), 1, made, packing()) if planned else None
+    scheduler = SchedulerLocation("words-abc", "h", 1, 7)
+    return TopologyRecord(made, packing(), plan, execution("/home"), None, scheduler, located(*containers))
+
+
+def answers(*numbers: int, scheduler: bool = True) -> Answers:
+    told = SchedulerStatus(
+        process("heron_scheduler", "heron_scheduler", 0),
+        tuple(process("heron_container", f"heron_container-{n}", n) for n in (0, 1, 2)),
+    )
+    containers = {
+        n: ContainerStatus(n, "h", 1, (process("heron_container", f"heron_container-{n}", n), *all_processes(n)))
+        for n in numbers
+    }
+    return Answers(told if scheduler else None, containers)
+
+
+def test_when_everybody_answers_it_runs() -> None:
+    status = topology_status(record(), answers(0, 1, 2), NOW)
+    assert status.state == "running"
+    assert [p.name for p in status.processes] == [
+        "heron_scheduler", "heron_container-0", "topology_master-0", "metrics_manager-0",
+        "heron_container-1", "stream_manager-1", "metrics_manager-1", "container_1_word_1",
+        "heron_container-2", "stream_manager-2", "metrics_manager-2", "container_2_count_2", "container_2_count_3",
+    ]  # fmt: skip
+    assert [(c.id, c.host, c.state) for c in status.containers] == [(n, f"host{n}", S.RUNNING) for n in (0, 1, 2)]
+    assert status.unwell() == []
+
+
+def test_standbys_are_expected() -> None:
+    names = [name for _, name, *_ in expected_processes(record(replicas=3))]
+    assert names[1:4] == ["topology_master-0", "topology_master-0-1", "topology_master-0-2"]
+
+
+def test_a_silent_container_that_had_published_itself_is_dead_with_all_its_processes() -> None:
+    status = topology_status(record(), answers(0, 1), NOW)
+    assert status.state == "degraded"
+    dead = {p.name for p in status.processes if p.state is S.DEAD}
+    assert dead == {p.name for p in status.processes if p.container == 2}
+
+
+def test_a_container_that_is_being_restarted_says_so() -> None:
+    told = answers(0, 1)
+    assert told.scheduler is not None
+    again = process("heron_container", "heron_container-2", 2, S.RESTARTING, restarts=1, last_error="killed by SIGKILL")
+    told = replace(told, scheduler=replace(told.scheduler, containers=(*told.scheduler.containers[:2], again)))
+    status = topology_status(record(containers=(0, 1)), told, NOW)
+    assert status.state == "degraded"
+    assert status.containers[2].state is S.RESTARTING
+    assert {p.state for p in status.processes if p.container == 2} == {S.RESTARTING, S.STARTING}
+    assert status.unwell()[0] == again
+
+
+def test_after_submit_everything_is_starting_and_not_for_ever() -> None:
+    young = replace(record(planned=False, containers=()), scheduler=None)
+    assert topology_status(young, Answers(), 1000.0 + START_GRACE_SECS - 1).state == "starting"
+    assert topology_status(young, Answers(), 1000.0 + START_GRACE_SECS + 1).state == "failing"
+
+
+def test_a_dead_scheduler_degrades_what_runs() -> None:
+    told = replace(answers(0, 1, 2, scheduler=False), errors={"heron_scheduler": "nobody answers"})
+    status = topology_status(record(), told, NOW)
+    assert status.state == "degraded"
+    assert (status.processes[0].state, status.processes[0].last_error) == (S.DEAD, "nobody answers")
+
+
+def test_causes_of_all_stream_managers_are_joined() -> None:
+    cause = Cause(CauseKind.TASK, "count", 2, 2)
+    managers = tuple(StreamManagerStatus(n, True, causes=(cause,)) for n in (1, 2))
+    told = replace(answers(0, 1, 2), master=MasterStatus(1, RUNNING, PlanVersion(1, 1), managers))
+    assert topology_status(record(), told, NOW).causes == (cause,)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "states", "restarts", "planned", "state"),
+    [
+        (RUNNING, [S.RUNNING, S.RUNNING], 0, True, "running"),
+        (PAUSED, [S.RUNNING, S.RUNNING], 0, True, "paused"),
+        (KILLED, [S.RUNNING, S.DEAD], 0, True, "killed"),
+        (RUNNING, [S.RUNNING, S.STARTING], 0, False, "starting"),
+        (RUNNING, [S.RUNNING, S.STARTING], 1, False, "starting"),
+        (RUNNING, [S.RUNNING, S.STARTING], 0, True, "starting"),
+        (RUNNING, [S.RUNNING, S.STARTING], 1, True, "degraded"),
+        (PAUSED, [S.RUNNING, S.RESTARTING], 1, True, "degraded"),
+        (RUNNING, [S.RUNNING, S.RESTARTING], KEEPS_DYING, False, "failing"),
+        (RUNNING, [S.RUNNING, S.STARTING], KEEPS_DYING, True, "failing"),
+        (RUNNING, [S.RUNNING, S.RUNNING], KEEPS_DYING, True, "running"),
+        (RUNNING, [S.DEAD, S.DEAD], 0, True, "failing"),
+        (RUNNING, [S.RUNNING, S.DEAD], 0, True, "degraded"),
+        (RUNNING, [S.RUNNING, S.STOPPED], 0, True, "degraded"),
+    ],
+)
+def test_the_state_of_the_whole(
+    wanted: TopologyState, states: list[ProcessState], restarts: int, planned: bool, state: str
+) -> None:
+    processes = [process("k", f"p{n}", 1, s, restarts=restarts if n else 0) for n, s in enumerate(states)]
+    assert topology_state(wanted, processes, planned) == state
+
+
+@settings(max_examples=100)
+@given(
+    wanted=st.sampled_from(list(TopologyState)),
+    told=st.lists(st.tuples(st.sampled_from(list(S)), st.integers(0, 5)), min_size=1),
+    planned=st.booleans(),
+)
+def test_it_is_running_exactly_when_all_run(
+    wanted: TopologyState, told: list[tuple[ProcessState, int]], planned: bool
+) -> None:
+    processes = [process("k", "p", 1, state, restarts=restarts) for state, restarts in told]
+    state = topology_state(wanted, processes, planned)
+    all_run = all(p.state is S.RUNNING for p in processes)
+    assert (state in ("running", "paused")) == (all_run and wanted is not KILLED)
+    assert state == topology_state(wanted, processes[::-1], planned)
+
+
+def test_json_has_the_fixed_shape_and_nulls() -> None:
+    data = as_json(topology_status(record(), answers(0, 1), NOW))
+    assert list(data) == [
+        "cluster", "role", "environ", "topology", "state", "submitted_at", "containers", "processes",
+    ]  # fmt: skip
+    assert data["submitted_at"] == "1970-01-01T00:16:40.000+00:00"
+    assert data["containers"][0] == {"id": 0, "host": "host0", "state": "running"}
+    instance = next(p for p in data["processes"] if p["name"] == "container_2_count_3")
+    assert instance == {
+        "kind": "heron_instance", "name": "container_2_count_3", "container": 2, "component": "count", "task": 3,
+        "pid": None, "state": "dead", "since": "1970-01-01T00:16:40.000+00:00", "restarts": 0,
+        "last_error": instance["last_error"],
+    }  # fmt: skip
+    assert data["processes"][0]["component"] is None

@@ -122,6 +122,8 @@ class Writer:
             folded = unicodedata.normalize("NFC", path).casefold()
             known = self._known.get(folded)
             if known is None:
+                if len(self._known) >= 2 * self._limits.files:
+                    raise PackageError(f"{self._source} holds more than {2 * self._limits.files} files and folders")
                 self._known[folded] = (path, leaf)
             elif known[0] != path:
                 raise self.refused(path, f"differs from {known[0]!r} only in case or accents: one file on some systems")
@@ -185,7 +187,7 @@ def _tar_entry(archive: tarfile.TarFile, entry: tarfile.TarInfo, writer: Writer)
 
 
 class _BoundedReader(io.RawIOBase):
-    """What tarfile reads: no header larger than a bound, and no more in all than the limits (and headers) account for."""
+    """What tarfile reads: no header larger than a bound, no more in all than the limits account for."""
 
     def __init__(self, stream: IO[bytes], source: str, total_bytes: int) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
 """``python -m heronry.api.define FILE [TOPOLOGY] --output PATH [--name N] [-- ARGS]``: import a file, ask, answer.
 
 The sub-process of ``heronry.api.load``: the user's code is imported here and nowhere else on the submitting side. PATH
-gets the definition as protobuf, or JSON ``{kind, message, …}`` about what went wrong. Exit codes: 0 definition, 7 invalid
-topology, 3 not found, 1 the user's code raised.
+gets the definition as protobuf, or JSON ``{kind, message, …}`` about what went wrong. Exit codes: 0 definition,
+7 invalid topology, 3 not found, 1 the user's code raised.
 """
 
 from __future__ import annotations

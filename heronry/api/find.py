@@ -114,8 +114,8 @@ def _in_folder(folder: Path, topology: str | None) -> tuple[str, Any]:
         _refuse_shadow(name, modules[name])
     sys.path[:0] = import_paths(root)
     importlib.invalidate_caches()
-    module, name = _split(root, modules, topology, folder.name)
-    return _in_module(importlib.import_module(module), name, module)
+    module, wanted = _split(root, modules, topology, folder.name)
+    return _in_module(importlib.import_module(module), wanted, module)
 
 
 def _split(root: Path, modules: dict[str, Path], topology: str | None, shown: str) -> tuple[str, str | None]:
@@ -170,8 +170,8 @@ def _refuse_shadow(name: str, file: Path) -> None:
     taken = importlib.util.find_spec(name)
     if taken is not None and not (taken.origin and Path(taken.origin).resolve() == file.resolve()):
         raise TopologyError(
-            f"the package has a module {name!r}, and so has Python or Heronry ({taken.origin or 'built in'}); one of them "
-            "would hide the other: rename yours"
+            f"the package has a module {name!r}, and so has Python or Heronry ({taken.origin or 'built in'}); "
+            "one of them would hide the other: rename yours"
         )
 
 

@@ -55,8 +55,8 @@ def define_topology(
     shown = Path(file).name
     if code is None:
         raise UserCodeError(
-            f"{shown} did not give its topology within {timeout:g} s; importing it should only define classes: open files "
-            "and connections in initialize()",
+            f"{shown} did not give its topology within {timeout:g} s; importing it should only define classes: "
+            "open files and connections in initialize()",
             output=said,
         )
     if answer is None:

@@ -1,0 +1,235 @@
+"""Configuration: every key has a constant, every value is checked, every refusal says what to write instead."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heronry import Config
+from heronry.api.config import normalise, parse_property
+from heronry.api.config_values import checked, parse_bytes
+from heronry.api.errors import ConfigError, TopologyError
+from heronry.model.settings import ALL_SETTINGS, GiB, MiB
+
+
+def of_topology(values: Any) -> dict[str, Any]:
+    return normalise(values, where="topology 'T'", component=False, operator=False)
+
+
+def refusal(values: Any, component: bool = False) -> str:
+    with pytest.raises(ConfigError) as caught:
+        normalise(values, where="here", component=component, operator=False)
+    assert isinstance(caught.value, TopologyError)
+    assert str(caught.value).startswith("here")
+    return str(caught.value)
+
+
+def test_there_is_a_constant_for_every_key_and_for_nothing_else() -> None:
+    constants = {
+        value for name, value in vars(Config.__mro__[1]).items() if name.startswith(("TOPOLOGY_", "HERON_"))
+    }  # fmt: skip
+    assert constants == set(ALL_SETTINGS)
+    for value in constants:
+        assert getattr(Config, value.upper().replace(".", "_")) == value
+
+
+@pytest.mark.parametrize("name", sorted(ALL_SETTINGS))
+def test_every_default_passes_its_own_check(name: str) -> None:
+    row = ALL_SETTINGS[name]
+    if row.default is not None:
+        assert checked(row, row.default) == row.default
+
+
+def test_values_come_out_plain() -> None:
+    assert of_topology(
+        {
+            "topology.container.ram": "2GB",
+            "topology.backpressure.high.watermark.bytes": "64MiB",
+            "topology.component.rammap": {"words": "512MB", "count": 1e9},
+            "topology.component.cpumap": {"words": 1},
+            "topology.max.spout.pending": 1e4,
+            "topology.tick.tuple.freq.secs": 2,
+            "topology.debug": None,
+            "user.pair": (1, ("a", b"b")),
+        }
+    ) == {
+        "topology.container.ram": 2 * GiB,
+        "topology.backpressure.high.watermark.bytes": 64 * MiB,
+        "topology.component.rammap": {"words": 512 * MiB, "count": 10**9},
+        "topology.component.cpumap": {"words": 1.0},
+        "topology.max.spout.pending": 10_000,
+        "topology.tick.tuple.freq.secs": 2.0,
+        "user.pair": [1, ["a", b"b"]],
+    }
+
+
+@given(st.sampled_from(sorted(ALL_SETTINGS)), st.data())
+def test_a_key_with_one_slip_names_the_key_that_was_meant(name: str, data: st.DataObject) -> None:
+    place = data.draw(st.integers(len("topology."), len(name) - 1))
+    slip = name[:place] + name[place + 1 :]
+    if slip in ALL_SETTINGS or name == "topology.name":
+        return
+    meant = difflib.get_close_matches(slip, ALL_SETTINGS, n=1)[0]
+    assert f"there is no config key {slip!r}; the nearest is {meant!r}" in refusal({slip: 1})
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"topology.max.spout.pending": "many"}, "write a whole number of tuples, for example 20000"),
+        ({"topology.max.spout.pending": True}, "True (bool) is not a whole number"),
+        ({"topology.max.spout.pending": 1.5}, "1.5 (float) is not a whole number"),
+        ({"topology.max.spout.pending": "512MB"}, "'512MB' (str) is not a whole number of tuples"),
+        ({"topology.max.spout.pending": 0}, "0 tuples is too small; the least is 1 tuples"),
+        ({"topology.max.spout.pending": 10**9}, "the most is 10 000 000 tuples"),
+        ({"topology.message.timeout.secs": "30s"}, "write a whole number of seconds, for example 30"),
+        ({"topology.tick.tuple.freq.secs": float("nan")}, "nan (float) is not a number of seconds"),
+        ({"topology.container.ram": "2XB"}, "write a number, or '512KB', '64MB', '2GB'"),
+        ({"topology.container.ram": "1MB"}, "is too small; the least is 16 777 216 bytes"),
+        ({"topology.container.ram": [1]}, "(or a size such as '512MB')"),
+        ({"topology.debug": "yes"}, "'yes' is not a bool; write True or False"),
+        ({"topology.reliability.mode": "atleast_once"}, "did you mean 'ATLEAST_ONCE'?"),
+        ({"topology.reliability.mode": "EFFECTIVELY_ONCE"}, "not yet"),
+        ({"topology.reliability.mode": 1}, "should be one of 'ATMOST_ONCE'"),
+        ({"topology.serializer": "pikle"}, "did you mean 'pickle'?"),
+        ({"topology.environment": {"A": 1}}, "variable 'A': 1 is not a string; write '1'"),
+        ({"topology.environment": {"A=B": "1"}}, "no name of an environment variable"),
+        ({"topology.environment": "A=1"}, "write NAME:VALUE"),
+        ({"topology.environment": 3}, "is not a dict; write {'LANG': 'C.UTF-8'}"),
+        ({"topology.component.rammap": {"a": "x"}}, "component 'a': 'x' is no size in bytes"),
+        ({"topology.component.cpumap": {"a": -1}}, "component 'a': -1 is not a number of cores"),
+        ({"topology.component.cpumap": {3: 1}}, "the key 3 is not a name"),
+        ({"topology.tick.tuple.freq.secs": 1, "topology.tick.tuple.freq.ms": 3}, "keep one of them"),
+        ({"topology.backpressure.high.watermark.bytes": "1MB"}, "is 8388608 (its default); it must be less than"),
+        ({"topology.backpressure.low.watermark.bytes": 32 * MiB}, "which is 16777216 (its default)"),
+        ({"topology.name": "x"}, "write name = '…' on the topology, or use --name"),
+        ({"topology.acking": True}, "set topology.reliability.mode to ATLEAST_ONCE"),
+        ({"topology.component.jvmopts": ""}, "is for the Java machine"),
+        ({"heron.stop.grace.secs": 1}, "--config-property heron.stop.grace.secs=VALUE"),
+        ({"nonsense": 1}, "keys of your own begin with 'user.'"),
+        ({"TOPOLOGY_DEBUG": True}, "the nearest is 'topology.debug'"),
+        ({3: 1}, "config key 3 is not a string"),
+        ({"user.": 1}, "there is no config key 'user.'"),
+        ({"user.x": object()}, "an object of type object is not plain data"),
+        ({"user.x": {1.5: 2}}, "the key 1.5 of a dict"),
+        ({"user.x": 2**70}, "does not fit into 64 bits"),
+        ([("topology.debug", True)], "config is a list"),
+    ],
+)
+def test_refusals_say_what_to_write(values: Any, words: str) -> None:
+    assert words in refusal(values)
+
+
+def test_keys_of_the_whole_topology_have_no_place_in_a_component() -> None:
+    assert "holds for the whole topology" in refusal({"topology.stmgrs": 2}, component=True)
+    assert "is the operator's" in refusal({"heron.stop.grace.secs": 2}, component=True)
+
+
+def test_all_faults_are_told_at_once() -> None:
+    text = refusal({"topology.debug": 1, "topology.stmgrs": 0, "x": 1})
+    assert text.splitlines()[0] == "here is not valid, 3 problems:"
+
+
+def test_cyclic_data_ends() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    assert "nested deeper than 32" in refusal({"user.x": endless})
+
+
+plain = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(allow_nan=False), st.text(), st.binary()
+    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(), inner, max_size=3)),
+    max_leaves=8,
+)
+
+
+@given(plain)
+def test_plain_data_passes_unchanged_and_travels(value: Any) -> None:
+    if value is None:
+        return
+    out = of_topology({"user.x": value})
+    assert out == {"user.x": value}
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(out)) == out
+
+
+@given(st.integers(0, 2**50))
+def test_sizes_are_read_as_binary(value: int) -> None:
+    assert parse_bytes(str(value)) == value
+    assert parse_bytes(f"{value} kb") == parse_bytes(f"{value}KiB") == value * 1024
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [
+        ("topology.container.ram=2GB", "topology.container.ram", 2 * GiB),
+        ("topology.container.ram=2147483648", "topology.container.ram", 2 * GiB),
+        ("topology.debug=yes", "topology.debug", True),
+        ("topology.debug=OFF", "topology.debug", False),
+        ("topology.stmgrs = 3", "topology.stmgrs", 3),
+        ("topology.tick.tuple.freq.secs=0.5", "topology.tick.tuple.freq.secs", 0.5),
+        ("topology.serializer=msgpack", "topology.serializer", "msgpack"),
+        ("topology.component.rammap=a:1GB, b:2MB", "topology.component.rammap", {"a": GiB, "b": 2 * MiB}),
+        ('topology.component.cpumap={"a": 0.5}', "topology.component.cpumap", {"a": 0.5}),
+        ("topology.component.cpumap=a:0.5", "topology.component.cpumap", {"a": 0.5}),
+        ("heron.metrics.sinks=jsonlines,tmanager", "heron.metrics.sinks", ["jsonlines", "tmanager"]),
+        ('heron.metrics.sinks=["jsonlines"]', "heron.metrics.sinks", ["jsonlines"]),
+        ("heron.stop.grace.secs=2", "heron.stop.grace.secs", 2.0),
+        ("user.path=/a=b", "user.path", "/a=b"),
+    ],
+)
+def test_properties_of_the_command_line(text: str, key: str, value: Any) -> None:
+    assert parse_property(text) == (key, value)
+    assert normalise({key: value}, where="x", component=False) == {key: value}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("foo", "write KEY=VALUE"),
+        ("=x", "write KEY=VALUE"),
+        ("topology.debg=true", "the nearest is 'topology.debug'"),
+        ("topology.debug=maybe", "neither true nor false"),
+        ("topology.stmgrs=2.5", "is not a whole number of containers"),
+        ("topology.stmgrs=x", "'x' (str) is not a whole number"),
+        ("topology.component.cpumap={", "is not JSON"),
+    ],
+)
+def test_bad_properties(text: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_property(text)
+    assert str(caught.value).startswith(f"property {text!r}: ")
+    assert words in str(caught.value)
+
+
+def test_setters_check_at_once_and_return_the_config() -> None:
+    config = (
+        Config()
+        .set_num_stmgrs(3)
+        .set_topology_reliability_mode(Config.ATLEAST_ONCE)
+        .set_max_spout_pending(10)
+        .set_message_timeout_secs(5)
+        .set_tick_tuple_frequency(0.5)
+        .set_debug(True)
+        .set_serializer("pickle")
+        .set_component_ram("words", "1GB")
+        .set_component_ram("count", 16 * MiB)
+        .set_component_cpu("words", 2)
+        .set_component_disk("words", "1GB")
+        .set_container_cpu(4)
+        .set_container_ram("4GB")
+        .set_container_disk("4GB")
+        .set_environment("LANG", "C")
+        .set_user("n", 1)
+    )
+    assert of_topology(config) == config
+    assert config["topology.component.rammap"] == {"words": GiB, "count": 16 * MiB}
+    assert config["user.n"] == 1
+    with pytest.raises(ConfigError, match="0 containers is too small"):
+        config.set_num_stmgrs(0)

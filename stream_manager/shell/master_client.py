@@ -107,7 +107,8 @@ class MasterClient:
                 heard = await self._connect(self._location)
                 delay = BACKOFF_MIN_SECONDS if heard else delay
             try:
-                await asyncio.wait_for(self._moved.wait(), None if self._location is None else delay)
+                async with asyncio.timeout(None if self._location is None else delay):
+                    await self._moved.wait()
                 delay = BACKOFF_MIN_SECONDS
             except TimeoutError:
                 delay = min(2 * delay, BACKOFF_MAX_SECONDS)

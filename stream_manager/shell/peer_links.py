@@ -113,7 +113,8 @@ class Connector:
             if self._target is not None and await self._connect(self._target):
                 delay = BACKOFF_MIN_SECONDS
             try:
-                await asyncio.wait_for(self._moved.wait(), None if self._target is None else delay)
+                async with asyncio.timeout(None if self._target is None else delay):
+                    await self._moved.wait()
                 delay = BACKOFF_MIN_SECONDS
             except TimeoutError:
                 delay = min(2 * delay, BACKOFF_MAX_SECONDS)
@@ -131,7 +132,8 @@ class Connector:
         async with make_channel(f"{target.host}:{target.port}") as channel:
             try:
                 stream = PEER_SERVICE.call(channel, "Control")(metadata=metadata)
-                hello = await asyncio.wait_for(self._hello(stream), HELLO_SECONDS)
+                async with asyncio.timeout(HELLO_SECONDS):
+                    hello = await self._hello(stream)
             except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError, TimeoutError) as error:
                 self._say(error.details() if isinstance(error, grpc.aio.AioRpcError) else repr(error))
                 return False

@@ -161,6 +161,7 @@ def _become_child(request: ForkRequest, zygote: int) -> None:
     os.closerange(4, os.sysconf("SC_OPEN_MAX"))
     _reseed()
     os.environ.update(request.environment)
+    sys.argv[1:] = []  # the zygote's own; user code may look
     from setproctitle import setproctitle
 
     setproctitle(request.title)

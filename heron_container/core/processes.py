@@ -24,6 +24,7 @@ class ProcessSpec:
     name: str
     component: str = ""
     task: int = 0
+    replica: int = 0  # of a topology master; 0 is the first, others stand by
 
     @property
     def is_instance(self) -> bool:
@@ -34,7 +35,7 @@ class ProcessSpec:
 def master_container(replicas: int) -> list[ProcessSpec]:
     """The processes of container 0."""
     masters = [
-        ProcessSpec(slot, "topology_master", "topology_master-0" + (f"-{slot}" if slot else ""))
+        ProcessSpec(slot, "topology_master", "topology_master-0" + (f"-{slot}" if slot else ""), replica=slot)
         for slot in range(replicas)
     ]
     return [*masters, ProcessSpec(replicas, "metrics_manager", "metrics_manager-0")]

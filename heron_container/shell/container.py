@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import time
 from collections.abc import Iterable
@@ -75,6 +76,7 @@ class Container:
             launch, launch_file, number, policy, self._writer, self._born, self._ended, instance_main
         )
         self._scheduler_watch = SchedulerWatch(SCHEDULER_BACKOFF)
+        self._scheduler_pid = 0
         self._deadline: asyncio.TimerHandle | None = None
         self._all_ended = asyncio.Event()
 
@@ -115,8 +117,10 @@ class Container:
             self.stop(f"container {self.number} runs elsewhere: {holder.host}, process {holder.pid}")
             return
         watch = self.number == MASTER_CONTAINER and setting(self.launch.settings, "heron.scheduler") == "local"
-        if watch and not self.supervisor.stopping and self._scheduler_watch.looked(self._now_ms(), look.scheduler):
-            self._start_scheduler("it is gone")
+        if watch and not self.supervisor.stopping:
+            there = look.scheduler or self._scheduler_lives()  # one that has just been started takes a while
+            if self._scheduler_watch.looked(self._now_ms(), there):
+                self._start_scheduler("it is gone")
 
     def status(self) -> ContainerStatus:
         """The process table for ``Status``, as of now."""
@@ -251,10 +255,17 @@ class Container:
 
     def _start_scheduler(self, why: str) -> None:
         try:
-            pid = local.start(self.launch, self._launch_file)
-            log.warning("started the scheduler again (%s): process %d", why, pid)
+            self._scheduler_pid = local.start(self.launch, self._launch_file)
+            log.warning("started the scheduler again (%s): process %d", why, self._scheduler_pid)
         except (SchedulerError, OSError) as error:
             log.error("cannot start the scheduler again: %s", error)
+
+    def _scheduler_lives(self) -> bool:
+        """True while the scheduler that we started, if we did, lives; reaps it."""
+        try:
+            return self._scheduler_pid > 0 and os.waitpid(self._scheduler_pid, os.WNOHANG)[0] == 0
+        except ChildProcessError:
+            return False
 
     @staticmethod
     def _now_ms() -> int:

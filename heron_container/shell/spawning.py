@@ -105,6 +105,8 @@ class Spawning:
         command = python_command(spec.kind, *self._arguments(), "--slot", str(spec.slot))
         if spec.is_instance:
             command += ["--component", spec.component, "--task", str(spec.task)]
+        if spec.replica:
+            command += ["--replica", str(spec.replica)]
         environment = child_environment(self._environment(spec), self._first_on_path if spec.is_instance else "")
         try:
             child = ExecChild(

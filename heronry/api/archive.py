@@ -8,15 +8,14 @@ than the limits. Sizes are counted as bytes come out, whatever the headers say.
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
-import lzma
 import os
 import stat
 import tarfile
 import unicodedata
 import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
@@ -25,15 +24,6 @@ from heronry.api.errors import PackageError
 
 _CHUNK = 1024 * 1024
 _MAX_HEADER = 8 * _CHUNK  # of one read a tar header may ask for: long names and their like
-_DAMAGED = (
-    zipfile.BadZipFile,
-    tarfile.TarError,
-    EOFError,
-    zlib.error,
-    lzma.LZMAError,
-    gzip.BadGzipFile,
-    NotImplementedError,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +132,10 @@ def unpack_zip(source: Path, writer: Writer) -> None:
                 raise PackageError(f"{source.name} holds more than {writer.limits.files} files")
             for entry in entries:
                 _zip_entry(archive, entry, writer)
-    except (*_DAMAGED, RuntimeError) as error:
-        raise PackageError(f"{source.name} is not a sound .zip: {error}") from None
+    except PackageError:
+        raise
+    except Exception as error:
+        raise _damaged(source, error) from None
 
 
 def _zip_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, writer: Writer) -> None:
@@ -170,8 +162,10 @@ def unpack_tar(source: Path, writer: Writer) -> None:
                 for entry in archive:
                     _tar_entry(archive, entry, writer)
                     archive.members.clear()  # type: ignore[attr-defined]  # or each entry stays in memory
-    except _DAMAGED as error:
-        raise PackageError(f"{source.name} is not a sound .tar.gz: {error}") from None
+    except PackageError:
+        raise
+    except Exception as error:
+        raise _damaged(source, error) from None
 
 
 def _tar_entry(archive: tarfile.TarFile, entry: tarfile.TarInfo, writer: Writer) -> None:
@@ -184,6 +178,13 @@ def _tar_entry(archive: tarfile.TarFile, entry: tarfile.TarInfo, writer: Writer)
     assert content is not None
     with content:
         writer.file(entry.name, content, bool(entry.mode & 0o100))
+
+
+def _damaged(source: Path, error: Exception) -> Exception:
+    """What to raise for ``error``: damage shows as any of a dozen; what the system refused stays as it is."""
+    if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+        return error  # the disk is full, a file cannot be read
+    return PackageError(f"{source.name} is not a sound archive: {error or type(error).__name__}")
 
 
 class _BoundedReader(io.RawIOBase):

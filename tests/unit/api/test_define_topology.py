@@ -1,0 +1,260 @@
+"""The user's file in a sub-process: what is found, what is not, and what people read when their code fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from heronry.api.errors import TopologyError, TopologyNotFound, UserCodeError
+from heronry.api.load import define_topology
+from heronry.wire.codec import TOPOLOGY
+
+PARTS = """
+from heronry import Bolt, Grouping, Spout, Topology, TopologyBuilder
+import sys
+
+class Words(Spout):
+    outputs = ["word"]
+    def next_tuple(self): pass
+
+class Count(Bolt):
+    def process(self, tup): pass
+"""
+ONE = PARTS + "class WordCount(Topology):\n    words = Words.spec()\n    count = Count.spec(inputs=[words])\n"
+BUILDER = "builder = TopologyBuilder('built')\nbuilder.add_spout('words', Words, par=len(sys.argv))\n"
+TWO = ONE + BUILDER + "built = builder.build()\n"
+PROGRAM = "class Program:\n    def definition(self, name=None):\n        return {}\nflow = Program()\n"
+FAILING = """
+print('so far')
+def half(x):
+    return 1 / x
+try:
+    half(0)
+except ZeroDivisionError as error:
+    raise ValueError('bad') from error
+"""
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Any:
+    def write_file(text: str, name: str = "my_topology.py") -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+        return path
+
+    return write_file
+
+
+def test_the_only_topology_needs_no_name(write: Any) -> None:
+    definition = define_topology(write(ONE))
+    assert definition.name == "WordCount"
+    assert [c.python_class for c in definition.components] == ["my_topology:Words", "my_topology:Count"]
+
+
+def test_by_name_with_arguments_and_a_name_of_its_own(write: Any) -> None:
+    file = write(TWO)
+    assert define_topology(file, "WordCount", name="other").name == "other"
+    built = define_topology(file, "builder", args=["a", "--b", "--"])
+    assert (built.name, built.components[0].parallelism) == ("built", 4)
+    assert define_topology(file, "my_topology:built").name == "built"
+
+
+def test_two_topologies_have_to_be_told_apart(write: Any) -> None:
+    with pytest.raises(TopologyNotFound) as caught:
+        define_topology(write(TWO))
+    assert str(caught.value) == "my_topology.py holds 2 topologies; say which: 'WordCount', 'builder'"
+
+
+@pytest.mark.parametrize(
+    ("text", "topology", "words"),
+    [
+        (TWO, "WordCont", "my_topology.py has no topology 'WordCont'; did you mean 'WordCount'?"),
+        (TWO, "xyz", "has no topology 'xyz'; it holds 'WordCount', 'builder'"),
+        (TWO, "Words", "'Words' in my_topology.py is a Spout, not a topology; it holds 'WordCount', 'builder'"),
+        (TWO, "sys", "'sys' in my_topology.py is a module"),
+        (PARTS, None, "holds no topology: no subclass of Topology with components, no builder"),
+    ],
+)
+def test_what_is_not_there(write: Any, text: str, topology: str | None, words: str) -> None:
+    with pytest.raises(TopologyNotFound) as caught:
+        define_topology(write(text), topology)
+    assert words in str(caught.value)
+
+
+def test_no_such_file_and_no_python_file(tmp_path: Path, write: Any) -> None:
+    with pytest.raises(TopologyNotFound, match="there is no file"):
+        define_topology(tmp_path / "none.py")
+    with pytest.raises(TopologyNotFound, match=r"neither a \.py file nor a folder"):
+        define_topology(write("", "notes.txt"))
+
+
+def test_any_object_with_a_definition_will_do(write: Any) -> None:
+    assert define_topology(write(ONE + PROGRAM.format("WordCount.definition(name)")), "flow").name == "flow"
+    with pytest.raises(TopologyError, match="returned 3, not a TopologyDefinition"):
+        define_topology(write(ONE + PROGRAM.format("3")), "flow")
+
+
+def test_all_faults_and_the_place_come_back(write: Any) -> None:
+    broken = PARTS + "class Broken(Topology):\n    words = Words.spec(par=0)\n    count = Count.spec()\n"
+    with pytest.raises(TopologyError) as caught:
+        define_topology(write(broken))
+    assert len(caught.value.problems) == 2
+    assert caught.value.topology == "Broken"
+    assert str(caught.value).startswith("topology 'Broken' (my_topology.py, line 11) is not valid, 2 problems:")
+
+
+def test_classes_given_by_path_must_be_there(write: Any) -> None:
+    text = PARTS + (
+        "class T(Topology):\n    config = {'topology.serializer': 'my_topology:Nothing'}\n    words = Words.spec()\n"
+        "    count = Count.spec(inputs={words: Grouping.custom('nowhere:Custom')})\n"
+    )
+    with pytest.raises(TopologyError) as caught:
+        define_topology(write(text))
+    assert [p.split(" cannot be imported")[0] for p in caught.value.problems] == [
+        "bolt 'count', custom grouping: nowhere:Custom",
+        "config key 'topology.serializer': my_topology:Nothing",
+    ]
+
+
+def test_an_unsafe_name_is_refused(write: Any) -> None:
+    with pytest.raises(TopologyError, match="'a b' cannot stand in file names"):
+        define_topology(write(ONE), name="a b")
+
+
+def test_an_exception_shows_the_user_s_frames_only(write: Any) -> None:
+    with pytest.raises(UserCodeError) as caught:
+        define_topology(write(FAILING))
+    assert str(caught.value) == "my_topology.py raised ValueError: bad"
+    assert caught.value.output == "so far\n"
+    assert "return 1 / x" in caught.value.traceback
+    assert "ZeroDivisionError" in caught.value.traceback
+    assert "heronry" not in caught.value.traceback
+    assert "importlib" not in caught.value.traceback
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("def f(:\n", "raised SyntaxError: invalid syntax"),
+        ("import sys\nsys.exit(4)\n", "called sys.exit(4) while it was imported"),
+        ("import argparse\np = argparse.ArgumentParser()\np.add_argument('x')\np.parse_args()\n", "called sys.exit(2)"),
+        ("import os\nos._exit(9)\n", "ended the process that imported it (exit code 9)"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n", "(SIGSEGV)"),
+        ("import a_module_of_nobody\n", "requirements.txt that names the distribution of a_module_of_nobody"),
+        ("raise KeyboardInterrupt\n", "ended the process that imported it"),
+        ("class Odd(BaseException): pass\nraise Odd('x')\n", "raised my_topology.Odd: x"),
+    ],
+)
+def test_code_that_does_not_come_to_its_end(write: Any, text: str, words: str) -> None:
+    with pytest.raises(UserCodeError) as caught:
+        define_topology(write(text))
+    assert words in str(caught.value)
+
+
+def test_a_neighbour_is_not_shipped_and_so_not_found(write: Any) -> None:
+    write("", "neighbour.py")
+    with pytest.raises(UserCodeError, match=r"to ship neighbour too, submit the folder that holds both"):
+        define_topology(write("import neighbour\n"))
+
+
+@pytest.mark.parametrize("name", ["json.py", "numpy.py", "heronry.py"])
+def test_a_file_that_would_be_taken_for_another_module(write: Any, name: str) -> None:
+    with pytest.raises(TopologyError, match="exists already"):
+        define_topology(write(ONE, name))
+
+
+def test_a_file_with_a_dot_in_its_name(write: Any) -> None:
+    with pytest.raises(TopologyError, match="is no module name"):
+        define_topology(write(ONE, "my.topology.py"))
+
+
+def test_code_that_hangs_is_ended_with_its_children(write: Any, tmp_path: Path) -> None:
+    text = (
+        "import subprocess, sys, pathlib, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        f"pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(child.pid))\ntime.sleep(600)\n"
+    )
+    with pytest.raises(UserCodeError, match=r"within 2 s"):
+        define_topology(write(text), timeout=2)
+    deadline = time.monotonic() + 20
+    pid = int((tmp_path / "pid").read_text())
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+
+
+def test_threads_do_not_keep_the_submit_waiting_and_prints_are_passed_on(write: Any) -> None:
+    said: list[str] = []
+    text = "import threading, time\nthreading.Thread(target=time.sleep, args=(600,)).start()\nprint('hello')\n" + ONE
+    assert define_topology(write(text), timeout=30, talk=said.append).name == "WordCount"
+    assert said == ["hello\n"]
+
+
+def test_nothing_is_left_beside_the_user_s_file(write: Any) -> None:
+    file = write(ONE)
+    define_topology(file)
+    assert [path.name for path in file.parent.iterdir()] == ["my_topology.py"]
+
+
+def test_a_folder_of_modules(write: Any, tmp_path: Path) -> None:
+    write(ONE.replace("class Count", "from lib.tools import helper\nclass Count"), "flows.py")
+    write("def helper(): pass\n", "lib/tools.py")
+    write("", "lib/__init__.py")
+    write(PARTS, "other.py")
+    assert define_topology(tmp_path, "flows").components[0].python_class == "flows:Words"
+    assert define_topology(tmp_path, "flows:WordCount").name == "WordCount"
+    assert define_topology(tmp_path, "flows.WordCount").name == "WordCount"
+    assert define_topology(tmp_path, "WordCount").name == "WordCount"
+    for topology, words in [
+        (None, "holds the modules 'flows', 'lib', 'other'; say MODULE:CLASS"),
+        ("flow:WordCount", "has no module 'flow'; did you mean 'flows'?"),
+        ("flows:WordCont", "flows has no topology 'WordCont'; did you mean 'WordCount'?"),
+        ("WordCont", "has neither a module nor a class 'WordCont'; did you mean 'WordCount'?"),
+        ("Words", "has 'Words' in several modules; say 'flows:Words', 'other:Words'"),
+        ("other", "other holds no topology"),
+    ]:
+        with pytest.raises(TopologyNotFound) as caught:
+            define_topology(tmp_path, topology)
+        assert words in str(caught.value)
+
+
+def test_a_package_folder(write: Any, tmp_path: Path) -> None:
+    write("from wordcount.flows import WordCount\n", "wordcount/__init__.py")
+    write(ONE, "wordcount/flows.py")
+    for place in (tmp_path, tmp_path / "wordcount"):
+        for topology in (None, "wordcount", "wordcount.flows", "wordcount.flows:WordCount"):
+            definition = define_topology(place, topology)
+            assert definition.components[0].python_class == "wordcount.flows:Words"
+
+
+def test_a_folder_with_a_module_that_hides_another(write: Any, tmp_path: Path) -> None:
+    write(ONE, "flows.py")
+    write("", "random.py")
+    with pytest.raises(TopologyError, match="the package has a module 'random', and so has Python"):
+        define_topology(tmp_path, "flows")
+
+
+def test_the_entry_point_answers_into_its_output(write: Any, tmp_path: Path) -> None:
+    def run(*arguments: str) -> int:
+        command = [sys.executable, "-m", "heronry.api.define", *arguments, "--output", str(tmp_path / "answer")]
+        return subprocess.run(command, check=False, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}).returncode
+
+    file = str(write(ONE))
+    assert run(file, "WordCount") == 0
+    assert TOPOLOGY.decode((tmp_path / "answer").read_bytes()).name == "WordCount"
+    for arguments, code, kind in [
+        ((file, "Nothing"), 3, "not_found"),
+        ((file, "--name", "a b"), 7, "invalid"),
+        ((str(write("1 / 0", "bad.py")),), 1, "raised"),
+    ]:
+        assert run(*arguments) == code
+        assert json.loads((tmp_path / "answer").read_bytes())["kind"] == kind

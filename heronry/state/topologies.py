@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from heronry.model.plan import PackingPlan, PhysicalPlan
-from heronry.model.stored import ContainerLocation, ExecutionState, MasterLocation, SchedulerLocation
+from heronry.model.plan import PackingPlan
+from heronry.model.record import TopologyRecord
+from heronry.model.stored import ContainerLocation, ExecutionState
 from heronry.model.topology import TopologyDefinition
 from heronry.state import paths
 from heronry.state.store import (
@@ -28,6 +28,17 @@ from heronry.state.store import (
 )
 from heronry.wire import codec
 from heronry.wire.errors import MalformedMessage
+
+__all__ = [
+    "AlreadyExists",
+    "NoSuchTopology",
+    "TopologyRecord",
+    "containers",
+    "kill",
+    "list_topologies",
+    "read_topology",
+    "submit",
+]
 
 ATTEMPTS = 20
 
@@ -49,23 +60,6 @@ class NoSuchTopology(StoreError):
     def __init__(self, name: str) -> None:
         super().__init__(f"there is no topology {name!r}")
         self.name = name
-
-
-@dataclass(frozen=True)
-class TopologyRecord:
-    """All the store knows about one submission of a topology."""
-
-    definition: TopologyDefinition
-    packing: PackingPlan
-    physical: PhysicalPlan | None
-    execution: ExecutionState
-    master: MasterLocation | None
-    scheduler: SchedulerLocation | None
-    containers: tuple[ContainerLocation, ...]
-
-    def container(self, number: int) -> ContainerLocation | None:
-        """Where this container's ``heron_container`` listens, if it is there."""
-        return next((c for c in self.containers if c.container == number), None)
 
 
 def _persistent(name: str) -> list[str]:

@@ -1,0 +1,62 @@
+"""Plain data for JSON: what configurations and plans hold, without secrets.
+
+Configurations are the user's own and may hold anything plain, also bytes, NaN and passwords. Whoever reads the tracker
+need not know those: a value whose key speaks of a secret is replaced, environment variables included, and so is the
+password inside a URL.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+HIDDEN = "********"
+MAX_DEPTH = 16
+_SECRET = re.compile(
+    r"passw|pwd|secret|token|credential|private.?key|api.?key|access.?key|auth(?!or)|cookie|digest$|passphrase|signature",
+    re.IGNORECASE,
+)
+_USER_INFO = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.\-]*://)[^/@\s]*:[^/@\s]*@")
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """``value`` as JSON can carry it: bytes as hexadecimal text, no NaN, no infinity; bounded depth."""
+    if depth > MAX_DEPTH:
+        return "…"
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Mapping):
+        return {str(key): plain(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item, depth + 1) for item in value]
+    return str(value)
+
+
+def public_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration as everybody may read it, in order of key."""
+    return {str(key): _public(str(key), config[key]) for key in sorted(config, key=str)}
+
+
+def _public(key: str, value: Any) -> Any:
+    if _SECRET.search(key) and value not in (None, "", True, False):
+        return HIDDEN
+    if isinstance(value, Mapping):
+        return public_config(value)
+    if isinstance(value, list | tuple):
+        return [_public("", item) for item in value]
+    if isinstance(value, str):
+        return _USER_INFO.sub(rf"\g<scheme>{HIDDEN}@", value)
+    return plain(value)
+
+
+def number(value: float) -> int | float | None:
+    """A whole number without its ``.0``; None for what JSON cannot carry."""
+    if not math.isfinite(value):
+        return None
+    return int(value) if value == int(value) and abs(value) < 2**53 else value

@@ -1,0 +1,261 @@
+"""The metrics query language: text to a tree.
+
+A query is an operator with operands in parentheses, as Heron's tracker has it::
+
+    DIVIDE(SUM(TS(count, *, __fail-count/*)), SUM(TS(count, *, __execute-count/*)))
+
+=====================================  =================================================================
+``TS(component, instance, metric)``    the series of a metric, a point a minute; ``*`` in any of the names
+``DEFAULT(number, series)``            minutes without a value get the number
+``SUM MAX MIN AVG COUNT (x, …)``       one series, over all operands' series at each minute
+``PERCENTILE(q, x, …)``                the same, q from 0 to 100
+``SUBTRACT MULTIPLY DIVIDE (a, b)``    minute by minute; series of instances are joined on the instance
+``RATE(x)``                            the change since the minute before
+``TOPK(k, x)``                         the k series with the largest sum
+=====================================  =================================================================
+
+A number may stand wherever a series may, except below RATE and TOPK. Names are what stands between commas and
+parentheses; one that holds such a character is put in double quotes. Operators are in capitals, names are
+case-sensitive. Bounds: MAX_LENGTH characters, MAX_DEPTH levels, MAX_NODES operators and numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+MAX_LENGTH = 4096
+MAX_DEPTH = 24
+MAX_NODES = 200
+MAX_TOP = 10_000
+
+FOLDS = ("SUM", "MAX", "MIN", "AVG", "COUNT")
+JOINS = ("SUBTRACT", "MULTIPLY", "DIVIDE")
+OPERATORS = ("TS", "DEFAULT", "PERCENTILE", "RATE", "TOPK", *FOLDS, *JOINS)
+
+
+class QueryError(ValueError):
+    """The query makes no sense; the message says where and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A constant: this value at every minute."""
+
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSeries:
+    """``TS``: patterns of component, instance and metric."""
+
+    component: str
+    instance: str
+    metric: str
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """``DEFAULT``."""
+
+    value: float
+    operand: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """``SUM``, ``MAX``, ``MIN``, ``AVG``, ``COUNT`` and ``PERCENTILE`` (whose ``q`` is 0…100)."""
+
+    operator: str
+    operands: tuple[Node, ...]
+    q: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """``SUBTRACT``, ``MULTIPLY``, ``DIVIDE``."""
+
+    operator: str
+    left: Node
+    right: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """``RATE``."""
+
+    operand: Node
+
+
+@dataclass(frozen=True, slots=True)
+class TopK:
+    """``TOPK``."""
+
+    k: int
+    operand: Node
+
+
+Node = Number | TimeSeries | Default | Fold | Join | Rate | TopK
+
+
+def parse(text: str) -> Node:
+    """The tree of a query. Raises QueryError."""
+    if len(text) > MAX_LENGTH:
+        raise QueryError(f"a query has at most {MAX_LENGTH} characters, this one has {len(text)}")
+    parser = _Parser(text)
+    node = parser.node(0)
+    parser.end()
+    if isinstance(node, Number):
+        raise QueryError("the query is a number; it needs at least one operator")
+    return node
+
+
+def leaves(node: Node) -> list[TimeSeries]:
+    """Every TS of the tree, each once, in order of appearance."""
+    found: list[TimeSeries] = []
+    todo = [node]
+    while todo:
+        here = todo.pop()
+        if isinstance(here, TimeSeries):
+            if here not in found:
+                found.append(here)
+        elif not isinstance(here, Number):
+            todo.extend(reversed(children(here)))
+    return found
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    """The operands of a node."""
+    if isinstance(node, Fold):
+        return node.operands
+    if isinstance(node, Join):
+        return (node.left, node.right)
+    if isinstance(node, Default | Rate | TopK):
+        return (node.operand,)
+    return ()
+
+
+def rates_deep(node: Node) -> int:
+    """How many RATE stand above each other at most: so many minutes before the first are needed."""
+    below = max((rates_deep(child) for child in children(node)), default=0)
+    return below + isinstance(node, Rate)
+
+
+class _Parser:
+    """Recursive descent; ``_at`` is where the next token begins."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._nodes = 0
+
+    def node(self, depth: int) -> Node:
+        """A number or an operator with its operands."""
+        self._nodes += 1
+        if depth > MAX_DEPTH:
+            raise QueryError(f"operators may be nested {MAX_DEPTH} deep")
+        if self._nodes > MAX_NODES:
+            raise QueryError(f"a query has at most {MAX_NODES} operators and numbers")
+        began = self._skip_spaces()
+        word = self._word()
+        if not self._take("("):
+            return Number(_number(word, began))
+        if word not in OPERATORS:
+            hint = f"; did you mean {word.upper()}?" if word.upper() in OPERATORS else ""
+            raise QueryError(f"{word!r} at {began} is no operator{hint} There are {', '.join(OPERATORS)}.")
+        node = self._operator(word, began, depth + 1)
+        if not self._take(")"):
+            raise QueryError(f"{word} at {began}: ')' is missing, or there are too many operands")
+        return node
+
+    def end(self) -> None:
+        """Nothing may follow. Raises QueryError."""
+        if self._skip_spaces() < len(self._text):
+            raise QueryError(f"{self._text[self._at :][:20]!r} at {self._at} follows the end of the query")
+
+    def _operator(self, word: str, began: int, depth: int) -> Node:
+        if word == "TS":
+            return TimeSeries(self._name(word), self._next_name(word), self._next_name(word))
+        if word == "DEFAULT":
+            value = _number(self._name(word), began)
+            return Default(value, self._next(word, depth))
+        if word == "PERCENTILE":
+            q = _number(self._name(word), began)
+            if not 0 <= q <= 100:
+                raise QueryError(f"PERCENTILE at {began}: {q:g} is not between 0 and 100")
+            return Fold(word, self._rest(word, self._next(word, depth), depth), q)
+        if word == "TOPK":
+            k = _number(self._name(word), began)
+            if k != int(k) or not 1 <= k <= MAX_TOP:
+                raise QueryError(f"TOPK at {began}: {k:g} is no whole number from 1 to {MAX_TOP}")
+            return TopK(int(k), self._series(word, self._next(word, depth), began))
+        if word == "RATE":
+            return Rate(self._series(word, self.node(depth), began))
+        first = self.node(depth)
+        if word in FOLDS:
+            return Fold(word, self._rest(word, first, depth))
+        return Join(word, first, self._next(word, depth))
+
+    def _series(self, word: str, node: Node, began: int) -> Node:
+        if isinstance(node, Number):
+            raise QueryError(f"{word} at {began} takes a series, not a number")
+        return node
+
+    def _rest(self, word: str, first: Node, depth: int) -> tuple[Node, ...]:
+        operands = [first]
+        while self._take(","):
+            operands.append(self.node(depth))
+        return tuple(operands)
+
+    def _next(self, word: str, depth: int) -> Node:
+        self._comma(word)
+        return self.node(depth)
+
+    def _next_name(self, word: str) -> str:
+        self._comma(word)
+        return self._name(word)
+
+    def _name(self, word: str) -> str:
+        began = self._skip_spaces()
+        name = self._word()
+        if not name:
+            raise QueryError(f"{word}: a name or number is missing at {began}")
+        return name
+
+    def _comma(self, word: str) -> None:
+        if not self._take(","):
+            raise QueryError(f"{word}: ',' and one more operand are missing at {self._at}")
+
+    def _take(self, sign: str) -> bool:
+        if self._skip_spaces() < len(self._text) and self._text[self._at] == sign:
+            self._at += 1
+            return True
+        return False
+
+    def _skip_spaces(self) -> int:
+        while self._at < len(self._text) and self._text[self._at].isspace():
+            self._at += 1
+        return self._at
+
+    def _word(self) -> str:
+        began = self._at
+        if self._text[began : began + 1] == '"':
+            closing = self._text.find('"', began + 1)
+            if closing < 0:
+                raise QueryError(f"the quote that opens at {began} is not closed")
+            self._at = closing + 1
+            return self._text[began + 1 : closing]
+        while self._at < len(self._text) and self._text[self._at] not in ',()"':
+            self._at += 1
+        return self._text[began : self._at].strip()
+
+
+def _number(word: str, at: int) -> float:
+    try:
+        value = float(word)
+    except ValueError:
+        what = f"{word!r} at {at} is no number" if word else f"an operand is missing at {at}"
+        raise QueryError(f"{what}, and no operator with '('") from None
+    if not math.isfinite(value):
+        raise QueryError(f"{word!r} at {at} is not finite")
+    return value

@@ -187,16 +187,19 @@ def test_a_stuck_root_still_expires() -> None:
 
 
 def test_a_new_incarnation_forgets_the_older_roots() -> None:
-    tracker = AckTracker(TASK, 2000, 3, 0)
+    tracker = AckTracker(TASK, 2000, 3, 0, min_slots=4, max_slots=4)
     tracker.begin(1)
     old = root_base(TASK, 1)
-    tracker.init(old, data([5, 6]))
-    assert tracker.begin(2) == 2
+    tracker.init(old, data([5, 6, 7, 8, 9]))
+    assert tracker.overflow == 1
+    assert tracker.begin(2) == 5
+    tracker.check()
     assert tracker.ack(array([old]), array([5])).tolist() == []
     assert tracker.late == 1
     with pytest.raises(ValueError, match=r"task 7\.2"):
         tracker.init(old, data([5]))
     tracker.init(root_base(TASK, 2), data([5]))
+    tracker.check()
     assert tracker.begin(2) == 0, "a reconnect of the same process forgets nothing"
     assert tracker.live == 1
 

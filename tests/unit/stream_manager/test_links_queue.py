@@ -1,0 +1,120 @@
+"""Outgoing links: packets of bounded size, nothing cut wrongly, fair turns."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sm_world import column, failed, frame
+
+from heronry.model.reasons import FailKind
+from heronry.wire.data import Packet, Reason
+from heronry.wire.data_codec import encode_packet
+from stream_manager.core.links import PACKET_BYTES, Link
+from stream_manager.core.settlements import MAX_REASONS, Settlements
+
+EXPIRED = Reason(FailKind.TIMEOUT)
+
+
+def opened(*tasks: int, limit: int = 1 << 30) -> Link:
+    link = Link(container=2)
+    link.open()
+    for task in tasks:
+        link.set_limit(task, limit)
+    return link
+
+
+def packets(link: Link) -> list[Packet]:
+    found = []
+    while (next_packet := link.next_packet()) is not None:
+        found.append(next_packet[0])
+        link.check()
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["ack", "fail", "verdict"]), st.integers(1, 3), st.integers(1, 40_000)), max_size=12
+    )
+)
+def test_settlements_are_cut_into_packets_and_every_column_arrives_whole_and_in_order(
+    items: list[tuple[str, int, int]],
+) -> None:
+    link = opened()
+    want: dict[tuple[str, int], list[int]] = defaultdict(list)
+    got: dict[tuple[str, int], list[int]] = defaultdict(list)
+    serial = 0
+    for kind, task, count in items:
+        roots = list(range(serial, serial + count))
+        serial += count
+        want[kind, task] += roots
+        if kind == "ack":
+            link.settlements.ack(task, column(roots), column([~r & (2**64 - 1) for r in roots]))
+        elif kind == "fail":
+            link.settlements.fail(task, column(roots), failed())
+        else:
+            link.settlements.verdict(task, column(roots), EXPIRED)
+    link.check()
+    for number, packet in enumerate(packets(link), 1):
+        assert packet.sequence == number
+        assert len(encode_packet(packet)) <= PACKET_BYTES
+        for ack in packet.acks:
+            roots, xors = memoryview(ack.roots).cast("Q").tolist(), memoryview(ack.xors).cast("Q").tolist()
+            assert xors == [~r & (2**64 - 1) for r in roots]
+            got["ack", ack.task] += roots
+        for fail in packet.fails:
+            got["fail", fail.task] += memoryview(fail.roots).cast("Q").tolist()
+        for verdict in packet.verdicts:
+            got["verdict", verdict.task] += memoryview(verdict.roots).cast("Q").tolist()
+    assert got == want
+    assert link.settlements.bytes == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 4), st.sampled_from([10, 1000, 300_000, 1_500_000])), max_size=25))
+def test_a_packet_holds_a_mebibyte_or_one_frame_and_keeps_the_order(items: list[tuple[int, int]]) -> None:
+    link = opened(1, 2, 3, 4)
+    values = bytes(1_500_000)
+    for number, (task, size) in enumerate(items):
+        made = frame(9, task, values[:size], count=number + 1)
+        link.push(made, made.size_bytes(), None)
+    link.settlements.ack(7, column([1]), column([2]))
+    sent: dict[int, list[int]] = defaultdict(list)
+    for packet in packets(link):
+        assert len(encode_packet(packet)) <= PACKET_BYTES or (len(packet.frames) == 1 and not packet.acks)
+        for made in packet.frames:
+            sent[made.destination_task].append(made.count)
+    assert all(numbers == sorted(numbers) for numbers in sent.values())
+    assert sum(map(len, sent.values())) == len(items)
+    assert link.bytes == 0
+
+
+def test_destinations_take_turns_and_one_without_credit_holds_up_nobody() -> None:
+    link = opened(1, 2)
+    for task in (1, 1, 1, 2, 3, 2):
+        made = frame(9, task)
+        link.push(made, made.size_bytes(), None)
+    assert [f.destination_task for f in packets(link)[0].frames] == [1, 2, 1, 2, 1]
+    assert not link.has_work()
+    link.set_limit(3, 1)
+    assert [f.destination_task for f in packets(link)[0].frames] == [3]
+
+
+def test_texts_of_reasons_are_bounded() -> None:
+    queue = Settlements()
+    for number in range(2 * MAX_REASONS):
+        queue.fail(1, column([number]), Reason(FailKind.EXCEPTION, "split", 2, f"text {number}", "trace" * 1000))
+    queue.check()
+    count, kinds, found = 0, set(), 0
+    while queue:
+        packet = Packet()
+        queue.fill(packet, PACKET_BYTES)
+        assert len(encode_packet(packet)) <= PACKET_BYTES
+        count += 1
+        kinds |= {fail.reason.message for fail in packet.fails}
+        found += sum(len(fail.roots) for fail in packet.fails) // 8
+    assert found == 2 * MAX_REASONS
+    assert len(kinds) <= MAX_REASONS + 1
+    assert count > 1

@@ -1,0 +1,237 @@
+"""Backpressure and credit: paused if and only if there are causes, dead peers clear, hysteresis, bounded queues."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sm_world import World, frame, make_plan
+
+from heronry.model.causes import Cause, CauseKind
+from heronry.wire.control import CauseChange, CauseSet, Pause
+from stream_manager.core.backpressure import Pressure, is_slow
+from stream_manager.core.control_outbox import ControlOutbox, peer_credit
+from stream_manager.core.credit import Grant
+
+HIGH, LOW, WINDOW = 20_000, 8_000, 65_536
+MARKS = {"topology__backpressure__high__watermark__bytes": HIGH, "topology__backpressure__low__watermark__bytes": LOW}
+WINDOWS = {"heron.streammgr.upload.window.bytes": WINDOW, "heron.streammgr.peer.window.bytes": 4000}
+ALL_CAUSES = [
+    Cause(CauseKind.TASK, "split", 2, 1),
+    Cause(CauseKind.TASK, "sink", 3, 1),
+    Cause(CauseKind.LINK, "", 0, 1, 2),
+]
+
+
+def started(**config: str) -> World:
+    world = World(make_plan(**MARKS, **config), WINDOWS)
+    world.start()
+    return world
+
+
+def paused(world: World) -> set[int]:
+    """The spouts that have been told to pause."""
+    return {task for task, i in world.instances.items() if i.paused is not None and i.paused.paused}
+
+
+def flood(world: World, source: int, destination: int, total: int) -> int:
+    """Send up to ``total`` bytes, as credit allows; how many frames went."""
+    sent = 0
+    for _ in range(total // 1000):
+        if world.instances[source].sent >= world.instances[source].limit:
+            break
+        world.send(source, [frame(source, destination, bytes(1000 - 64))])
+        world.settle()
+        sent += 1
+    return sent
+
+
+def drain(world: World, task: int) -> int:
+    taken = 0
+    while world.take(task) is not None:
+        world.settle()
+        taken += 1
+    return taken
+
+
+def test_only_spouts_that_reach_the_slow_task_pause_and_they_go_on_below_the_low_mark() -> None:
+    world = started()
+    flood(world, 1, 6, 40_000)  # split in container 2, fed over the link: here its queue is the sender's
+    assert paused(world) == {1, 5}, "both word spouts, in two containers; the other branch goes on"
+    assert {c.component for c in world.instances[5].paused.causes} == {"split"}  # type: ignore[union-attr]
+    while world.instances[6].inbox:
+        world.take(6)
+        world.settle()
+        queued = world.cores[1].flow.peers[2].link.destinations[6].bytes
+        if queued > LOW and paused(world) != {1, 5}:
+            raise AssertionError(f"went on at {queued} bytes")
+    assert paused(world) == set()
+
+
+def test_scope_topology_pauses_every_spout() -> None:
+    world = started(topology__backpressure__scope="topology")
+    flood(world, 1, 2, 30_000)
+    assert paused(world) == {1, 5, 7}
+
+
+def test_a_spout_that_registers_under_pressure_starts_paused() -> None:
+    world = started()
+    world.disconnect(5)
+    flood(world, 1, 2, 30_000)
+    again = world.connect(5, incarnation=2)
+    assert [m.paused for m in again.heard if isinstance(m, Pause)] == [True]
+
+
+def test_a_dead_peer_takes_its_causes_with_it() -> None:
+    world = started()
+    flood(world, 1, 2, 30_000)
+    assert paused(world) == {1, 5}
+    world.break_link(1, 2)
+    assert paused(world) == {1}
+    world.link(1, 2)
+    world.settle()
+    assert paused(world) == {1, 5}, "the whole set comes with the connect"
+
+
+def test_a_link_that_is_down_pauses_the_spouts_that_need_it() -> None:
+    world = started()
+    world.break_link(1, 3)
+    flood(world, 2, 8, 30_000)
+    causes = {cause.kind for cause in world.instances[1].paused.causes}  # type: ignore[union-attr]
+    assert causes == {CauseKind.LINK}
+    world.link(1, 3)
+    world.settle()
+    drain(world, 8)
+    assert paused(world) == set()
+
+
+def test_over_its_bound_a_queue_stops_the_credit_of_those_who_feed_it_and_of_nobody_else() -> None:
+    world = started()
+    for _ in range(3):
+        flood(world, 1, 2, 200_000)
+    assert world.instances[1].sent >= world.instances[1].limit, "withheld"
+    core = world.cores[1]
+    assert core.flow.blocked == {2}
+    assert flood(world, 3, 8, 30_000) == 30, "an instance that feeds another queue goes on"
+    again = world.connect(1, incarnation=2)
+    assert again.limit == 0, "a reconnect is no way round"
+    drain(world, 2)
+    assert core.flow.blocked == set()
+    assert again.limit > 0
+
+
+def test_a_peer_that_reconnects_gets_no_second_window_for_what_is_still_queued() -> None:
+    world = started()
+    world.disconnect(6)
+    flood(world, 1, 6, 10_000)
+    queued = world.cores[2].flow.instances[6].link.bytes
+    assert queued >= 4000
+    for _ in range(5):
+        world.break_link(1, 2)
+        world.link(1, 2)
+        world.settle()
+    assert world.cores[2].flow.instances[6].link.bytes <= 4000 + 2 * 1000
+    world.connect(6, incarnation=2)
+    world.settle()
+    drain(world, 6)
+    assert world.cores[1].flow.peers[2].link.bytes == 0
+
+
+@settings(max_examples=100, deadline=None)
+@given(sizes=st.lists(st.integers(0, 300), max_size=50), high=st.integers(2, 200), low=st.integers(0, 200))
+def test_hysteresis(sizes: list[int], high: int, low: int) -> None:
+    low, slow = min(low, high - 1), False
+    for size in sizes:
+        was, slow = slow, is_slow(size, slow, high, low)
+        assert slow or size < high
+        assert not slow or size > low
+        if slow != was:
+            assert (size >= high) == slow
+            assert (size <= low) != slow
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    events=st.lists(
+        st.one_of(
+            st.tuples(st.just("own"), st.sampled_from(ALL_CAUSES), st.booleans()),
+            st.tuples(st.just("hear"), st.booleans(), st.none()),
+            st.tuples(st.just("whole"), st.none(), st.none()),
+            st.tuples(st.just("break"), st.none(), st.none()),
+        ),
+        max_size=40,
+    )
+)
+def test_a_peer_knows_the_set_whatever_is_lost_once_a_whole_one_has_come(events: list[tuple]) -> None:
+    here, there = Pressure(), Pressure()
+    missed = False
+    for kind, what, slow in events:
+        if kind == "own":
+            here.set_slow(what, slow)
+        elif kind == "hear":
+            change = here.announce()
+            if change is not None and what:
+                there.peer_change(1, change)
+            elif change is not None:
+                missed = True
+        elif kind == "whole":
+            change = here.announce()
+            if change is not None:
+                there.peer_change(1, change)
+            there.peer_set(1, here.whole())
+            missed = False
+        else:
+            there.peer_gone(1)
+            assert there.union() == ()
+            missed = True
+        if kind in ("hear", "whole") and not missed and there._peers:
+            assert set(there.union()) == set(here.own)
+    here.announce()
+    there.peer_set(1, here.whole())
+    assert set(there.union()) == set(here.own)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 50), st.booleans()), max_size=60), st.integers(10, 200))
+def test_credit_is_never_exceeded_by_more_than_a_frame_and_comes_back(
+    steps: list[tuple[int, bool]], window: int
+) -> None:
+    grant, limit, sent, queued = Grant(window), window, 0, []
+    for size, use in steps:
+        if sent < limit:
+            assert grant.receive(size)
+            sent += size
+            queued.append(size)
+        if use and queued:
+            grant.use(queued.pop(0))
+        limit = grant.renewal() or limit
+        assert sum(queued) <= window + 50
+    for size in queued:
+        grant.use(size)
+    limit = grant.renewal() or limit
+    assert limit > sent or limit - sent > -50
+    assert limit - grant.used > window // 2
+
+
+def test_control_messages_are_coalesced() -> None:
+    outbox = ControlOutbox()
+    change = CauseChange(1, (ALL_CAUSES[0],))
+    for message in (
+        CauseSet(0),
+        change,
+        peer_credit({1: 10, 2: 20}),
+        CauseChange(2),
+        peer_credit({2: 30}),
+        Pause(True),
+        Pause(False),
+    ):
+        outbox.put(message)
+    sent = []
+    while outbox:
+        sent.append(outbox.take())
+    assert sent == [CauseSet(0), change, peer_credit({1: 10, 2: 30}), CauseChange(2), Pause(False)]
+    outbox.put(change)
+    outbox.put(CauseSet(7))
+    assert outbox.take() == CauseSet(7)
+    assert not outbox
+
+

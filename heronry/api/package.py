@@ -16,7 +16,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from heronry.api.archive import Limits, Writer, unpack_tar, unpack_zip
@@ -30,7 +30,11 @@ _NEVER_SHIPPED = ("__pycache__", ".git", ".hg", ".svn", ".venv", ".mypy_cache", 
 
 @dataclass(frozen=True, slots=True)
 class StagedPackage:
-    """Where the package lies. ``entry`` is what to give ``define_topology``: the .py file, or the folder."""
+    """Where the package lies, and what to give ``define_topology``.
+
+    ``entry`` is the user's own .py file where there is one, so that paths it makes from ``__file__`` for its
+    configuration stay true; else the folder here. (Code in a folder finds its data at run time, in ``initialize``.)
+    """
 
     root: Path
     entry: Path
@@ -60,7 +64,8 @@ def stage_package(source: Path, destination: Path, limits: Limits | None = None)
         os.replace(ready, destination)  # onto an empty folder, or nothing
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    return staged(destination)
+    package = staged(destination)
+    return replace(package, entry=source.absolute()) if source.suffix == ".py" and source.is_file() else package
 
 
 def staged(root: Path) -> StagedPackage:

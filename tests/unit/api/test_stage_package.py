@@ -68,7 +68,9 @@ def test_a_single_file(tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text(TOPOLOGY)
     (tmp_path / "out").mkdir()
     package = stage_package(tmp_path / "flow.py", tmp_path / "out")
-    assert (package.entry, package.requirements) == (tmp_path / "out" / "flow.py", None)
+    assert (package.root / "flow.py").read_text() == TOPOLOGY
+    assert (package.entry, package.requirements) == (tmp_path / "flow.py", None)
+    assert staged(package.root).entry == package.root / "flow.py"
     assert import_paths(package.root) == [str(tmp_path / "out")]
     assert define_topology(package.entry).components[0].python_class == "flow:Words"
 

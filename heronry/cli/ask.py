@@ -54,7 +54,11 @@ class Asker:
         for location in record.containers:
             name = f"heron_container-{location.container}"
             questions[name] = (location, CONTAINER_SERVICE, "Status", ContainerStatusRequest())
-        replies, errors = self._ask_all(questions)
+        replies, errors, late = self._ask_all(questions, self.deadline_secs)
+        if late:  # on a machine under load, being slow is not being dead: ask once more, and wait longer
+            again, still, _ = self._ask_all({name: questions[name] for name in late}, 2 * self.deadline_secs)
+            replies |= again
+            errors = {name: text for name, text in errors.items() if name not in again} | still
         reported = replies.get("exceptions")
         return Answers(
             replies.get(HERON_SCHEDULER),
@@ -65,22 +69,26 @@ class Asker:
         )
 
     def _ask_all(
-        self, questions: dict[str, tuple[Any, Service, str, object]]
-    ) -> tuple[dict[str, Any], dict[str, str]]:
+        self, questions: dict[str, tuple[Any, Service, str, object]], deadline_secs: float
+    ) -> tuple[dict[str, Any], dict[str, str], list[str]]:
+        """Replies, reasons for those that failed, and who did not answer within the deadline."""
         replies: dict[str, Any] = {}
         errors: dict[str, str] = {}
+        late: list[str] = []
         with ExitStack() as channels:
             pending = {}
             for name, (location, service, method, request) in questions.items():
                 channel = channels.enter_context(make_blocking_channel(f"{location.host}:{location.port}"))
                 call: Any = service.blocking_call(channel, method)
-                pending[name] = call.future(request, metadata=self._metadata, timeout=self.deadline_secs)
+                pending[name] = call.future(request, metadata=self._metadata, timeout=deadline_secs)
             for name, future in pending.items():
                 try:
                     replies[name] = future.result()
                 except grpc.RpcError as error:
-                    errors[name] = reason(error, self.deadline_secs)
-        return replies, errors
+                    errors[name] = reason(error, deadline_secs)
+                    if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                        late.append(name)
+        return replies, errors, late
 
 
 def reason(error: grpc.RpcError, deadline_secs: float) -> str:

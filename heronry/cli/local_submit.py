@@ -94,8 +94,9 @@ def _execution_state(submission: Submission, place: Path) -> ExecutionState:
 
 def _stage(staging: Path, launch: Launch, package: Path) -> None:
     """The topology's folder as it will be: package, empty folders, secret (0400), launch.json."""
-    for folder in (staging, staging / "log-files", staging / "metrics"):
-        folder.mkdir(parents=True, mode=0o700)
+    above = [folder for folder in staging.parents if not folder.exists()]
+    for folder in (*reversed(above), staging, staging / "log-files", staging / "metrics"):
+        folder.mkdir(mode=0o700, exist_ok=folder in above)  # mkdir(parents=True) would leave those above open to all
     shutil.move(package, staging / "package")
     descriptor = os.open(staging / "secret", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
     with os.fdopen(descriptor, "w") as file:

@@ -79,7 +79,7 @@ def _row(process: ProcessStatus, now: float) -> list[object]:
     text = error[-1] if error else ""
     return [
         process.name,
-        process.container,
+        process.container if process.container >= 0 else None,
         process.component or None,
         process.task or None,
         process.pid or None,

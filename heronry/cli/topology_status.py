@@ -31,6 +31,7 @@ from heronry.wire.metrics import ExceptionReport
 KEEPS_DYING = 3  # restarts after which a process that does not run is said to fail
 START_GRACE_SECS = 20.0  # a container that has not been seen is starting, for this long after submit
 
+NO_CONTAINER = -1  # where the scheduler is
 HERON_SCHEDULER = "heron_scheduler"
 HERON_CONTAINER = "heron_container"
 TOPOLOGY_MASTER = "topology_master"
@@ -159,7 +160,7 @@ def _scheduler(record: TopologyRecord, answers: Answers, young: bool) -> Process
     reason = answers.errors.get(HERON_SCHEDULER, "" if young else "it is not there")
     pid = record.scheduler.pid if record.scheduler else 0
     since = record.execution.submitted_at
-    return ProcessStatus(HERON_SCHEDULER, HERON_SCHEDULER, MASTER_CONTAINER, "", 0, pid, state, since, 0, reason)
+    return ProcessStatus(HERON_SCHEDULER, HERON_SCHEDULER, NO_CONTAINER, "", 0, pid, state, since, 0, reason)
 
 
 def _container_process(
@@ -209,7 +210,7 @@ def as_json(status: TopologyStatus) -> dict[str, Any]:
             {
                 "kind": p.kind,
                 "name": p.name,
-                "container": p.container,
+                "container": p.container if p.container >= 0 else None,
                 "component": p.component or None,
                 "task": p.task or None,
                 "pid": p.pid or None,

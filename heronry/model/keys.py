@@ -69,9 +69,7 @@ class UnsupportedKey(TypeError):
 
     def located(self, component: str, stream: str, field: str) -> UnsupportedKey:
         """The same error, naming the emitting component, its stream and the field."""
-        return UnsupportedKey(
-            self.reason, self.cure, f"component {component!r}, stream {stream!r}, field {field!r}: "
-        )
+        return UnsupportedKey(self.reason, self.cure, f"component {component!r}, stream {stream!r}, field {field!r}: ")
 
 
 def group_of(value: Any) -> int:

@@ -1,0 +1,315 @@
+"""The laws that are about processes: checked after every event of a process, at each probe, and at the end.
+
+What is checked where:
+
+* after every event: the core's own ``check`` (which holds queues to the memory formula), each root's verdict once per
+  tracker, expiry within T … T(1 + 1/(n-1)), pending roots at most the maximum and one call, no emit while paused or
+  inactive, nobody current told to leave;
+* at each plan, epoch and store write: plans of one version are equal, versions never go back, one leader per epoch,
+  only the owner of the master node writes, and only plans of its own epoch;
+* at each probe: nothing vanishes inside a process (what came in has gone out or waits), a spout is paused if and only if
+  somebody has had a cause in its scope for a while;
+* at the end: all that was emitted has been processed or was in something that broke or died, and every broken link has
+  counted what it lost.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from heronry.model.plan import NO_PLAN, PhysicalPlan, PlanVersion
+from heronry.model.reasons import FailKind, FailReason
+from heronry.model.topology import TopologyState
+from heronry.state import paths
+from heronry.wire import codec
+from heronry.wire.data import Packet, Reason
+
+from .oracle import Root
+from .world import SimProcess, Violation
+
+if TYPE_CHECKING:
+    from .cluster import Cluster
+    from .instances import SimInstance
+    from .masters import SimMaster
+    from .stream_managers import SimStreamManager
+
+BUCKETS = 3
+TICK_SLACK_MS = 4 * 110.0  # a rotation waits for its tick, and there are three of them
+CALM_MS = 3000.0  # after so long without a fault, everybody must agree on causes
+MOST_EMITS_OF_A_CALL = 3
+
+
+class Checkers:
+    """Gets told of everything; raises Violation."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.world = cluster.world
+        config = cluster.topology.config
+        self.timeout_ms = 1000.0 * config.get("topology.message.timeout.secs", 30)
+        self.last_fault_ms = float("-inf")  # a break, death, stop or partition
+        self.tampered = False
+        self.processed_by_dead = 0
+        self.most_pending = 0
+        self._plans: dict[PlanVersion, bytes] = {}
+        self._seen: dict[tuple[str, int], PlanVersion] = {}
+        self._leaders: dict[int, str] = {}
+        self._stored = NO_PLAN
+        self._opened: dict[tuple[str, int], dict[int, int]] = {}  # per stream manager's life: root to its time
+        self._since: dict[tuple[int, bool], float] = {}  # spout, should be paused: since when it is otherwise
+        self._core_steps = 0
+
+    def fault(self) -> None:
+        """Something was done to the world just now."""
+        self.last_fault_ms = self.world.now_ms
+
+    # Stream managers.
+
+    def stream_manager_started(self, manager: SimStreamManager) -> None:
+        """A new core: listen to its verdicts."""
+        self._opened[manager.name, manager.life] = {}
+        tracking = manager.core.tracking
+        tell = tracking.tell
+
+        def checked_tell(task: int, roots: bytes, reason: Reason | None) -> None:
+            self._verdict(manager, roots, reason)
+            tell(task, roots, reason)
+
+        tracking.tell = checked_tell  # type: ignore[method-assign]
+
+    def packet_taken(self, manager: SimStreamManager, task: int, packet: Packet) -> None:
+        """A packet of an instance is about to be handled."""
+        opened = self._opened[manager.name, manager.life]
+        for init in packet.inits:
+            for n in range(len(init.xors) // 8):
+                opened[(init.first_root & ~0xFFFFFFFF) | ((init.first_root + n) & 0xFFFFFFFF)] = int(self.world.now_ms)
+
+    def _verdict(self, manager: SimStreamManager, roots: bytes, reason: Reason | None) -> None:
+        opened = self._opened[manager.name, manager.life]
+        now = int(self.world.now_ms)
+        for root in np.frombuffer(roots, "<u8").tolist():
+            since = opened.pop(root, None)
+            if since is None:
+                raise Violation(f"{manager.name} gives a second verdict on root {root:#x}, or one on no root")
+            if reason is not None and reason.kind is FailKind.TIMEOUT:
+                self._check_expiry(manager, root, now - since)
+
+    def _check_expiry(self, manager: SimStreamManager, root: int, age_ms: int) -> None:
+        if age_ms < self.timeout_ms:
+            raise Violation(f"{manager.name} expires root {root:#x} after {age_ms} ms, before {self.timeout_ms}")
+        latest = self.timeout_ms * (1 + 1 / (BUCKETS - 1)) + TICK_SLACK_MS
+        if age_ms > latest and not manager.stopped_within(self.world.now_ms - age_ms):
+            raise Violation(f"{manager.name} expires root {root:#x} after {age_ms} ms, later than {latest}")
+
+    def checked(self, manager: SimStreamManager) -> None:
+        """After each event of a stream manager."""
+        if not manager.alive:
+            return
+        core = manager.core
+        try:
+            core.flow.check()
+            core.local.check()
+            core.mesh.check()
+            self._core_steps += 1
+            if self._core_steps % 16 == 0:  # the trackers' check is dear
+                core.check()
+        except AssertionError as error:
+            raise Violation(f"{manager.name}: {error}") from error
+        if core.outcome.violations > manager.tampered:
+            raise Violation(f"{manager.name} was spoken to against the protocol {core.outcome.violations} times")
+
+    def stream_manager_ticked(self, manager: SimStreamManager) -> None:
+        """After each tick."""
+        self.checked(manager)
+
+    def sequence_fault_at(self, instance: SimInstance) -> None:
+        """An instance has noticed a gap or a repeat."""
+        if not self.tampered:
+            raise Violation(f"{instance.name}: a packet is missing or came twice, and nothing was lost")
+
+    # Instances.
+
+    def instance_ran(self, instance: SimInstance) -> None:
+        """After each step of an executor."""
+        executor: Any = instance.executor
+        if instance.is_spout:
+            pending = executor.pending.count
+            self.most_pending = max(self.most_pending, pending)
+            if pending > executor.max_pending + MOST_EMITS_OF_A_CALL - 1:
+                raise Violation(f"{instance.name} has {pending} roots pending; the maximum is {executor.max_pending}")
+            self.cluster.oracle.note_plan(instance.task, executor.plan)
+        else:
+            bound = executor.data_in.maximum + executor.data_in.maximum // 2 + 64 * 1024
+            if executor.data_in.size > bound:
+                raise Violation(f"{instance.name} holds {executor.data_in.size} bytes of input, over {bound}")
+            self.cluster.oracle.note_plan(instance.task, executor.plan)
+
+    def next_tuple_called(self, instance: SimInstance) -> None:
+        """User code may emit now; is it allowed to?"""
+        executor: Any = instance.executor
+        if instance.paused_by_pressure:
+            raise Violation(f"{instance.name} is asked for tuples while it is paused")
+        if executor.plan.state is not TopologyState.RUNNING:
+            raise Violation(f"{instance.name} is asked for tuples while the topology is {executor.plan.state}")
+
+    def instance_died(self, instance: SimInstance) -> None:
+        """What its user code did stands; what it had in hand is gone."""
+        if instance.is_spout:
+            self.cluster.oracle.spout_died(instance.task, instance.life)
+            self.cluster.sources[instance.task].spout_died()
+
+    def root_failed(self, instance: SimInstance, root: Root, reason: FailReason) -> None:
+        """The spout has been told of a fail: is the reason true?"""
+        now = self.world.now_ms
+        age = now - root.emitted_ms
+        manager = self.cluster.stream_managers[instance.host]
+        if reason.kind is FailKind.STREAM_MANAGER_LOST and manager.life < 2:
+            raise Violation(f"root {root.uid} fails as lost with a stream manager that never died", root.story)
+        if reason.kind is not FailKind.TIMEOUT:
+            return
+        if age < self.timeout_ms - 1:
+            raise Violation(f"root {root.uid} times out after {age:.0f} ms, before {self.timeout_ms}", root.story)
+        bucket = self.timeout_ms / (BUCKETS - 1)
+        latest = self.timeout_ms + 2 * bucket + 1000 + TICK_SLACK_MS
+        if age > latest and self.last_fault_ms < root.emitted_ms - CALM_MS:
+            raise Violation(f"root {root.uid} times out after {age:.0f} ms, later than {latest}", root.story)
+        quiet = self.last_fault_ms < root.emitted_ms - CALM_MS
+        if quiet and root.done_ms is not None and root.done_ms < root.emitted_ms + self.timeout_ms - 500:
+            raise Violation(f"root {root.uid} times out although its tree was complete", root.story)
+
+    # Masters, plans, the store.
+
+    def master_checked(self, master: SimMaster) -> None:
+        """After each event of a master."""
+        role = master.core.mastership
+        if master.alive and role.acting and self._leaders.get(role.epoch) not in (None, f"{master.name}.{master.life}"):
+            raise Violation(f"{master.name} acts with epoch {role.epoch}, which is {self._leaders[role.epoch]}'s")
+
+    def leads(self, master: SimMaster, epoch: int) -> None:
+        """A master begins to lead."""
+        who = f"{master.name}.{master.life}"
+        if self._leaders.setdefault(epoch, who) != who:
+            raise Violation(f"epoch {epoch} is led by {self._leaders[epoch]} and by {who}")
+
+    def store_written(self, master: SimMaster, request: Any) -> None:
+        """A transaction of a master was done: did it own the master node?"""
+        nodes, name = self.cluster.tree.nodes, self.cluster.topology.name
+        there = nodes.get(paths.master(name))
+        record = nodes.get(paths.physical_plan(name))
+        if getattr(request, "plan", None) is None or record is None:
+            return
+        plan = codec.PHYSICAL_PLAN.decode(record.data)
+        location = None if there is None else codec.MASTER_LOCATION.decode(there.data)
+        if location is None or location.port != master.port or location.epoch != plan.version.epoch:
+            raise Violation(f"{master.name} has written plan {plan.version}; the master node says {location}")
+        if plan.version <= self._stored:
+            raise Violation(f"plan {plan.version} was stored over {self._stored}")
+        self._stored = plan.version
+        self.same_plan(plan)
+
+    def plan_sent(self, master: SimMaster, plan: PhysicalPlan, epoch: int) -> None:
+        """A master sends a plan: it must be stored, and spoken of under an epoch of its own."""
+        if self._leaders.get(epoch) != f"{master.name}.{master.life}":
+            raise Violation(f"{master.name} sends plan {plan.version} under epoch {epoch}, which is not its own")
+        if plan.version > self._stored:
+            raise Violation(f"{master.name} sends plan {plan.version} before it is stored")
+        self.same_plan(plan)
+
+    def plan_seen(self, who: str, life: int, plan: PhysicalPlan) -> None:
+        """Somebody follows a plan."""
+        self.same_plan(plan)
+        before = self._seen.get((who, life), NO_PLAN)
+        if plan.version < before:
+            raise Violation(f"{who} goes back from plan {before} to {plan.version}")
+        self._seen[who, life] = plan.version
+
+    def same_plan(self, plan: PhysicalPlan) -> None:
+        """All plans of one version are equal."""
+        data = codec.PHYSICAL_PLAN.encode(plan)
+        if self._plans.setdefault(plan.version, data) != data:
+            raise Violation(f"there are two different plans {plan.version}")
+
+    def told_to_leave(self, process: SimProcess, reason: str) -> None:
+        """Only a process that has been replaced is told to leave, and none is replaced here."""
+        raise Violation(f"{process.name} is told to leave though it is current: {reason}")
+
+    # Probes.
+
+    def probe(self) -> None:
+        """Each quarter of a second."""
+        for manager in self.cluster.stream_managers.values():
+            if manager.alive:
+                self._conserved(manager)
+        for instance in self.cluster.instances.values():
+            if instance.is_spout and instance.alive and instance.executor is not None:
+                self._agree(instance)
+
+    def _conserved(self, manager: SimStreamManager) -> None:
+        """What came into a stream manager has gone out or waits."""
+        flow = manager.core.flow
+        neighbours: list[Any] = [*flow.instances.values(), *flow.peers.values()]
+        came = sum(n.incoming.traffic.tuples for n in neighbours)
+        left = sum(n.link.traffic_out.tuples for n in neighbours)
+        waits = sum(frame.count for n in neighbours for q in n.link.destinations.values() for frame, _, _ in q.frames)
+        if came != left + waits:
+            raise Violation(f"{manager.name}: {came} tuples came in, {left} went out, {waits} wait")
+
+    def _agree(self, instance: SimInstance) -> None:
+        """A spout is paused if and only if somebody has had a cause in its scope for a while."""
+        managers = [m for m in self.cluster.stream_managers.values() if m.alive]
+        routes = self.cluster.stream_managers[instance.host]
+        key = (instance.task, True)
+        if not routes.alive or routes.core.routes is None:
+            self._since.pop(key, None)
+            return
+        scope = routes.core.local.scope
+        causes = [
+            c for m in managers for c in m.core.pressure.own
+            if scope == "topology" or routes.core.routes.reaches(instance.component_name, c)
+        ]  # fmt: skip
+        if bool(causes) == instance.paused_by_pressure or routes.core.local.partitioned:
+            self._since.pop(key, None)
+            return
+        since = self._since.setdefault(key, self.world.now_ms)
+        if self.world.now_ms - max(since, self.last_fault_ms) > CALM_MS:
+            said = ", ".join(map(str, causes)) or "no cause"
+            state = "paused" if instance.paused_by_pressure else "not paused"
+            raise Violation(f"{instance.name} has been {state} for {CALM_MS:.0f} ms with {said}")
+
+    # The end.
+
+    def at_rest(self) -> None:
+        """Everything has come to rest: the dear checks."""
+        for manager in self.cluster.stream_managers.values():
+            try:
+                manager.core.check()
+            except AssertionError as error:
+                raise Violation(f"{manager.name}: {error}") from error
+            self._conserved(manager)
+            self._losses_counted(manager)
+        for instance in self.cluster.instances.values():
+            if instance.emitted_copies != instance.sent_tuples:
+                raise Violation(
+                    f"{instance.name}: user code emitted {instance.emitted_copies} copies, {instance.sent_tuples} were sent"
+                )
+            if instance.processed != instance.received_tuples:
+                raise Violation(
+                    f"{instance.name}: {instance.received_tuples} tuples came, {instance.processed} were processed"
+                )
+        if self.cluster.tracked:
+            for root in self.cluster.oracle.open_roots():
+                raise Violation(f"root {root.uid} was never settled", root.story)
+
+    def _losses_counted(self, manager: SimStreamManager) -> None:
+        """Each link has counted at least what its broken connections lost, and no more than they were given."""
+        links = {id(link): link for link, _ in manager.pipes}
+        for key, link in links.items():
+            pipes = [pipe for of, pipe in manager.pipes if id(of) == key]
+            lost = sum(pipe.sent - pipe.handed for pipe in pipes)
+            counted = sum(link.lost.values())
+            given = sum(pipe.sent for pipe in pipes[: len(pipes)])
+            if not self.tampered and not lost <= counted <= given:
+                where = f"container {link.container}" if link.container else f"task {link.task}"
+                raise Violation(f"{manager.name} has lost {lost} tuples on the way to {where} and counted {counted}")

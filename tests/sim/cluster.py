@@ -1,0 +1,204 @@
+"""All processes of one topology in one simulated world, and what they share: the store, the network, the books."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from heronry.model.stored import ExecutionState
+from heronry.model.topology import GroupingKind, StreamSchema, TopologyState
+from heronry.state import paths
+from heronry.state.memory import MemoryStore, MemoryTree
+from heronry.state.store import Create
+from heronry.wire import codec
+
+from .checkers import Checkers
+from .instances import SimInstance
+from .masters import SimMaster
+from .oracle import Oracle
+from .programs import Program, SimSpout, Source, make_component
+from .stream_managers import SimStreamManager
+from .wire import Network
+from .world import SimProcess, World
+
+KIB = 1024
+PROBE_MS = 250.0
+
+
+class Cluster:
+    """Built from a program; ``start`` sets everything going."""
+
+    session_timeout_ms = 3000.0
+    master_lease_ms = 3000
+
+    def __init__(self, world: World, program: Program, masters: int = 1) -> None:
+        self.world = world
+        self.program = program
+        self.topology = program.topology
+        self.tracked = self.topology.config.get("topology.reliability.mode") == "ATLEAST_ONCE"
+        self.settings: dict[str, Any] = {
+            "heron.streammgr.upload.window.bytes": 64 * KIB,
+            "heron.streammgr.peer.window.bytes": 64 * KIB,
+            "heron.streammgr.partition.lease.secs": 6.0,
+        }
+        self.tree = MemoryTree()
+        self.network = Network(world)
+        self._task_component = {i.task: i.component for i in program.packing.instances()}
+        self.oracle = Oracle(world, self.topology, {c.name: self.tasks_of(c.name) for c in self.topology.components})
+        self.checkers = Checkers(self)
+        self._addresses: dict[int, SimProcess] = {}
+        self.sources = {
+            task: Source(program.messages, program.gap_ms)
+            for task, name in self._task_component.items()
+            if self.topology.component(name).is_spout
+        }
+        self.masters = [SimMaster(world, self, replica) for replica in range(masters)]
+        self.stream_managers = {
+            c.container: SimStreamManager(world, self, c.container) for c in program.packing.containers
+        }
+        make: Callable[[SimInstance], Any] = make_component
+        self.instances = {
+            instance.task: SimInstance(world, self, instance.task, container.container, make)
+            for container in program.packing.containers
+            for instance in container.instances
+        }
+
+    def start(self) -> None:
+        """Submit, and start every process at its own time."""
+        store = MemoryStore(self.tree)
+        store.open()
+        name, topology_id = self.topology.name, self.topology.id
+        execution = ExecutionState(name, topology_id, "sim", "me", "default", TopologyState.RUNNING)
+        store.commit(
+            [
+                Create(paths.topology(name), codec.TOPOLOGY.encode(self.topology)),
+                Create(paths.packing_plan(name), codec.PACKING_PLAN.encode(self.program.packing)),
+                Create(paths.execution_state(name), codec.EXECUTION_STATE.encode(execution)),
+            ]
+        )
+        store.close()
+        for process in self.processes():
+            self.world.after(self.world.between(0, 200), process.start)
+        self.world.after(PROBE_MS, self._probe)
+
+    def _probe(self) -> None:
+        self.checkers.probe()
+        self.world.after(PROBE_MS, self._probe)
+
+    def processes(self) -> list[SimProcess]:
+        """Everything that can die."""
+        return [*self.masters, *self.stream_managers.values(), *self.instances.values()]
+
+    def component_of(self, task: int) -> str:
+        """The component of a task."""
+        return self._task_component[task]
+
+    def tasks_of(self, component: str) -> tuple[int, ...]:
+        """The tasks of a component."""
+        return tuple(sorted(task for task, name in self._task_component.items() if name == component))
+
+    def readers(self, component: str, stream: str) -> list[int]:
+        """The tasks that read a direct stream."""
+        found = [
+            task
+            for edge in self.topology.edges()
+            if (edge.source, edge.stream) == (component, stream) and edge.grouping.kind is GroupingKind.DIRECT
+            for task in self.tasks_of(edge.destination)
+        ]
+        return sorted(found)
+
+    def pick_reader(self, rng: random.Random, component: str, out: StreamSchema) -> int | None:
+        """A task for a direct emit; None for other streams, and for one that nobody reads."""
+        readers = self.readers(component, out.name) if out.direct else []
+        return rng.choice(readers) if readers else None
+
+    # Addresses and names.
+
+    def new_address(self, process: SimProcess) -> int:
+        """A port for a new life of a process."""
+        port = 10_000 + len(self._addresses)
+        self._addresses[port] = process
+        return port
+
+    def at_address(self, port: int) -> SimProcess | None:
+        """Who listens there now; None for a life that is over."""
+        process: Any = self._addresses.get(port)
+        return process if process is not None and process.alive and process.port == port else None
+
+    def next_incarnation(self, before: int) -> int:
+        """The incarnation (16 bits) of an instance's next life."""
+        return (before + 1) & 0xFFFF
+
+    # The state of things.
+
+    def ask(self, state: TopologyState) -> None:
+        """Activate or deactivate, through whoever leads."""
+        for master in self.masters:
+            if master.leading and not master.paused:
+                self.world.log("user", f"asks for {state}")
+                master.ask(state)
+
+    def heal(self) -> None:
+        """No more faults: everybody runs, every link and the store answer, user code behaves."""
+        self.world.log("world", "heals")
+        self.program.calm = True
+        self.network.heal()
+        for process in self.processes():
+            process.resume()
+            if not process.alive:
+                self.world.after(self.world.between(50, 500), process.start)
+        for master in self.masters:
+            if master.alive:
+                master.store.restore_connection()
+        for source in self.sources.values():
+            source.hurry(self.world.now_ms)
+
+    def unsettled(self) -> list[str]:
+        """What has not come to rest yet; empty when all is well."""
+        found = [f"{p.name} is not running" for p in self.processes() if not p.alive]
+        found += self._unsettled_control()
+        found += [f"the source of task {t} has {s.total - len(s.finished)} left" for t, s in self.sources.items() if not s.done]
+        for manager in self.stream_managers.values():
+            if not manager.alive:
+                continue
+            core = manager.core
+            if core.tracking.live:
+                found.append(f"{manager.name} tracks {core.tracking.live} roots")
+            if core.pressure.union():
+                found.append(f"{manager.name} knows causes {[str(c) for c in core.pressure.union()]}")
+            if any(link.bytes or link.settlements for link in _links(manager)):
+                found.append(f"{manager.name} has queued packets")
+        for instance in self.instances.values():
+            if instance.alive and not instance.idle():
+                found.append(f"{instance.name} is not idle")
+            if instance.is_spout and instance.paused_by_pressure:
+                found.append(f"{instance.name} is paused")
+            executor: Any = instance.executor
+            if instance.is_spout and executor is not None and executor.pending.count:
+                found.append(f"{instance.name} has {executor.pending.count} roots pending")
+        return found
+
+    def _unsettled_control(self) -> list[str]:
+        leaders = [master for master in self.masters if master.leading]
+        if len(leaders) != 1:
+            return [f"{len(leaders)} masters lead"]
+        plan = leaders[0].core.plan
+        if plan is None or plan.state is not TopologyState.RUNNING:
+            return ["no plan, or the topology is not active"]
+        found = []
+        for manager in self.stream_managers.values():
+            if manager.alive and (manager.core.version != plan.version or not manager.core.linked()):
+                found.append(f"{manager.name} has plan {manager.core.version} of {plan.version}, linked {manager.core.linked()}")
+        for instance in self.instances.values():
+            if instance.alive and instance.plan_version != plan.version:
+                found.append(f"{instance.name} has plan {instance.plan_version} of {plan.version}")
+        return found
+
+
+def _links(manager: SimStreamManager) -> list[Any]:
+    flow = manager.core.flow
+    return [i.link for i in flow.instances.values()] + [p.link for p in flow.peers.values()]
+
+
+__all__ = ["Cluster", "SimSpout"]

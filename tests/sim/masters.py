@@ -1,0 +1,213 @@
+"""A simulated topology master: the production core, its store requests one after the other, its links.
+
+The transactions are those of the production shell (``MasterStore.commit``), run against the memory store. What may go
+wrong: the store does not answer, the session expires, a transaction is done but its answer is lost.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from heronry.launch import Launch
+from heronry.model.stored import MasterLocation
+from heronry.model.topology import TopologyState
+from heronry.state import paths
+from heronry.state.memory import MemoryStore
+from heronry.state.store import SessionState, StoreError
+from heronry.wire.control import Leave, PlanUpdate
+from heronry.wire.master import Heartbeat, HeartbeatReply, Register
+from topology_master.core import events as e
+from topology_master.core.master import Master
+from topology_master.core.mastership import Role
+from topology_master.shell.store import SESSIONS, MasterStore, read_stored
+
+from .wire import End
+from .world import SimProcess, World
+
+if TYPE_CHECKING:
+    from .cluster import Cluster
+
+RETRY_MS = 500.0
+
+
+class SimMaster(SimProcess):
+    """The acting master or a standby; ``replica`` 0 and 1."""
+
+    core: Master
+    store: MemoryStore
+
+    def __init__(self, world: World, cluster: Cluster, replica: int) -> None:
+        super().__init__(world, f"master{replica}", -replica)
+        self.cluster = cluster
+        self.lose_next_answer = False
+        self._asks = 0
+
+    def boot(self) -> None:
+        """Open a session and stand for election."""
+        topology = self.cluster.topology
+        self.port = self.cluster.new_address(self)
+        self.store = MemoryStore(self.cluster.tree)
+        self.store.open()
+        self.core = Master(topology.id, ("sim", self.port, self.port), self.cluster.master_lease_ms)
+        launch = Launch("sim", "me", "default", topology.name, topology.id, "memory://", "/nowhere", "/nowhere")
+        location = MasterLocation(topology.id, "sim", self.port, 0, self.port)
+        self._answers: list[e.Event] = []
+        self._shell = MasterStore(self.store, launch, location, self._answers.append)
+        self._requests: deque[Any] = deque()
+        self._busy = False
+        self._links: dict[int, End] = {}
+        self._numbers = 0
+        life = self.life
+
+        def session(state: SessionState) -> None:
+            if self.life == life and self.alive:
+                self.later(self.world.between(0, 20), lambda: self.tell(e.SessionChanged(SESSIONS[state])))
+
+        def changed(_: str) -> None:
+            if self.life == life and self.alive:
+                self.later(self.world.between(0, 100), lambda: self.request(e.ReadStore()))
+
+        self.store.on_session(session)
+        for path in (paths.execution_state(topology.name), paths.packing_plan(topology.name), paths.master(topology.name)):
+            self.store.watch(path, changed)
+        self.request(e.ReadStore())
+        self.later(500, self._tick)
+
+    def died(self) -> None:
+        """The store notices at once (files) or when the session times out (ZooKeeper)."""
+        store = self.store
+        delay_ms = 0.0 if self.world.chance(0.5) else self.cluster.session_timeout_ms
+        self.world.after(delay_ms, store.close)
+
+    def pause(self, duration_ms: float) -> None:
+        """A master that is stopped for long loses its session."""
+        super().pause(duration_ms)
+        if self.paused and duration_ms > self.cluster.session_timeout_ms:
+            self.world.after(self.cluster.session_timeout_ms, self.store.expire_session)
+
+    def lose_store(self, duration_ms: float) -> None:
+        """SUSPENDED, and LOST where it lasts longer than the session."""
+        self.log(f"the store does not answer for {duration_ms:.0f} ms")
+        store = self.store
+        store.lose_connection()
+        if duration_ms > self.cluster.session_timeout_ms:
+            self.world.after(self.cluster.session_timeout_ms, store.expire_session)
+        self.world.after(duration_ms, store.restore_connection)
+
+    @property
+    def leading(self) -> bool:
+        """True if it decides."""
+        return self.alive and self.core.mastership.role is Role.LEADING
+
+    def ask(self, state: TopologyState) -> None:
+        """Activate or deactivate."""
+        self._asks += 1
+        self.tell(e.StateAsked(self._asks, state))
+
+    def _tick(self) -> None:
+        if self.core.mastership.acting:
+            self.tell(e.Tick())
+        self.later(500, self._tick)
+
+    def tell(self, event: e.Event) -> None:
+        """Give the core a fact and do what it wants."""
+        for effect in self.core.handle(int(self.world.now_ms), event):
+            self._do(effect)
+        self.core.check()
+        self.cluster.checkers.master_checked(self)
+
+    def _do(self, effect: e.Effect) -> None:
+        match effect:
+            case e.ReadStore() | e.Stand() | e.Resign() | e.StorePlan():
+                self.request(effect)
+            case e.SendPlan(links, plan, epoch):
+                self.cluster.checkers.plan_sent(self, plan, epoch)
+                for link in links:
+                    self._send(link, PlanUpdate(plan, epoch))
+            case e.Acknowledge(link, epoch):
+                self._send(link, HeartbeatReply(epoch))
+            case e.Refuse(link, reason):
+                self._send(link, Leave(reason))
+                self._close(link)
+            case e.CloseLinks(links):
+                for link in links:
+                    self._close(link)
+            case e.Lead(epoch):
+                self.log(f"leads with epoch {epoch}")
+                self.cluster.checkers.leads(self, epoch)
+            case e.Note(text):
+                self.log(text)
+            case e.Exit(reason):
+                self.cluster.checkers.told_to_leave(self, reason)
+            case e.Answer():
+                pass
+
+    # Links of stream managers.
+
+    def accept(self, end: End, message: Any) -> None:
+        """A stream manager's first message."""
+        self._numbers += 1
+        number = self._numbers
+        self._links[number] = end
+
+        def gone(_: str) -> None:
+            self._links.pop(number, None)
+            self.tell(e.LinkClosed(number))
+
+        end.on_gone = gone
+        end.on_control = lambda said: self._said(number, said)
+        self._said(number, message)
+
+    def _said(self, number: int, message: Any) -> None:
+        if isinstance(message, Register):
+            self.tell(e.Registered(number, message))
+        elif isinstance(message, Heartbeat):
+            self.tell(e.Heard(number, message))
+
+    def _send(self, link: int, message: Any) -> None:
+        if link in self._links:
+            self._links[link].control.send(message)
+
+    def _close(self, link: int) -> None:
+        if link in self._links:
+            self._links[link].close("closed by the master")
+
+    # The store.
+
+    def request(self, request: Any) -> None:
+        """Queue a request; reads that wait behind nothing but reads are one read."""
+        if isinstance(request, e.ReadStore) and self._requests and isinstance(self._requests[-1], e.ReadStore):
+            return
+        self._requests.append(request)
+        self._serve()
+
+    def _serve(self) -> None:
+        if not self._busy and self._requests:
+            self._busy = True
+            self.later(self.world.between(0.5, 15), self._run)
+
+    def _run(self) -> None:
+        request = self._requests.popleft()
+        if isinstance(request, e.ReadStore):
+            try:
+                self._answers.append(e.Read(read_stored(self.store, self.cluster.topology.name)))
+            except StoreError:
+                self.later(RETRY_MS, lambda: self.request(e.ReadStore()))
+        else:
+            outcome, versions = self._shell.commit(request)
+            if outcome is e.Outcome.DONE:
+                self.cluster.checkers.store_written(self, request)
+            if outcome is e.Outcome.DONE and self.lose_next_answer:
+                self.lose_next_answer = False
+                self.log("the answer of the store is lost")
+                outcome, versions = e.Outcome.UNKNOWN, []
+            self._shell.tell(request, outcome, versions)
+        answers, self._answers[:] = self._answers[:], []
+        self.later(self.world.between(0.1, 10), lambda: self._answered(answers))
+
+    def _answered(self, answers: list[e.Event]) -> None:
+        self._busy = False
+        for event in answers:
+            self.tell(event)
+        self._serve()

@@ -1,0 +1,449 @@
+"""Random topologies, and user code that does what users do and tells the oracle about it.
+
+A program is a directed acyclic graph of one or two spouts and up to five bolts: several streams, all groupings,
+diamonds, several anchors, tuples held and acked later, unanchored emits, bolts that fail tuples or raise, spout tuples
+without an id. ``Habits`` are the odds of each; once ``World`` has healed (``Program.calm``) nobody fails, raises or holds
+any more, so that everything can come to its end.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from heronry.api.component import BasicBolt, BatchBolt, Bolt, Spout
+from heronry.api.tuples import Tuple
+from heronry.model.ids import DEFAULT_STREAM
+from heronry.model.plan import ContainerPlan, InstancePlan, PackingPlan
+from heronry.model.reasons import FailKind, FailReason
+from heronry.model.topology import (
+    ComponentKind,
+    ComponentSpec,
+    GroupingKind,
+    GroupingSpec,
+    InputSpec,
+    StreamSchema,
+    TopologyDefinition,
+)
+
+from .oracle import Copy
+from .world import Violation
+
+if TYPE_CHECKING:
+    from .instances import SimInstance
+
+FIELDS = ("uid", "key", "pad")
+KIB = 1024
+
+
+class Boom(Exception):
+    """What user code raises."""
+
+
+@dataclass
+class Habits:
+    """What one bolt component is like; probabilities for each tuple."""
+
+    kind: str = "bolt"  # bolt, basic, batch
+    hold: float = 0.0
+    fail: float = 0.0
+    boom: float = 0.0
+    several_anchors: float = 0.0
+    unanchored: float = 0.0
+    task_ids: float = 0.0
+    cost_ms: float = 0.0
+    fan: tuple[int, ...] = (1,)  # how many tuples it emits to a stream, drawn from these
+
+
+@dataclass
+class Program:
+    """A topology, where its tasks go, and what its user code is like."""
+
+    topology: TopologyDefinition
+    packing: PackingPlan
+    habits: dict[str, Habits]
+    messages: int  # for each spout task
+    gap_ms: float
+    pad_bytes: int
+    untracked: float = 0.0
+    calm: bool = False
+    slow_ms: dict[int, float] = field(default_factory=dict)  # extra cost for each tuple, by task
+    hold_tasks: set[int] = field(default_factory=set)
+    fail_next: dict[int, int] = field(default_factory=dict)
+
+
+# User code.
+
+
+class SimSpout(Spout):
+    """Emits what its source has; the source outlives the process, as a file or a queue would."""
+
+    def __init__(self, node: SimInstance, source: Source) -> None:
+        self.node = node
+        self.source = source
+
+    def next_tuple(self) -> None:
+        """One to three messages."""
+        node, world = self.node, self.node.world
+        node.cluster.checkers.next_tuple_called(node)
+        for _ in range(world.rng.choice((1, 1, 3))):
+            message = self.source.take(world.now_ms)
+            if message is None:
+                return
+            self._emit(message)
+
+    def _emit(self, message: int) -> None:
+        node, program = self.node, self.node.cluster.program
+        rng, oracle = node.world.rng, node.cluster.oracle
+        spec = node.cluster.topology.component(node.component_name)
+        out = rng.choice(spec.outputs)
+        direct = node.cluster.pick_reader(rng, spec.name, out)
+        tracked = rng.random() >= program.untracked
+        emission = oracle.emit(node.task, node.life, (spec.name, out.name), _key(rng), direct=direct)
+        tup_id = None
+        if tracked:
+            tup_id = oracle.open_root(emission).uid
+            self.source.opened[tup_id] = message
+        else:
+            self.source.finished.add(message)
+        node.emitted_copies += emission.copies
+        row = (emission.uid, emission.key, "x" * program.pad_bytes)
+        self.emit(row, tup_id, out.name, direct, rng.random() < 0.05)
+
+    def ack(self, tup_id: Any) -> None:
+        """The message is done."""
+        node = self.node
+        if node.cluster.tracked:
+            node.cluster.oracle.spout_acked(tup_id, node.task, node.life)
+        else:
+            node.cluster.oracle.roots[tup_id].settled = "acked at once"
+        self.source.finished.add(self.source.opened.pop(tup_id))
+
+    def fail(self, tup_id: Any, reason: FailReason) -> None:
+        """The message is to be sent again."""
+        node = self.node
+        root = node.cluster.oracle.spout_failed(tup_id, node.task, node.life, reason)
+        node.cluster.checkers.root_failed(node, root, reason)
+        self.source.again(self.source.opened.pop(tup_id))
+
+
+class Source:
+    """Messages 0, 1, …, one more each ``gap_ms``; what failed, or was open when the spout died, comes again."""
+
+    def __init__(self, count: int, gap_ms: float) -> None:
+        self.opened: dict[int, int] = {}
+        self.finished: set[int] = set()
+        self._fresh = deque((n * gap_ms, n) for n in range(count))
+        self._again: deque[int] = deque()
+        self.total = count
+
+    def take(self, now_ms: float) -> int | None:
+        """The next message that is there, or None."""
+        if self._again:
+            return self._again.popleft()
+        if self._fresh and self._fresh[0][0] <= now_ms:
+            return self._fresh.popleft()[1]
+        return None
+
+    def add(self, count: int, now_ms: float) -> None:
+        """More messages."""
+        self._fresh.extend((now_ms, self.total + n) for n in range(count))
+        self.total += count
+
+    def again(self, message: int) -> None:
+        """To be emitted anew."""
+        self._again.append(message)
+
+    def spout_died(self) -> None:
+        """Nobody will settle what is open."""
+        self._again.extend(self.opened.values())
+        self.opened.clear()
+
+    def hurry(self, now_ms: float) -> None:
+        """What has not come yet comes now."""
+        self._fresh = deque((min(when, now_ms), n) for when, n in self._fresh)
+
+    @property
+    def done(self) -> bool:
+        """True if every message has been acked (or was emitted without an id)."""
+        return len(self.finished) == self.total
+
+
+class _Worker:
+    """What the three kinds of bolts share. ``emit`` and the rest come from the bolt."""
+
+    node: SimInstance
+    habits: Habits
+    emit: Any
+
+    def prepare(self, node: SimInstance, habits: Habits) -> None:
+        """Remember where it is and what it is like."""
+        self.node = node
+        self.habits = habits
+        self.held: list[tuple[Tuple, Copy]] = []
+
+    def take(self, tup: Tuple) -> Copy:
+        """A tuple is in hand."""
+        node = self.node
+        program = node.cluster.program
+        node.processed += 1
+        rng = node.world.rng
+        node.spent_ms += program.slow_ms.get(node.task, 0.0)
+        if self.habits.cost_ms and not program.calm:
+            node.spent_ms += rng.uniform(0, self.habits.cost_ms)
+        return node.cluster.oracle.received(node.task, node.life, tup.task, tup.values[0])
+
+    def emit_all(self, tup: Tuple, copy: Copy, always_anchored: bool) -> None:
+        """Emit what the habits say, to each stream that somebody reads."""
+        node, habits = self.node, self.habits
+        cluster, rng = node.cluster, node.world.rng
+        spec = cluster.topology.component(node.component_name)
+        for out in spec.outputs:
+            for _ in range(rng.choice(habits.fan)):
+                anchors = [(tup, copy)]
+                if not always_anchored and rng.random() < habits.unanchored:
+                    anchors = []
+                elif not always_anchored and rng.random() < habits.several_anchors:
+                    anchors = [*rng.sample(self.held, min(len(self.held), 2)), (tup, copy)]
+                self._emit(spec.name, out, anchors, always_anchored, rng)
+
+    def _emit(
+        self, component: str, out: StreamSchema, anchors: list[tuple[Tuple, Copy]], implicit: bool, rng: random.Random
+    ) -> None:
+        node, cluster = self.node, self.node.cluster
+        direct = cluster.pick_reader(rng, component, out)
+        emission = cluster.oracle.emit(
+            node.task, node.life, (component, out.name), _key(rng), [c for _, c in anchors], direct
+        )
+        node.emitted_copies += emission.copies
+        row = (emission.uid, emission.key, "x" * cluster.program.pad_bytes)
+        tuples = None if implicit or not anchors else [t for t, _ in anchors]
+        if tuples is not None and len(tuples) == 1 and rng.random() < 0.5:
+            tuples = tuples[0]
+        ids = self.emit(row, out.name, tuples, direct, rng.random() < self.habits.task_ids)
+        if ids is not None and len(ids) != emission.copies:
+            raise Violation(f"emit says that tuple {emission.uid} goes to tasks {ids}; it has {emission.copies} copies")
+
+    def may_fail(self) -> bool:
+        """True if this tuple shall fail."""
+        program, task = self.node.cluster.program, self.node.task
+        if program.fail_next.get(task, 0):
+            program.fail_next[task] -= 1
+            return True
+        return not program.calm and self.node.world.chance(self.habits.fail)
+
+    def may_raise(self) -> bool:
+        """True if user code shall raise now."""
+        return not self.node.cluster.program.calm and self.node.world.chance(self.habits.boom)
+
+    def may_hold(self) -> bool:
+        """True if this tuple shall be kept."""
+        program = self.node.cluster.program
+        return self.node.task in program.hold_tasks or (not program.calm and self.node.world.chance(self.habits.hold))
+
+    @property
+    def oracle(self) -> Any:
+        """The books."""
+        return self.node.cluster.oracle
+
+
+class SimBolt(_Worker, Bolt):
+    """Anchors, acks, fails, holds by hand."""
+
+    def process(self, tup: Tuple) -> None:
+        """One tuple."""
+        copy = self.take(tup)
+        if self.may_raise():
+            self.oracle.failed_copy(copy, FailKind.EXCEPTION)
+            raise Boom
+        self.emit_all(tup, copy, always_anchored=False)
+        if self.may_fail():
+            self.oracle.failed_copy(copy, FailKind.FAILED)
+            self.fail(tup, "not today")
+        elif self.may_hold():
+            self.held.append((tup, copy))
+            if len(self.held) > 5:
+                self._release(1)
+        else:
+            self._ack(tup, copy)
+            if self.node.world.chance(0.02):
+                self.ack(tup)  # a second ack is ignored
+
+    def process_tick(self, tup: Tuple) -> None:
+        """What is held is acked in the end."""
+        if self.node.task not in self.node.cluster.program.hold_tasks:
+            self._release(len(self.held))
+
+    def _release(self, count: int) -> None:
+        for tup, copy in self.held[:count]:
+            self._ack(tup, copy)
+        del self.held[:count]
+
+    def _ack(self, tup: Tuple, copy: Copy) -> None:
+        self.oracle.acked_copy(copy)
+        self.ack(tup)
+
+
+class SimBasicBolt(_Worker, BasicBolt):
+    """Anchored and acked by the executor."""
+
+    def process(self, tup: Tuple) -> None:
+        """One tuple."""
+        copy = self.take(tup)
+        self.emit_all(tup, copy, always_anchored=True)
+        if self.may_fail() or self.may_raise():
+            self.oracle.failed_copy(copy, FailKind.EXCEPTION)
+            raise Boom
+        self.oracle.acked_copy(copy)
+
+
+class SimBatchBolt(_Worker, BatchBolt):
+    """A batch at a time."""
+
+    def process_batch(self, tuples: Iterable[Tuple]) -> None:
+        """Some fail, some are acked by hand, the rest by the executor."""
+        copies: list[Copy] = []
+        for tup in tuples:
+            copy = self.take(tup)
+            copies.append(copy)
+            self.emit_all(tup, copy, always_anchored=False)
+            if self.may_fail():
+                self.oracle.failed_copy(copy, FailKind.FAILED)
+                self.fail(tup, "not today")
+            elif self.node.world.chance(0.3):
+                self.oracle.acked_copy(copy)
+                self.ack(tup)
+        if self.may_raise():
+            for copy in copies:
+                self.oracle.failed_copy(copy, FailKind.EXCEPTION)
+            raise Boom
+        for copy in copies:
+            self.oracle.acked_copy(copy)
+
+
+KINDS: dict[str, Any] = {"bolt": SimBolt, "basic": SimBasicBolt, "batch": SimBatchBolt}
+
+
+def make_component(node: SimInstance) -> Any:
+    """Fresh user code for a new life of an instance."""
+    cluster = node.cluster
+    if node.is_spout:
+        return SimSpout(node, cluster.sources[node.task])
+    habits = cluster.program.habits[node.component_name]
+    bolt = KINDS[habits.kind]()
+    bolt.prepare(node, habits)
+    return bolt
+
+
+def _key(rng: random.Random) -> str:
+    return f"k{rng.randrange(12)}"
+
+
+# Random programs.
+
+GROUPINGS = (
+    GroupingKind.SHUFFLE, GroupingKind.SHUFFLE, GroupingKind.FIELDS, GroupingKind.FIELDS, GroupingKind.ALL,
+    GroupingKind.GLOBAL, GroupingKind.LOCAL_OR_SHUFFLE, GroupingKind.NONE,
+)  # fmt: skip
+
+
+def random_program(rng: random.Random, containers: int) -> Program:
+    """A topology of moderate size; what fans out much does so once."""
+    spouts, bolts = rng.choice((1, 1, 2)), rng.randint(1, 4)
+    components: list[ComponentSpec] = []
+    habits: dict[str, Habits] = {}
+    heavy = rng.random() < 0.3  # tuples so large that marks and credit matter
+    for number in range(spouts):
+        outputs = _outputs(rng)
+        components.append(ComponentSpec(f"s{number}", ComponentKind.SPOUT, "sim:Spout", rng.choice((1, 1, 2)), outputs))
+    for number in range(bolts):
+        name = f"b{number}"
+        last = number == bolts - 1
+        inputs = _inputs(rng, components, everything=last)
+        outputs = () if last and rng.random() < 0.8 else _outputs(rng)
+        kind = rng.choice(("bolt", "bolt", "basic", "batch"))
+        config = {"topology.tick.tuple.freq.ms": rng.choice((150, 400))} if kind == "bolt" else {}
+        components.append(
+            ComponentSpec(name, ComponentKind.BOLT, "sim:Bolt", rng.choice((1, 2, 2, 3)), outputs, inputs, config)
+        )
+        habits[name] = _habits(rng, kind, heavy)
+    config: dict[str, Any] = {
+        "topology.reliability.mode": rng.choice(("ATLEAST_ONCE",) * 5 + ("ATMOST_ONCE",)),
+        "topology.message.timeout.secs": rng.choice((2, 3, 5)),
+        "topology.max.spout.pending": rng.choice((3, 20, 1000)),
+        "topology.flush.interval.ms": rng.choice((1, 5, 20)),
+        "topology.backpressure.high.watermark.bytes": 64 * KIB,
+        "topology.backpressure.low.watermark.bytes": rng.choice((0, 16 * KIB, 32 * KIB)),
+        "topology.backpressure.scope": rng.choice(("upstream", "topology")),
+        "topology.instance.data.in.capacity.bytes": rng.choice((64, 128)) * KIB,
+        "topology.instance.data.out.capacity.bytes": 64 * KIB,
+    }
+    topology = TopologyDefinition("sim", "sim-1", tuple(components), config)
+    return Program(
+        topology,
+        pack(topology, containers, rng),
+        habits,
+        messages=rng.choice((20, 40, 80)),
+        gap_ms=rng.choice((1.0, 30.0, 80.0)),
+        pad_bytes=rng.choice((2000, 6000)) if heavy else rng.choice((1, 50)),
+        untracked=rng.choice((0.0, 0.0, 0.2)),
+    )
+
+
+def _outputs(rng: random.Random) -> tuple[StreamSchema, ...]:
+    outputs = [StreamSchema(DEFAULT_STREAM, FIELDS)]
+    if rng.random() < 0.3:
+        outputs.append(StreamSchema("more", FIELDS))
+    if rng.random() < 0.2:
+        outputs.append(StreamSchema("direct", FIELDS, direct=True))
+    return tuple(outputs)
+
+
+def _inputs(rng: random.Random, before: list[ComponentSpec], everything: bool) -> tuple[InputSpec, ...]:
+    """Some streams of the components so far; the last bolt reads every direct stream, so that each has a reader."""
+    offered = [(spec.name, out) for spec in before for out in spec.outputs]
+    chosen = rng.sample(offered, rng.randint(1, min(3, len(offered))))
+    if everything:
+        chosen += [one for one in offered if (one[1].direct or one[1].name == DEFAULT_STREAM) and one not in chosen]
+    return tuple(InputSpec(name, out.name, _grouping(rng, out)) for name, out in chosen)
+
+
+def _grouping(rng: random.Random, out: StreamSchema) -> GroupingSpec:
+    if out.direct:
+        return GroupingSpec(GroupingKind.DIRECT)
+    kind = rng.choice(GROUPINGS)
+    return GroupingSpec(kind, ("key",) if kind is GroupingKind.FIELDS else ())
+
+
+def _habits(rng: random.Random, kind: str, heavy: bool) -> Habits:
+    return Habits(
+        kind,
+        hold=rng.choice((0.0, 0.3, 0.7)),
+        fail=rng.choice((0.0, 0.0, 0.05)),
+        boom=rng.choice((0.0, 0.0, 0.01 if kind == "bolt" else 0.04)),
+        several_anchors=rng.choice((0.0, 0.5)),
+        unanchored=rng.choice((0.0, 0.2)),
+        task_ids=rng.choice((0.0, 0.2)),
+        cost_ms=rng.choice((0.0, 2.0, 30.0 if heavy else 5.0)),
+        fan=rng.choice(((1,), (0, 1, 1), (1, 1, 2))),
+    )
+
+
+def pack(topology: TopologyDefinition, containers: int, rng: random.Random | None = None) -> PackingPlan:
+    """Tasks numbered in order of the components, dealt out to the containers in turn, or at random."""
+    tasks: list[tuple[int, str, int]] = []
+    for spec in topology.components:
+        for index in range(spec.parallelism):
+            tasks.append((len(tasks) + 1, spec.name, index))
+    containers = min(containers, len(tasks))
+    homes = [n % containers for n in range(len(tasks))]
+    if rng is not None:
+        rng.shuffle(homes)
+    plans = [
+        ContainerPlan(n + 1, tuple(InstancePlan(*task) for task, home in zip(tasks, homes, strict=True) if home == n))
+        for n in range(containers)
+    ]
+    return PackingPlan(topology.name, tuple(plans))

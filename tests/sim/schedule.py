@@ -1,0 +1,98 @@
+"""One schedule: a random program in a random world, faults for a while, then everything must come to rest.
+
+Phase one (safety): faults are on, every law is checked after every step. Phase two (liveness): the world heals, user
+code behaves, and within ``REST_MS`` of simulated time every root is settled, every message acked, every queue empty,
+every spout free, one master leads and all follow its plan.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from heronry.model.topology import TopologyState
+
+from .cluster import Cluster
+from .faults import Faults
+from .programs import random_program
+from .world import Violation, World
+
+REST_MS = 90_000.0
+STEP_MS = 250.0
+FAULT_FREE = 8  # one schedule in so many has no fault at all
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a schedule came to."""
+
+    seed: int
+    trace_hash: str
+    simulated_ms: float
+    steps: int
+    roots: int
+    acked: int
+    failed: int
+
+
+def replay_command(seed: int) -> str:
+    """How to see a schedule again."""
+    return f"python -m tests.sim --seed {seed} --verbose"
+
+
+def make(seed: int, listener: Callable[[str], None] | None = None) -> tuple[Cluster, float]:
+    """The cluster of a seed, and how long its faults last (0: none)."""
+    world = World(seed, listener)
+    rng = world.rng
+    program = random_program(rng, containers=rng.choice((1, 2, 2, 3)))
+    cluster = Cluster(world, program, masters=rng.choice((1, 2)))
+    if seed % FAULT_FREE == 0:
+        return cluster, 0.0
+    fault_ms = rng.choice((2000.0, 4000.0, 8000.0))
+    Faults(cluster, fault_ms, rng.choice((150.0, 500.0, 1500.0))).start()
+    return cluster, fault_ms
+
+
+def run(seed: int, listener: Callable[[str], None] | None = None) -> Result:
+    """Run one schedule. Raises Violation."""
+    logging.disable(logging.CRITICAL)  # user code raises on purpose, and the executors log it
+    try:
+        cluster, fault_ms = make(seed, listener)
+        world = cluster.world
+        cluster.start()
+        world.run_until(fault_ms)
+        if fault_ms:
+            cluster.heal()
+            cluster.checkers.fault()
+        come_to_rest(cluster)
+        oracle = cluster.oracle
+        return Result(
+            seed, world.trace_hash(), world.now_ms, world.steps, len(oracle.roots), oracle.acked, oracle.failed
+        )
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def come_to_rest(cluster: Cluster, within_ms: float = REST_MS) -> None:
+    """Liveness. Raises Violation, naming what does not come to rest."""
+    world = cluster.world
+    limit = world.now_ms + within_ms
+    reasons = ["it has not begun"]
+    while reasons and world.now_ms < limit:
+        world.run_until(world.now_ms + STEP_MS)
+        reasons = cluster.unsettled()
+        if "no plan, or the topology is not active" in reasons:
+            cluster.ask(TopologyState.RUNNING)
+    if reasons:
+        story = next((root.story for root in cluster.oracle.open_roots()), [])
+        raise Violation(f"after {within_ms / 1000:.0f} quiet seconds: {'; '.join(reasons[:6])}", story)
+    cluster.checkers.at_rest()
+
+
+def failure_text(seed: int, violation: Violation) -> str:
+    """What to print when a schedule breaks a law."""
+    lines = [f"seed {seed}: {violation.law}", f"replay: {replay_command(seed)}"]
+    if violation.story:
+        lines += ["the story of the root:", *violation.story[-40:]]
+    return "\n".join(lines)

@@ -1,0 +1,408 @@
+"""A simulated stream manager: the production core, and the small shell that runs its effects over the wire.
+
+The shell does what ``stream_manager/shell`` does: it numbers connections, puts control messages through the production
+``ControlOutbox``, asks the core for a packet whenever a data stream is free, keeps plan and master on its disk, connects
+to peers with a higher number and to the master that the store names.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from heronry.model.plan import PhysicalPlan, StreamManagerInfo
+from heronry.model.stored import MasterLocation
+from heronry.state import paths
+from heronry.state.memory import MemoryStore
+from heronry.state.store import StoreError
+from heronry.wire import codec
+from heronry.wire.control import Credit, InstanceHello, Leave, PeerHello
+from heronry.wire.master import ToMaster
+from stream_manager.core import effects as f
+from stream_manager.core.control_outbox import ControlOutbox
+from stream_manager.core.links import Link
+from stream_manager.core.stream_manager import StreamManager
+
+from .wire import DATA_OPEN, End, Pipe
+from .world import SimProcess, World
+
+if TYPE_CHECKING:
+    from .cluster import Cluster
+
+TICK_MS = 100.0
+BACKOFF_MS = (100.0, 2000.0)
+
+
+@dataclass
+class Disk:
+    """What outlives the process."""
+
+    incarnation: int = 0
+    epoch: int = 0
+    plan: PhysicalPlan | None = None
+    master: MasterLocation | None = None
+
+
+class Connection:
+    """Control and data stream to one neighbour; ``gone`` gives the core's answer to its end."""
+
+    def __init__(self, owner: SimStreamManager, end: End, number: int, gone: Callable[[], list[f.Effect]]) -> None:
+        self.number = number
+        self.ended = False
+        self.link: Link | None = None
+        self._owner = owner
+        self._end = end
+        self._gone = gone
+        self._outbox = ControlOutbox()
+        self._writing = False
+        self._in_flight = 0
+        self._room = owner.world.rng.choice((1, 1, 2, 4))
+        end.on_gone = self._over
+
+    def put(self, message: Any) -> None:
+        """Send on the control stream."""
+        self._outbox.put(message)
+        self._write()
+
+    def wake(self) -> None:
+        """Write packets while the stream takes them."""
+        while self.link is not None and not self.ended and self._in_flight < self._room:
+            packet, effects = self._owner.core.next_packet(self.link)
+            self._owner.act(effects)
+            if packet is None:
+                return
+            self._in_flight += 1
+            self._end.data.send(packet, self._written)
+
+    def data_pipe(self) -> Pipe:
+        """Where packets go."""
+        return self._end.data
+
+    def end(self, reason: str) -> None:
+        """End both streams, after what was put into control."""
+        while not self.ended and self._outbox:
+            self._end.control.send(self._outbox.take())
+        self._end.close(reason)
+
+    def _write(self) -> None:
+        if not self._writing and self._outbox and not self.ended:
+            self._writing = True
+            self._end.control.send(self._outbox.take(), self._control_written)
+
+    def _control_written(self) -> None:
+        self._writing = False
+        self._write()
+
+    def _written(self) -> None:
+        self._in_flight -= 1
+        self.wake()
+
+    def _over(self, reason: str) -> None:
+        if self.ended:
+            return
+        self.ended = True
+        self._owner.connection_over(self, reason, self._gone)
+
+
+class SimStreamManager(SimProcess):
+    """The stream manager of one container."""
+
+    core: StreamManager
+
+    def __init__(self, world: World, cluster: Cluster, container: int) -> None:
+        super().__init__(world, f"sm{container}", container)
+        self.cluster = cluster
+        self.container = container
+        self.disk = Disk()
+        self.tampered = 0  # packets the network has lost or repeated on the way here
+        self.pipes: list[tuple[Link, Pipe]] = []  # of this life: every data pipe a link has had
+
+    # Start, death, time.
+
+    def boot(self) -> None:
+        """Recall the disk, look for master and peers."""
+        world = self.world
+        self.disk.incarnation = max(int(world.now_ms), self.disk.incarnation + 1)
+        self.port = self.cluster.new_address(self)
+        info = StreamManagerInfo(self.container, "sim", self.port, self.disk.incarnation, self.port)
+        self.core = StreamManager(self.cluster.topology.id, info, self.cluster.settings, int(world.now_ms))
+        self.cluster.checkers.stream_manager_started(self)
+        self.pipes = []
+        self._connections: dict[int, Connection] = {}
+        self._numbers = 0
+        self._todo: deque[f.Effect] = deque()
+        self._acting = False
+        self._master: End | None = None
+        self._location = self.disk.master
+        self._connectors: dict[int, Connector] = {}
+        self._store = MemoryStore(self.cluster.tree)
+        self._store.open()
+        life = self.life
+        self._store.watch(
+            paths.master(self.cluster.topology.name),
+            lambda _: self.later(world.between(1, 200), self._look) if self.life == life else None,
+        )
+        if self.disk.plan is not None:
+            self.act(self.core.handle_plan(self.disk.plan, self.disk.epoch))
+        self.later(world.between(1, 50), self._look)
+        self.later(world.between(1, 50), partial(self._find_master, BACKOFF_MS[0]))
+        self.later(world.between(1, TICK_MS), self._tick)
+
+    def died(self) -> None:
+        """Its store session goes; what was queued is lost."""
+        self._store.close()
+
+    def _tick(self) -> None:
+        self.act(self.core.tick(int(self.world.now_ms)))
+        self.cluster.checkers.stream_manager_ticked(self)
+        self.later(TICK_MS + self.world.between(0, 5), self._tick)
+
+    # Effects.
+
+    def act(self, effects: list[f.Effect]) -> None:
+        """Do these, in order; what they lead to is done after them."""
+        self._todo.extend(effects)
+        if self._acting:
+            return
+        self._acting = True
+        try:
+            while self._todo and self.alive:
+                self._do(self._todo.popleft())
+        finally:
+            self._acting = False
+
+    def _do(self, effect: f.Effect) -> None:
+        match effect:
+            case f.Wake(link):
+                connection = self._connection_of(link)
+                if connection is not None:
+                    connection.wake()
+            case f.ToInstance(number, message) | f.ToPeer(number, message):
+                if number in self._connections:
+                    self._connections[number].put(message)
+            case f.TellMaster(message):
+                self._tell_master(message)
+            case f.End(number, reason):
+                if number in self._connections:
+                    self._connections[number].end(reason)
+            case f.PlanAccepted(plan):
+                self._plan_accepted(plan)
+            case f.MasterRefused(reason):
+                self.log(f"refuses its master: {reason}")
+                if self._master is not None:
+                    self._master.close(reason)
+            case f.Exit(reason):
+                self.cluster.checkers.told_to_leave(self, reason)
+                self.crash(f"told to leave: {reason}", None)
+
+    def _connection_of(self, link: Link) -> Connection | None:
+        flow = self.core.flow
+        neighbour = flow.peers.get(link.container) if link.container else flow.instances.get(link.task)
+        if neighbour is None or neighbour.connection is None:
+            return None
+        return self._connections.get(neighbour.connection)
+
+    def _plan_accepted(self, plan: PhysicalPlan) -> None:
+        self.log(f"has plan {plan.version} {plan.state}")
+        self.cluster.checkers.plan_seen(self.name, self.life, plan)
+        self.disk.plan, self.disk.epoch = plan, self.core.epoch
+        assert self.core.routes is not None
+        for container in self.core.routes.peers:
+            if container > self.container and container not in self._connectors:
+                self._connectors[container] = Connector(self, container)
+        for connector in self._connectors.values():
+            connector.set_target(plan.stream_manager(connector.container))
+
+    # Connections.
+
+    def connection(self, end: End, who: str, gone: Callable[[int], list[f.Effect]]) -> Connection:
+        """Give a new connection its number."""
+        self._numbers += 1
+        number = self._numbers
+        self.log(f"connection {number}: {who}")
+        found = self._connections[number] = Connection(self, end, number, lambda: gone(number))
+        return found
+
+    def connection_over(self, connection: Connection, reason: str, gone: Callable[[], list[f.Effect]]) -> None:
+        """A connection has ended."""
+        self._connections.pop(connection.number, None)
+        self.log(f"connection {connection.number} ends: {reason}")
+        self.act(gone())
+        self.cluster.checkers.checked(self)
+
+    def open_data(self, connection: Connection, link: Link) -> None:
+        """The data stream is there: packets of this link may go out on it."""
+        connection.link = link
+        self.pipes.append((link, connection.data_pipe()))
+
+    def accept_instance(self, end: End, hello: Any) -> None:
+        """An instance's first message."""
+        assert isinstance(hello, InstanceHello)
+        core, task = self.core, hello.task
+        connection = self.connection(end, f"task {task}", lambda number: core.handle_instance_gone(number, task))
+        number = connection.number
+
+        def control(message: Any) -> None:
+            assert isinstance(message, Credit)
+            self.act(core.handle_instance_credit(number, task, message))
+
+        def data(message: Any) -> None:
+            if message is DATA_OPEN:
+                instance = core.flow.instances.get(task)
+                if instance is None or instance.connection != number:
+                    connection.end("say hello on a control stream first")
+                    return
+                self.open_data(connection, instance.link)
+                self.act(core.handle_instance_data(number, task))
+            else:
+                self.cluster.checkers.packet_taken(self, task, message)
+                self.act(core.handle_instance_packet(number, task, message))
+            self.cluster.checkers.checked(self)
+
+        end.on_control, end.on_data = control, data
+        self.act(core.handle_instance_hello(number, hello))
+        self.cluster.checkers.checked(self)
+
+    def accept_peer(self, end: End, hello: Any) -> None:
+        """A peer's first message: answer it."""
+        assert isinstance(hello, PeerHello)
+        self.greet(end, hello).put(self.core.peer_hello())
+        self._said(end, hello)
+
+    def greet(self, end: End, hello: PeerHello) -> Connection:
+        """A peer has said hello, whoever called."""
+        core, container = self.core, hello.container
+        connection = self.connection(end, f"peer {container}", lambda number: core.handle_peer_gone(number, container))
+        number = connection.number
+
+        def control(message: Any) -> None:
+            self.act(core.handle_peer_control(number, container, message))
+            self.cluster.checkers.checked(self)
+
+        def data(message: Any) -> None:
+            if message is DATA_OPEN:
+                if connection.link is None:
+                    self.peer_data(connection, container)
+            else:
+                self.act(core.handle_peer_packet(number, container, message))
+            self.cluster.checkers.checked(self)
+
+        end.on_control, end.on_data = control, data
+        return connection
+
+    def _said(self, end: End, hello: PeerHello) -> None:
+        self.act(self.core.handle_peer_hello(self._numbers, hello))
+        self.cluster.checkers.checked(self)
+
+    def said_back(self, end: End, hello: PeerHello) -> None:
+        """The peer we called has answered: open the data stream."""
+        connection = self.greet(end, hello)
+        self._said(end, hello)
+        if not connection.ended:
+            end.data.send(DATA_OPEN)
+            self.peer_data(connection, hello.container)
+
+    def peer_data(self, connection: Connection, container: int) -> None:
+        """The data stream to or from a peer is there."""
+        if self.core.mesh.connected(connection.number, container) is None:
+            connection.end("say hello on a control stream first")
+            return
+        self.open_data(connection, self.core.mesh.of_container(container).link)
+        self.act(self.core.handle_peer_data(connection.number, container))
+
+    # The master.
+
+    def _look(self) -> None:
+        try:
+            node = self._store.get(paths.master(self.cluster.topology.name))
+        except StoreError:
+            self.later(200, self._look)
+            return
+        if node is None:
+            return
+        location = codec.MASTER_LOCATION.decode(node.data)
+        if location != self._location:
+            self._location = self.disk.master = location
+            if self._master is not None:
+                self._master.close("the master is elsewhere now")
+
+    def _find_master(self, delay_ms: float) -> None:
+        """Connect to where the master is said to be; try again later while there is no connection."""
+        if self._master is None and self._location is not None:
+            process = self.cluster.at_address(self._location.port)
+            if process is not None:
+                self._call_master(process)
+                delay_ms = BACKOFF_MS[0]
+        again = min(2 * delay_ms, BACKOFF_MS[1]) if self._master is None else BACKOFF_MS[0]
+        self.later(delay_ms, partial(self._find_master, again))
+
+    def _call_master(self, process: Any) -> None:
+        end = self._master = self.cluster.network.connect(self, process, process.accept)
+
+        def control(message: Any) -> None:
+            self.act(self.core.handle_master_message(message))
+            self.cluster.checkers.checked(self)
+
+        def gone(reason: str) -> None:
+            self._master = None
+            self.act(self.core.handle_master_gone())
+
+        end.on_control, end.on_gone = control, gone
+        self.act(self.core.handle_master_connected())
+
+    def _tell_master(self, message: ToMaster) -> None:
+        if self._master is not None:
+            self._master.control.send(message)
+
+
+class Connector:
+    """Keeps a connection to one peer with a higher container number."""
+
+    def __init__(self, owner: SimStreamManager, container: int) -> None:
+        self.container = container
+        self._owner = owner
+        self._target: StreamManagerInfo | None = None
+        self._end: End | None = None
+        self._delay_ms = BACKOFF_MS[0]
+        self._try()
+
+    def set_target(self, target: StreamManagerInfo | None) -> None:
+        """Go where the plan says the peer is."""
+        if target != self._target:
+            self._target = target
+            self._delay_ms = BACKOFF_MS[0]
+            if self._end is not None:
+                connection = self._owner.core.flow.peers.get(self.container)
+                number = None if connection is None else connection.connection
+                if number in self._owner._connections:
+                    self._owner._connections[number].end("the plan names another stream manager")
+                else:
+                    self._end.close("the plan names another stream manager")
+
+    def _try(self) -> None:
+        owner = self._owner
+        if (self._end is None or self._end.closed) and self._target is not None:
+            process = owner.cluster.at_address(self._target.port)
+            if isinstance(process, SimStreamManager):
+                self._call(process)
+                self._delay_ms = BACKOFF_MS[0]
+        owner.later(self._delay_ms, self._try)
+        self._delay_ms = min(2 * self._delay_ms, BACKOFF_MS[1])
+        if self._end is not None and not self._end.closed:
+            self._delay_ms = BACKOFF_MS[0]
+
+    def _call(self, process: SimStreamManager) -> None:
+        owner = self._owner
+        end = self._end = owner.cluster.network.connect(owner, process, process.accept_peer)
+
+        def answer(message: Any) -> None:
+            if isinstance(message, PeerHello):
+                owner.said_back(end, message)
+            elif isinstance(message, Leave):
+                owner.act([f.Exit(message.reason)])
+
+        end.on_control = answer
+        end.control.send(owner.core.peer_hello())

@@ -1,0 +1,240 @@
+"""The simulated network: connections of two streams (data, control), FIFO each way, with delays and faults.
+
+A *channel* joins two *ends*; each end has an outgoing control pipe and an outgoing data pipe. A pipe keeps the order of
+what is sent and delays it at random. What is in a pipe when it is cut is lost, and counted in tuples, so that a law may
+compare the truth with what the cores have counted.
+
+Knobs: ``Channel.cut`` breaks a connection (each side learns of it at a time of its own), ``End.die`` is the death of a
+process (what it had written may still arrive), ``Network.block`` stops one direction between two hosts (a partition; a
+connection that is stuck for ``KEEPALIVE_MS`` ends), ``Pipe.tamper`` loses or repeats one packet, which gRPC never does
+and sequence numbers must notice.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from heronry.wire.data import Packet
+
+from .world import SimProcess, World
+
+KEEPALIVE_MS = 4000.0
+DATA_OPEN = "data stream opened"  # the first thing on a data pipe: the call itself
+
+
+class _End:
+    """The mark behind the last message of a stream that was ended in order."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+def tuples_in(item: Any) -> int:
+    """How many tuples a message carries."""
+    return sum(frame.count for frame in item.frames) if isinstance(item, Packet) else 0
+
+
+class Network:
+    """Which directions between hosts are blocked, and how slow everything is."""
+
+    def __init__(self, world: World, slowest_ms: float = 3.0) -> None:
+        self.world = world
+        self.slowest_ms = slowest_ms
+        self.channels: dict[Channel, None] = {}
+        self.lost_tuples = 0  # in pipes that were cut
+        self._blocked: dict[tuple[int, int], float] = {}
+
+    def block(self, source: int, target: int, until_ms: float) -> None:
+        """Nothing gets from one host to the other until then."""
+        self._blocked[source, target] = until_ms
+
+    def heal(self) -> None:
+        """No direction is blocked."""
+        self._blocked.clear()
+
+    def blocked_until(self, source: int, target: int) -> float:
+        """0 if it is not."""
+        return self._blocked.get((source, target), 0.0)
+
+    def connect(self, client: SimProcess, server: SimProcess, accept: Callable[[End, Any], None]) -> End:
+        """Open a connection; ``accept`` gets the server's end and the first control message when it arrives."""
+        channel = Channel(self, client, server)
+        self.channels[channel] = None
+        far = channel.ends[1]
+        far.on_control = lambda message: accept(far, message)
+        return channel.ends[0]
+
+
+class Pipe:
+    """One direction of one stream."""
+
+    def __init__(self, network: Network, source: End, target: End, is_data: bool) -> None:
+        self.sent = 0  # tuples
+        self.handed = 0
+        self._network = network
+        self._world = network.world
+        self._source = source
+        self._target = target
+        self._is_data = is_data
+        self._items: deque[tuple[Any, Callable[[], None] | None]] = deque()
+        self._last_ms = 0.0
+        self._cut = False
+        self._tamper = ""
+
+    def tamper(self, how: str) -> None:
+        """``drop`` or ``repeat`` the next packet."""
+        self._tamper = how
+
+    def send(self, item: Any, done: Callable[[], None] | None = None) -> None:
+        """Send; ``done`` is called when the far end has taken it."""
+        tuples = tuples_in(item)
+        self.sent += tuples
+        if self._cut:
+            self._network.lost_tuples += tuples
+            return
+        if self._tamper and isinstance(item, Packet):
+            how, self._tamper = self._tamper, ""
+            if how == "drop":
+                self._network.lost_tuples += tuples
+                return
+            self._put(item, None)
+        self._put(item, done)
+
+    def cut(self) -> None:
+        """Nothing more arrives."""
+        if not self._cut:
+            self._cut = True
+            self._network.lost_tuples += sum(tuples_in(item) for item, _ in self._items)
+            self._items.clear()
+
+    def _put(self, item: Any, done: Callable[[], None] | None) -> None:
+        self._items.append((item, done))
+        self._last_ms = max(self._last_ms, self._world.now_ms + self._world.between(0.05, self._network.slowest_ms))
+        self._world.at(self._last_ms, self._arrive)
+
+    def _arrive(self) -> None:
+        if self._cut:
+            return
+        until = self._network.blocked_until(self._source.process.host, self._target.process.host)
+        if until > self._world.now_ms:
+            if until - self._last_ms > KEEPALIVE_MS:
+                self._world.at(self._last_ms + KEEPALIVE_MS, lambda: self._source.channel.cut("keepalive"))
+            self._world.at(until, self._arrive)
+            return
+        item, done = self._items.popleft()
+        self._target.process.receive(lambda: self._hand(item, done))
+
+    def _hand(self, item: Any, done: Callable[[], None] | None) -> None:
+        target = self._target
+        tuples = tuples_in(item)
+        if target.closed:
+            self._network.lost_tuples += tuples
+            return
+        self.handed += tuples
+        if isinstance(item, _End):
+            target.gone(item.reason)
+        elif self._is_data:
+            target.on_data(item)
+        else:
+            target.on_control(item)
+        if done is not None and self._source.process.alive and not self._source.closed:
+            self._source.process.receive(done)
+
+
+def _nothing(_: Any) -> None:
+    return None
+
+
+class End:
+    """One side of a channel. The owner sets ``on_control``, ``on_data`` and ``on_gone``."""
+
+    def __init__(self, channel: Channel, process: SimProcess) -> None:
+        self.channel = channel
+        self.process = process
+        self.closed = False
+        self.on_control: Callable[[Any], None] = _nothing
+        self.on_data: Callable[[Any], None] = _nothing
+        self.on_gone: Callable[[str], None] = _nothing
+        self.control: Pipe
+        self.data: Pipe
+        process.ends[self] = None
+
+    def close(self, reason: str) -> None:
+        """End both streams in order: what was sent on control arrives, data in flight is lost."""
+        if self.closed:
+            return
+        self.control.send(_End(reason))
+        self._shut(keep_control=True)
+        self.on_gone(reason)
+
+    def gone(self, reason: str) -> None:
+        """The connection is over, as this side learns now."""
+        if not self.closed:
+            self._shut()
+            self.on_gone(reason)
+
+    def die(self) -> None:
+        """The process is dead. What it had written arrives, or it does not."""
+        self.closed = True
+        drains = self.channel.network.world.chance(0.5)
+        for pipe in (self.control, self.data):
+            if drains:
+                pipe.send(_End("its process died"))
+            else:
+                pipe.cut()
+        self.far.control.cut()
+        self.far.data.cut()
+        if not drains:
+            self.channel.tell(self.far, "its process died")
+        self.channel.over()
+
+    @property
+    def far(self) -> End:
+        """The other side."""
+        first, second = self.channel.ends
+        return second if self is first else first
+
+    def _shut(self, keep_control: bool = False) -> None:
+        self.closed = True
+        self.process.ends.pop(self, None)
+        self.data.cut()
+        if not keep_control:
+            self.control.cut()
+        self.far.control.cut()
+        self.far.data.cut()
+        if not keep_control:
+            self.channel.tell(self.far, "closed by the other end")
+        self.channel.over()
+
+
+class Channel:
+    """A connection between two processes."""
+
+    def __init__(self, network: Network, client: SimProcess, server: SimProcess) -> None:
+        self.network = network
+        self.ends = (End(self, client), End(self, server))
+        for end in self.ends:
+            end.control = Pipe(network, end, end.far, is_data=False)
+            end.data = Pipe(network, end, end.far, is_data=True)
+
+    def cut(self, reason: str) -> None:
+        """Break: what is under way is lost; each side learns of it later."""
+        for end in self.ends:
+            end.control.cut()
+            end.data.cut()
+        for end in self.ends:
+            self.tell(end, reason)
+
+    def tell(self, end: End, reason: str) -> None:
+        """This end learns after a while that the connection is over."""
+        world = self.network.world
+        slow = 50.0 if world.chance(0.9) else 1500.0
+        if not end.closed and end.process.alive:
+            end.process.later(world.between(0.1, slow), lambda: end.gone(reason))
+
+    def over(self) -> None:
+        """Forget the channel once both sides are done with it."""
+        if all(end.closed for end in self.ends):
+            self.network.channels.pop(self, None)

@@ -22,7 +22,7 @@ from heron_instance.core.groupings import EVERYTHING, Part
 from heron_instance.core.input_batch import ACKED, FAILED, OPEN, InputBatch, Settled, acks_by_task
 from heron_instance.core.outbox import Outbox, Segment, Shape
 from heron_instance.core.streams import KEY_TYPES, OutputStream, Router
-from heronry.api.tuples import Tuple
+from heronry.api.tuples import Tuple, TupleBatch
 from heronry.model.ids import DEFAULT_STREAM
 from heronry.model.reasons import FailKind
 from heronry.wire.data import Ack
@@ -81,8 +81,8 @@ class BoltCollector:
             if stream is not DEFAULT_STREAM or direct_task is not None or need_task_ids:
                 return carefully(values, stream, anchors, direct_task, need_task_ids, tup)
             if values.__class__ is not tuple:
-                values = row_of(values, tup)
-            elif len(values) != width:
+                values = tuple(values) if values.__class__ is list else row_of(values, tup)
+            if len(values) != width:
                 raise wrong_width(values)
             if key is not None and values[key].__class__ not in KEY_TYPES:
                 check_keys(values)
@@ -146,8 +146,10 @@ class BoltCollector:
     ) -> None:
         """Many emits at once, all with the same anchors, or row i anchored to ``anchors[i]`` if ``one_to_one``."""
         out = self._stream(stream)
-        many = [row if row.__class__ is tuple else out.row_of(row) for row in rows]
-        each = list(anchors) if one_to_one else None
+        many = out.rows_of(rows)
+        each: Any = anchors if one_to_one else None
+        if each is not None and not isinstance(each, Sequence):
+            each = list(each)
         if each is not None and len(each) != len(many):
             raise ValueError(f"{out.where}: emit_many got {len(many)} rows and {len(each)} anchors")
         if not out.simple:
@@ -155,11 +157,15 @@ class BoltCollector:
             for place, row in enumerate(many):
                 self.emit_carefully(row, stream, shared if each is None else each[place])
             return
-        out.check_rows(many)
         if self.tracked:
-            marks = [self.mark_of(anchors)] * len(many) if each is None else [self.mark_of(anchor) for anchor in each]
-            out.marks.extend(marks)
+            out.marks.extend([self.mark_of(anchors)] * len(many) if each is None else self._marks_of(each))
         out.rows.extend(many)
+
+    def _marks_of(self, anchors: Sequence[Tuple]) -> Iterable[int]:
+        batch = self.batch
+        if batch is not None and isinstance(anchors, TupleBatch) and anchors.origin is batch and not any(batch.state):
+            return range(len(anchors))  # the whole batch in hand, nothing of it settled
+        return [self.mark_of(anchor) for anchor in anchors]
 
     def _stream(self, name: str) -> OutputStream:
         out = self.streams.get(name)

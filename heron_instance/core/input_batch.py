@@ -1,8 +1,8 @@
 """Frames as a bolt's input: one batch of tuples of one stream, with what acking needs in columns.
 
 The one truth about a tuple is its byte in ``state``. ``ack`` sets it, ``collect`` gathers in one numpy pass what was
-set since the last time. ``edges`` holds, for each tuple, the XOR of the keys of all edges drawn on it; it exists only once
-there is an edge. A batch that is not settled when its turn ends lives on as long as the user holds tuples of it
+set since the last time. ``edges`` holds, for each tuple, the XOR of the keys of all edges drawn on it; it exists only
+once there is an edge. A batch that is not settled when its turn ends lives on as long as the user holds tuples of it
 (delayed acks); dropped tuples are forgotten with it, and their roots time out.
 """
 

@@ -68,8 +68,8 @@ class SpoutCollector:
             if stream is not DEFAULT_STREAM or direct_task is not None or need_task_ids:
                 return carefully(values, tup_id, stream, direct_task, need_task_ids, tup)
             if values.__class__ is not tuple:
-                values = row_of(values, tup)
-            elif len(values) != width:
+                values = tuple(values) if values.__class__ is list else row_of(values, tup)
+            if len(values) != width:
                 raise wrong_width(values)
             if key is not None and values[key].__class__ not in KEY_TYPES:
                 check_keys(values)
@@ -122,7 +122,7 @@ class SpoutCollector:
     ) -> None:
         """Many emits at once."""
         out = self._stream(stream)
-        many = [row if row.__class__ is tuple else out.row_of(row) for row in rows]
+        many = out.rows_of(rows)
         ids = [None] * len(many) if tup_ids is None else list(tup_ids)
         if len(ids) != len(many):
             raise ValueError(f"{out.where}: emit_many got {len(many)} rows and {len(ids)} tup_ids")
@@ -130,7 +130,6 @@ class SpoutCollector:
             for row, tup_id in zip(many, ids, strict=True):
                 self.emit_carefully(row, tup_id, stream)
             return
-        out.check_rows(many)
         out.rows.extend(many)
         if self.tracked:
             out.marks.extend(ids)

@@ -7,6 +7,7 @@ The lists stay the same objects for the life of the task, since the emit functio
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -78,15 +79,19 @@ class OutputStream:
                 except UnsupportedKey as error:
                     raise error.located(self.component, self.name, self._bad_field(row)) from None
 
-    def check_rows(self, rows: list[Row]) -> None:
-        """The same for many rows at once, and their widths."""
-        if set(map(len, rows)) - {self.width}:
+    def rows_of(self, values: Iterable[Any]) -> list[Row]:
+        """Many values as rows, checked as one emit would be. Raises TypeError, ValueError, UnsupportedKey."""
+        rows = list(values)
+        if not set(map(type, rows)) <= {tuple}:
+            rows = [self.row_of(row) for row in rows]
+        if not set(map(len, rows)) <= {self.width}:
             raise self.wrong_width(next(row for row in rows if len(row) != self.width))
         for position in self.key_positions:
-            if not {type(row[position]) for row in rows} <= KEY_TYPES:
+            if not set(map(type, map(itemgetter(position), rows))) <= KEY_TYPES:
                 for row in rows:
                     self.check_keys(row)
-                return
+                break
+        return rows
 
     def _bad_field(self, row: Row) -> str:
         from heronry.model.keys import group_of

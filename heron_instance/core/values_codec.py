@@ -96,18 +96,22 @@ class ValuesCodec:
                 return [Encoded(0, 1, 0, b"", f"{type(error).__name__}: {error}")]
             return self._pieces(rows, (len(rows) + 1) // 2)
         count = len(rows)
-        if len(data) <= MAX_BATCH_BYTES:
+        if count == 1 and len(data) > self._tuple_max:
+            text = (
+                f"a tuple of {len(data)} bytes is larger than topology.tuple.max.bytes ({self._tuple_max}): "
+                "emit it in parts, or emit where it is stored"
+            )
+            return [Encoded(0, 1, codec, b"", text)]
+        if count == 1 or len(data) <= MAX_BATCH_BYTES:
+            if count > 1 and len(data) > self._tuple_max and self._any_too_large(rows):
+                return self._pieces(rows, (count + 1) // 2)
             return [Encoded(0, count, codec, data)]
-        if count == 1:
-            if len(data) > self._tuple_max:
-                text = (
-                    f"a tuple of {len(data)} bytes is larger than topology.tuple.max.bytes ({self._tuple_max}): "
-                    "emit it in parts, or emit where it is stored"
-                )
-                return [Encoded(0, 1, codec, b"", text)]
-            return [Encoded(0, 1, codec, data)]
         # A little below the mean, so that even rows rarely need a second cut.
         return self._pieces(rows, max(1, min(count // 2, count * (MAX_BATCH_BYTES - 65536) // len(data))))
+
+    def _any_too_large(self, rows: Rows) -> bool:
+        """Measured one by one, which only a bound below that of a batch asks for."""
+        return any(len(self.encode([row])[1]) > self._tuple_max for row in rows)
 
     def _pieces(self, rows: Rows, step: int) -> list[Encoded]:
         found = []
@@ -176,7 +180,7 @@ def _load_arrow() -> Any:
         return importlib.import_module("pyarrow")
     except ImportError as error:
         raise ValuesError(
-            "topology.serializer is arrow, and pyarrow is not installed: add pyarrow to the topology's requirements.txt "
+            "topology.serializer is arrow, and pyarrow is not installed: add pyarrow to your requirements.txt "
             "or set the serializer to auto"
         ) from error
 

@@ -175,9 +175,10 @@ class Bolt(Component):
         rows: Iterable[Sequence[Any]],
         stream: str = DEFAULT_STREAM,
         anchors: Tuple | Iterable[Tuple] | None = None,
+        one_to_one: bool = False,
     ) -> None:
-        """Emit many tuples at once, all with the same ``anchors``."""
-        self._collector.emit_many(rows, stream, anchors)
+        """Emit many tuples, all with the same ``anchors``, or row i anchored to anchor i if ``one_to_one``."""
+        self._collector.emit_many(rows, stream, anchors, one_to_one)
 
     def ack(self, tup: Tuple) -> None:
         """This tuple is processed, and all that hangs on it has been emitted."""
@@ -208,7 +209,7 @@ class BatchBolt(Bolt):
     exception_policy = "fail"
 
     def process_batch(self, tuples: TupleBatch) -> None:
-        """Process some tuples of one stream, in order: iterate them, or use ``tuples.rows``, ``tuples.column(name)``."""
+        """Process tuples of one stream, in order: iterate them, or use ``tuples.rows``, ``tuples.column(name)``."""
         raise NotImplementedError(f"{type(self).__name__} has no process_batch: a BatchBolt must define it")
 
 

@@ -93,10 +93,11 @@ class _BoltSide:
         rows: Iterable[Sequence[Any]],
         stream: str = DEFAULT_STREAM,
         anchors: Tuple | Iterable[Tuple] | None = None,
+        one_to_one: bool = False,
     ) -> None:
         hung = anchors if anchors is None or isinstance(anchors, Tuple) else tuple(anchors)
-        for row in rows:
-            self.emit(row, stream, hung)
+        for place, row in enumerate(rows):
+            self.emit(row, stream, hung[place] if one_to_one and isinstance(hung, tuple) else hung)
 
     def ack(self, tup: Tuple) -> None:
         self._recorder.acked.append(tup)

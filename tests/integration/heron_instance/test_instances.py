@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -93,8 +92,8 @@ def make(home: Path, total: int = 20_000, **config: Any) -> Cluster:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[Path]:
-    yield tmp_path
+def home(tmp_path: Path) -> Path:
+    return tmp_path
 
 
 def acked(home: Path) -> Counter[int]:

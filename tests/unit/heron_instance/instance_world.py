@@ -133,7 +133,14 @@ class Clock:
 class World:
     """Executors of every task of a plan, joined by wires that keep order per pair and nothing else."""
 
-    def __init__(self, parts: Mapping[str, Part], config: Mapping[str, Any] | None = None, seed: int = 0, **kw: Any):
+    def __init__(
+        self,
+        parts: Mapping[str, Part],
+        config: Mapping[str, Any] | None = None,
+        seed: int = 0,
+        classes: Mapping[str, Any] | None = None,
+        **kw: Any,
+    ) -> None:
         self.parts = parts
         self.plan = make_plan(parts, config, **kw)
         self.clock = Clock()
@@ -146,7 +153,7 @@ class World:
         self.failed: dict[int, Reason] = {}
         self.completed: list[int] = []
         self.late = 0
-        self.loaded: dict[str, Any] = {}
+        self.loaded: Mapping[str, Any] = classes or {}
         for task in self.plan.tasks():
             self.add(task, seed)
         for executor in self.executors.values():

@@ -1,0 +1,297 @@
+"""What an instance costs per tuple, without any transport: the executors alone, on one thread.
+
+    .venv/bin/python -m benchmarks.micro_instance [SECONDS]
+
+Each row drives one production executor with real user code, encoding and decoding included, and prints the CPU time
+per tuple (median of 5 rounds). A calibration loop is timed beside it, so that figures of a loaded machine can be told
+from figures of a quiet one.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from heron_instance.core.bolt_executor import BoltExecutor
+from heron_instance.core.executor import Setup
+from heron_instance.core.spout_executor import SpoutExecutor
+from heronry.api.component import BasicBolt, BatchBolt, Bolt, Spout
+from heronry.model.ids import root_base
+from heronry.model.plan import (
+    KEY_GROUPS,
+    ContainerPlan,
+    InstancePlan,
+    KeyGroupTable,
+    PackingPlan,
+    PhysicalPlan,
+    PlanVersion,
+)
+from heronry.model.topology import (
+    ComponentKind,
+    ComponentSpec,
+    GroupingKind,
+    GroupingSpec,
+    InputSpec,
+    StreamSchema,
+    TopologyDefinition,
+)
+from heronry.telemetry import Telemetry
+from heronry.wire.data import Frame, Verdict
+
+WORDS = [f"word{n * 7919 % 175_000}" for n in range(1 << 15)]
+ROW = (StreamSchema("default", ("word",)),)
+
+
+class WordSpout(Spout):
+    """One word a call."""
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        """Start."""
+        self.n = 0
+
+    def next_tuple(self) -> None:
+        """Emit."""
+        n = self.n = self.n + 1
+        self.emit((WORDS[n & 32767],), tup_id=n)
+
+
+class ListSpout(WordSpout):
+    """The same with a list, as most people write it."""
+
+    def next_tuple(self) -> None:
+        """Emit."""
+        n = self.n = self.n + 1
+        self.emit([WORDS[n & 32767]], tup_id=n)
+
+
+class AckedSpout(WordSpout):
+    """With an ack of its own."""
+
+    def ack(self, tup_id: Any) -> None:
+        """Do a little."""
+        self.last = tup_id
+
+
+class ManySpout(WordSpout):
+    """A hundred words a call."""
+
+    def next_tuple(self) -> None:
+        """Emit."""
+        n = self.n
+        self.n = n + 100
+        self.emit_many([(WORDS[i & 32767],) for i in range(n, n + 100)], range(n, n + 100))
+
+
+class CountBolt(Bolt):
+    """Counts words, acks by hand."""
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        """Nothing counted."""
+        self.counts: dict[str, int] = {}
+
+    def process(self, tup: Any) -> None:
+        """One word."""
+        counts, word = self.counts, tup.values[0]
+        counts[word] = counts.get(word, 0) + 1
+        self.ack(tup)
+
+
+class NamedCountBolt(CountBolt):
+    """The same, asking for the field by name."""
+
+    def process(self, tup: Any) -> None:
+        """One word."""
+        word = tup["word"]
+        self.counts[word] = self.counts.get(word, 0) + 1
+        self.ack(tup)
+
+
+class BasicCountBolt(BasicBolt):
+    """Counts words."""
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        """Nothing counted."""
+        self.counts: dict[str, int] = {}
+
+    def process(self, tup: Any) -> None:
+        """One word."""
+        counts, word = self.counts, tup.values[0]
+        counts[word] = counts.get(word, 0) + 1
+
+
+class BatchCountBolt(BatchBolt):
+    """Counts a column."""
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        """Nothing counted."""
+        self.counts: Counter[str] = Counter()
+
+    def process_batch(self, tuples: Any) -> None:
+        """Many words."""
+        self.counts.update(tuples.column("word"))
+
+
+class PassBolt(Bolt):
+    """Emits anchored, acks by hand."""
+
+    def process(self, tup: Any) -> None:
+        """One tuple on."""
+        self.emit((tup.values[0],), anchors=[tup])
+        self.ack(tup)
+
+
+class BasicPassBolt(BasicBolt):
+    """Emits."""
+
+    def process(self, tup: Any) -> None:
+        """One tuple on."""
+        self.emit((tup.values[0],))
+
+
+class BatchPassBolt(BatchBolt):
+    """Emits a batch, row by row anchored."""
+
+    def process_batch(self, tuples: Any) -> None:
+        """Many tuples on."""
+        self.emit_many(tuples.rows, anchors=tuples, one_to_one=True)
+
+
+def make_plan(tracked: bool, sinks: int, emits: bool) -> PhysicalPlan:
+    """Spout 1, bolt 2, sinks 3…: words by fields grouping."""
+    fields = GroupingSpec(GroupingKind.FIELDS, ("word",))
+    components: tuple[ComponentSpec, ...] = (
+        ComponentSpec("spout", ComponentKind.SPOUT, "x:S", 1, ROW),
+        ComponentSpec(
+            "bolt", ComponentKind.BOLT, "x:B", 1, ROW if emits else (), (InputSpec("spout", "default", fields),)
+        ),
+        ComponentSpec(
+            "sink",
+            ComponentKind.BOLT,
+            "x:B",
+            sinks,
+            (),
+            (InputSpec("bolt" if emits else "spout", "default", fields),),
+        ),
+    )
+    instances = [InstancePlan(1, "spout", 0), InstancePlan(2, "bolt", 0)]
+    instances += [InstancePlan(3 + i, "sink", i) for i in range(sinks)]
+    tasks = {"spout": [1], "bolt": [2], "sink": [3 + i for i in range(sinks)]}
+    tables = tuple(
+        KeyGroupTable(name, tuple(mine[g * len(mine) // KEY_GROUPS] for g in range(KEY_GROUPS)))
+        for name, mine in tasks.items()
+    )
+    if not emits:  # the spout has one reader in every case
+        components = components[:2]
+        instances, tables = instances[:2], tables[:2]
+    mode = "ATLEAST_ONCE" if tracked else "ATMOST_ONCE"
+    topology = TopologyDefinition("t", "t-1", components, {"topology.reliability.mode": mode})
+    packing = PackingPlan("t", (ContainerPlan(1, tuple(instances)),))
+    return PhysicalPlan(PlanVersion(1, 1), 1, topology, packing, (), tables)
+
+
+def make_setup(component: Any, plan: PhysicalPlan, task: int) -> Setup:
+    """A production set-up without a shell."""
+    telemetry = Telemetry(plan.component_of(task), "x", 1, task, 1)
+    return Setup(component, plan, task, 1, np.random.default_rng(1), telemetry, time.monotonic, time.time)
+
+
+def spout_round(spout: type[Spout], tracked: bool) -> Callable[[int], None]:
+    """Emit so many tuples; each flush is acked at once."""
+    executor = SpoutExecutor(make_setup(spout(), make_plan(tracked, 1, False), 1))
+    executor.start(0)
+    executor.on_stream_manager(0, 1)
+
+    def run(count: int) -> None:
+        done = 0
+        while done < count:
+            for flush in executor.run(time.monotonic() * 1000).flushes:
+                done += sum(frame.count for frame in flush.frames)
+                executor.on_sent(0, flush.frame_bytes())
+                executor.on_verdicts(0, [Verdict(1, f.roots) for f in flush.frames if f.roots])
+
+    return run
+
+
+def bolt_round(
+    bolt: type[Bolt], tracked: bool, sinks: int = 4, emits: bool = False, batch: int = 1024
+) -> Callable[[int], None]:
+    """Take so many tuples in frames of ``batch``."""
+    executor = BoltExecutor(make_setup(bolt(), make_plan(tracked, sinks, emits), 2))
+    executor.start(0)
+    rng = np.random.default_rng(2)
+    codec, values = executor.codec.encode([(WORDS[int(i)],) for i in rng.integers(0, 32768, batch)])
+    roots = (np.arange(batch, dtype=np.uint64) + np.uint64(root_base(1, 1))).tobytes() if tracked else b""
+    keys = rng.bytes(8 * batch) if tracked else b""
+
+    def run(count: int) -> None:
+        for _ in range(count // batch):
+            executor.on_frames(
+                time.monotonic() * 1000, [Frame(1, 0, 2, batch, 1, int(codec), values, b"", roots, keys)]
+            )
+            while executor.data_in.size or executor._work is not None:
+                for flush in executor.run(time.monotonic() * 1000).flushes:
+                    executor.on_sent(0, flush.frame_bytes())
+
+    return run
+
+
+CASES: dict[str, Callable[[], Callable[[int], None]]] = {
+    "spout: next_tuple + emit, no acks": lambda: spout_round(WordSpout, False),
+    "spout: next_tuple + emit, tracked": lambda: spout_round(WordSpout, True),
+    "spout: the same, emitting a list": lambda: spout_round(ListSpout, True),
+    "spout: tracked, with an ack method": lambda: spout_round(AckedSpout, True),
+    "spout: emit_many of 100, tracked": lambda: spout_round(ManySpout, True),
+    "bolt: count + self.ack, no acks": lambda: bolt_round(CountBolt, False),
+    "bolt: count + self.ack, tracked": lambda: bolt_round(CountBolt, True),
+    "bolt: the same, by field name": lambda: bolt_round(NamedCountBolt, True),
+    "bolt: the same, frames of 100": lambda: bolt_round(CountBolt, True, batch=100),
+    "BasicBolt: count, no acks": lambda: bolt_round(BasicCountBolt, False),
+    "BasicBolt: count, tracked": lambda: bolt_round(BasicCountBolt, True),
+    "BatchBolt: Counter.update(column), no acks": lambda: bolt_round(BatchCountBolt, False),
+    "BatchBolt: Counter.update(column), tracked": lambda: bolt_round(BatchCountBolt, True),
+    "bolt: emit anchored + self.ack, 4 readers": lambda: bolt_round(PassBolt, True, 4, True),
+    "BasicBolt: emit, 4 readers": lambda: bolt_round(BasicPassBolt, True, 4, True),
+    "BatchBolt: emit_many one to one, 4 readers": lambda: bolt_round(BatchPassBolt, True, 4, True),
+    "BasicBolt: emit, 4 readers, no acks": lambda: bolt_round(BasicPassBolt, False, 4, True),
+}
+
+
+def calibrate() -> float:
+    """Nanoseconds of one step of a fixed loop."""
+    began = time.process_time_ns()
+    total = 0
+    for i in range(300_000):
+        total += i & 7
+    return (time.process_time_ns() - began) / 300_000
+
+
+def main() -> None:
+    """Print the table."""
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 0.3
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+    print(f"{'case':46} {'ns/tuple':>9} {'calibration':>12}")
+    for name, make in CASES.items():
+        run = make()
+        run(4096)
+        began = time.perf_counter()
+        run(16384)
+        count = max(4096, int(16384 * seconds / 5 / (time.perf_counter() - began)) // 1024 * 1024)
+        rounds = []
+        for _ in range(5):
+            cpu = time.process_time_ns()
+            run(count)
+            rounds.append((time.process_time_ns() - cpu) / count)
+        print(f"{name:46} {statistics.median(rounds):9.0f} {calibrate():12.1f}")
+
+
+if __name__ == "__main__":
+    main()

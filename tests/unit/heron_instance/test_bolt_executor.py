@@ -1,0 +1,389 @@
+"""How a bolt is driven: batches, flushes, ticks, bounds, faults."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from instance_world import SHUFFLE, Part, World, fields
+
+from heron_instance.core.bolt_executor import BoltExecutor
+from heron_instance.core.executor import Flush, Step
+from heronry.api.component import BasicBolt, BatchBolt, Bolt, Spout
+from heronry.api.hooks import TaskHook
+from heronry.model.ids import root_base
+from heronry.model.reasons import FailKind
+from heronry.wire.data import Frame
+
+
+class Idle(Spout):
+    def next_tuple(self) -> None:
+        pass
+
+
+class Alone:
+    """One bolt executor, fed by hand; ``readers`` tasks read it."""
+
+    def __init__(self, bolt: type[Bolt], config: dict[str, Any] | None = None, readers: int = 1, seed: int = 0) -> None:
+        class Sink(BasicBolt):
+            def process(self, tup: Any) -> None:
+                pass
+
+        self.world = World(
+            {
+                "s": Part(Idle, 1, {"default": ["n"], "odd": ["n", "m"]}),
+                "b": Part(bolt, 1, {"default": ["n"]}, [("s", "default", SHUFFLE), ("s", "odd", SHUFFLE)]),
+                "r": Part(Sink, readers, {}, [("b", "default", fields("n"))]),
+            },
+            config,
+            seed,
+        )
+        self.executor: BoltExecutor = self.world.executors[2]  # type: ignore[assignment]
+        self.bolt: Any = self.executor.component
+        self.next_root = 0
+
+    def frame(self, rows: list[tuple[Any, ...]], stream: str = "default", tracked: bool = True) -> Frame:
+        codec, data = self.executor.codec.encode(rows)
+        number = self.world.plan.stream_number["s", stream]
+        frame = Frame(1, number, 2, len(rows), 1, int(codec), data)
+        if tracked:
+            first = root_base(1, 5) + self.next_root
+            self.next_root += len(rows)
+            frame.roots = (np.arange(len(rows), dtype=np.uint64) + np.uint64(first)).tobytes()
+            frame.keys = np.random.default_rng(first).bytes(8 * len(rows))
+        return frame
+
+    def feed(self, *frames: Frame) -> None:
+        self.executor.on_frames(self.world.clock.ms, list(frames))
+
+    def step(self, after_ms: float = 1.0) -> Step:
+        self.world.clock.now += after_ms / 1000
+        step = self.executor.run(self.world.clock.ms)
+        self.executor.check()
+        return step
+
+    def all(self) -> list[Flush]:
+        flushes = self.step().flushes
+        while self.executor.data_in.size or self.executor._work is not None or self.executor.unsent():
+            flushes += self.step().flushes
+        return flushes
+
+
+class Collect(Bolt):
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        self.got: list[Any] = []
+
+    def process(self, tup: Any) -> None:
+        self.got.append(tup)
+        self.ack(tup)
+
+
+def test_tuples_know_where_they_come_from() -> None:
+    alone = Alone(Collect)
+    alone.feed(alone.frame([(1,), (2,)]), alone.frame([(3,)]), alone.frame([(4, 5)], "odd"))
+    alone.all()
+    got = alone.bolt.got
+    assert [tup.values for tup in got] == [(1,), (2,), (3,), (4, 5)]
+    assert [(t.component, t.stream, t.task, t.fields) for t in got[2:]] == [
+        ("s", "default", 1, ("n",)),
+        ("s", "odd", 1, ("n", "m")),
+    ]
+    assert len({tup.id for tup in got}) == 4
+    assert got[3]["m"] == 5
+    assert got[3].as_dict() == {"n": 4, "m": 5}
+    with pytest.raises(KeyError, match="fields: n, m"):
+        got[3]["x"]
+
+
+def test_a_sink_that_acks_everything_echoes_its_columns() -> None:
+    alone = Alone(Collect)
+    frame = alone.frame([(n,) for n in range(50)])
+    alone.feed(frame)
+    (flush,) = alone.all()
+    (ack,) = flush.acks
+    assert (ack.task, ack.roots, ack.xors) == (1, frame.roots, frame.keys)
+
+
+def test_an_ack_carries_the_key_of_the_tuple_and_of_every_edge_drawn_on_it() -> None:
+    class Twice(Bolt):
+        def process(self, tup: Any) -> None:
+            for _ in range(tup["n"]):
+                self.emit([tup["n"]], anchors=[tup])
+            self.ack(tup)
+
+    alone = Alone(Twice, readers=3)
+    frame = alone.frame([(0,), (1,), (2,), (3,)])
+    alone.feed(frame)
+    flushes = alone.all()
+    edges: dict[int, int] = {}
+    for out in (f for flush in flushes for f in flush.frames):
+        for root, key in zip(
+            np.frombuffer(out.roots, "<u8").tolist(), np.frombuffer(out.keys, "<u8").tolist(), strict=True
+        ):
+            edges[root] = edges.get(root, 0) ^ key
+    keys = dict(zip(np.frombuffer(frame.roots, "<u8").tolist(), np.frombuffer(frame.keys, "<u8").tolist(), strict=True))
+    for ack in (a for flush in flushes for a in flush.acks):
+        for root, xor in zip(
+            np.frombuffer(ack.roots, "<u8").tolist(), np.frombuffer(ack.xors, "<u8").tolist(), strict=True
+        ):
+            assert xor == keys.pop(root) ^ edges.pop(root, 0)
+    assert not keys
+    assert not edges
+
+
+def test_a_multi_anchored_tuple_hangs_on_each_root_once() -> None:
+    class Join(BatchBolt):
+        def process_batch(self, tuples: Any) -> None:
+            self.emit([0], anchors=tuples)
+            self.emit([1], anchors=[tuples[0], tuples[0]])
+
+    alone = Alone(Join)
+    frame = alone.frame([(n,) for n in range(5)])
+    alone.feed(frame)
+    (flush,) = alone.all()
+    (out,) = flush.frames
+    assert np.frombuffer(out.offsets, "<u4").tolist() == [0, 5, 6]
+    keys = np.frombuffer(out.keys, "<u8")
+    (ack,) = flush.acks
+    drawn = np.frombuffer(ack.xors, "<u8") ^ np.frombuffer(frame.keys, "<u8")
+    assert drawn[0] == keys[0] ^ keys[5]
+    assert (drawn[1:] == keys[1:5]).all()
+    assert len(set(keys.tolist())) == 6
+
+
+def test_untracked_input_makes_untracked_output_and_no_acks() -> None:
+    class Pass(BasicBolt):
+        def process(self, tup: Any) -> None:
+            self.emit(tup.values)
+
+    alone = Alone(Pass)
+    alone.feed(alone.frame([(1,), (2,)], tracked=False))
+    (flush,) = alone.all()
+    assert not flush.acks
+    assert flush.frames[0].roots == b""
+    alone.executor.collect_metrics()
+    assert alone.world.telemetry[2].counters["__ack-count/s/default"] == 2
+
+
+def test_delayed_acks_go_out_with_the_next_flush() -> None:
+    class Hold(Bolt):
+        def initialize(self, config: dict[str, Any], context: Any) -> None:
+            self.held: list[Any] = []
+
+        def process(self, tup: Any) -> None:
+            self.held.append(tup)
+
+        def process_tick(self, tup: Any) -> None:
+            assert tup.is_tick
+            assert tup.task is None
+            first, *rest = self.held
+            self.held = []
+            self.emit([7], anchors=[first, *rest])
+            for held in (first, *rest):
+                self.ack(held)
+
+    alone = Alone(Hold, {"topology.tick.tuple.freq.ms": 50})
+    alone.feed(alone.frame([(1,), (2,)]))
+    assert alone.step().flushes == []
+    alone.feed(alone.frame([(3,)]))
+    alone.step(10)
+    flushes = alone.step(60).flushes or alone.step(10).flushes
+    (flush,) = flushes
+    assert len(flush.acks[0].roots) == 24
+    assert len(flush.frames[0].roots) == 24
+
+
+def test_a_slow_bolt_comes_back_in_time_and_keeps_its_place() -> None:
+    class Slow(Collect):
+        def process(self, tup: Any) -> None:
+            clock.now += 0.004
+            super().process(tup)
+
+    alone = Alone(Slow)
+    clock = alone.world.clock
+    alone.feed(alone.frame([(n,) for n in range(200)]))
+    alone.step()
+    first = len(alone.bolt.got)
+    assert first < 100
+    for _ in range(5):
+        before = len(alone.bolt.got)
+        began = clock.now
+        flushes = alone.step().flushes + alone.step().flushes
+        assert flushes, "acks of a slow bolt do not wait for its batch"
+        assert clock.now - began < 0.03
+        assert len(alone.bolt.got) > before
+    alone.all()
+    assert [tup["n"] for tup in alone.bolt.got] == list(range(200))
+
+
+def test_a_full_data_out_takes_no_input_and_the_overshoot_is_one_piece() -> None:
+    class Blow(BasicBolt):
+        def process(self, tup: Any) -> None:
+            self.emit(["z" * 5000])
+
+    alone = Alone(Blow, {"topology.instance.data.out.capacity.bytes": 65536})
+    alone.feed(*(alone.frame([(n,) for n in range(500)]) for _ in range(3)))
+    for _ in range(10):
+        alone.step(6)
+    waiting, size = alone.executor.data_in.size, alone.executor.data_out.size
+    assert waiting > 0
+    assert alone.executor.data_out.full
+    for _ in range(5):
+        alone.step(6)
+    assert (alone.executor.data_in.size, alone.executor.data_out.size) == (waiting, size)
+    assert alone.world.telemetry[2].counters["__out-queue-full-count"] >= 0
+    limit = alone.executor.credit_limit()
+    assert limit <= alone.executor.taken_bytes + alone.executor.data_in.maximum
+
+
+def test_a_frame_that_cannot_be_read_fails_and_its_neighbours_do_not() -> None:
+    alone = Alone(Collect, {"topology.on.exception": "fail"})
+    bad = alone.frame([(9,), (9,)])
+    bad.values = b"\xc1"
+    alone.feed(alone.frame([(1,)]), bad, alone.frame([(2,)]))
+    flushes = alone.all()
+    assert [tup["n"] for tup in alone.bolt.got] == [1, 2]
+    (fail,) = [f for flush in flushes for f in flush.fails]
+    assert fail.roots == bad.roots
+    assert fail.reason.kind is FailKind.EXCEPTION
+
+
+def test_a_refused_tuple_fails_its_root() -> None:
+    class Huge(BasicBolt):
+        def process(self, tup: Any) -> None:
+            self.emit(["h" * 5000] if tup["n"] == 1 else [tup["n"]])
+
+    alone = Alone(Huge, {"topology.tuple.max.bytes": 4096})
+    frame = alone.frame([(0,), (1,), (2,)])
+    alone.feed(frame)
+    (flush,) = alone.all()
+    assert sum(f.count for f in flush.frames) == 2
+    (fail,) = flush.fails
+    assert fail.roots == frame.roots[8:16]
+    assert "topology.tuple.max.bytes" in fail.reason.message
+
+
+def test_fail_texts_are_sent_once_for_each_reason() -> None:
+    class Refuse(Bolt):
+        def process(self, tup: Any) -> None:
+            self.fail(tup, f"reason {tup['n'] % 12}" if tup["n"] < 90 else ValueError("v"))
+
+    alone = Alone(Refuse)
+    alone.feed(alone.frame([(n,) for n in range(100)]))
+    flushes = alone.all()
+    fails = [f for flush in flushes for f in flush.fails]
+    texts = [f.reason.message for f in fails if f.reason.kind is FailKind.FAILED]
+    assert len(texts) == len(set(texts)) == 9
+    assert "" in texts
+    assert [f.reason.message for f in fails if f.reason.kind is FailKind.EXCEPTION] == ["ValueError: v"]
+    assert sum(len(f.roots) // 8 for f in fails) == 100
+
+
+def test_an_idle_bolt_flushes_at_once_and_a_busy_one_by_size_or_time() -> None:
+    alone = Alone(Collect)
+    alone.feed(alone.frame([(1,)]))
+    assert alone.step(50).flushes, "the input is empty"
+    alone.feed(alone.frame([(1,)]))
+    step = alone.step(0.1)
+    assert not step.flushes, "the last flush was just now"
+    assert step.wait_ms is not None
+    assert step.wait_ms <= 1.0
+    assert alone.step(step.wait_ms).flushes
+
+
+def test_a_new_routing_is_used_for_what_is_emitted_after_it() -> None:
+    class Pass(BasicBolt):
+        def process(self, tup: Any) -> None:
+            self.emit(tup.values)
+
+    alone = Alone(Pass, readers=2)
+    executor = alone.executor
+    alone.feed(alone.frame([(1,)]))
+    executor.flush_interval_ms = 1000.0
+    executor._last_flush_ms = alone.world.clock.ms
+    executor._gap_ms = 1000.0
+    alone.step()
+    plan = replace(executor.plan, routing_version=2)
+    executor.on_plan(alone.world.clock.ms, plan)
+    alone.feed(alone.frame([(2,)]))
+    flushes = alone.step(2000).flushes
+    assert [f.routing_version for flush in flushes for f in flush.frames] == [1, 2]
+
+
+def test_missed_ticks_are_not_made_up_for() -> None:
+    class Ticks(BasicBolt):
+        ticks = 0
+
+        def process_tick(self, tup: Any) -> None:
+            self.ticks += 1
+
+    alone = Alone(Ticks, {"topology.tick.tuple.freq.secs": 0.1})
+    wait = alone.step().wait_ms
+    assert wait is not None
+    assert wait <= 100
+    alone.step(1000)
+    alone.step(1)
+    assert alone.bolt.ticks <= 2
+
+
+def test_hooks_see_what_a_bolt_does() -> None:
+    seen: list[str] = []
+
+    class Watch(TaskHook):
+        def bolt_execute(self, info: Any) -> None:
+            seen.append(f"execute {info.tuple['n']}")
+
+        def bolt_ack(self, info: Any) -> None:
+            seen.append("ack")
+
+        def bolt_fail(self, info: Any) -> None:
+            seen.append("fail")
+
+        def emit(self, info: Any) -> None:
+            seen.append(f"emit {info.values}")
+
+    class Watched(BasicBolt):
+        def initialize(self, config: dict[str, Any], context: Any) -> None:
+            context.add_task_hook(Watch())
+
+        def process(self, tup: Any) -> None:
+            if tup["n"] == 2:
+                self.fail(tup)
+            else:
+                self.emit(tup.values)
+
+    alone = Alone(Watched)
+    frame = alone.frame([(1,), (2,)])
+    alone.feed(frame)
+    (flush,) = alone.all()
+    assert seen == ["emit (1,)", "execute 1", "fail", "execute 2", "ack"]
+    assert flush.frames[0].roots == frame.roots[:8]
+    assert flush.acks[0].roots == frame.roots[:8]
+    assert flush.fails[0].roots == frame.roots[8:]
+
+
+def test_user_metrics_reach_the_telemetry() -> None:
+    from heronry.api.metrics import CountMetric, LatencyMetric, MultiCountMetric
+
+    class Measured(BasicBolt):
+        def initialize(self, config: dict[str, Any], context: Any) -> None:
+            self.seen = context.register_metric("seen", CountMetric(), 10)
+            self.by = context.register_metric("by", MultiCountMetric())
+            self.took = context.register_metric("took", LatencyMetric())
+
+        def process(self, tup: Any) -> None:
+            self.seen.incr()
+            self.by.incr("even" if tup["n"] % 2 == 0 else "odd")
+            self.took.update(5.0)
+
+    alone = Alone(Measured)
+    alone.feed(alone.frame([(n,) for n in range(5)]))
+    alone.all()
+    alone.executor.collect_metrics()
+    alone.executor.collect_metrics()
+    told = alone.world.telemetry[2]
+    assert (told.counters["seen"], told.counters["by/even"], told.counters["by/odd"]) == (5, 3, 2)
+    assert told.latencies["took"] == 5
+    assert told.gauges["__gateway-in-stream-queue-size"] == 0

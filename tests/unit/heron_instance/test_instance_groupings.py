@@ -1,0 +1,218 @@
+"""Laws of groupings: who gets a row, and in which order."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from instance_world import ALL, SHUFFLE, Part, World, fields, make_plan
+
+from heron_instance.core.groupings import Direct, Fields, Grouping, make_grouping
+from heronry.api.component import BasicBolt, Bolt, Spout
+from heronry.model.keys import UnsupportedKey, key_group
+from heronry.model.topology import GroupingKind, GroupingSpec
+
+Rows = list[tuple[Any, ...]]
+key = st.one_of(
+    st.text(max_size=3), st.integers(-5, 5), st.floats(-2, 2), st.booleans(), st.none(), st.binary(max_size=2)
+)
+rows_of_keys = st.lists(st.tuples(key, key, st.integers()), min_size=1, max_size=60)
+
+
+def grouping(spec: GroupingSpec, readers: int, seed: int = 0, containers: int = 1) -> Grouping:
+    parts = {
+        "s": Part(Spout, 1, {"default": ["a", "b", "c"]}),
+        "r": Part(Bolt, readers, {}, [("s", "default", spec)]),
+    }
+    plan = make_plan(parts, containers=containers)
+    (edge,) = plan.topology.edges()
+    made = make_grouping(edge, plan, 1, np.random.default_rng(seed))
+    assert made is not None
+    return made
+
+
+def deal(made: Grouping, runs: list[Rows]) -> dict[int, Rows]:
+    """What each task gets, in order; every part must be where it says."""
+    got: dict[int, Rows] = defaultdict(list)
+    for rows in runs:
+        for part in made.split(rows):
+            places = range(len(rows))[part.at] if isinstance(part.at, slice) else part.at.tolist()
+            assert [rows[place] for place in places] == list(part.rows)
+            assert list(places) == sorted(places), "order is kept"
+            for task in part.tasks:
+                got[task] += part.rows
+    return got
+
+
+@settings(max_examples=100, deadline=None)
+@given(runs=st.lists(rows_of_keys, max_size=6), readers=st.integers(1, 5), seed=st.integers(0, 99))
+def test_shuffle_is_even_whatever_the_runs(runs: list[Rows], readers: int, seed: int) -> None:
+    got = deal(grouping(SHUFFLE, readers, seed), runs)
+    counts = [len(got[task]) for task in range(2, 2 + readers)]
+    assert sum(counts) == sum(map(len, runs))
+    assert max(counts) - min(counts) <= 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(runs=st.lists(rows_of_keys, max_size=4), readers=st.integers(1, 5), names=st.sampled_from([("a",), ("b", "a")]))
+def test_equal_keys_meet_and_follow_the_key_group_table(runs: list[Rows], readers: int, names: tuple[str, ...]) -> None:
+    made = grouping(fields(*names), readers)
+    assert isinstance(made, Fields)
+    positions = ["abc".index(name) for name in names]
+    table = [2 + group * readers // 1024 for group in range(1024)]
+    for task, rows in deal(made, runs).items():
+        for row in rows:
+            assert table[key_group(tuple(row[p] for p in positions))] == task
+
+
+def test_bulk_hashing_agrees_with_the_single_one_and_survives_surrogates() -> None:
+    made = grouping(fields("a"), 4)
+    assert isinstance(made, Fields)
+    for values in (["a", "b", "ü", ""], ["a", "b"], ["\ud800", "x"], [1, 1.0, True], [None, b"x", "x"]):
+        rows: Rows = [(value, 0, 0) for value in values]
+        assert made.groups(rows).tolist() == [key_group((value,)) for value in values]
+
+
+@settings(max_examples=100, deadline=None)
+@given(rows=rows_of_keys, readers=st.integers(1, 4))
+def test_all_and_global(rows: Rows, readers: int) -> None:
+    assert all(got == rows for got in deal(grouping(ALL, readers), [rows]).values())
+    assert deal(grouping(GroupingSpec(GroupingKind.GLOBAL), readers), [rows]) == {2: rows}
+
+
+def test_local_or_shuffle_stays_in_the_container_while_it_can() -> None:
+    spec = GroupingSpec(GroupingKind.LOCAL_OR_SHUFFLE)
+    assert grouping(spec, 4, containers=2).tasks == (3, 5)  # task 1 is in container 1, and so are 3 and 5
+    assert grouping(spec, 1, containers=2).tasks == (2,)
+
+
+def test_direct_needs_a_task_that_reads() -> None:
+    made = grouping(GroupingSpec(GroupingKind.DIRECT), 3)
+    assert isinstance(made, Direct)
+    for task in (4, 2, 4):
+        made.decide((task,), task)
+    assert deal_decided(made, [(4,), (2,), (4,)]) == {4: [(4,), (4,)], 2: [(2,)]}
+    with pytest.raises(ValueError, match="readers"):
+        made.decide((9,), 9)
+    with pytest.raises(ValueError, match="direct_task="):
+        made.decide((9,), None)
+
+
+def deal_decided(made: Grouping, rows: Rows) -> dict[int, Rows]:
+    return {task: list(part.rows) for part in made.split(rows) for task in part.tasks}
+
+
+class EvenToLast:
+    """A custom grouping: odd numbers go nowhere, even ones to the last tasks."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+
+    def prepare(self, context: Any, component: str, stream: str, target_tasks: Any) -> None:
+        assert context.get_component_id() == component == "s"
+        self.tasks = list(target_tasks)
+
+    def choose_tasks(self, values: Any) -> list[int]:
+        return [] if values[0] % 2 else self.tasks[-self.width :]
+
+
+class Numbers(Spout):
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        self.n, self.acked, self.ids = 0, [], []
+        self.readers = context.get_component_tasks("r")
+
+    def next_tuple(self) -> None:
+        if self.n < 40:
+            self.send(self.n)
+            self.n += 1
+
+    def send(self, n: int) -> None:
+        self.emit([n], tup_id=n)
+
+    def ack(self, tup_id: Any) -> None:
+        self.acked.append(tup_id)
+
+
+class Keep(BasicBolt):
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        self.got: list[Any] = []
+
+    def process(self, tup: Any) -> None:
+        self.got.append((tup.stream, tup[0]))
+
+
+def test_a_custom_grouping_chooses_several_tasks_or_none() -> None:
+    import msgspec
+
+    spec = GroupingSpec(GroupingKind.CUSTOM, (), "m:Even", msgspec.msgpack.encode({"width": 2}))
+    loaded = {"m:Even": EvenToLast}
+    world = World(
+        {"s": Part(Numbers, 1, {"default": ["n"]}), "r": Part(Keep, 3, {}, [("s", "default", spec)])}, classes=loaded
+    )
+    world.run()
+    even = [("default", n) for n in range(0, 40, 2)]
+    assert [bolt.got for bolt in world.objects("r")] == [[], even, even]
+    assert sorted(world.objects("s")[0].acked) == list(range(40))
+
+
+def test_direct_streams_reach_the_named_task_and_task_ids_are_returned() -> None:
+    class Chooser(Numbers):
+        def send(self, n: int) -> None:
+            task = self.readers[n % 3]
+            self.ids.append((task, self.emit([n], n, "straight", direct_task=task, need_task_ids=True)))
+            self.ids.append((None, self.emit([n], None, "default", need_task_ids=True)))
+
+    direct = GroupingSpec(GroupingKind.DIRECT)
+    world = World(
+        {
+            "s": Part(Chooser, 1, {"default": ["n"], "straight": ["n"]}, direct=["straight"]),
+            "r": Part(Keep, 3, {}, [("s", "straight", direct), ("s", "default", SHUFFLE)]),
+        }
+    )
+    world.run()
+    (spout,) = world.objects("s")
+    assert all(got == [task] for task, got in spout.ids if task is not None)
+    assert Counter(got[0] for task, got in spout.ids if task is None).most_common()[0][1] == 14
+    for index, bolt in enumerate(world.objects("r")):
+        assert [n for stream, n in bolt.got if stream == "straight"] == list(range(index, 40, 3))
+    assert sorted(spout.acked) == list(range(40))
+
+
+def test_order_is_kept_across_streams_that_one_task_reads() -> None:
+    class Alternating(Numbers):
+        def send(self, n: int) -> None:
+            self.emit([n], n, "default" if n % 3 else "other")
+
+    world = World(
+        {
+            "s": Part(Alternating, 1, {"default": ["n"], "other": ["n"]}),
+            "r": Part(Keep, 1, {}, [("s", "default", SHUFFLE), ("s", "other", SHUFFLE)]),
+        }
+    )
+    world.run()
+    assert [n for _, n in world.objects("r")[0].got] == list(range(40))
+
+
+def test_a_key_without_a_stable_hash_is_refused_at_emit_naming_the_place() -> None:
+    caught: list[Exception] = []
+
+    class Bad(Numbers):
+        def send(self, n: int) -> None:
+            for row in ([[1, 2]], [n, n], "x", [n]):
+                try:
+                    self.emit(row, n)
+                except Exception as error:
+                    caught.append(error)
+
+    world = World({"s": Part(Bad, 1, {"default": ["n"]}), "r": Part(Keep, 1, {}, [("s", "default", fields("n"))])})
+    world.run()
+    key_error, width, kind = caught[:3]
+    assert isinstance(key_error, UnsupportedKey)
+    assert "component 's', stream 'default', field 'n'" in str(key_error)
+    assert "1 fields (n), and 2 values" in str(width)
+    assert "not str" in str(kind)
+    assert len(world.objects("r")[0].got) == 40

@@ -1,0 +1,104 @@
+"""The adaptive bound, and what the gateway sends."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heron_instance.core.outbox import Flush
+from heron_instance.core.outgoing import PACKET_BYTES, Outgoing
+from heron_instance.core.queues import ADJUST_INTERVAL_MS, AdaptiveQueue
+from heronry.model.reasons import FailKind
+from heronry.wire.data import Ack, Fail, Frame, Init, Reason
+
+
+def test_capacity_falls_to_zero_in_an_outage_and_grows_back_slowly() -> None:
+    queue = AdaptiveQueue(1600)
+    queue.add(1500)
+    now, seen = 0.0, []
+    for _ in range(12):
+        queue.adjust(now)
+        seen.append(queue.capacity)
+        now += ADJUST_INTERVAL_MS
+    assert seen[:4] == [800, 400, 200, 100]
+    assert seen[-1] == 0
+    assert queue.full
+    queue.remove(1500)
+    assert queue.full, "nothing may be added before the next adjustment"
+    for _ in range(16):
+        assert queue.deadline_ms() is not None
+        queue.adjust(now)
+        now += ADJUST_INTERVAL_MS
+    assert queue.capacity == 1600
+    assert queue.deadline_ms() is None
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 500), st.integers(0, 200)), max_size=60))
+def test_capacity_stays_in_its_bounds(steps: list[tuple[int, int, int]]) -> None:
+    queue, now = AdaptiveQueue(1000), 0.0
+    for add, remove, wait in steps:
+        if not queue.full:
+            queue.add(add)
+        queue.remove(remove)
+        now += wait
+        queue.adjust(now)
+        queue.check()
+        assert queue.size < 1000 + 500
+
+
+def flush_of(sizes: list[int], number: int) -> Flush:
+    frames = [Frame(1, 0, 2, 1, 1, 0, b"x" * size) for size in sizes]
+    ones = np.array([number], dtype=np.uint64).tobytes()
+    return Flush([Init(1, number, ones)], [Ack(1, ones, ones)], [Fail(1, ones, Reason(FailKind.FAILED))], frames)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 700_000), max_size=4), max_size=8), st.lists(st.integers(1, 2_000_000), max_size=8)
+)
+def test_nothing_overtakes_and_frames_stay_within_credit(flushes: list[list[int]], limits: list[int]) -> None:
+    outgoing = Outgoing()
+    outgoing.begin_stream()
+    for number, sizes in enumerate(flushes, 1):
+        outgoing.put(flush_of(sizes, number))
+    expected = [size for sizes in flushes for size in sizes]
+    sent: list[int] = []
+    inits: list[int] = []
+    total, sequence, granted = 0, 0, 0
+    for limit in [0, *limits, 1 << 40]:
+        outgoing.grant(limit)
+        granted = max(granted, limit)
+        while (taken := outgoing.take()) is not None:
+            packet, frame_bytes = taken
+            sequence += 1
+            assert packet.sequence == sequence
+            inits += [init.first_root for init in packet.inits]
+            if packet.frames:
+                assert len(inits) == len(flushes), "inits wait for no credit"
+                assert total < granted
+                assert len(packet.frames) == 1 or frame_bytes <= PACKET_BYTES
+                assert sum(frame.size_bytes() for frame in packet.frames[:-1]) + total < granted
+            total += frame_bytes
+            sent += [len(frame.values) for frame in packet.frames]
+            outgoing.check()
+    assert sent == expected
+    assert inits == list(range(1, len(flushes) + 1))
+    assert outgoing.empty()
+
+
+def test_what_waits_goes_on_the_next_stream() -> None:
+    outgoing = Outgoing()
+    outgoing.begin_stream()
+    outgoing.put(flush_of([10, 10], 1))
+    outgoing.grant(1)
+    assert outgoing.take() is not None
+    assert outgoing.take() is None
+    outgoing.begin_stream()
+    assert not outgoing.sendable()
+    outgoing.grant(1000)
+    taken = outgoing.take()
+    assert taken is not None
+    assert taken[0].sequence == 1
+    assert len(taken[0].frames) == 1

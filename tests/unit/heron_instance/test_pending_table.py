@@ -1,0 +1,65 @@
+"""The pending table against a dictionary: each root settles exactly once, stragglers keep their place."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heron_instance.core.pending import PendingTable
+from heronry.model.ids import SEQUENCE_MASK, root_base
+
+BASE = root_base(3, 9)
+
+
+def roots(sequences: list[int], base: int = BASE) -> np.ndarray:  # type: ignore[type-arg]
+    return np.array([base | (s & SEQUENCE_MASK) for s in sequences], dtype=np.uint64)
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data(), start=st.sampled_from([0, SEQUENCE_MASK - 700]))
+def test_against_a_dictionary(data: st.DataObject, start: int) -> None:
+    table = PendingTable(BASE, 256, 1000.0)
+    model: dict[int, tuple[int, float]] = {}
+    sequence, now = start, 0.0
+    for _ in range(data.draw(st.integers(1, 25))):
+        now += data.draw(st.integers(0, 300))
+        action = data.draw(st.sampled_from(["open", "open", "settle", "expire", "strange"]))
+        if action == "open":
+            count = data.draw(st.integers(1, 900))
+            table.open(sequence, list(range(sequence, sequence + count)), 1, now)
+            for s in range(sequence, sequence + count):
+                model[s & SEQUENCE_MASK] = (s, now)
+            sequence = (sequence + count) & SEQUENCE_MASK
+        elif action == "settle" and model:
+            some = data.draw(st.lists(st.sampled_from(sorted(model)), max_size=50))
+            settled = table.settle(roots(some), now)
+            expected = [model.pop(s) for s in dict.fromkeys(some)]
+            assert sorted(zip(settled.ids, settled.ages_ms.tolist(), strict=True)) == sorted(
+                (tup_id, now - time) for tup_id, time in expected
+            )
+            assert settled.dropped == len(some) - len(expected)
+        elif action == "strange":
+            settled = table.settle(roots([sequence + 5, sequence + 6]), now)
+            assert (settled.ids, settled.dropped) == ([], 2)
+            assert table.settle(roots(list(model)[:3], root_base(3, 8)), now).ids == []
+        else:
+            late = {s for s, (_, time) in model.items() if time < now - 1000}
+            settled = table.expire(now)
+            assert sorted(settled.ids) == sorted(model.pop(s)[0] for s in late)
+        table.check()
+        assert table.count == len(model)
+    settled = table.settle_all(now)
+    assert sorted(settled.ids) == sorted(tup_id for tup_id, _ in model.values())
+    assert table.count == 0
+
+
+def test_one_stuck_root_keeps_its_place_while_millions_pass() -> None:
+    table = PendingTable(BASE, 1000, None)
+    table.open(0, ["stuck"], 0, 0.0)
+    for first in range(1, 3_000_000, 1000):
+        table.open(first, list(range(1000)), 0, 1.0)
+        assert len(table.settle(roots([first])[0] + np.arange(1000, dtype=np.uint64), 2.0).ids) == 1000
+    assert table.count == 1
+    assert table.settle(roots([0]), 5.0).ids == ["stuck"]
+    assert table.settle(roots([0]), 5.0).dropped == 1

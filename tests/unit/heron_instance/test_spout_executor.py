@@ -1,0 +1,312 @@
+"""How a spout is driven: pending, pauses, back-off, verdicts, bounds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from instance_world import SHUFFLE, Part, World
+
+from heron_instance.core.executor import Step
+from heron_instance.core.spout_executor import SpoutExecutor
+from heronry.api.component import BasicBolt, Spout
+from heronry.api.hooks import TaskHook
+from heronry.model.ids import root_base
+from heronry.model.reasons import FailKind
+from heronry.model.topology import TopologyState
+from heronry.wire.data import Reason, Verdict
+
+
+class Source(Spout):
+    """Emits ``each`` tuples a call until ``total``."""
+
+    each = 1
+    total = 10**9
+    payload = "x"
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        self.n = self.calls = 0
+        self.acked: list[Any] = []
+        self.failed: list[Any] = []
+        self.said: list[str] = []
+        self.context = context
+
+    def next_tuple(self) -> None:
+        self.calls += 1
+        for _ in range(self.each):
+            if self.n < self.total:
+                self.emit([self.payload], tup_id=self.n)
+                self.n += 1
+
+    def ack(self, tup_id: Any) -> None:
+        self.acked.append(tup_id)
+
+    def fail(self, tup_id: Any, reason: Any) -> None:
+        self.failed.append((tup_id, reason.kind))
+
+    def activate(self) -> None:
+        self.said.append("activate")
+
+    def deactivate(self) -> None:
+        self.said.append("deactivate")
+
+
+class Nothing(BasicBolt):
+    def process(self, tup: Any) -> None:
+        pass
+
+
+class Alone:
+    """One spout executor; nobody takes what it sends."""
+
+    def __init__(self, config: dict[str, Any] | None = None, **attributes: Any) -> None:
+        make = type("Spout", (Source,), attributes)
+        self.world = World(
+            {"s": Part(make, 1, {"default": ["x"]}), "r": Part(Nothing, 1, {}, [("s", "default", SHUFFLE)])}, config
+        )
+        self.executor: SpoutExecutor = self.world.executors[1]  # type: ignore[assignment]
+        self.spout: Any = self.executor.component
+        self.roots: list[int] = []
+
+    def step(self, after_ms: float = 1.0) -> Step:
+        self.world.clock.now += after_ms / 1000
+        step = self.executor.run(self.world.clock.ms)
+        self.executor.check()
+        for flush in step.flushes:
+            for init in flush.inits:
+                self.roots += range(init.first_root, init.first_root + len(init.xors) // 8)
+            copies = [r for f in flush.frames for r in np.frombuffer(f.roots, "<u8").tolist()]
+            assert set(copies) <= set(self.roots), "a copy leaves before its init"
+        return step
+
+    def drain(self) -> None:
+        """The gateway has sent everything."""
+        self.executor.on_sent(self.world.clock.ms, 1 << 40)
+
+    def verdict(self, roots: list[int], reason: Reason | None = None) -> None:
+        self.executor.on_verdicts(self.world.clock.ms, [Verdict(1, np.array(roots, np.uint64).tobytes(), reason)])
+
+
+@pytest.mark.parametrize("each", [1, 7, 300])
+def test_pending_exceeds_its_maximum_by_one_call_at_most(each: int) -> None:
+    alone = Alone({"topology.max.spout.pending": 100}, each=each)
+    for _ in range(20):
+        alone.step()
+        assert alone.executor.pending.count < 100 + each
+    assert alone.executor.pending.count >= 100
+    calls = alone.spout.calls
+    alone.verdict(alone.roots[:each])
+    alone.step()
+    assert alone.spout.acked == list(range(each))
+    assert alone.spout.calls > calls
+
+
+def test_a_paused_spout_takes_acks_and_emits_nothing() -> None:
+    alone = Alone({"topology.max.spout.pending": 50})
+    alone.step()
+    alone.step(10)
+    alone.executor.on_pause(alone.world.clock.ms, True)
+    calls = alone.spout.calls
+    alone.verdict(alone.roots[:30])
+    alone.verdict(alone.roots[30:40], Reason(FailKind.TIMEOUT))
+    for _ in range(5):
+        alone.step()
+    assert alone.spout.calls == calls
+    assert alone.spout.acked == list(range(30))
+    assert alone.spout.failed == [(n, FailKind.TIMEOUT) for n in range(30, 40)]
+    assert alone.world.telemetry[1].gauges["__paused"] == 1
+    alone.executor.on_pause(alone.world.clock.ms, False)
+    alone.step()
+    assert alone.spout.calls > calls
+
+
+def test_a_spout_waits_for_its_stream_manager_and_for_the_owner() -> None:
+    alone = Alone()
+    executor = alone.executor
+    plan = replace(executor.plan, state=TopologyState.PAUSED)
+    executor.on_plan(0, plan)
+    alone.step()
+    assert alone.spout.said == []
+    executor.on_plan(0, replace(plan, state=TopologyState.RUNNING))
+    alone.step()
+    assert alone.spout.said == ["activate"]
+    assert alone.spout.calls > 0
+    executor.on_plan(0, plan)
+    calls = alone.spout.calls
+    alone.step()
+    assert alone.spout.said == ["activate", "deactivate"]
+    assert alone.spout.calls == calls
+
+
+def test_an_empty_call_backs_off_to_16_ms_and_an_ack_ends_it() -> None:
+    alone = Alone(total=1)
+    waits = []
+    alone.step()
+    for _ in range(12):
+        calls = alone.spout.calls
+        wait = alone.step(0.01).wait_ms
+        assert wait is not None
+        if alone.spout.calls == calls + 1:
+            waits.append(round(wait))
+        alone.world.clock.now += wait / 1000
+    assert max(waits) == 16
+    assert [w for w in waits if w in (2, 4, 8)] == [2, 4, 8]
+    alone.verdict(alone.roots)
+    calls = alone.spout.calls
+    assert alone.step(0.01).wait_ms is not None
+    assert alone.spout.calls == calls + 1
+    alone.step(0.01)
+    assert alone.spout.calls == calls + 1
+    alone.spout.context.wake_up()
+    alone.executor.wake(alone.world.clock.ms)
+    alone.step(0.01)
+    assert alone.spout.calls == calls + 2
+
+
+def test_a_full_data_out_stops_the_spout_but_not_its_acks() -> None:
+    alone = Alone({"topology.instance.data.out.capacity.bytes": 65536}, payload="y" * 1000, each=3)
+    for _ in range(50):
+        alone.step()
+    size = alone.executor.data_out.size
+    assert size >= 65536
+    calls = alone.spout.calls
+    alone.verdict(alone.roots[:5])
+    alone.step()
+    assert alone.spout.calls == calls
+    assert len(alone.spout.acked) == 5
+    for _ in range(20):
+        alone.step(100)
+    assert alone.executor.data_out.capacity == 0, "a queue over its limit shrinks"
+    alone.drain()
+    alone.step(200)
+    alone.step(200)
+    assert alone.spout.calls > calls
+
+
+def test_when_the_stream_manager_is_lost_its_roots_fail_at_once() -> None:
+    alone = Alone({"topology.max.spout.pending": 10})
+    alone.step()
+    alone.step(10)
+    alone.executor.on_stream_manager(alone.world.clock.ms, 7)
+    assert alone.spout.failed == []
+    alone.executor.on_stream_manager(alone.world.clock.ms, 8)
+    assert alone.spout.failed == [(n, FailKind.STREAM_MANAGER_LOST) for n in range(10)]
+    alone.verdict(alone.roots[:10])
+    alone.step(10)
+    assert alone.spout.acked == []
+    assert alone.world.telemetry[1].counters["__dropped-verdict-count"] == 10
+    assert alone.executor.pending.count == 10
+
+
+def test_its_own_timer_is_the_timeout_and_two_buckets() -> None:
+    alone = Alone({"topology.max.spout.pending": 5, "topology.message.timeout.secs": 10})
+    alone.step()
+    alone.step(19_000)
+    assert alone.spout.failed == []
+    alone.step(2_000)
+    assert alone.spout.failed == [(n, FailKind.TIMEOUT) for n in range(5)]
+    counters = alone.world.telemetry[1].counters
+    alone.step(10)
+    assert counters["__timeout-count/default"] == 5
+    assert counters["__fail-count/default"] == 5
+
+
+def test_verdicts_of_another_incarnation_are_dropped() -> None:
+    alone = Alone({"topology.max.spout.pending": 5})
+    alone.step()
+    alone.verdict([root_base(1, 4) + n for n in range(5)])
+    alone.step()
+    assert alone.spout.acked == []
+
+
+def test_a_spout_that_raises_is_restarted_unless_it_is_told_to_go_on() -> None:
+    def broken(self: Any) -> None:
+        raise OSError("no source")
+
+    alone = Alone(next_tuple=broken)
+    alone.step()
+    assert "no source" in str(alone.executor.failed)
+    assert alone.world.telemetry[1].exceptions == ["OSError"]
+    patient = Alone({"topology.on.exception": "fail"}, next_tuple=broken)
+    patient.step()
+    assert patient.executor.failed is None
+    assert patient.step(0.01).wait_ms is not None
+
+
+def test_an_exception_in_ack_does_not_lose_the_acks_behind_it() -> None:
+    def picky(self: Any, tup_id: Any) -> None:
+        if tup_id == 2:
+            raise ValueError("two")
+        self.acked.append(tup_id)
+
+    alone = Alone({"topology.max.spout.pending": 5, "topology.on.exception": "fail"}, ack=picky)
+    alone.step()
+    alone.step(10)
+    alone.verdict(alone.roots[:5])
+    alone.step()
+    assert alone.spout.acked == [0, 1, 3, 4]
+
+
+def test_fail_without_a_reason_parameter_is_called_without_one() -> None:
+    failed: list[Any] = []
+    alone = Alone({"topology.max.spout.pending": 3}, fail=lambda self, tup_id: failed.append(tup_id))
+    alone.step()
+    alone.step(10)
+    alone.verdict(alone.roots[:3], Reason(FailKind.FAILED, "r", 2, "because"))
+    alone.step()
+    assert failed == [0, 1, 2]
+
+
+def test_mixed_tracked_and_untracked_rows_and_emit_many() -> None:
+    def many(self: Any) -> None:
+        if self.n == 0:
+            self.n = 1
+            self.emit_many([["a"], ("b",), ["c"]], [10, None, 12])
+            self.emit_many([("d",)])
+            self.emit(tup=["e"], tup_id=13)
+
+    alone = Alone(next_tuple=many)
+    step = alone.step()
+    step = step if step.flushes else alone.step(10)
+    (flush,) = step.flushes
+    (frame,) = flush.frames
+    assert np.frombuffer(frame.offsets, "<u4").tolist() == [0, 1, 1, 2, 2, 3]
+    assert len(alone.roots) == 3
+    alone.verdict(alone.roots)
+    alone.step()
+    assert alone.spout.acked == [10, 12, 13]
+
+
+def test_hooks_see_emits_acks_and_fails() -> None:
+    seen: list[str] = []
+
+    class Watch(TaskHook):
+        def emit(self, info: Any) -> None:
+            seen.append(f"emit {info.tup_id}")
+
+        def spout_ack(self, info: Any) -> None:
+            seen.append(f"ack {info.message_id}")
+
+        def spout_fail(self, info: Any) -> None:
+            seen.append(f"fail {info.message_id} {info.reason.kind}")
+            raise ValueError("hooks do not hurt")
+
+        def clean_up(self) -> None:
+            seen.append("clean")
+
+    def initialize(self: Any, config: Any, context: Any) -> None:
+        Source.initialize(self, config, context)
+        context.add_task_hook(Watch())
+
+    alone = Alone({"topology.max.spout.pending": 2}, initialize=initialize)
+    alone.step()
+    alone.step(10)
+    alone.verdict(alone.roots[:1])
+    alone.verdict(alone.roots[1:2], Reason(FailKind.FAILED))
+    alone.executor.on_pause(0, True)
+    alone.step()
+    alone.executor.stop(alone.world.clock.ms)
+    assert seen == ["emit 0", "emit 1", "ack 0", "fail 1 failed", "clean"]
+    assert alone.spout.failed == [(1, FailKind.FAILED)]

@@ -13,6 +13,7 @@ from heronry.model.ids import MASTER_CONTAINER, instance_id
 from heronry.model.plan import PackingPlan
 
 INSTANCE = "heron_instance"
+METRICS_MANAGER = "metrics_manager"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,11 @@ class ProcessSpec:
     replica: int = 0  # of a topology master; 0 is the first, others stand by
 
     @property
+    def stops_last(self) -> bool:
+        """True for the metrics manager: the others send it their last reports when they are asked to stop."""
+        return self.kind == METRICS_MANAGER
+
+    @property
     def is_instance(self) -> bool:
         """True for the process of a task."""
         return self.kind == INSTANCE
@@ -38,7 +44,7 @@ def master_container(replicas: int) -> list[ProcessSpec]:
         ProcessSpec(slot, "topology_master", "topology_master-0" + (f"-{slot}" if slot else ""), replica=slot)
         for slot in range(replicas)
     ]
-    return [*masters, ProcessSpec(replicas, "metrics_manager", "metrics_manager-0")]
+    return [*masters, ProcessSpec(replicas, METRICS_MANAGER, "metrics_manager-0")]
 
 
 def worker_container(container: int, plan: PackingPlan, known: dict[int, int] | None = None) -> list[ProcessSpec]:
@@ -49,7 +55,7 @@ def worker_container(container: int, plan: PackingPlan, known: dict[int, int] | 
     slots = dict(known or {})
     specs = [
         ProcessSpec(0, "stream_manager", f"stream_manager-{container}"),
-        ProcessSpec(1, "metrics_manager", f"metrics_manager-{container}"),
+        ProcessSpec(1, METRICS_MANAGER, f"metrics_manager-{container}"),
     ]
     for instance in sorted(plan.container(container).instances, key=lambda i: i.task):
         slot = slots.setdefault(instance.task, max(slots.values(), default=1) + 1)

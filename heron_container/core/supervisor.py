@@ -148,7 +148,7 @@ class Supervisor:
         process = self.processes[slot]
         process.pid, process.born_ms = pid, now_ms
         # Asked to stop while it was being born.
-        return self._terminate(now_ms, process) if self.stopping else []
+        return self._stop_those_whose_turn_it_is(now_ms) if self.stopping else []
 
     def phase(self, now_ms: int, slot: int, works: bool) -> None:
         """What its heartbeat slot says."""
@@ -167,7 +167,7 @@ class Supervisor:
         process.pid, process.kill_ms, process.kill_reason = 0, None, ""
         if not process.wanted:
             self._move(process, Event.ENDED_UNWANTED, now_ms)
-            return []
+            return self._stop_those_whose_turn_it_is(now_ms) if self.stopping else []
         delay_ms = process.backoff.died(now_ms - process.born_ms)
         if replaced:
             self._move(process, Event.REPLACED, now_ms)
@@ -186,16 +186,16 @@ class Supervisor:
         return [Kill(slot, process.pid)]
 
     def stop(self, now_ms: int) -> list[Effect]:
-        """Ask all to stop; those that are still there after the grace are killed. Idempotent."""
+        """Ask all to stop, the metrics manager when the others are gone. Idempotent.
+
+        Who is still there after its grace is killed, so all are gone after twice the grace.
+        """
         if self.stopping:
             return []
         self.stopping = True
-        effects: list[Effect] = []
         for process in self.processes.values():
             self._unwanted(process, now_ms)
-            if process.alive and process.pid:
-                effects += self._terminate(now_ms, process)
-        return effects
+        return self._stop_those_whose_turn_it_is(now_ms)
 
     def tick(self, now_ms: int) -> list[Effect]:
         """Do what is due."""
@@ -238,9 +238,15 @@ class Supervisor:
             assert process.wanted or process.due_ms is None, "an unwanted process waits for a start"
             assert process.kill_ms is None or process.alive
 
-    def _terminate(self, now_ms: int, process: Process) -> list[Effect]:
-        process.kill_ms = now_ms + self.grace_ms
-        return [Terminate(process.spec.slot, process.pid)]
+    def _stop_those_whose_turn_it_is(self, now_ms: int) -> list[Effect]:
+        alive = [process for process in self.processes.values() if process.alive]
+        first = [process for process in alive if not process.spec.stops_last]
+        effects: list[Effect] = []
+        for process in first or alive:
+            if process.pid and process.kill_ms is None:  # not asked yet
+                process.kill_ms = now_ms + self.grace_ms
+                effects.append(Terminate(process.spec.slot, process.pid))
+        return effects
 
     def _unwanted(self, process: Process, now_ms: int) -> None:
         process.wanted = False

@@ -25,7 +25,7 @@ from heron_container.core.supervisor import Effect, FindReplacement, Kill, Start
 from heron_container.shell.children import Child
 from heron_container.shell.logs import LastLines, LogWriter
 from heron_container.shell.spawning import Spawning
-from heron_container.shell.status import container_status
+from heron_container.shell.status import container_status, count_up
 from heron_container.shell.store_loop import Look, Plans
 from heronry.launch import Launch
 from heronry.liveness import Phase, Slots
@@ -35,9 +35,11 @@ from heronry.model.settings import MiB, setting
 from heronry.process import EXIT_REPLACED
 from heronry.schedulers import local
 from heronry.schedulers.endings import exit_in_words
-from heronry.schedulers.identity import catches
+from heronry.schedulers.identity import catches, container_name
 from heronry.schedulers.scheduler import SchedulerError
+from heronry.telemetry import Telemetry
 from heronry.wire.container import ContainerStatus
+from heronry.wire.metrics import ProcessMetrics
 
 SPARE_SLOTS = 1024  # for tasks that `update` adds later; a slot is 64 bytes
 SCHEDULER_BACKOFF = BackoffPolicy(1000, 30_000, 60_000)
@@ -69,6 +71,7 @@ class Container:
             int(setting(settings, "heron.logging.maximum.size.mb")) * MiB,
             int(setting(settings, "heron.logging.maximum.files")),
         )
+        self._telemetry = Telemetry("__container__", container_name(number), number, 0, incarnation)
         self._slots: Slots | None = None
         self._children: dict[int, Child] = {}
         self._last_lines: dict[str, LastLines] = {}
@@ -129,6 +132,12 @@ class Container:
             self.launch, self.number, self.incarnation, self._started, self.supervisor,
             {name: lines.lines() for name, lines in self._last_lines.items()}, self._now_ms(), time.time(),
         )  # fmt: skip
+
+    def metrics(self) -> ProcessMetrics:
+        """What is reported of this container, as of now."""
+        self._read_slots()
+        count_up(self._telemetry, self.supervisor, self._writer.dropped_lines)
+        return self._telemetry.report(time.time())
 
     def _plan(self, plans: Plans) -> None:
         known = {p.spec.task: p.spec.slot for p in self.supervisor.processes.values() if p.spec.is_instance}
@@ -206,6 +215,8 @@ class Container:
     def _start(self, spec: ProcessSpec, restarts: int) -> None:
         assert self._slots is not None
         log.info("starting %s%s", spec.name, f" (restart {restarts})" if restarts else "")
+        if restarts:
+            self._telemetry.count(f"__restarts/{spec.name}")
         self._slots.clear(spec.slot)
         lines = self._last_lines.setdefault(spec.name, LastLines())
         self._spawning.start(spec, lines)

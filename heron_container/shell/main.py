@@ -25,6 +25,7 @@ from heronry.process import (
 from heronry.schedulers.commands import own_group, raise_descriptor_limit
 from heronry.schedulers.identity import HostLock, container_lock, container_name, process_title
 from heronry.schedulers.log_files import OwnLog
+from heronry.telemetry import Reporter
 
 LOG_CHECK_SECONDS = 10.0
 log = logging.getLogger(__name__)
@@ -71,11 +72,13 @@ async def _run(arguments: ProcessArguments, instance_main: str, own_log: OwnLog 
     tasks = [loop.create_task(store.run(container.looked))]
     if own_log is not None:
         tasks.append(loop.create_task(_rotate(own_log)))
+    reporter = Reporter(launch, number, container.metrics)
+    reporter.start()
     await _first_to_end(loop.create_task(container.run()), tasks[0])
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    await server.stop(0.2)
+    await asyncio.gather(server.stop(0.2), reporter.stop())
     await store.close()
     log.info("container %d has stopped", number)
     return container.exit_code

@@ -1,4 +1,4 @@
-"""The process table as it is told to others."""
+"""The process table as it is told to others: status and metrics."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from heron_container.core.supervisor import Supervisor
 from heronry.launch import Launch
 from heronry.schedulers.identity import container_name
+from heronry.telemetry import Telemetry
 from heronry.wire.container import ContainerStatus, ProcessState, ProcessStatus
 
 
@@ -41,3 +42,10 @@ def container_status(
         for _, process in sorted(supervisor.processes.items())
     ]
     return ContainerStatus(number, launch.host, incarnation, (own, *others))
+
+
+def count_up(telemetry: Telemetry, supervisor: Supervisor, dropped_lines: int) -> None:
+    """Set the gauges of the process table."""
+    for process in supervisor.processes.values():
+        telemetry.gauge(f"__process-up/{process.spec.name}", float(process.state is ProcessState.RUNNING))
+    telemetry.gauge("__log-lines-dropped", float(dropped_lines))

@@ -34,7 +34,7 @@ from heronry.wire.container import ProcessState, ProcessStatus, SchedulerStatus
 
 CONFIRM_SECONDS = 0.05
 LOOK_CLOSER_EVERY = 20
-STOP_MARGIN_MS = 3000  # heron_container's own grace comes first
+STOP_MARGIN_MS = 3000  # heron_container stops its children in two waves, a grace each
 END_GRACE_MS = 2000
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class LocalContainers:
         self._started = time.time()
         self._loop = asyncio.get_running_loop()
         grace_ms = int(setting(launch.settings, "heron.stop.grace.secs") * 1000)
-        self.core = Containers(BackoffPolicy.of(launch.settings), grace_ms + STOP_MARGIN_MS, END_GRACE_MS)
+        self.core = Containers(BackoffPolicy.of(launch.settings), 2 * grace_ms + STOP_MARGIN_MS, END_GRACE_MS)
         self._processes: dict[int, subprocess.Popen[bytes]] = {}  # by number; adopted ones are not ours to reap
         self._deadline: asyncio.TimerHandle | None = None
         self._confirming: asyncio.TimerHandle | None = None

@@ -25,7 +25,7 @@ RESTART_MARGIN_SECONDS = 15.0
 
 async def serve(launch: Launch, containers: LocalContainers) -> tuple[grpc.aio.Server, int]:
     """Start the server on a free port of ``launch.host``; returns it and its port. Raises OSError, RuntimeError."""
-    patience = setting(launch.settings, "heron.stop.grace.secs") + RESTART_MARGIN_SECONDS
+    patience = 2 * setting(launch.settings, "heron.stop.grace.secs") + RESTART_MARGIN_SECONDS
 
     async def answer_status(_: SchedulerStatusRequest, __: grpc.aio.ServicerContext) -> SchedulerStatus:
         return containers.status()

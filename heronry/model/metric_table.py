@@ -400,6 +400,7 @@ METRIC_TABLE: tuple[Metric, ...] = (
     Metric(
         "__restarts", "heron_container_restarts_total", COUNTER, "restarts of a process of this container", Key.OTHER
     ),
+    Metric("__log-lines-dropped", "heron_container_log_lines_dropped", GAUGE, "log lines a full or slow disk has cost"),
     Metric("__process-up", "heron_container_process_up", GAUGE, "1 while the process does its work", Key.OTHER),
     Metric(
         "__telemetry-refused",

@@ -15,4 +15,4 @@ def exit_in_words(code: int | None, last_line: str) -> str:
         except ValueError:
             name = f"signal {-code}"
         return f"killed by {name}"
-    return f"exit code {code}" + (f": {last_line}" if last_line else "")
+    return f"exit code {code}" + (f": {last_line}" if last_line and code else "")

@@ -25,7 +25,8 @@ from heronry.model.plan import ContainerPlan, InstancePlan, PackingPlan
 from heronry.wire.container import ProcessState
 
 POLICY = BackoffPolicy(100, 10_000, 60_000)
-SPECS = [ProcessSpec(slot, "stream_manager", f"p{slot}") for slot in range(4)]
+KINDS = ("stream_manager", "metrics_manager", "heron_instance", "heron_instance")
+SPECS = [ProcessSpec(slot, kind, f"p{slot}") for slot, kind in enumerate(KINDS)]
 
 
 class World(RuleBasedStateMachine):
@@ -53,7 +54,10 @@ class World(RuleBasedStateMachine):
                     self.ordered.add(spec.slot)
                 case Terminate(slot, pid):
                     assert self.living[slot] == pid
+                    assert slot not in self.asked, "asked twice"
                     self.asked.add(slot)
+                    others = (self.ordered | set(self.living)) - {1}
+                    assert slot != 1 or not others, "the metrics manager is asked before the others are gone"
                 case Kill(slot, pid):
                     assert self.living[slot] == pid
                     self.die(slot, "killed by SIGKILL")
@@ -131,7 +135,8 @@ class World(RuleBasedStateMachine):
             slot = self.ordered.pop()
             self.living[slot] = next(self.pids)
             self.apply(self.core.born(self.now, slot, self.living[slot]))
-        self.time_passes(5_001)
+        self.time_passes(5_000)
+        self.time_passes(5_000)
         assert self.core.all_ended()
         assert {p.state for p in self.core.processes.values()} == {ProcessState.STOPPED}
         assert self.core.next_deadline_ms() is None

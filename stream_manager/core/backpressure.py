@@ -33,6 +33,7 @@ class Pressure:
         self._peers: dict[int, tuple[int, dict[Cause, None]]] = {}
         self.changed = False  # since whoever reads the union last reset it
         self.started = 0  # own causes so far
+        self._timed: frozenset[Cause] = frozenset()
         self.slow_ms: dict[Cause, int] = {}  # own causes to the time they have lasted in all
 
     def set_slow(self, cause: Cause, slow: bool) -> None:
@@ -95,9 +96,11 @@ class Pressure:
         return tuple(cause for cause in union if routes.reaches(spout, cause))
 
     def pass_time(self, elapsed_ms: int) -> None:
-        """Charge the time since the last call to the own causes that stand."""
+        """Charge the time since the last call to the own causes that stood then and stand now."""
         for cause in self.own:
-            self.slow_ms[cause] = self.slow_ms.get(cause, 0) + elapsed_ms
+            if cause in self._timed:
+                self.slow_ms[cause] = self.slow_ms.get(cause, 0) + elapsed_ms
+        self._timed = frozenset(self.own)
 
     def forget_tasks(self, known: frozenset[int]) -> None:
         """Tasks the plan no longer has are not timed any more."""

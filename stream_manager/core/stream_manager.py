@@ -89,7 +89,7 @@ class StreamManager:
             self.outcome.add(ToInstance(connection, Leave(reason)), End(connection, reason))
         else:
             self.local.hello(connection, hello)
-            self._heartbeat_at_ms = self._now_ms
+            self._tell_master()
         return self._finish()
 
     def handle_instance_data(self, connection: int, task: int) -> list[Effect]:
@@ -105,7 +105,7 @@ class StreamManager:
         instance = self.local.connected(connection, task)
         if instance is not None:
             self.local.lost(instance)
-            self._heartbeat_at_ms = self._now_ms
+            self._tell_master()
         return self._finish()
 
     def handle_instance_credit(self, connection: int, task: int, message: Credit) -> list[Effect]:
@@ -240,7 +240,8 @@ class StreamManager:
     # Time.
 
     def tick(self, now_ms: int) -> list[Effect]:
-        """Time passes: expiry, heartbeats, the lease. To be called each 100 ms or so, after reading what waits."""
+        """Time passes: expiry, heartbeats, the lease. To be called each 100 ms or so (500 ms while ``idle``), after
+        reading what waits."""
         step = now_ms - self._wall_ms
         self._wall_ms = now_ms
         if step > LONGEST_STEP_MS:
@@ -259,8 +260,14 @@ class StreamManager:
             self.pressure.changed = True
         if self._now_ms >= self._heartbeat_at_ms:
             self._heartbeat_at_ms = self._now_ms + self._heartbeat_ms
-            self._heartbeat()
+            self.mesh.announce()
+            self.mesh.announce_whole()
+            self._tell_master()
         return self._finish()
+
+    def idle(self) -> bool:
+        """True if nothing here depends on time but heartbeats."""
+        return not self.pressure.own and not self.local.spouts_paused() and not self.tracking.live
 
     def linked(self) -> bool:
         """True if there is a plan and every peer that is registered in it has an open link."""
@@ -318,9 +325,8 @@ class StreamManager:
         self.local.give_plans()
         self.mesh.review(routes)
 
-    def _heartbeat(self) -> None:
-        self.mesh.announce()
-        self.mesh.announce_whole()
+    def _tell_master(self) -> None:
+        """A heartbeat: when it is time, and when an instance comes or goes."""
         if self._master_here:
             causes = tuple(self.pressure.own)
             beat = Heartbeat(causes, self.local.spouts_paused(), self.version, self.local.infos())

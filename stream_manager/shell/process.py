@@ -31,6 +31,7 @@ from stream_manager.shell.memory_file import MemoryFile
 from stream_manager.shell.peer_links import Connector, start_peer_server
 
 TICK_SECONDS = 0.1
+IDLE_TICK_SECONDS = 0.5  # a wake-up costs more than the tick itself
 GC_THRESHOLD = 50_000  # packets make garbage that counting frees; cycles are rare
 
 log = logging.getLogger(__name__)
@@ -153,7 +154,7 @@ class StreamManagerProcess:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(TICK_SECONDS)
+            await asyncio.sleep(IDLE_TICK_SECONDS if self.core.idle() else TICK_SECONDS)
             await asyncio.sleep(0)  # what has come by now is read first
             self.host.act(self.core.tick(now_ms()))
 

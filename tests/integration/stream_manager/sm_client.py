@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +92,7 @@ class TestInstance:
         await asyncio.gather(*self.tasks, return_exceptions=True)
         await self.channel.close()
 
-    async def send(self, frames: list[Frame] = (), inits: list[Init] = (), acks: list[Ack] = ()) -> None:  # type: ignore[assignment]
+    async def send(self, frames: Sequence[Frame] = (), inits: Sequence[Init] = (), acks: Sequence[Ack] = ()) -> None:
         """One packet; waits for credit if there are frames."""
         if frames:
             await until(lambda: self.sent < self.limit, f"credit of task {self.task}")

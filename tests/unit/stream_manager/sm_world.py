@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -296,7 +297,12 @@ class World:
         return True
 
     def send(
-        self, task: int, frames: list[Frame] = (), inits: list[Init] = (), acks: list[Ack] = (), fails: list[Fail] = ()
+        self,
+        task: int,
+        frames: Sequence[Frame] = (),
+        inits: Sequence[Init] = (),
+        acks: Sequence[Ack] = (),
+        fails: Sequence[Fail] = (),
     ) -> bool:
         """A packet of an instance: settlements at once, frames within credit (the rest waits)."""
         instance = self.instances[task]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sm_world import World, frame, make_plan
@@ -161,7 +163,7 @@ def test_hysteresis(sizes: list[int], high: int, low: int) -> None:
         max_size=40,
     )
 )
-def test_a_peer_knows_the_set_whatever_is_lost_once_a_whole_one_has_come(events: list[tuple]) -> None:
+def test_a_peer_knows_the_set_whatever_is_lost_once_a_whole_one_has_come(events: list[tuple[str, Any, Any]]) -> None:
     here, there = Pressure(), Pressure()
     missed = False
     for kind, what, slow in events:

@@ -222,7 +222,6 @@ def test_registers_and_beats_with_its_instances_and_causes(world: World) -> None
     world.tick(100)
     assert len(world.to_master) == count, "once a second"
     world.disconnect(2)
-    world.tick(100)
     assert [i.task for i in world.to_master[-1].instances] == [1, 3], "a change is told at once"
 
 

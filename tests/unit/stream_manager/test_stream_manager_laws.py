@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,7 +58,7 @@ class Traffic:
         self.edges[root] = set(edges)
         self.send(task, [(target, root, edge) for target, edge in zip(chosen, edges, strict=True)])
 
-    def send(self, task: int, copies: list[tuple[int, int, int]], **settled: list) -> None:
+    def send(self, task: int, copies: list[tuple[int, int, int]], **settled: list[Any]) -> None:
         frames = []
         for target, root, edge in copies:
             self.serial += 1

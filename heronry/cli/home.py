@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ import yaml
 from heronry.cli.errors import CliError, NotAllowed
 
 SOCKET_PATH_BYTES = 107
+SPACE_NEEDED_BYTES = 16 * 1024 * 1024
 LONGEST_SOCKET_NAME = "/12345678/mm4096.sock"
 
 
@@ -61,6 +63,15 @@ class Home:
             raise CliError(
                 f"{error.filename} is a file, not a folder", "Move it away, or set HERONRY_HOME to another folder."
             ) from error
+
+    def need_space(self) -> None:
+        """Raises CliError where a topology could write neither its state nor its logs."""
+        free = shutil.disk_usage(self.root).free
+        if free < SPACE_NEEDED_BYTES:
+            raise CliError(
+                f"the disk of {self.root} is full: {free // 1024} KiB are left",
+                "Free some space, or set HERONRY_HOME to another disk.",
+            )
 
     def _tighten(self) -> None:
         """Ours alone from now on; but a folder that holds other things is not ours to close."""

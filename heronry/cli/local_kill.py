@@ -49,7 +49,17 @@ def kill(
     place = Path(record.execution.home) if record else home.topology(*address.parts, name)
     launch = _load_launch(place)
     pids = _ask_for_pids(record, launch)
-    was_there = topologies.kill(store, name, record.definition.id if record else None)
+    topology_id = record.definition.id if record else None
+    try:
+        was_there = topologies.kill(store, name, topology_id)
+    except StoreError as error:
+        if launch is None:
+            raise
+        # The store takes no writes (a full disk, for one). The processes end all the same, and the topology's folder,
+        # which may be what fills the disk, goes; then the record is tried again.
+        talk(f"{error}; ending the processes first")
+        clean_up(launch, talk, pids, keep_logs=keep_logs, grace_secs=0.0)
+        was_there = topologies.kill(store, name, topology_id)
     if not was_there and launch is None and record is None:
         known = [state.topology for state in topologies.list_topologies(store)]
         raise topology_not_found(name, address.cluster, known)
@@ -65,14 +75,22 @@ def kill(
         ) from None
 
 
-def clean_up(launch: Launch, talk: Talk, pids: Collection[int] = (), *, keep_logs: bool = False) -> None:
+def clean_up(
+    launch: Launch,
+    talk: Talk,
+    pids: Collection[int] = (),
+    *,
+    keep_logs: bool = False,
+    grace_secs: float | None = None,
+) -> None:
     """Wait for the processes of a topology whose killed state is written, end who remains, remove its folders.
 
     Raises CliError when a process does not even die by SIGKILL.
     """
-    grace = setting(launch.settings, "heron.stop.grace.secs") + 5.0
+    if grace_secs is None:
+        grace_secs = setting(launch.settings, "heron.stop.grace.secs") + 5.0
     talk("waiting for its processes to stop")
-    remaining = _wait_gone(lambda: processes_of(launch, pids), grace, talk)
+    remaining = _wait_gone(lambda: processes_of(launch, pids), grace_secs, talk)
     if remaining:
         talk(f"ending {len(remaining)} processes that did not stop by themselves")
         for process in remaining:

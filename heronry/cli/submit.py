@@ -63,6 +63,7 @@ def submit(
     home = Home.of_user()
     configured = normalise(home.read_config().get(address.cluster, {}), where="config.yaml", component=False)
     home.prepare()
+    home.need_space()
     with tempfile.TemporaryDirectory(prefix=".submit-", dir=home.root) as folder:
         package = Path(folder, "package")
         with progress(f"submitting {file.name}") as spinner:

@@ -14,7 +14,8 @@ from heronry.wire.container import ProcessState, ProcessStatus
 
 POLL_SECS = 0.2
 RUNNING = ("running", "paused")
-MAX_SHOWN = 5
+MAX_SHOWN = 5  # processes
+MAX_LINES = 20  # of the log of each
 
 
 class DoesNotRun(CliError):
@@ -73,7 +74,7 @@ def explain(status: TopologyStatus) -> list[str]:
     text = []
     for process in [p for p in status.unwell() if p.last_error or p.last_lines][:MAX_SHOWN]:
         text.append(describe(process))
-        text += [f"    {line}" for line in process.last_lines]
+        text += [f"    {line}" for line in process.last_lines[-MAX_LINES:]]
     return text
 
 

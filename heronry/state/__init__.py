@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -31,9 +32,9 @@ def open_store(url: str, *, session_timeout_secs: float | None = None, **setting
         return MemoryStore(shared_tree(parts.netloc + parts.path))
     if parts.scheme == "zookeeper":
         try:
-            from heronry.state.zookeeper import ZookeeperStore  # type: ignore[import-not-found, unused-ignore]
+            zookeeper = importlib.import_module("heronry.state.zookeeper")
         except ModuleNotFoundError as error:
             raise StoreError(f"{url!r}: this build has no ZooKeeper store ({error.name} is missing)") from error
-        store: StateStore = ZookeeperStore(parts.netloc, root=parts.path, session_timeout_secs=timeout)
+        store: StateStore = zookeeper.ZookeeperStore(parts.netloc, root=parts.path, session_timeout_secs=timeout)
         return store
     raise StoreError(f"{url!r} names no store; use files:///path, zookeeper://host:port/root or memory://name")

@@ -13,12 +13,13 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from heronry.state.store import Node, Operation, SessionState, StoreError, StoreUnavailable
 from heronry.state.transaction import Record, evaluate
 from heronry.state.validation import check_folder, check_node, check_operations, parent
 
-_Calls = list[Callable[[], None]]
+_Calls = list[partial[None]]
 
 
 class MemoryTree:
@@ -185,16 +186,16 @@ class MemoryStore:
         if self._state is state:
             return []
         self._state = state
-        return [lambda call=call: call(state) for call in self._listeners.values()]  # type: ignore[misc]
+        return [partial(call, state) for call in self._listeners.values()]
 
     def _all_watches(self) -> _Calls:
-        return [lambda p=path, c=call: c(p) for path, call in self._watches.values()]  # type: ignore[misc]
+        return [partial(call, path) for path, call in self._watches.values()]
 
     def _calls_for(self, writes: dict[str, Record | None]) -> _Calls:
         if not self._reachable:
             return []
         touched = set(writes) | {parent(path) for path in writes}
-        return [lambda p=path, c=call: c(p) for path, call in self._watches.values() if path in touched]  # type: ignore[misc]
+        return [partial(call, path) for path, call in self._watches.values() if path in touched]
 
     def _forget(self, key: int) -> None:
         with self.tree.lock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -247,3 +248,18 @@ def test_what_is_wrong_before_anything_is_written(cluster: Cluster, tmp_path: Pa
     assert cluster.json("list", "local") == []
     assert not (cluster.home / "topologies").exists()
     assert list(cluster.home.glob(".submit-*")) == []
+
+
+def test_kill_ends_the_processes_even_when_the_store_takes_no_writes(cluster: Cluster) -> None:
+    cluster.heron("submit", "local", cluster.program(), *QUICK)
+    launch = launch_of(cluster, "Count")
+    holder = sqlite3.connect(cluster.home / "state" / "state.db", isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")  # nobody else can write, as on a full disk
+    said = cluster.heron("kill", "local", "Count", code=6).stderr
+    assert "has held the store's lock" in said
+    assert cluster.processes() == []
+    assert not Path(launch["runtime_dir"]).exists()
+    holder.execute("ROLLBACK")
+    holder.close()
+    cluster.heron("kill", "local", "Count")
+    nothing_is_left(cluster, launch["runtime_dir"])

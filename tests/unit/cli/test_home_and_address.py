@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from heronry.cli import home
 from heronry.cli.address import Address, parse_address
 from heronry.cli.errors import CliError, NotAllowed, UsageError
 from heronry.cli.home import SOCKET_PATH_BYTES, Home, make_runtime_dir, runtime_base, runtime_dir
@@ -25,12 +26,12 @@ def test_addresses() -> None:
 
 
 def test_home_is_private(tmp_path: Path) -> None:
-    home = Home(tmp_path / "h")
-    home.prepare()
-    assert stat.S_IMODE(home.root.stat().st_mode) == 0o700
-    home.root.chmod(0o755)
-    home.prepare()
-    assert stat.S_IMODE(home.root.stat().st_mode) == 0o700
+    made = Home(tmp_path / "h")
+    made.prepare()
+    assert stat.S_IMODE(made.root.stat().st_mode) == 0o700
+    made.root.chmod(0o755)
+    made.prepare()
+    assert stat.S_IMODE(made.root.stat().st_mode) == 0o700
 
 
 def test_a_folder_with_other_things_is_not_closed_to_others(tmp_path: Path) -> None:
@@ -48,19 +49,19 @@ def test_a_file_in_place_of_the_home(tmp_path: Path) -> None:
 
 
 def test_config_survives_writing_and_is_private(tmp_path: Path) -> None:
-    home = Home(tmp_path / "h")
-    assert home.read_config() == {}
-    home.write_config({"local": {"heron.metrics.interval.secs": 2.0}, "empty": {}})
-    assert home.read_config() == {"local": {"heron.metrics.interval.secs": 2.0}}
-    assert stat.S_IMODE(home.config_file.stat().st_mode) == 0o600
+    made = Home(tmp_path / "h")
+    assert made.read_config() == {}
+    made.write_config({"local": {"heron.metrics.interval.secs": 2.0}, "empty": {}})
+    assert made.read_config() == {"local": {"heron.metrics.interval.secs": 2.0}}
+    assert stat.S_IMODE(made.config_file.stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize("text", ["local: [1", "- a", "local: 5"])
 def test_a_broken_config_names_its_file(tmp_path: Path, text: str) -> None:
-    home = Home(tmp_path)
-    home.config_file.write_text(text)
+    made = Home(tmp_path)
+    made.config_file.write_text(text)
     with pytest.raises(CliError, match=r"config\.yaml"):
-        home.read_config()
+        made.read_config()
 
 
 def test_the_runtime_folder_is_short_private_and_new_for_each_submission(
@@ -94,3 +95,10 @@ def test_a_runtime_folder_that_others_may_enter_or_redirect_is_refused(tmp_path:
     link.symlink_to(tmp_path)
     with pytest.raises(NotAllowed):
         make_runtime_dir(link / "12345678")
+
+
+def test_a_full_disk_is_told_before_anything_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Home(tmp_path).need_space()
+    monkeypatch.setattr(home, "SPACE_NEEDED_BYTES", 1 << 60)  # no disk has that
+    with pytest.raises(CliError, match="is full"):
+        Home(tmp_path).need_space()

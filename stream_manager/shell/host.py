@@ -43,7 +43,6 @@ class Host:
         self.connections: dict[int, Connection] = {}
         self.stop = asyncio.Event()
         self.replaced = False
-        self.plan_changed = asyncio.Event()  # set at each plan; whoever waits clears it
         self.on_plan: list[Callable[[PhysicalPlan], None]] = []
         self.tell_master: Callable[[ToMaster], None] = lambda message: None
         self.refuse_master: Callable[[str], None] = lambda reason: None
@@ -94,7 +93,6 @@ class Host:
                 log.info("plan %s of epoch %d", effect.plan.version, self.core.epoch)
                 for listener in self.on_plan:
                     listener(effect.plan)
-                self.plan_changed.set()
             case MasterRefused():
                 self.refuse_master(effect.reason)
             case Exit():

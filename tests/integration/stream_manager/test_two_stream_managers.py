@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,7 @@ async def test_frames_go_both_ways_and_trees_complete(cluster: Cluster) -> None:
             await bolt.send(acks=[Ack(taken.source_task, taken.roots, taken.keys)])
         assert got == {1: list(range(100)), 3: list(range(100))}
     for task, spout in spouts.items():
-        await until(lambda spout=spout: len(spout.verdicts) == 100, "verdicts")
+        await until(partial(lambda verdicts: len(verdicts) == 100, spout.verdicts), "verdicts")
         assert spout.verdicts == dict.fromkeys(wanted[task])
 
 

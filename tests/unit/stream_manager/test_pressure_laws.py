@@ -15,7 +15,10 @@ from stream_manager.core.control_outbox import ControlOutbox, peer_credit
 from stream_manager.core.credit import Grant
 
 HIGH, LOW, WINDOW = 20_000, 8_000, 65_536
-MARKS = {"topology__backpressure__high__watermark__bytes": HIGH, "topology__backpressure__low__watermark__bytes": LOW}
+MARKS: dict[str, Any] = {
+    "topology__backpressure__high__watermark__bytes": HIGH,
+    "topology__backpressure__low__watermark__bytes": LOW,
+}
 WINDOWS = {"heron.streammgr.upload.window.bytes": WINDOW, "heron.streammgr.peer.window.bytes": 4000}
 ALL_CAUSES = [
     Cause(CauseKind.TASK, "split", 2, 1),
@@ -24,7 +27,7 @@ ALL_CAUSES = [
 ]
 
 
-def started(**config: str) -> World:
+def started(**config: Any) -> World:
     world = World(make_plan(**MARKS, **config), WINDOWS)
     world.start()
     return world

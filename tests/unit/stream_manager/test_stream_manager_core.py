@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from sm_world import PLACES, TOPOLOGY_ID, World, column, failed, frame, make_plan
 
 from heronry.model.causes import CauseKind
 from heronry.model.ids import PROTOCOL_VERSION, root_base
+from heronry.model.metrics import split_name
 from heronry.model.plan import StreamManagerInfo
 from heronry.model.reasons import FailKind
 from heronry.wire.control import (
@@ -27,7 +30,10 @@ from stream_manager.core.effects import End, Exit, MasterRefused, ToInstance, To
 from stream_manager.core.stream_manager import StreamManager
 
 HIGH, LOW = 10_000, 4_000
-MARKS = {"topology__backpressure__high__watermark__bytes": HIGH, "topology__backpressure__low__watermark__bytes": LOW}
+MARKS: dict[str, Any] = {
+    "topology__backpressure__high__watermark__bytes": HIGH,
+    "topology__backpressure__low__watermark__bytes": LOW,
+}
 
 
 @pytest.fixture
@@ -284,3 +290,12 @@ def test_counters_add_up(world: World) -> None:
     assert totals(world.cores[2])["__server/__tuples_from_stmgrs/stream_manager-1"] == 20
     assert gauges(world.cores[1])["__peers_connected"] == 2
     assert np.isfinite(list(counted.values())).all()
+
+
+def test_every_counter_is_in_the_registry(world: World) -> None:
+    world.send(1, [frame(1, 6)])
+    while world.pump(1):
+        pass
+    world.break_link(1, 2)
+    for name in [*totals(world.cores[1]), *gauges(world.cores[1])]:
+        assert split_name(name).metric is not None, name

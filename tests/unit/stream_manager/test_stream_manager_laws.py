@@ -13,7 +13,7 @@ from heronry.model.ids import root_incarnation, root_task
 from heronry.wire.data import Ack, Fail, Frame
 
 SETTINGS = {"heron.streammgr.upload.window.bytes": 65_536, "heron.streammgr.peer.window.bytes": 3000}
-CONFIG = {
+CONFIG: dict[str, Any] = {
     "topology__backpressure__high__watermark__bytes": 6000,
     "topology__backpressure__low__watermark__bytes": 2000,
     "topology__message__timeout__secs": 5,

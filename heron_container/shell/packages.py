@@ -19,7 +19,7 @@ LOADED = (
 
 def package_folders(package_dir: Path) -> list[Path]:
     """Where a topology's installed requirements may lie, the first to be searched first."""
-    return [folder for folder in (package_dir / "requirements", package_dir) if folder.is_dir()]
+    return [folder for folder in (package_dir, package_dir / "requirements") if folder.is_dir()]
 
 
 def conflicts(package_dir: Path) -> list[str]:

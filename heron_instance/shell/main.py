@@ -54,6 +54,7 @@ def run_instance(launch: Launch, container: int, component: str, task: int, slot
     name = instance_id(container, component, task)
     set_up_process(f"heron:{launch.topology}:{name}")
     random.seed()
+    sys.argv = [name]  # user code must not read the process's own arguments as its own
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     add_user_paths(launch.package_dir)
     return Instance(launch, container, component, task, slot, lifeline).run()
@@ -67,7 +68,9 @@ class Instance:
         self.container = container
         self.component = component
         self.task = task
-        self.incarnation = int.from_bytes(os.urandom(2), "little")
+        # Of 16 bits, and never that of the process before: two starts of a task are more than 50 ms apart, and by the
+        # time the number comes round again nobody remembers the old one.
+        self.incarnation = int(time.monotonic() / 0.05) & 0xFFFF
         name = instance_id(container, component, task)
         self.telemetry = Telemetry(component, name, container, task, self.incarnation)
         self.inbox = Inbox()

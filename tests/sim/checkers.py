@@ -141,7 +141,7 @@ class Checkers:
                 raise Violation(f"{instance.name} has {pending} roots pending; the maximum is {executor.max_pending}")
             self.cluster.oracle.note_plan(instance.task, executor.plan)
         else:
-            bound = executor.data_in.maximum + executor.data_in.maximum // 2 + 64 * 1024
+            bound = executor.data_in.maximum + instance.largest_frame  # the credit, overshot by one frame
             if executor.data_in.size > bound:
                 raise Violation(f"{instance.name} holds {executor.data_in.size} bytes of input, over {bound}")
             self.cluster.oracle.note_plan(instance.task, executor.plan)

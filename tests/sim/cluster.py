@@ -158,6 +158,7 @@ class Cluster:
         """What has not come to rest yet; empty when all is well."""
         found = [f"{p.name} is not running" for p in self.processes() if not p.alive]
         found += self._unsettled_control()
+        found += [f"a broken link of {c.ends[0].process.name} is not noticed" for c in self.network.channels if c.half_open]
         found += [f"the source of task {t} has {s.total - len(s.finished)} left" for t, s in self.sources.items() if not s.done]
         for manager in self.stream_managers.values():
             if not manager.alive:

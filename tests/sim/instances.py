@@ -76,6 +76,7 @@ class SimInstance(SimProcess):
         self.paused_by_pressure = False
         self.sent_tuples = self.received_tuples = 0  # over all connections of this life
         self.emitted_copies = self.processed = 0  # what user code saw
+        self.largest_frame = 0
         self._early: list[Callable[[Any, float], None]] = []
         self._inbox_of_executor: list[Callable[[Any, float], None]] = []
         self._busy_until_ms = 0.0
@@ -91,6 +92,10 @@ class SimInstance(SimProcess):
         self._expected = 1
         self._leaving = False
         self.later(self.world.between(1, 100), lambda: self._connect(RECONNECT_MS[0]))
+
+    def on_fault(self) -> None:
+        """Tell the checkers."""
+        self.cluster.checkers.fault()
 
     def died(self) -> None:
         """Tell the books."""
@@ -155,7 +160,9 @@ class SimInstance(SimProcess):
                 self._end.close(f"packet {packet.sequence} came where {self._expected} was due")
             return
         self._expected += 1
-        self._received_bytes += sum(frame.size_bytes() for frame in packet.frames)
+        sizes = [frame.size_bytes() for frame in packet.frames]
+        self._received_bytes += sum(sizes)
+        self.largest_frame = max(self.largest_frame, *sizes) if sizes else self.largest_frame
         self.received_tuples += sum(frame.count for frame in packet.frames)
         self._to_executor(lambda executor, now: self._taken(executor, now, packet))
 
@@ -282,6 +289,8 @@ class SimInstance(SimProcess):
         executor = self.executor
         if executor is None:
             return not self._early
+        if self._busy_until_ms > self.world.now_ms or self._leaving:
+            return False
         if not self._outgoing.empty() or executor.outbox.rows or self._inbox_of_executor:
             return False
         return not isinstance(executor, BoltExecutor) or (executor.data_in.size == 0 and executor._work is None)

@@ -74,6 +74,10 @@ class SimMaster(SimProcess):
         self.request(e.ReadStore())
         self.later(500, self._tick)
 
+    def on_fault(self) -> None:
+        """Tell the checkers."""
+        self.cluster.checkers.fault()
+
     def died(self) -> None:
         """The store notices at once (files) or when the session times out (ZooKeeper)."""
         store = self.store

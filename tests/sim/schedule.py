@@ -20,6 +20,7 @@ from .world import Violation, World
 
 REST_MS = 90_000.0
 STEP_MS = 250.0
+QUIET_MS = 3000.0
 FAULT_FREE = 8  # one schedule in so many has no fault at all
 
 
@@ -61,9 +62,9 @@ def run(seed: int, listener: Callable[[str], None] | None = None) -> Result:
         cluster, fault_ms = make(seed, listener)
         world = cluster.world
         cluster.start()
-        world.run_until(fault_ms)
+        world.run_until(fault_ms or QUIET_MS)
+        cluster.heal()
         if fault_ms:
-            cluster.heal()
             cluster.checkers.fault()
         come_to_rest(cluster)
         oracle = cluster.oracle

@@ -151,6 +151,10 @@ class SimStreamManager(SimProcess):
         self.later(world.between(1, 50), partial(self._find_master, BACKOFF_MS[0]))
         self.later(world.between(1, TICK_MS), self._tick)
 
+    def on_fault(self) -> None:
+        """Tell the checkers."""
+        self.cluster.checkers.fault()
+
     def died(self) -> None:
         """Its store session goes; what was queued is lost."""
         self._store.close()

@@ -98,9 +98,16 @@ class Pipe:
             how, self._tamper = self._tamper, ""
             if how == "drop":
                 self._network.lost_tuples += tuples
+                if done is not None:  # the writer believes that it is written
+                    self._source.process.later(self._world.between(0.05, 3), done)
                 return
             self._put(item, None)
         self._put(item, done)
+
+    @property
+    def is_cut(self) -> bool:
+        """True once nothing more arrives."""
+        return self._cut
 
     def cut(self) -> None:
         """Nothing more arrives."""
@@ -233,6 +240,11 @@ class Channel:
         slow = 50.0 if world.chance(0.9) else 1500.0
         if not end.closed and end.process.alive:
             end.process.later(world.between(0.1, slow), lambda: end.gone(reason))
+
+    @property
+    def half_open(self) -> bool:
+        """True while it is broken and one side does not know yet."""
+        return any(end.control.is_cut or end.data.is_cut for end in self.ends)
 
     def over(self) -> None:
         """Forget the channel once both sides are done with it."""

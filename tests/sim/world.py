@@ -106,6 +106,9 @@ class SimProcess:
     def died(self) -> None:
         """The process is gone: account for what was in it."""
 
+    def on_fault(self) -> None:
+        """It has died or starts anew: others may need a while to follow."""
+
     def log(self, text: str) -> None:
         """Add a line to the trace."""
         self.world.log(self.name, text)
@@ -118,6 +121,8 @@ class SimProcess:
         self.alive = True
         self.paused = False
         self.log(f"starts, life {self.life}")
+        if self.life > 1:
+            self.on_fault()
         self.boot()
 
     def crash(self, why: str, restart_after_ms: float | None) -> None:
@@ -132,6 +137,7 @@ class SimProcess:
             end.die()
         self.ends.clear()
         self.died()
+        self.on_fault()
         if restart_after_ms is not None:
             self.world.after(restart_after_ms, self.start)
 

@@ -77,7 +77,7 @@ class LoadSpout(Spout):
         self.start = 0.0
         self.finished = False
         if self.rate:
-            self.next_tuple = self.next_due  # type: ignore[method-assign]
+            self.next_tuple = self.next_due  # type: ignore[method-assign]  # chosen once
 
     def make_rows(self, config: dict[str, Any]) -> list[tuple[Any, ...]]:
         """What is emitted, over and over."""

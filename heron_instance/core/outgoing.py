@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from typing import TypeVar
 
 from heron_instance.core.outbox import Flush
 from heronry.wire.data import Ack, Fail, Frame, Init, Packet
 
 PACKET_BYTES = 1024 * 1024
+
+T = TypeVar("T")
 
 
 class Outgoing:
@@ -82,7 +85,7 @@ class Outgoing:
         assert self._limit >= 0
 
 
-def _move(source: deque, target: list, room: int, sizes: Iterable[int]) -> int:  # type: ignore[type-arg]
+def _move(source: deque[T], target: list[T], room: int, sizes: Iterable[int]) -> int:
     """Move what fits, at least one; returns the bytes moved."""
     if not source:
         return 0

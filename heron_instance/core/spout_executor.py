@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from heron_instance.core.dropping import DroppingSpoutCollector
 from heron_instance.core.executor import Executor, Flush, Setup, Step, log, soonest
 from heron_instance.core.hooked import HookedSpoutCollector
 from heron_instance.core.pending import PendingTable, Settled
@@ -73,6 +74,17 @@ class SpoutExecutor(Executor):
             lambda: setup.clock() * 1000,
         )
         component = self.component
+        self._dropping: DroppingSpoutCollector | None = None
+        older_ms = setting(config, "topology.spout.drop.older.ms")
+        if older_ms is not None:
+            if not hasattr(component, "emit_time_ms"):
+                raise TypeError(
+                    f"{self.name}: topology.spout.drop.older.ms needs a method emit_time_ms(values) of the spout: "
+                    "write it (milliseconds since 1970 of a tuple), or leave the setting out"
+                )
+            self._dropping = DroppingSpoutCollector(
+                self.collector, component.emit_time_ms, older_ms, setup.wall, self.collector.at_once
+            )
         self._wants_ack = type(component).ack is not Spout.ack
         self._wants_fail = type(component).fail is not Spout.fail
         self._wants_reason = _takes_reason(component.fail)
@@ -124,7 +136,7 @@ class SpoutExecutor(Executor):
 
     def attach(self) -> None:
         """Give the spout its collector."""
-        collector: Any = self.collector
+        collector: Any = self._dropping or self.collector
         if self.context.hooks:
             collector = HookedSpoutCollector(collector, self.task, self.call_hooks)
         self.component.attach(collector, self.name)
@@ -140,7 +152,7 @@ class SpoutExecutor(Executor):
         blocked = self._blocked()
         emitted = False
         if not blocked and now_ms >= self._next_call_ms and self.failed is None:
-            emitted = self._burst(now_ms)
+            emitted = self._burst(now_ms) or self._dropped()
             now_ms = self.setup.clock() * 1000
             if emitted:
                 self._do_not_back_off()
@@ -153,6 +165,13 @@ class SpoutExecutor(Executor):
         gap_ms = 0.0 if blocked else self.flush_interval_ms
         flushes += self.flush_if_due(now_ms, not emitted or blocked, gap_ms)
         return Step(flushes, self._wait_ms(now_ms, blocked, gap_ms))
+
+    def _dropped(self) -> bool:
+        """True if ``next_tuple`` had something, though too old to emit."""
+        dropped = 0 if self._dropping is None else self._dropping.take_dropped()
+        if dropped:
+            self.count("__dropped-older-count", dropped)
+        return dropped > 0
 
     def _wait_ms(self, now_ms: float, blocked: bool, gap_ms: float) -> float | None:
         if self._verdicts or self.failed is not None:
@@ -202,7 +221,7 @@ class SpoutExecutor(Executor):
         already = self._emitted_ever()
         try:
             if len(self.router.streams) == 1:
-                # The common case, unrolled. A call that asks for task ids books, which moves rows into ``emitted_ever``.
+                # The common case, unrolled. A call that asks for task ids books: that moves rows to ``emitted_ever``.
                 (out,) = self.router.streams.values()
                 rows = out.rows
                 before = out.emitted_ever + len(rows)

@@ -298,7 +298,8 @@ class Gateway:
                 await write(packet)
             except BaseException:
                 # Handed over once, and lost with the stream.
-                setup.count("__gateway-lost-on-break-count", sum(frame.count for frame in packet.frames))
+                for frame in packet.frames:
+                    setup.count(f"__gateway-lost-on-break/{frame.stream}", frame.count)
                 raise
             finally:
                 self._room_made(frame_bytes)

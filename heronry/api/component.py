@@ -91,10 +91,11 @@ class Spout(Component):
     def ack(self, tup_id: Any) -> None:
         """The tuple emitted with this id and all that came of it are processed."""
 
-    def fail(self, tup_id: Any) -> None:
+    def fail(self, *args: Any, **kwargs: Any) -> None:
         """The tuple emitted with this id, or something that came of it, has failed.
 
-        May be defined as ``fail(self, tup_id, reason)``: then it is told why (``FailReason``).
+        Define it as ``fail(self, tup_id)`` or as ``fail(self, tup_id, reason)``; the second is told why
+        (``FailReason``).
         """
 
     def activate(self) -> None:

@@ -125,7 +125,7 @@ class Tuple(msgspec.Struct, gc=False, eq=False):
     def __getitem__(self, field: str | int) -> Any:
         if field.__class__ is str:
             return self.values[self.batch.position_of(field)]
-        return self.values[field]  # type: ignore[index]
+        return self.values[field]  # type: ignore[index]  # a str has been dealt with
 
     def __len__(self) -> int:
         return len(self.values)

@@ -143,6 +143,10 @@ METRIC_TABLE: tuple[Metric, ...] = (
     Metric(
         "__untracked-ack-count", "heron_untracked_acks_total", COUNTER, "ids acked at once, since nothing tracks them"
     ),
+    Metric(
+        "__gateway-sequence-fault-count", "heron_gateway_sequence_faults_total", COUNTER, "packets out of sequence"
+    ),
+    Metric("__dropped-older-count", "heron_dropped_older_total", COUNTER, "tuples the spout dropped for their age"),
     Metric("__refused-tuple-count", "heron_refused_tuples_total", COUNTER, "emits refused: unknown type or too large"),
     Metric("__hook-exception-count", "heron_hook_exceptions_total", COUNTER, "exceptions task hooks raised"),
     Metric("__exception-count", "heron_exceptions_total", COUNTER, "exceptions user code raised"),

@@ -68,7 +68,7 @@ TOPOLOGY_SETTINGS = _table(
             "uncaught exception in user code: fail the tuple and go on, or restart the instance "
             "(default: fail for BasicBolt and BatchBolt, restart for others)", choices=("fail", "restart"), component=True),
     Setting("topology.spout.drop.older.ms", int, None,
-            "under backpressure a spout that offers emit times may drop older data", "ms", 1, component=True),
+            "a spout that has emit_time_ms(values) emits nothing older than this", "ms", 1, component=True),
     Setting("topology.master.replicas", int, 1, "topology masters: one acts, the others stand by", "processes", 1, 3),
     Setting("topology.packing", str, "round_robin", "packing algorithm", choices=("round_robin", "first_fit_decreasing")),
     Setting("topology.component.cpumap", dict, {}, "component to cores of each of its tasks"),

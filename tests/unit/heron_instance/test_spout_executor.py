@@ -310,3 +310,23 @@ def test_hooks_see_emits_acks_and_fails() -> None:
     alone.executor.stop(alone.world.clock.ms)
     assert seen == ["emit 0", "emit 1", "ack 0", "fail 1 failed", "clean"]
     assert alone.spout.failed == [(1, FailKind.FAILED)]
+
+
+def test_a_spout_that_tells_the_age_of_its_data_drops_what_is_too_old() -> None:
+    def emit_time_ms(self: Any, values: Any) -> float:
+        return -5000.0 if self.n % 2 else 0.0  # the wall clock of the test stands at 0
+
+    config = {"topology.spout.drop.older.ms": 1000, "topology.max.spout.pending": 1000}
+    alone = Alone(config, each=10, total=100, emit_time_ms=emit_time_ms)
+    while alone.spout.n < 100:
+        alone.step()
+        alone.drain()
+    alone.step(10)
+    assert alone.spout.acked == list(range(1, 100, 2)), "the source lets go of what is dropped"
+    assert len(alone.roots) == 50
+    assert alone.world.telemetry[1].counters["__dropped-older-count"] == 50
+
+
+def test_dropping_needs_to_know_how_old_data_is() -> None:
+    with pytest.raises(TypeError, match="emit_time_ms"):
+        Alone({"topology.spout.drop.older.ms": 1000})

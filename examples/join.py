@@ -9,6 +9,7 @@ spouts emit again.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -104,7 +105,7 @@ class Orders(Topology):
     _arguments = dict(enumerate(sys.argv[1:]))
     config = {
         "topology.reliability.mode": "ATLEAST_ONCE",
-        "user.output": _arguments.get(0, "."),
+        "user.output": os.path.abspath(_arguments.get(0, ".")),  # as the shell that submits sees it
         "user.orders": int(_arguments.get(1, 1000)),
     }
 

@@ -123,7 +123,7 @@ class Rtac(Topology):
     _arguments = dict(enumerate(sys.argv[1:]))
     config = {
         "topology.reliability.mode": "ATLEAST_ONCE",
-        "user.output": _arguments.get(0, "."),
+        "user.output": os.path.abspath(_arguments.get(0, ".")),  # as the shell that submits sees it
         "user.events": int(_arguments.get(1, 0)),
     }
 

@@ -7,6 +7,7 @@ The router picks the archive task itself (by the sensor's number), which is what
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,7 @@ class Sensors(Topology):
     _arguments = dict(enumerate(sys.argv[1:]))
     config = {
         "topology.reliability.mode": "ATLEAST_ONCE",
-        "user.output": _arguments.get(0, "."),
+        "user.output": os.path.abspath(_arguments.get(0, ".")),  # as the shell that submits sees it
         "user.readings": int(_arguments.get(1, 1000)),
     }
 

@@ -130,8 +130,9 @@ class WordCount(Topology):
     _arguments = dict(enumerate(sys.argv[1:]))
     config = {
         "topology.reliability.mode": "ATLEAST_ONCE",
-        "user.path": _arguments.get(0, str(TEXT)),
-        "user.output": _arguments.get(1, "."),
+        # Paths as the shell that submits sees them: tasks run in a folder of their own.
+        "user.path": os.path.abspath(_arguments.get(0, TEXT)),
+        "user.output": os.path.abspath(_arguments.get(1, ".")),
         "user.rounds": int(_arguments.get(2, 1)),
     }
 

@@ -103,7 +103,9 @@ def translate(error: BaseException) -> CliError | None:
     if isinstance(error, UserCodeError):
         details = [part for part in (error.output.rstrip(), error.traceback.rstrip()) if part]
         return InvalidTopology(text, details=details)
-    if isinstance(error, TopologyError | TopologyNotFound | PackageError | PackingError):
+    if isinstance(error, TopologyNotFound):
+        return NotFound(text)
+    if isinstance(error, TopologyError | PackageError | PackingError):
         return InvalidTopology(text)
     if isinstance(error, SchedulerError):
         return Unavailable(text)

@@ -49,6 +49,9 @@ def metrics(
         return
     span = f"the last {reply.interval_seconds:.0f} s" if interval > 0 else "all time"
     say(f"{name}, {span}")
+    if not reply.values:
+        say("no process has reported yet; each does so a few seconds after its start (heron.metrics.interval.secs)")
+        return
     if wanted or component.startswith("__"):
         columns = ("component", "instance", "metric", "total", "rate/s", "p50 ms", "p99 ms")
         print_table(columns, metrics_table.detail_rows(reply, wanted or ()), columns[3:])

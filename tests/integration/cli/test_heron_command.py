@@ -226,7 +226,7 @@ def test_follow_shows_what_comes_and_ends_with_ctrl_c(cluster: Cluster) -> None:
 def test_what_is_wrong_before_anything_is_written(cluster: Cluster, tmp_path: Path) -> None:
     """Each fault has its own error, and leaves nothing behind."""
     program = cluster.program()
-    assert "did you mean 'Count'" in cluster.heron("submit", "local", program, "Cuont", code=7).stderr
+    assert "did you mean 'Count'" in cluster.heron("submit", "local", program, "Cuont", code=3).stderr
     broken = tmp_path / "broken.py"
     broken.write_text("class A(\n")
     assert "broken.py" in cluster.heron("submit", "local", str(broken), code=7).stderr

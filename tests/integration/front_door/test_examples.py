@@ -1,0 +1,126 @@
+"""Each example is submitted with a small finite input; what comes out equals a plain computation of the truth."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from front_door import ROOT, TEXT, FrontDoor, becomes, eventually, unique
+
+pytestmark = pytest.mark.integration
+
+EXAMPLES = ROOT / "examples"
+
+
+def lines_of(folder: Path, pattern: str) -> dict[str, list[str]]:
+    """File name to lines, in order of the file's task."""
+    return {file.name: file.read_text().splitlines() for file in sorted(folder.glob(pattern))}
+
+
+def test_word_count_counts_every_word_of_the_novel(door: FrontDoor, tmp_path: Path) -> None:
+    name = unique("WordCount")
+    truth = Counter(re.findall(r"[a-z']+", TEXT.read_text().lower()))
+    relative = TEXT.relative_to(ROOT)  # a path as the user's shell sees it
+    door.submit(name, EXAMPLES / "word_count.py", "WordCount", "--", str(relative), str(tmp_path), "1")
+
+    def counted() -> Counter[str]:
+        found: Counter[str] = Counter()
+        for file in tmp_path.glob("counts-*.json"):
+            found.update(json.loads(file.read_text()))
+        return found
+
+    eventually(lambda: counted() == truth, "all counts equal")
+    parts = [set(json.loads(file.read_text())) for file in tmp_path.glob("counts-*.json")]
+    assert len(parts) == 2
+    assert not parts[0] & parts[1], "a word belongs to one task"
+    lines = len(TEXT.read_text().splitlines())
+    becomes(lambda: door.totals(name)["lines"].get("__ack-count/default"), lines, "acked lines")
+    door.heron("deactivate", "local", name)
+    eventually(lambda: [int(f.read_text()) for f in tmp_path.glob("offset-*")] == [lines], "the offset is remembered")
+    door.kill(name)
+
+
+def test_rtac_knows_the_active_users_of_every_bucket(door: FrontDoor, tmp_path: Path) -> None:
+    name, events = unique("Rtac"), 12_000
+    door.submit(name, EXAMPLES / "rtac.py", "Rtac", "--", str(tmp_path), str(events))
+    (task,) = (p["task"] for p in door.status(name)["processes"] if p["component"] == "events")
+    users: dict[str, set[int]] = defaultdict(set)
+    for number in range(events):
+        users[str(number // 5_000)].add(random.Random(task * 1_000_003 + number).randrange(10_000))
+    truth = {bucket: len(seen) for bucket, seen in users.items()}
+    file = tmp_path / "active-users.json"
+    becomes(lambda: json.loads(file.read_text()) if file.exists() else None, truth, "active users")
+    door.kill(name)
+
+
+def test_streams_bring_every_reading_to_its_file(door: FrontDoor, tmp_path: Path) -> None:
+    name, readings = unique("Sensors"), 1_000
+    door.submit(name, EXAMPLES / "streams.py", "Sensors", "--", str(tmp_path), str(readings))
+    good = [number for number in range(readings) if number % 10 != 9]
+
+    def archived() -> list[str]:
+        return [line for lines in lines_of(tmp_path, "archive-*.txt").values() for line in lines]
+
+    def binned() -> list[str]:
+        return [line for lines in lines_of(tmp_path, "bin-*.txt").values() for line in lines]
+
+    becomes(lambda: sorted(archived()), sorted(f"{n % 16} {n}" for n in good), "archived readings")
+    becomes(lambda: sorted(binned()), sorted(f"{n % 16} unreadable {n}" for n in range(9, readings, 10)), "the bin")
+    tasks = sorted(p["task"] for p in door.status(name)["processes"] if p["component"] == "archive")
+    for place, task in enumerate(tasks):  # direct grouping: the sensor's number names the task
+        sensors = {int(line.split()[0]) % 3 for line in lines_of(tmp_path, f"archive-{task}.txt")[f"archive-{task}.txt"]}
+        assert sensors == {place}
+    door.kill(name)
+
+
+def test_the_join_makes_each_pair_once(door: FrontDoor, tmp_path: Path) -> None:
+    name, orders = unique("Orders"), 1_000
+    door.submit(name, EXAMPLES / "join.py", "Orders", "--", str(tmp_path), str(orders))
+
+    def pairs() -> list[str]:
+        return [line for lines in lines_of(tmp_path, "pairs-*.txt").values() for line in lines]
+
+    becomes(lambda: sorted(pairs()), sorted(f"{n}\torder {n}\tpayment {n}" for n in range(orders)), "pairs")
+    acked = {"orders": orders, "payments": orders}
+    becomes(
+        lambda: {c: door.totals(name).get(c, {}).get("__ack-count/default") for c in acked}, acked, "both sides acked"
+    )
+    door.kill(name)
+
+
+def test_random_words_are_all_counted_when_the_spout_pauses(door: FrontDoor) -> None:
+    name = unique("RandomWordCount")
+    door.submit(name, EXAMPLES / "random_words.py", "RandomWordCount")
+
+    def flow() -> tuple[float, float]:
+        found = door.totals(name)
+        emitted = found.get("words", {}).get("__emit-count/default", 0)
+        return emitted, found.get("counts", {}).get("__execute-count/words/default", 0)
+
+    eventually(lambda: flow()[1] > 0, "words flow")
+    door.heron("deactivate", "local", name)
+    door.reaches(name, "paused")
+    seen: list[Any] = []
+
+    def settled() -> bool:
+        seen.append(flow())
+        return len(seen) > 1 and seen[-1] == seen[-2] and seen[-1][0] == seen[-1][1]
+
+    eventually(settled, "executed equals emitted")
+    assert seen[-1][0] > 1_000
+    door.kill(name)
+
+
+def test_the_topology_of_the_readme_runs(door: FrontDoor, tmp_path: Path) -> None:
+    (source,) = re.findall(r"```python\n(# hello\.py\n.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    file = tmp_path / "hello.py"
+    file.write_text(source)
+    name = unique("Hello")
+    door.submit(name, file)
+    eventually(lambda: ": 100000" in door.heron("logs", "local", name, "counts").stdout, "100 000 birds of a kind")
+    door.kill(name)

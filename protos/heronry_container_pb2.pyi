@@ -115,3 +115,19 @@ class SchedulerStatus(_message.Message):
     scheduler: ProcessStatus
     containers: _containers.RepeatedCompositeFieldContainer[ProcessStatus]
     def __init__(self, scheduler: _Optional[_Union[ProcessStatus, _Mapping]] = ..., containers: _Optional[_Iterable[_Union[ProcessStatus, _Mapping]]] = ...) -> None: ...
+
+class StacksRequest(_message.Message):
+    __slots__ = ("process",)
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
+    process: str
+    def __init__(self, process: _Optional[str] = ...) -> None: ...
+
+class Stacks(_message.Message):
+    __slots__ = ("process", "pid", "text")
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    process: str
+    pid: int
+    text: str
+    def __init__(self, process: _Optional[str] = ..., pid: _Optional[int] = ..., text: _Optional[str] = ...) -> None: ...

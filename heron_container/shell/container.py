@@ -139,6 +139,11 @@ class Container:
         count_up(self._telemetry, self.supervisor, self._writer.dropped_lines)
         return self._telemetry.report(time.time())
 
+    def child(self, name: str) -> Child | None:
+        """The living child of this name, if there is one."""
+        slots = (slot for slot, process in self.supervisor.processes.items() if process.spec.name == name)
+        return next((self._children[slot] for slot in slots if slot in self._children), None)
+
     def _plan(self, plans: Plans) -> None:
         known = {p.spec.task: p.spec.slot for p in self.supervisor.processes.values() if p.spec.is_instance}
         try:

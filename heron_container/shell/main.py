@@ -65,7 +65,7 @@ async def _run(arguments: ProcessArguments, instance_main: str, own_log: OwnLog 
     incarnation = time.time_ns() // 1_000_000
     container = Container(launch, arguments.launch_file.resolve(), number, incarnation, instance_main)
     stop_on_signals(loop, lambda: container.stop("asked to, by signal"))
-    server, port = await serve(launch, container.status)
+    server, port = await serve(launch, container.status, container.child)
     log.info("container %d of %s on %s:%d, process %d", number, launch.topology, launch.host, port, os.getpid())
     location = ContainerLocation(launch.topology_id, number, launch.host, port, os.getpid(), incarnation)
     store = StoreLoop(launch, number, location)

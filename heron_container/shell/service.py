@@ -1,4 +1,4 @@
-"""What heron_container serves over gRPC: its process table and its logs (authenticated, read only)."""
+"""What heron_container serves over gRPC: its process table, its logs, stacks (authenticated, changes nothing)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from heron_container.shell.children import Child
 from heron_container.shell.log_access import BadPath, NotThere, list_files, read_file
+from heron_container.shell.stacks import NoStacks, dump_stacks
 from heronry.launch import Launch
 from heronry.net.rpc import make_server
 from heronry.net.services import CONTAINER_SERVICE
@@ -20,11 +22,19 @@ from heronry.wire.container import (
     FileList,
     ListFiles,
     ReadFile,
+    Stacks,
+    StacksRequest,
 )
 
 
-async def serve(launch: Launch, status: Callable[[], ContainerStatus]) -> tuple[grpc.aio.Server, int]:
-    """Start the server on a free port of ``launch.host``; returns it and its port. Raises OSError, RuntimeError."""
+async def serve(
+    launch: Launch, status: Callable[[], ContainerStatus], child: Callable[[str], Child | None] = lambda _: None
+) -> tuple[grpc.aio.Server, int]:
+    """Start the server on a free port of ``launch.host``; returns it and its port. Raises OSError, RuntimeError.
+
+    ``child`` finds a living child by its name.
+    """
+    dumping = asyncio.Semaphore(1)  # two dumps at a time could not be told apart in one log
 
     async def answer_status(_: ContainerStatusRequest, __: grpc.aio.ServicerContext) -> ContainerStatus:
         return status()
@@ -39,7 +49,21 @@ async def serve(launch: Launch, status: Callable[[], ContainerStatus]) -> tuple[
         )
         return part
 
-    handler = CONTAINER_SERVICE.handler(Status=answer_status, ListFiles=answer_list, ReadFile=answer_read)
+    async def answer_stacks(request: StacksRequest, context: grpc.aio.ServicerContext) -> Stacks:
+        found = child(request.process)
+        if found is None:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "no process of this name lives in this container")
+        assert found is not None
+        try:
+            async with dumping:
+                text = await dump_stacks(found, launch.log_dir / f"{request.process}.log")
+        except NoStacks as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        return Stacks(request.process, found.pid, text)
+
+    handler = CONTAINER_SERVICE.handler(
+        Status=answer_status, ListFiles=answer_list, ReadFile=answer_read, Stacks=answer_stacks
+    )
     server = make_server(launch.secret(), launch.topology_id, [handler])
     port = server.add_insecure_port(f"{launch.host}:0")
     await server.start()

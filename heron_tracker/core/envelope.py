@@ -1,4 +1,4 @@
-"""The envelope around every answer, Heron's own: ``{status, message, result, executiontime, version, tracker_version}``."""
+"""The envelope around every answer: Heron's own, with the fields it had before and after 0.20.5."""
 
 from __future__ import annotations
 

@@ -34,7 +34,8 @@ def page(items: Sequence[tuple[tuple[str, ...], T]], limit: int, cursor: str | N
         begin = next((n for n, (key, _) in enumerate(items) if key > after), len(items))
     chosen = items[begin : begin + limit]
     more = begin + limit < len(items)
-    return Page(tuple(item for _, item in chosen), len(items), encode_cursor(chosen[-1][0]) if more and chosen else None)
+    after_it = encode_cursor(chosen[-1][0]) if more and chosen else None
+    return Page(tuple(item for _, item in chosen), len(items), after_it)
 
 
 def encode_cursor(key: tuple[str, ...]) -> str:

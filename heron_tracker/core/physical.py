@@ -1,4 +1,4 @@
-"""Packing plan and physical plan as Heron's tracker shows them, with Heron's ids: ``stmgr-1``, ``container_1_word_3``."""
+"""Packing plan and physical plan as Heron's tracker shows them, with Heron's ids (``stmgr-1``)."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ from typing import Any
 from heron_tracker.core.logical import logical_plan
 from heron_tracker.core.physical import packing_plan, physical_plan, stream_manager_id
 from heron_tracker.core.plain import public_config
-from heronry.model.topology import TopologyState
 from heronry.model.record import TopologyRecord
+from heronry.model.topology import TopologyState
 from heronry.wire.master import MasterStatus
 
 STATUS_WORDS = {

@@ -16,7 +16,7 @@ from typing import Any
 
 import typer
 
-from heronry.cli import activate, config, doctor, kill, logs, metrics, restart, status, submit, version
+from heronry.cli import activate, config, doctor, kill, logs, metrics, restart, status, submit, tracker, version
 from heronry.cli import list as list_command
 from heronry.cli.console import is_verbose, say, show_error
 from heronry.cli.errors import Interrupted, translate
@@ -78,6 +78,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("logs", logs.logs),
     ("metrics", metrics.metrics),
     ("config", config.config),
+    ("tracker", tracker.tracker),
     ("version", version.version),
     ("doctor", doctor.doctor),
 )

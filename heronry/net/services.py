@@ -53,6 +53,7 @@ CONTAINER_SERVICE = Service(
         _unary("Status", codec.CONTAINER_STATUS_REQUEST, codec.CONTAINER_STATUS),
         _unary("ListFiles", codec.LIST_FILES, codec.FILE_LIST),
         _unary("ReadFile", codec.READ_FILE, codec.FILE_DATA),
+        _unary("Stacks", codec.STACKS_REQUEST, codec.STACKS),
     ),
 )
 # Served by heron_scheduler over TCP.

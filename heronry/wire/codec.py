@@ -87,6 +87,8 @@ FILE_LIST = Codec(container.FileList, heronry_container_pb2.FileList)
 READ_FILE = Codec(container.ReadFile, heronry_container_pb2.ReadFile)
 FILE_DATA = Codec(container.FileData, heronry_container_pb2.FileData)
 RESTART_CONTAINER = Codec(container.RestartContainer, heronry_container_pb2.RestartContainer)
+STACKS_REQUEST = Codec(container.StacksRequest, heronry_container_pb2.StacksRequest)
+STACKS = Codec(container.Stacks, heronry_container_pb2.Stacks)
 RESTART_REPLY = Codec(container.RestartReply, heronry_container_pb2.RestartReply)
 SCHEDULER_STATUS_REQUEST = Codec(
     container.SchedulerStatusRequest, heronry_container_pb2.SchedulerStatusRequest

@@ -91,6 +91,22 @@ class FileData:
 
 
 @dataclass(frozen=True, slots=True)
+class StacksRequest:
+    """Ask for the stacks of a process of this container, by its name."""
+
+    process: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stacks:
+    """The stack of every thread of a process, most recent call first."""
+
+    process: str
+    pid: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class RestartContainer:
     """Ask the scheduler to stop and start one container, or all (-1)."""
 

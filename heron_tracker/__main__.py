@@ -1,0 +1,61 @@
+"""``python -m heron_tracker``: serves REST and the web page until it is asked to stop."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from heron_tracker.shell.server import Options, StartError, serve
+from heronry.model.ids import is_safe_name
+
+
+def _cluster(text: str) -> tuple[str, str]:
+    name, separator, url = text.partition("=")
+    if not separator or not url or not is_safe_name(name):
+        raise argparse.ArgumentTypeError(f"{text!r}: write NAME=STORE_URL, as local=files:///home/me/heronry/state")
+    return name, url
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port (0 to 65535)")
+    return int(text)
+
+
+def parse(arguments: Sequence[str] | None = None) -> Options:
+    """The options of a command line. Ends the process on a mistake (exit code 2)."""
+    parser = argparse.ArgumentParser(
+        prog="python -m heron_tracker", description="REST over everything that runs, and a web page."
+    )
+    parser.add_argument("--port", type=_port, default=8888, help="0 picks a free one (default 8888)")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
+    parser.add_argument(
+        "--cluster", action="append", type=_cluster, default=[], metavar="NAME=STORE_URL",
+        help="a cluster to follow, may be repeated (default: local, in the home)",
+    )  # fmt: skip
+    parser.add_argument("--home", type=Path, help="where the local cluster is (default HERONRY_HOME)")
+    parser.add_argument(
+        "--allow-host", action="append", default=[], metavar="NAME",
+        help="a host name that requests may use beside localhost and 127.0.0.1, may be repeated",
+    )  # fmt: skip
+    parser.add_argument("--verbose", action="store_true", help="log requests")
+    given = parser.parse_args(arguments)
+    return Options(
+        given.host, given.port, tuple(given.cluster), given.home, tuple(given.allow_host), verbose=given.verbose
+    )
+
+
+def main() -> None:
+    """Entry point."""
+    try:
+        serve(parse())
+    except StartError as error:
+        logging.getLogger("heron_tracker").error("%s", error)
+        sys.exit(6)
+
+
+if __name__ == "__main__":
+    main()

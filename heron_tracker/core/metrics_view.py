@@ -1,0 +1,160 @@
+"""Metrics as the tracker shows them: totals, rates and percentiles from what a topology master replied.
+
+Percentiles come from the sum of the sketches of all instances, so they are percentiles of all tuples; a mean is the
+mean of that sum, never a mean of means. Counters are added, gauges are added over instances (bytes in queues, tuples in
+flight).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from heron_tracker.core.plain import number
+from heronry.model.metrics import (
+    ACK_COUNT,
+    COMPLETE_LATENCY,
+    EMIT_COUNT,
+    EXECUTE_COUNT,
+    FAIL_COUNT,
+    PROCESS_LATENCY,
+    MetricKind,
+    base_name,
+)
+from heronry.model.sketch import Sketch
+from heronry.sketches import decode_sketch
+from heronry.wire.errors import MalformedMessage
+from heronry.wire.master import MetricsReply, MetricValue
+
+# The intervals people ask for, in seconds; -1 is since the start.
+WINDOWS = (600, 3600, 10_800, -1)
+BUSY, IDLE, PRESSED = "__busy-time-ms", "__idle-time-ms", "__backpressured-time-ms"
+OVERVIEW_METRICS = (
+    EMIT_COUNT, EXECUTE_COUNT, ACK_COUNT, FAIL_COUNT, COMPLETE_LATENCY, PROCESS_LATENCY, BUSY, IDLE, PRESSED,
+)  # fmt: skip
+
+
+def sketch_of(values: Iterable[MetricValue]) -> Sketch:
+    """The sum of their sketches; one that cannot be read is left out."""
+    together = Sketch()
+    for value in values:
+        if value.sketch:
+            try:
+                together = together + decode_sketch(value.sketch)
+            except MalformedMessage:
+                continue
+    return together
+
+
+def latency(sketch: Sketch) -> dict[str, Any] | None:
+    """Count, mean and percentiles in milliseconds; None without values."""
+    if not sketch.bins:
+        return None
+    p50, p90, p99, highest = sketch.quantiles((0.5, 0.9, 0.99, 1.0))
+    return {
+        "count": number(sketch.count), "mean": sketch.mean, "p50": p50, "p90": p90, "p99": p99, "max": highest,
+    }  # fmt: skip
+
+
+def heron_metrics(component: str, interval: int, reply: MetricsReply, instances: Sequence[str]) -> dict[str, Any]:
+    """The shape of ``/topologies/metrics``: metric → instance → value (a latency: its mean in milliseconds).
+
+    Beside it ``rates`` (of counters, per second) and ``percentiles`` (of latencies; ``*`` stands for all instances).
+    """
+    wanted = frozenset(instances)
+    values = [v for v in reply.values if not wanted or v.instance in wanted]
+    metrics: dict[str, dict[str, Any]] = {}
+    rates: dict[str, dict[str, Any]] = {}
+    latencies: dict[str, list[MetricValue]] = {}
+    for value in values:
+        if value.kind == MetricKind.LATENCY:
+            latencies.setdefault(value.name, []).append(value)
+            shown: Any = sketch_of([value]).mean
+        else:
+            shown = number(value.total)
+        metrics.setdefault(value.name, {})[value.instance] = shown
+        if value.kind == MetricKind.COUNTER:
+            rates.setdefault(value.name, {})[value.instance] = number(value.rate)
+    percentiles = {
+        name: {**{v.instance: latency(sketch_of([v])) for v in found}, "*": latency(sketch_of(found))}
+        for name, found in latencies.items()
+    }
+    return {
+        "interval": interval,
+        "covered_seconds": reply.interval_seconds,
+        "component": component,
+        "metrics": metrics,
+        "rates": rates,
+        "percentiles": percentiles,
+    }
+
+
+def table(reply: MetricsReply, instance: str = "") -> list[dict[str, Any]]:
+    """One row for each metric, summed over instances (or of one): name, kind, total, rate, latency."""
+    by_name: dict[str, list[MetricValue]] = {}
+    for value in reply.values:
+        if instance in ("", value.instance):
+            by_name.setdefault(value.name, []).append(value)
+    return [
+        {
+            "name": name,
+            "base": base_name(name),
+            "kind": values[0].kind,
+            "total": number(sum(v.total for v in values)),
+            "rate": number(sum(v.rate for v in values)) if values[0].kind == MetricKind.COUNTER else None,
+            "latency": latency(sketch_of(values)) if values[0].kind == MetricKind.LATENCY else None,
+        }
+        for name, values in sorted(by_name.items())
+    ]
+
+
+def flow(values: Sequence[MetricValue], *, is_spout: bool) -> dict[str, Any]:
+    """What flows through a component or instance: totals and rates over all streams, latency, shares of time."""
+    by_base: dict[str, list[MetricValue]] = {}
+    for value in values:
+        by_base.setdefault(base_name(value.name), []).append(value)
+
+    def total(base: str) -> float:
+        return sum(v.total for v in by_base.get(base, ()))
+
+    def rate(base: str) -> float:
+        return sum(v.rate for v in by_base.get(base, ()))
+
+    times = {key: total(base) for key, base in (("busy", BUSY), ("idle", IDLE), ("backpressured", PRESSED))}
+    whole = sum(times.values())
+    return {
+        "emitted": number(total(EMIT_COUNT)),
+        "executed": number(total(EXECUTE_COUNT)),
+        "acked": number(total(ACK_COUNT)),
+        "failed": number(total(FAIL_COUNT)),
+        "emit_rate": number(rate(EMIT_COUNT)),
+        "execute_rate": number(rate(EXECUTE_COUNT)),
+        "ack_rate": number(rate(ACK_COUNT)),
+        "fail_rate": number(rate(FAIL_COUNT)),
+        "latency": latency(sketch_of(by_base.get(COMPLETE_LATENCY if is_spout else PROCESS_LATENCY, ()))),
+        "time_share": {key: value / whole for key, value in times.items()} if whole > 0 else None,
+    }
+
+
+def flows(reply: MetricsReply, components: dict[str, bool]) -> dict[str, dict[str, Any]]:
+    """``flow`` of every component (name → is it a spout)."""
+    values: dict[str, list[MetricValue]] = {name: [] for name in components}
+    for value in reply.values:
+        if value.component in values:
+            values[value.component].append(value)
+    return {name: flow(found, is_spout=components[name]) for name, found in values.items()}
+
+
+def whole(reply: MetricsReply, components: dict[str, bool]) -> dict[str, Any]:
+    """The topology in a row: what its spouts emitted, acked and failed, what all emit, the complete latency."""
+    spouts = [v for v in reply.values if components.get(v.component)]
+    everybody = [v for v in reply.values if v.component in components]
+    of_spouts = flow(spouts, is_spout=True)
+    return {
+        "interval": reply.interval_seconds,
+        "emit_rate": flow(everybody, is_spout=False)["emit_rate"],
+        "spout_emit_rate": of_spouts["emit_rate"],
+        "acked": of_spouts["acked"],
+        "failed": of_spouts["failed"],
+        "complete_latency": of_spouts["latency"],
+    }

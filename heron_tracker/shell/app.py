@@ -1,0 +1,50 @@
+"""The application: routes, errors, the door, and the life of the tracker behind them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from heron_tracker.shell import file_routes, metric_routes, page_routes, replies, self_routes, topology_routes
+from heron_tracker.shell.guard import Guard
+from heron_tracker.shell.tracker import Tracker
+from heronry.version import VERSION
+
+DESCRIPTION = """Everything about topologies that run. Answers come in an envelope (`status`, `message`, `result`,
+`executiontime`, `version`, `tracker_version`) unless `envelope=false` asks for the bare result; errors have the same
+envelope. While the state store of a cluster does not answer, its last known state is served with the header
+`x-heronry-stale` and a message."""
+
+
+def make_app(tracker: Tracker, hosts: Iterable[str] = ()) -> FastAPI:
+    """The application around a tracker. ``hosts`` are names it answers to beside localhost."""
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        await tracker.start()
+        yield
+        await tracker.stop()
+
+    app = FastAPI(
+        title="Heron tracker", version=VERSION, description=DESCRIPTION, lifespan=life,
+        docs_url=None, redoc_url=None, openapi_url="/openapi.json",
+    )  # fmt: skip
+    app.state.tracker = tracker
+    for module in (topology_routes, metric_routes, file_routes, page_routes, self_routes):
+        app.include_router(module.router)
+    replies.install(app)
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            schema = get_openapi(title=app.title, version=VERSION, description=DESCRIPTION, routes=app.routes)
+            schema["components"]["schemas"]["Envelope"] = replies.Envelope.model_json_schema()
+            app.openapi_schema = schema
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way to extend the schema
+    app.add_middleware(Guard, hosts=tuple(hosts), counters=tracker.counters)
+    return app

@@ -1,0 +1,184 @@
+"""What the web page asks, below ``/api/v1``: lists and overviews in one answer each. Open to all clients."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from heron_tracker.core import metrics_view, overview
+from heron_tracker.core.layout import layout
+from heron_tracker.core.metrics_view import OVERVIEW_METRICS, WINDOWS
+from heron_tracker.core.paging import BadCursor, page
+from heron_tracker.shell.asking import NoAnswer
+from heron_tracker.shell.metric_routes import ask_master, component_of
+from heron_tracker.shell.parameters import Cluster, Clusters, Cursor, Environ, Environs, Interval, Limit, Role, Topology
+from heron_tracker.shell.replies import BadArgument, NotFound, reply
+from heron_tracker.shell.routing import get, tracker_of
+from heron_tracker.shell.tracker import Found, Tracker
+from heronry.cli.topology_status import TopologyStatus, topology_status
+from heronry.model.ids import instance_id
+from heronry.wire.master import ExceptionsReply, ExceptionsRequest, MetricsReply, MetricsRequest
+
+router = APIRouter(prefix="/api/v1", tags=["page"])
+DEFAULT_INTERVAL = 60
+MAX_STACK = 4000
+_USAGE = (*overview.CPU_NAMES, *overview.CPU_NAMES_US, *overview.MEMORY_NAMES)
+
+
+async def _metrics(tracker: Tracker, found: Found, interval: int, names: tuple[str, ...]) -> MetricsReply | None:
+    try:
+        answer: MetricsReply = await tracker.asker.master(
+            found.record, "Metrics", MetricsRequest("", float(interval), names)
+        )
+    except NoAnswer:
+        return None
+    return answer
+
+
+async def _status(tracker: Tracker, found: Found) -> TopologyStatus:
+    answers = await tracker.asker.everybody(found.record)
+    return topology_status(found.record, answers, time.time())
+
+
+async def _row(tracker: Tracker, found: Found, interval: int) -> dict[str, Any]:
+    status, metrics = await asyncio.gather(
+        _status(tracker, found), _metrics(tracker, found, interval, OVERVIEW_METRICS)
+    )
+    flowing = metrics_view.whole(metrics, found.components) if metrics is not None else None
+    return {**overview.row(found.key, found.record, status.state, status.causes, flowing), "stale": bool(found.stale)}
+
+
+@get(router, "/topologies")
+async def rows(
+    request: Request,
+    cluster: Clusters,
+    environ: Environs,
+    role: Role = None,
+    interval: Interval = DEFAULT_INTERVAL,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Response:
+    """The list: state, containers, tasks, rates, complete latency, failures and backpressure of each topology."""
+    tracker = tracker_of(request)
+    try:
+        chosen = page([(f.key, f) for f in tracker.topologies(cluster, environ, role)], limit, cursor)
+    except BadCursor as error:
+        raise BadArgument(f"cursor: {error}") from None
+    listed = await asyncio.gather(*(_row(tracker, found, interval) for found in chosen.items))
+    clusters = [
+        {"name": s.name, "stale": s.stale, "read_at": s.read_at or None, "error": s.error or None}
+        for s in (watch.state for watch in tracker.watches.values())
+    ]
+    shown = {"topologies": listed, "total": chosen.total, "next": chosen.next, "clusters": clusters}
+    return reply(request, shown, stale=tracker.stale(cluster))
+
+
+@get(router, "/topology")
+async def topology(
+    request: Request,
+    cluster: Cluster,
+    environ: Environ,
+    topology: Topology,
+    role: Role = None,
+    interval: Interval = DEFAULT_INTERVAL,
+) -> Response:
+    """One topology: the graph with its rates, containers with their processes, backpressure."""
+    tracker = tracker_of(request)
+    found = tracker.find(cluster, environ, topology, role)
+    names = (*OVERVIEW_METRICS, *_USAGE)
+    status, metrics = await asyncio.gather(_status(tracker, found), _metrics(tracker, found, interval, names))
+    flowing = metrics_view.flows(metrics, found.components) if metrics is not None else None
+    whole = metrics_view.whole(metrics, found.components) if metrics is not None else None
+    by_instance = overview.instances(found.record, metrics)
+    used = overview.usage(metrics)
+    processes = {c.id: [p for p in status.processes if p.container == c.id] for c in status.containers}
+    shown = {
+        **overview.row(found.key, found.record, status.state, status.causes, whole),
+        "stale": bool(found.stale),
+        "master_answers": metrics is not None,
+        "graph": overview.graph(found.record, layout(found.record.definition), flowing, status.causes),
+        "container_list": [
+            {
+                "id": container.id,
+                "host": container.host or None,
+                "state": str(container.state),
+                "processes": [
+                    overview.process_shape(p, used.get(p.name, {}), by_instance.get(p.name, {}))
+                    for p in processes[container.id]
+                ],
+            }
+            for container in status.containers
+        ],
+    }
+    return reply(request, shown, stale=found.stale)
+
+
+@get(router, "/topology/metrics")
+async def windows(
+    request: Request,
+    cluster: Cluster,
+    environ: Environ,
+    topology: Topology,
+    role: Role = None,
+    component: Annotated[str, Query(max_length=256, description="its metrics, over all instances")] = "",
+    instance: Annotated[str, Query(max_length=256, description="only this one's")] = "",
+) -> Response:
+    """Counters and latencies of a component or an instance for 10 minutes, 1 hour, 3 hours and since the start."""
+    found = tracker_of(request).find(cluster, environ, topology, role)
+    if not component:
+        raise BadArgument("component: is missing")
+    asked = component_of(found, component)
+    answers: list[MetricsReply] = await asyncio.gather(
+        *(ask_master(request, found, "Metrics", MetricsRequest(asked, float(window))) for window in WINDOWS)
+    )
+    reported = any(v.instance == instance for answer in answers for v in answer.values)
+    if instance and not reported and not _is_planned(found, instance):
+        raise NotFound(f"{topology} has no instance {instance!r} of {component}")
+    shown = [
+        {"interval": window, "covered": answer.interval_seconds, "metrics": metrics_view.table(answer, instance)}
+        for window, answer in zip(WINDOWS, answers, strict=True)
+    ]
+    return reply(request, {"component": component, "instance": instance or None, "windows": shown}, stale=found.stale)
+
+
+def _is_planned(found: Found, instance: str) -> bool:
+    return any(
+        instance == instance_id(plan.container, i.component, i.task)
+        for plan in found.record.packing.containers
+        for i in plan.instances
+    )
+
+
+@get(router, "/topology/exceptions")
+async def exceptions(
+    request: Request,
+    cluster: Cluster,
+    environ: Environ,
+    topology: Topology,
+    role: Role = None,
+    component: Annotated[str, Query(max_length=256, description="of this one; of all if empty")] = "",
+    instance: Annotated[str, Query(max_length=256, description="of this one")] = "",
+) -> Response:
+    """What user code raised, the most recent first; times in seconds since 1970."""
+    found = tracker_of(request).find(cluster, environ, topology, role)
+    asked = component_of(found, component or "*")
+    answer: ExceptionsReply = await ask_master(request, found, "Exceptions", ExceptionsRequest(asked))
+    shown = [
+        {
+            "component": e.component,
+            "instance": e.instance,
+            "class_name": e.class_name,
+            "message": e.message,
+            "traceback": e.traceback[-MAX_STACK:],
+            "count": e.count,
+            "first_time": e.first_time,
+            "last_time": e.last_time,
+        }
+        for e in reversed(answer.exceptions)
+        if instance in ("", e.instance)
+    ]
+    return reply(request, shown, stale=found.stale)

@@ -1,0 +1,138 @@
+"""Answers: in the envelope (or bare with ``?envelope=false``), with an ETag where it is worth it, and errors alike."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+
+from heron_tracker.core.envelope import entity_tag, envelope, tag_matches
+from heronry.version import VERSION
+
+log = logging.getLogger(__name__)
+STALE_HEADER = "x-heronry-stale"
+
+
+class Envelope(BaseModel):
+    """What every answer is wrapped in, unless ``envelope=false`` asks for the bare result."""
+
+    status: str = Field(description="success or failure")
+    message: str = Field(description="why it failed; on success a remark, as that the state is stale; else empty")
+    version: str
+    tracker_version: str
+    executiontime: float = Field(description="seconds")
+    result: Any = Field(default=None, description="the answer itself; null on failure")
+
+
+BARE = {
+    "description": "The answer in the envelope; with `envelope=false` the result alone.",
+    "content": {"application/json": {"schema": {"anyOf": [{"$ref": "#/components/schemas/Envelope"}, {}]}}},
+}
+FAILURES: dict[int | str, dict[str, Any]] = {
+    code: {
+        "description": why,
+        "content": {"application/json": {"schema": {"anyOf": [{"$ref": "#/components/schemas/Envelope"}, {}]}}},
+    }
+    for code, why in (
+        (404, "What was asked for is not there."),
+        (422, "An argument makes no sense."),
+        (503, "A process or the state store does not answer."),
+    )
+}
+EnvelopeChoice = Annotated[bool, Query(alias="envelope", description="false: the bare result, as Heron 0.20.5 had it")]
+
+
+class Failure(HTTPException):
+    """An answer that is an error; the message says what is wrong and what to do."""
+
+
+class NotFound(Failure):
+    """404."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(404, message)
+
+
+class BadArgument(Failure):
+    """422."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(422, message)
+
+
+class Unavailable(Failure):
+    """503."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(503, message, headers={"retry-after": "2"})
+
+
+def reply(request: Request, result: Any, *, message: str = "", stale: str = "", tagged: bool = False) -> Response:
+    """A successful answer. ``stale`` names the cluster whose last known state this is."""
+    headers = {}
+    if stale:
+        message = message or f"the state store of {stale} does not answer; this is its last known state"
+        headers[STALE_HEADER] = _header(stale)
+    if tagged:
+        tag = entity_tag(result)
+        headers |= {"etag": tag, "cache-control": "no-cache"}
+        if tag_matches(request.headers.get("if-none-match", ""), tag):
+            return Response(status_code=304, headers=headers)
+    content = result if _bare(request) else envelope(result, message, _seconds(request), VERSION)
+    return JSONResponse(content, headers=headers)
+
+
+def failure(request: Request, code: int, message: str, headers: Any = None) -> Response:
+    """An answer that is an error."""
+    bare = f"request failed: {message}"
+    content: Any = bare if _bare(request) else envelope(None, message, _seconds(request), VERSION, failed=True)
+    return JSONResponse(content, status_code=code, headers=headers)
+
+
+def install(app: FastAPI) -> None:
+    """Make every error an answer of ours."""
+
+    async def http_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        message = str(error.detail)
+        if error.status_code == 404 and not isinstance(error, Failure):
+            message = "there is no such path; see /docs"
+        return failure(request, error.status_code, message, error.headers)
+
+    async def bad_arguments(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        parts = [f"{'.'.join(str(p) for p in e['loc'][1:]) or e['loc'][0]}: {e['msg']}" for e in error.errors()]
+        return failure(request, 422, "; ".join(parts[:8]))
+
+    async def fault(request: Request, error: Exception) -> Response:
+        log.error("fault while answering %r", request.url.path, exc_info=error)
+        return failure(request, 500, f"fault in the tracker: {type(error).__name__}; its log says more")
+
+    app.add_exception_handler(HTTPException, http_error)
+    app.add_exception_handler(RequestValidationError, bad_arguments)
+    app.add_exception_handler(Exception, fault)
+
+
+def bare_json(data: Any) -> Response:
+    """JSON without envelope, for clients that know nothing of it (Prometheus)."""
+    return Response(json.dumps(data), media_type="application/json")
+
+
+def _bare(request: Request) -> bool:
+    return request.query_params.get("envelope", "").lower() in ("false", "0", "no", "off", "f", "n")
+
+
+def _seconds(request: Request) -> float:
+    began = getattr(request.state, "began", None)
+    return round(time.perf_counter() - began, 6) if began is not None else 0.0
+
+
+def _header(text: str) -> str:
+    return "".join(c if c.isascii() and c.isprintable() else "?" for c in text)

@@ -1,0 +1,156 @@
+"""Paths about the tracker itself: health, its metrics, Prometheus targets, events, the web page, the documentation."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from importlib import resources
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+
+from heron_tracker.shell.events import TooManyListeners
+from heron_tracker.shell.parameters import Clusters, Environs, Topologies
+from heron_tracker.shell.replies import Failure, bare_json
+from heron_tracker.shell.routing import tracker_of
+from heron_tracker.shell.watch import Change
+
+router = APIRouter(tags=["tracker"])
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_Responses = dict[int | str, dict[str, Any]]
+_TEXT: _Responses = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+_JSON: _Responses = {200: {"content": {"application/json": {"schema": {}}}}}
+
+
+@router.get("/healthz", response_class=PlainTextResponse, responses=_TEXT, summary="The process lives")
+@router.get("/health", response_class=PlainTextResponse, include_in_schema=False)
+async def healthz() -> Response:
+    """`ok` as long as the process answers at all."""
+    return PlainTextResponse("ok")
+
+
+@router.get(
+    "/readyz",
+    response_class=Response,
+    responses={**_JSON, 503: {"description": "A cluster has not been read yet."}},
+    summary="The state of every cluster has been read",
+)
+async def readyz(request: Request) -> Response:
+    """Ready once each cluster was read; one whose store went away later is `stale`, and its last state is served."""
+    states = [watch.state for watch in tracker_of(request).watches.values()]
+    clusters = {s.name: {"stale": s.stale, "error": s.error, "topologies": len(s.topologies)} for s in states}
+    ready = all(state.read_at for state in states)
+    response = bare_json({"ready": ready, "clusters": clusters})
+    response.status_code = 200 if ready else 503
+    return response
+
+
+@router.get("/metrics", response_class=PlainTextResponse, responses=_TEXT, summary="The tracker's own metrics")
+async def metrics(request: Request) -> Response:
+    """In the text format of Prometheus."""
+    return Response(tracker_of(request).counters.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+@router.get(
+    "/prometheus/targets", response_class=Response, responses=_JSON, summary="Targets for Prometheus' http_sd_config"
+)
+async def targets(request: Request, cluster: Clusters, environ: Environs) -> Response:
+    """The metrics manager of every container that is there."""
+    found = [
+        {
+            "targets": [f"{location.host}:{location.metrics_port}"],
+            "labels": {
+                "cluster": item.cluster,
+                "role": item.record.execution.role,
+                "environ": item.record.execution.environ,
+                "__meta_heron_topology": item.record.definition.name,
+                "__meta_heron_container": str(location.container),
+            },
+        }
+        for item in tracker_of(request).topologies(cluster, environ)
+        for location in item.record.containers
+        if location.metrics_port
+    ]
+    return bare_json(found)
+
+
+@router.get(
+    "/events",
+    response_class=Response,
+    responses={
+        200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}},
+        503: {"description": "Too many streams are open."},
+    },
+    summary="Server-sent events: what changes",
+)
+async def events(request: Request, cluster: Clusters, environ: Environs, topology: Topologies) -> Response:
+    """Events `topology` (`{cluster, topology, change}`: added, changed, removed) and `cluster` (stale, back)."""
+    tracker = tracker_of(request)
+
+    def wanted(change: Change) -> bool:
+        if (cluster and change.cluster not in cluster) or (
+            topology and change.topology and change.topology not in topology
+        ):
+            return False
+        record = tracker.watches[change.cluster].state.topologies.get(change.topology)
+        return not environ or record is None or record.execution.environ in environ
+
+    try:
+        listener = tracker.events.listen(wanted)
+    except TooManyListeners as error:
+        raise Failure(503, str(error), headers={"retry-after": "30"}) from None
+
+    async def stream() -> AsyncIterator[bytes]:
+        try:
+            async for line in listener.lines():
+                yield line
+        finally:
+            tracker.events.leave(listener)
+
+    return StreamingResponse(
+        stream(), media_type="text/event-stream", headers={"cache-control": "no-store", "x-accel-buffering": "no"}
+    )
+
+
+def load_static() -> dict[str, tuple[bytes, str]]:
+    """Every file of the web page: name → content and type. They are few and small; nothing else can be asked for."""
+    folder = resources.files("heron_tracker") / "static"
+    found = {}
+    for file in folder.iterdir():
+        kind = TYPES.get("." + file.name.rpartition(".")[2])
+        if kind is not None:
+            found[file.name] = (file.read_bytes(), kind)
+    return found
+
+
+STATIC = load_static()
+
+
+@router.get("/", include_in_schema=False)
+async def page() -> Response:
+    """The web page."""
+    return _static("index.html")
+
+
+@router.get("/docs", include_in_schema=False)
+async def documentation() -> Response:
+    """The documentation of the REST interface, made from ``/openapi.json`` by our own script: it works offline."""
+    return _static("docs.html")
+
+
+@router.get("/static/{name}", include_in_schema=False)
+async def static(name: str) -> Response:
+    """A part of the web page."""
+    return _static(name)
+
+
+def _static(name: str) -> Response:
+    known = STATIC.get(name)
+    if known is None:
+        raise Failure(404, "there is no such file")
+    return Response(known[0], media_type=known[1], headers={"cache-control": "no-cache"})

@@ -1,0 +1,115 @@
+"""The tracker: the clusters it follows, and how a request finds a topology in them."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from heron_tracker.shell.asking import DEADLINE_SECONDS, Asker
+from heron_tracker.shell.events import Broadcast
+from heron_tracker.shell.replies import NotFound, Unavailable
+from heron_tracker.shell.self_metrics import Counters
+from heron_tracker.shell.watch import Change, ClusterState, ClusterWatch
+from heronry.model.record import TopologyRecord
+
+
+@dataclass(frozen=True)
+class Found:
+    """A topology and its cluster. ``stale`` is the cluster's name if its store does not answer, else empty."""
+
+    cluster: str
+    record: TopologyRecord
+    stale: str
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """Cluster, role, environment, name."""
+        execution = self.record.execution
+        return (self.cluster, execution.role, execution.environ, execution.topology)
+
+    @property
+    def components(self) -> dict[str, bool]:
+        """Component → is it a spout, in the order of the definition."""
+        return {spec.name: spec.is_spout for spec in self.record.definition.components}
+
+
+class Tracker:
+    """Everything that requests share. ``start`` and ``stop`` are called on the loop that serves."""
+
+    def __init__(self, clusters: Mapping[str, str], deadline_seconds: float = DEADLINE_SECONDS) -> None:
+        self.counters = Counters()
+        self.asker = Asker(self.counters, deadline_seconds)
+        self.events = Broadcast(self.counters.listeners)
+        self.watches = {name: ClusterWatch(name, url, self._changed) for name, url in clusters.items()}
+
+    async def start(self) -> None:
+        """Begin to follow the clusters; does not wait for them."""
+        for watch in self.watches.values():
+            watch.start()
+
+    async def stop(self) -> None:
+        """End. Idempotent."""
+        self.events.close()
+        await asyncio.gather(*(watch.stop() for watch in self.watches.values()))
+        await self.asker.close()
+
+    def _changed(self, change: Change) -> None:
+        state = self.watches[change.cluster].state
+        self.counters.cluster(change.cluster, len(state.topologies), state.stale)
+        self.events.tell(change)
+
+    def clusters(self, names: Iterable[str] = ()) -> list[ClusterState]:
+        """These clusters, or all. Raises NotFound, and Unavailable while one has never been read."""
+        asked = tuple(names)
+        for name in asked:
+            self._cluster(name)
+        states = [watch.state for name, watch in self.watches.items() if not asked or name in asked]
+        unread = [state for state in states if not state.read_at]
+        if unread and (asked or len(unread) == len(states)):
+            raise Unavailable(f"the state store of {unread[0].name} does not answer: {unread[0].error}")
+        return states
+
+    def stale(self, names: Iterable[str] = ()) -> str:
+        """The stale ones among these clusters, or all, in words; empty if there is none."""
+        return ", ".join(state.name for state in self.clusters(names) if state.stale)
+
+    def topologies(
+        self, clusters: Iterable[str] = (), environs: Iterable[str] = (), role: str | None = None
+    ) -> list[Found]:
+        """Those that run there, in order of cluster, role, environment and name. Raises NotFound, Unavailable."""
+        found = list(self._all(self.clusters(clusters)))
+        wanted = frozenset(environs)
+        chosen = [
+            f
+            for f in found
+            if (not wanted or f.record.execution.environ in wanted) and role in (None, f.record.execution.role)
+        ]
+        return sorted(chosen, key=lambda f: f.key)
+
+    def find(self, cluster: str, environ: str, topology: str, role: str | None = None) -> Found:
+        """One topology. Raises NotFound, which proposes the nearest name, and Unavailable."""
+        (state,) = self.clusters((cluster,))
+        record = state.topologies.get(topology)
+        if record is None:
+            if topology in state.unreadable:
+                raise Unavailable(state.unreadable[topology])
+            near = difflib.get_close_matches(topology, state.topologies, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise NotFound(f"there is no topology {topology!r} in {cluster}{hint}")
+        place = record.execution
+        if place.environ != environ or role not in (None, place.role):
+            raise NotFound(f"{topology!r} is not there but at {cluster}/{place.role}/{place.environ}")
+        return Found(cluster, record, state.name if state.stale else "")
+
+    def _all(self, states: Iterable[ClusterState]) -> Iterator[Found]:
+        for state in states:
+            for record in state.topologies.values():
+                yield Found(state.name, record, state.name if state.stale else "")
+
+    def _cluster(self, name: str) -> ClusterWatch:
+        watch = self.watches.get(name)
+        if watch is None:
+            raise NotFound(f"this tracker knows no cluster {name!r}; it knows {', '.join(self.watches) or 'none'}")
+        return watch

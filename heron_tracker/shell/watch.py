@@ -1,0 +1,198 @@
+"""Follows the state store of one cluster, and remembers what stood there last.
+
+Theory of operation: watches on the folders of the tree only say that something changed; then everything is read again
+(a store of a thousand topologies reads in a fraction of a second, and changes are rare, since neither metrics nor
+heartbeats go through it). What was read is an immutable ``ClusterState`` that replaces the one before, so requests
+never see half a change and never wait for the store. When the store does not answer, the last state stays and is marked
+stale; the watcher goes on trying and reads everything once it is back. A look every ``CHECK_SECONDS`` finds a store
+that went away silently.
+
+Store calls run in threads of this watcher's own, so a store that hangs holds up its own cluster only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from heronry.model.record import TopologyRecord
+from heronry.state import open_store, paths
+from heronry.state.store import SessionState, StateStore, StoreError
+from heronry.state.topologies import NoSuchTopology, read_topology
+
+WATCHED = (
+    paths.EXECUTION_STATES, paths.TOPOLOGIES, paths.PACKING_PLANS, paths.PHYSICAL_PLANS,
+    paths.MASTERS, paths.SCHEDULERS, paths.CONTAINERS,
+)  # fmt: skip
+CHECK_SECONDS = 2.0
+SETTLE_SECONDS = 0.05  # changes that come together are read together
+RETRY_SECONDS = (0.2, 5.0)
+PATIENCE_SECONDS = 8.0  # a look that takes longer means that the store does not answer
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Change:
+    """A topology was ``added``, ``changed`` or ``removed``; or the cluster's store went ``stale`` or came ``back``."""
+
+    cluster: str
+    topology: str
+    what: str
+
+
+@dataclass(frozen=True)
+class ClusterState:
+    """What is known of a cluster. ``read_at`` (seconds since 1970) is 0 before the first reading."""
+
+    name: str
+    topologies: Mapping[str, TopologyRecord] = field(default_factory=dict)
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    read_at: float = 0.0
+    stale: bool = True
+    error: str = "the state store has not been read yet"
+
+
+class ClusterWatch:
+    """One cluster. ``state`` is always there; ``changed`` is called on the loop after each change."""
+
+    def __init__(self, name: str, store_url: str, changed: Callable[[Change], None]) -> None:
+        self.state = ClusterState(name)
+        self.name = name
+        self.store_url = store_url
+        self._changed = changed
+        self._store: StateStore | None = None
+        self._dirty = asyncio.Event()
+        self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix=f"store {name}")
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"watch {self.name}")
+
+    async def stop(self) -> None:
+        """End. Idempotent."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+        await self._leave()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _run(self) -> None:
+        delay = RETRY_SECONDS[0]
+        while True:
+            try:
+                await self._join()
+                delay = RETRY_SECONDS[0]
+                await self._follow()
+            except (StoreError, OSError, TimeoutError) as error:
+                self._went_stale(str(error) or "the state store does not answer")
+            except Exception as error:
+                log.exception("following the state store of %s", self.name)
+                self._went_stale(f"{type(error).__name__}: {error}")
+            await self._leave()
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, RETRY_SECONDS[1])
+
+    async def _join(self) -> None:
+        """Open the store and watch it. Raises StoreError, OSError, TimeoutError."""
+        loop = asyncio.get_running_loop()
+
+        def wake(_: object) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._dirty.set)
+
+        def session(state: SessionState) -> None:
+            wake(state)
+
+        def join() -> StateStore:
+            store = open_store(self.store_url)
+            store.open()
+            try:
+                for folder in WATCHED:
+                    store.watch(folder, wake)
+                store.on_session(session)
+            except BaseException:
+                store.close()
+                raise
+            return store
+
+        self._store = await self._in_thread(join)
+
+    async def _follow(self) -> None:
+        """Read now and after each change, until the store fails. Raises StoreError, OSError, TimeoutError."""
+        store = self._store
+        assert store is not None
+        while True:
+            self._dirty.clear()
+            self._take(await self._in_thread(_read_all, store, self.name))
+            while not self._dirty.is_set():
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._dirty.wait(), CHECK_SECONDS)
+                if store.session() is SessionState.SUSPENDED:
+                    raise StoreError("the state store does not answer")
+                if not self._dirty.is_set():
+                    await self._in_thread(store.children, paths.EXECUTION_STATES)
+            await asyncio.sleep(SETTLE_SECONDS)
+
+    async def _leave(self) -> None:
+        store, self._store = self._store, None
+        if store is not None:
+            with contextlib.suppress(Exception):
+                await self._in_thread(store.close)
+
+    async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
+        """Run it in a thread of this watcher. Raises TimeoutError when it takes too long; the thread is left alone."""
+        loop = asyncio.get_running_loop()
+        call = loop.run_in_executor(self._threads, lambda: function(*arguments))
+        try:
+            return await asyncio.wait_for(asyncio.shield(call), PATIENCE_SECONDS)
+        except TimeoutError:
+            # A thread that hangs is lost; the next try needs one that does not.
+            self._threads.shutdown(wait=False)
+            self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix=f"store {self.name}")
+            raise TimeoutError(f"the state store did not answer within {PATIENCE_SECONDS:g} s") from None
+
+    def _take(self, new: ClusterState) -> None:
+        old, self.state = self.state, new
+        if old.stale:
+            if old.read_at:
+                log.info("the state store of %s answers again", self.name)
+            self._changed(Change(self.name, "", "back"))
+        for name in old.topologies.keys() - new.topologies.keys():
+            self._changed(Change(self.name, name, "removed"))
+        for name, record in new.topologies.items():
+            before = old.topologies.get(name)
+            if before != record:
+                self._changed(Change(self.name, name, "changed" if before is not None else "added"))
+
+    def _went_stale(self, why: str) -> None:
+        if not self.state.stale:
+            log.warning("the state store of %s: %s; its last known state is served", self.name, why)
+            self.state = replace(self.state, stale=True, error=why)
+            self._changed(Change(self.name, "", "stale"))
+        else:
+            self.state = replace(self.state, error=why)
+
+
+def _read_all(store: StateStore, name: str) -> ClusterState:
+    found: dict[str, TopologyRecord] = {}
+    unreadable: dict[str, str] = {}
+    for topology in store.children(paths.EXECUTION_STATES):
+        try:
+            found[topology] = read_topology(store, topology)
+        except NoSuchTopology:
+            continue  # killed between the two reads
+        except StoreError as error:
+            if store.session() is not SessionState.CONNECTED:
+                raise
+            unreadable[topology] = str(error)
+    return ClusterState(name, found, unreadable, time.time(), stale=False, error="")

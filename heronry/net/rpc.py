@@ -26,7 +26,15 @@ _COMMON_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.enable_retries", 0),
 ]
-SERVER_OPTIONS = [*_COMMON_OPTIONS, ("grpc.so_reuseport", 0), ("grpc.max_metadata_size", 16 * 1024)]
+SERVER_OPTIONS = [
+    *_COMMON_OPTIONS,
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_metadata_size", 16 * 1024),
+    # A server takes the third keepalive ping on an idle stream for an attack and ends the connection, unless told that
+    # our own channels ping this often (every 30 s, below).
+    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+    ("grpc.http2.max_ping_strikes", 0),
+]
 CHANNEL_OPTIONS = [
     *_COMMON_OPTIONS,
     ("grpc.use_local_subchannel_pool", 1),  # a channel of its own per link: one broken link breaks no other

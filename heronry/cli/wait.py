@@ -14,6 +14,7 @@ from heronry.wire.container import ProcessState, ProcessStatus
 
 POLL_SECS = 0.2
 RUNNING = ("running", "paused")
+LOOKS = 3  # in a row: on a machine under load nobody may answer a single one, which is no failure
 MAX_SHOWN = 5  # processes
 MAX_LINES = 20  # of the log of each
 
@@ -39,6 +40,7 @@ def wait_for_state(
 ) -> TopologyStatus:
     """Look until the topology's state is one of ``wanted``. Raises DoesNotRun, NotInTime, StoreError."""
     deadline = time.monotonic() + timeout_secs
+    failing = 0
     while True:
         lives = starter_lives()  # asked first: what it wrote before its end is then seen below
         record = topologies.read_topology(store, name)
@@ -47,7 +49,8 @@ def wait_for_state(
         status = topology_status(record, cluster.asker(record).everybody(record), time.time())
         if status.state in wanted:
             return status
-        if status.state == "failing" or not lives:
+        failing = failing + 1 if status.state == "failing" else 0
+        if failing >= LOOKS or not lives:
             raise DoesNotRun(f"{name} does not run: {_summary(status, lives)}", details=explain(status))
         if time.monotonic() > deadline:
             raise NotInTime(

@@ -39,7 +39,7 @@ CHANNEL_OPTIONS = [
     *_COMMON_OPTIONS,
     ("grpc.use_local_subchannel_pool", 1),  # a channel of its own per link: one broken link breaks no other
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 5000),  # in truth the time one attempt may take; a refused one fails at once
     ("grpc.max_reconnect_backoff_ms", 2000),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import logging
 import os
+import signal
 import socket
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,11 +104,22 @@ def serve(options: Options) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Ends the event streams first: uvicorn waits for every answer to be complete."""
+    """Ends the event streams first, since uvicorn waits for every answer to be complete; a signal is a wish to end,
+    after which the process ends by itself, with exit code 0."""
 
     def __init__(self, config: uvicorn.Config, tracker: Tracker) -> None:
         super().__init__(config)
         self._tracker = tracker
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """SIGTERM and SIGINT stop the server, and are not raised again as uvicorn would."""
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close what is open."""

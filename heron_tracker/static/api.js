@@ -1,0 +1,50 @@
+// The data layer: everything that is fetched, and nothing that is drawn.
+
+export class ApiError extends Error {
+  constructor(status, message) { super(message); this.status = status; }
+}
+
+async function get(path, parameters, signal) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(parameters)) {
+    if (value !== undefined && value !== null && value !== "") query.append(name, String(value));
+  }
+  let response;
+  try {
+    response = await fetch(`${path}?${query}`, { signal, headers: { accept: "application/json" } });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError(0, "the tracker does not answer");
+  }
+  const body = await response.json().catch(() => null);
+  if (!response.ok || !body || body.status !== "success") {
+    throw new ApiError(response.status, body && body.message ? body.message : `HTTP ${response.status}`);
+  }
+  return body.result;
+}
+
+const place = (t) => ({ cluster: t.cluster, role: t.role, environ: t.environ, topology: t.topology });
+
+export const topologies = (cursor, signal) => get("/api/v1/topologies", { cursor, limit: 200 }, signal);
+export const topology = (t, signal) => get("/api/v1/topology", place(t), signal);
+export const metrics = (t, component, instance, signal) =>
+  get("/api/v1/topology/metrics", { ...place(t), component, instance }, signal);
+export const exceptions = (t, component, instance, signal) =>
+  get("/api/v1/topology/exceptions", { ...place(t), component, instance }, signal);
+export const log = (t, container, path, offset, length, signal) =>
+  get("/topologies/container/filedata", { ...place(t), container, path, offset, length }, signal);
+export const stacks = (t, instance, signal) => get("/topologies/jstack", { ...place(t), instance }, signal);
+export const config = (t, signal) => get("/topologies/config", place(t), signal);
+export const download = (t, container, path) =>
+  `/topologies/container/filedownload?${new URLSearchParams({ ...place(t), container, path })}`;
+
+// Calls `changed(change)` for what changes in the state stores, and `connected(yes)`; returns the undo.
+export function follow(changed, connected) {
+  const source = new EventSource("/events");
+  source.onopen = () => connected(true);
+  source.onerror = () => connected(false);
+  for (const kind of ["topology", "cluster", "everything"]) {
+    source.addEventListener(kind, (event) => changed({ kind, ...JSON.parse(event.data) }));
+  }
+  return () => source.close();
+}

@@ -1,0 +1,140 @@
+// What is picked, a component or a process: counters and latencies, exceptions, log, stacks.
+
+import * as api from "./api.js";
+import { fill, h } from "./dom.js";
+import { age, count, millis } from "./format.js";
+import { LogView } from "./log.js";
+
+const TABS = [["counters", "Counters"], ["exceptions", "Exceptions"], ["log", "Log"], ["stacks", "Stacks"]];
+const WINDOW_NAMES = { 600: "10 min", 3600: "1 h", 10800: "3 h", "-1": "all time" };
+
+export class DetailView {
+  constructor(t, go) {
+    this.t = t;
+    this.go = go;
+    this.picked = {};
+    this.control = null;
+    this.shown = "";
+    this.windows = null;
+    this.heading = h("h2", {}, "Details");
+    this.tabs = h("div", { class: "tabs", role: "tablist" });
+    this.body = h("div", { id: "detail-body" });
+    this.log = null;
+    this.element = h("section", { class: "card", id: "detail", "aria-label": "Details" }, this.heading, this.tabs, this.body);
+  }
+
+  close() { if (this.control) this.control.abort(); this.closeLog(); }
+
+  closeLog() { if (this.log) { this.log.close(); this.log = null; } }
+
+  show(picked, data) {
+    this.picked = picked;
+    this.data = data;
+    const { component, instance } = picked;
+    this.tab = TABS.some(([key]) => key === picked.tab) ? picked.tab : "counters";
+    this.heading.textContent = instance || (component ? `Component ${component}` : "All components");
+    fill(this.tabs, TABS.map(([key, title]) => h("button", { type: "button", role: "tab", "data-key": `tab-${key}`,
+      "aria-selected": key === this.tab ? "true" : "false", onclick: () => this.go({ ...picked, tab: key }) }, title)));
+    const key = JSON.stringify([component, instance, this.tab]);
+    if (key !== this.shown && data) {
+      this.shown = key;
+      this.closeLog();
+      this.loaded = false;
+      this.opened = new Set();
+      fill(this.body, h("p", { class: "empty" }, "Loading…"));
+      this.refresh();
+    }
+  }
+
+  // The component whose metrics a process reports under.
+  source() {
+    const { component, instance } = this.picked;
+    if (component) return component;
+    const kinds = { topology_master: "__tmanager__", stream_manager: "__stmgr__", metrics_manager: "__metricsmgr__",
+      heron_container: "__container__" };
+    return kinds[(instance || "").split("-")[0]] || "";
+  }
+
+  async refresh() {
+    if (!this.data || (this.tab === "stacks" && this.loaded)) return;
+    if (this.tab === "log") return this.openLog();
+    if (this.control) this.control.abort();
+    const control = (this.control = new AbortController());
+    try {
+      const drawn = await this[`load_${this.tab}`](control.signal);
+      this.loaded = true;
+      fill(this.body, drawn);
+    } catch (error) {
+      if (error.name !== "AbortError") fill(this.body, h("p", { class: "empty" }, error.message));
+    }
+  }
+
+  async load_counters(signal) {
+    const source = this.source();
+    if (!source) return h("p", { class: "empty" }, "Pick a component in the graph or a process in a container.");
+    const answer = await api.metrics(this.t, source, this.picked.instance, signal);
+    const counters = new Map(), latencies = new Map(), gauges = new Map();
+    answer.windows.forEach((window, n) => {
+      for (const m of window.metrics) {
+        const into = m.kind === "latency" ? latencies : m.kind === "gauge" ? gauges : counters;
+        if (!into.has(m.name)) into.set(m.name, []);
+        into.get(m.name)[n] = m;
+      }
+    });
+    const names = answer.windows.map((w) => WINDOW_NAMES[w.interval]);
+    if (!counters.size && !latencies.size && !gauges.size) return h("p", { class: "empty" }, "Nothing has been reported yet.");
+    return [
+      this.table("Counters", names, counters, (m) => [count(m.total), h("div", { class: "soft small" }, `${count(m.rate)}/s`)]),
+      this.table("Latencies, p50 / p99", names, latencies, (m) => (m.latency
+        ? [`${millis(m.latency.p50)} / ${millis(m.latency.p99)}`, h("div", { class: "soft small" }, `mean ${millis(m.latency.mean)}`)] : "–")),
+      this.table("Now", ["value"], gauges, (m) => count(m.total)),
+    ];
+  }
+
+  table(title, columns, metrics, cell) {
+    if (!metrics.size) return null;
+    return [h("h3", {}, title), h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Metric"),
+      columns.map((name) => h("th", { scope: "col", class: "number" }, name)))),
+    h("tbody", {}, [...metrics].map(([name, values]) => h("tr", {}, h("td", { class: "name mono" }, name),
+      columns.map((_, n) => h("td", { class: "number" }, values[n] ? cell(values[n]) : "–"))))))];
+  }
+
+  async load_exceptions(signal) {
+    const { component, instance } = this.picked;
+    const found = await api.exceptions(this.t, component, component ? instance : "", signal);
+    if (!found.length) return h("p", { class: "empty" }, "User code has raised nothing.");
+    return found.map((e) => {
+      const key = `${e.instance} ${e.class_name} ${e.traceback}`;
+      return h("details", { open: this.opened.has(key), ontoggle: (event) => {
+        if (event.target.open) this.opened.add(key); else this.opened.delete(key);
+      } },
+      h("summary", { "data-key": key }, h("b", {}, e.class_name), `: ${e.message} `, h("span", { class: "soft" },
+        `${count(e.count)} times in ${e.instance}, last ${age(e.last_time)} ago, first ${age(e.first_time)} ago`)),
+      h("pre", {}, e.traceback));
+    });
+  }
+
+  async load_stacks(signal) {
+    const { component, instance } = this.picked;
+    if (!instance || !component) return h("p", { class: "empty" }, "Pick an instance in a container.");
+    const answer = await api.stacks(this.t, instance, signal);
+    const again = () => { this.loaded = false; this.refresh(); };
+    return [h("p", {}, h("button", { type: "button", onclick: again, "data-key": "again" }, "Take again")),
+      h("pre", { class: "log", tabindex: 0 }, answer.stdout)];
+  }
+
+  openLog() {
+    if (this.log) return;
+    const { component, instance } = this.picked;
+    const logs = [];
+    for (const container of this.data.container_list) {
+      for (const p of container.processes) {
+        if (instance ? p.name === instance : !component || p.component === component) logs.push([container.id, p.name]);
+      }
+    }
+    if (!logs.length) { fill(this.body, h("p", { class: "empty" }, "There is no process to show a log of.")); return; }
+    this.log = new LogView(this.t, logs);
+    fill(this.body, this.log.element);
+    this.log.start();
+  }
+}

@@ -51,8 +51,8 @@ class Checkers:
         self.timeout_ms = 1000.0 * config.get("topology.message.timeout.secs", 30)
         self.last_fault_ms = float("-inf")  # a break, death, stop or partition
         self.tampered = False
-        self.processed_by_dead = 0
         self.most_pending = 0
+        self.max_pending: int = config.get("topology.max.spout.pending", 20_000)
         self._plans: dict[PlanVersion, bytes] = {}
         self._seen: dict[tuple[str, int], PlanVersion] = {}
         self._leaders: dict[int, str] = {}
@@ -137,8 +137,8 @@ class Checkers:
         if instance.is_spout:
             pending = executor.pending.count
             self.most_pending = max(self.most_pending, pending)
-            if pending > executor.max_pending + MOST_EMITS_OF_A_CALL - 1:
-                raise Violation(f"{instance.name} has {pending} roots pending; the maximum is {executor.max_pending}")
+            if pending > self.max_pending + MOST_EMITS_OF_A_CALL - 1:
+                raise Violation(f"{instance.name} has {pending} roots pending; the maximum is {self.max_pending}")
             self.cluster.oracle.note_plan(instance.task, executor.plan)
         else:
             bound = executor.data_in.maximum + instance.largest_frame  # the credit, overshot by one frame

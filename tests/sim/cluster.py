@@ -159,6 +159,7 @@ class Cluster:
         found = [f"{p.name} is not running" for p in self.processes() if not p.alive]
         found += self._unsettled_control()
         found += [f"a broken link of {c.ends[0].process.name} is not noticed" for c in self.network.channels if c.half_open]
+        found += [f"packets to or from {c.ends[0].process.name} are under way" for c in self.network.channels if c.data_busy]
         found += [f"the source of task {t} has {s.total - len(s.finished)} left" for t, s in self.sources.items() if not s.done]
         for manager in self.stream_managers.values():
             if not manager.alive:

@@ -56,13 +56,16 @@ class SimMaster(SimProcess):
         self._shell = MasterStore(self.store, launch, location, self._answers.append)
         self._requests: deque[Any] = deque()
         self._busy = False
+        self._told_ms = 0.0
         self._links: dict[int, End] = {}
         self._numbers = 0
         life = self.life
 
         def session(state: SessionState) -> None:
             if self.life == life and self.alive:
-                self.later(self.world.between(0, 20), lambda: self.tell(e.SessionChanged(SESSIONS[state])))
+                # The store tells one thread, which tells the loop: late perhaps, but in order.
+                self._told_ms = max(self._told_ms, self.world.now_ms + self.world.between(0, 20))
+                self.later(self._told_ms - self.world.now_ms, lambda: self.tell(e.SessionChanged(SESSIONS[state])))
 
         def changed(_: str) -> None:
             if self.life == life and self.alive:

@@ -265,7 +265,7 @@ class SimBolt(_Worker, Bolt):
             self.fail(tup, "not today")
         elif self.may_hold():
             self.held.append((tup, copy))
-            if len(self.held) > 5:
+            if len(self.held) > 5 and self.node.task not in self.node.cluster.program.hold_tasks:
                 self._release(1)
         else:
             self._ack(tup, copy)

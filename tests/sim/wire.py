@@ -105,6 +105,11 @@ class Pipe:
         self._put(item, done)
 
     @property
+    def waiting(self) -> int:
+        """How many messages are under way."""
+        return len(self._items)
+
+    @property
     def is_cut(self) -> bool:
         """True once nothing more arrives."""
         return self._cut
@@ -245,6 +250,11 @@ class Channel:
     def half_open(self) -> bool:
         """True while it is broken and one side does not know yet."""
         return any(end.control.is_cut or end.data.is_cut for end in self.ends)
+
+    @property
+    def data_busy(self) -> bool:
+        """True while packets are under way."""
+        return any(end.data.waiting for end in self.ends)
 
     def over(self) -> None:
         """Forget the channel once both sides are done with it."""

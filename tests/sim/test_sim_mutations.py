@@ -1,0 +1,285 @@
+"""Every law can fail: break one behaviour of a core at a time, and some schedule must notice.
+
+Each mutation is a bug somebody could write. It is put in with monkeypatch, then schedules run until one of them breaks
+a law; the words of that law must be the expected ones, so that it is the right checker that has noticed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from heron_instance.core.bolt_collector import BoltCollector
+from heron_instance.core.groupings import Fields, Part
+from heron_instance.core.outgoing import Outgoing
+from heron_instance.core.pending import PendingTable
+from heron_instance.core.spout_executor import SpoutExecutor
+from heronry.state import paths
+from heronry.state.store import CheckOwner
+from stream_manager.core.ack_tracker import NO_ROOTS, AckTracker
+from stream_manager.core.backpressure import Pressure
+from stream_manager.core.forwarding import Forwarding
+from stream_manager.core.instance_side import InstanceSide
+from stream_manager.core.links import Link
+from stream_manager.core.settlements import Settlements
+from stream_manager.core.stream_manager import StreamManager
+from topology_master.core.mastership import Mastership
+from topology_master.shell.store import MasterStore
+
+from .cluster import Cluster
+from .schedule import run
+from .world import Violation
+
+pytestmark = pytest.mark.sim
+
+Mutation = Callable[[pytest.MonkeyPatch], None]
+MUTATIONS: dict[str, tuple[Mutation, str, int]] = {}
+SEEDS = 120
+
+
+def mutation(law: str, first: int = 1) -> Callable[[Mutation], Mutation]:
+    """Register a mutation and a pattern for the law it breaks; ``first`` is a seed to begin with."""
+
+    def register(change: Mutation) -> Mutation:
+        MUTATIONS[change.__name__] = (change, law, first)
+        return change
+
+    return register
+
+
+@mutation("times out although its tree was complete|quiet seconds|never settled")
+def the_tracker_forgets_to_xor(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(AckTracker, "ack", lambda self, roots, xors: NO_ROOTS)
+
+
+@mutation("its tree did not finish")
+def the_tracker_completes_at_the_first_ack(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(AckTracker, "ack", lambda self, roots, xors: self.fail(np.unique(roots)))
+
+
+@mutation("its tree did not finish")
+def one_key_for_all_edges_of_a_copy(patch: pytest.MonkeyPatch) -> None:
+    def draw_copy(self: Any, mark: int) -> dict[int, int]:
+        if mark == -1:
+            return {}
+        anchors = ((self.batch, mark),) if mark >= 0 else self._anchor_sets[-2 - mark]
+        key, hung = int(self._draw()), {}
+        for batch, index in anchors:
+            batch.draw_edge(index, key)
+            for root in batch.roots_of(index):
+                hung[root] = key
+        return hung
+
+    patch.setattr(BoltCollector, "_draw_copy", draw_copy)
+
+
+@mutation("at task|against the protocol|second verdict|its tree did not finish|settled twice|quiet seconds")
+def a_spout_keeps_its_incarnation(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Cluster, "next_incarnation", lambda self, before: before)
+
+
+@mutation("settled twice|quiet seconds|is told that|KeyError|miscounted")
+def a_root_stays_open_when_it_is_settled(patch: pytest.MonkeyPatch) -> None:
+    real = PendingTable.settle
+
+    def settle(self: PendingTable, roots: Any, now_ms: float) -> Any:
+        slots = ((roots & np.uint64(0xFFFFFFFF)) & np.uint64(self._mask)).astype(np.int64)
+        was_open, ids = self._open[slots].copy(), [self._ids[slot] for slot in slots.tolist()]
+        settled = real(self, roots, now_ms)
+        self._open[slots] = was_open
+        self.count += int(was_open.sum())
+        for slot, one in zip(slots.tolist(), ids, strict=True):
+            self._ids[slot] = one
+        return settled
+
+    patch.setattr(PendingTable, "settle", settle)
+
+
+@mutation("roots pending; the maximum")  # the checker knows it from the topology
+def a_spout_ignores_its_maximum(patch: pytest.MonkeyPatch) -> None:
+    real = SpoutExecutor.__init__
+
+    def init(self: SpoutExecutor, setup: Any) -> None:
+        real(self, setup)
+        self.max_pending = 10**9
+
+    patch.setattr(SpoutExecutor, "__init__", init)
+
+
+@mutation("while it is paused")
+def a_spout_ignores_pauses(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SpoutExecutor, "on_pause", lambda self, now_ms, paused: None)
+
+
+@mutation("while the topology is paused")
+def a_spout_ignores_deactivation(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SpoutExecutor, "is_active", lambda self: True)
+
+
+@mutation("quiet seconds|has been paused")
+def causes_of_a_lost_peer_stay(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Pressure, "peer_gone", lambda self, container: None)
+    patch.setattr(Pressure, "peer_set", lambda self, container, message: None)
+
+
+@mutation("paused if and only if|has been not paused")
+def nobody_is_paused(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(InstanceSide, "pause_spouts", lambda self: None)
+
+
+@mutation("out of order|reached two tasks")
+def a_link_is_a_stack(patch: pytest.MonkeyPatch) -> None:
+    real = Link.push
+
+    def push(self: Link, frame: Any, size: int, grant: Any) -> Any:
+        queue = real(self, frame, size, grant)
+        queue.frames.appendleft(queue.frames.pop())
+        return queue
+
+    patch.setattr(Link, "push", push)
+
+
+@mutation("tuples came in")
+def a_link_that_closes_drops_its_queue(patch: pytest.MonkeyPatch) -> None:
+    real = Link.close
+
+    def close(self: Link) -> None:
+        real(self)
+        for task in list(self.destinations):
+            list(self.withdraw(task))
+
+    patch.setattr(Link, "close", close)
+
+
+@mutation("and counted")
+def losses_are_not_counted(patch: pytest.MonkeyPatch) -> None:
+    real = Link.close
+
+    def close(self: Link) -> None:
+        real(self)
+        self.lost.clear()
+
+    patch.setattr(Link, "close", close)
+
+
+@mutation("is bounded|against the protocol")
+def upload_credit_is_never_withheld(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Forwarding, "may_renew", lambda self, instance: True)
+
+
+@mutation("against the protocol|bytes of input")
+def the_gateway_ignores_credit(patch: pytest.MonkeyPatch) -> None:
+    real = Outgoing.take
+
+    def take(self: Outgoing) -> Any:
+        self._limit = 1 << 60
+        return real(self)
+
+    patch.setattr(Outgoing, "take", take)
+
+
+@mutation("reached tasks")
+def keys_wander(patch: pytest.MonkeyPatch) -> None:
+    def split(self: Fields, rows: list[Any]) -> list[Part]:
+        turn = getattr(self, "turn", 0)
+        self.turn = turn + 1  # type: ignore[attr-defined]  # the mutation's own
+        return [Part((self.tasks[turn % len(self.tasks)],), rows, slice(None))]
+
+    patch.setattr(Fields, "split", split)
+
+
+@mutation("before")
+def roots_expire_at_every_rotation(patch: pytest.MonkeyPatch) -> None:
+    real = AckTracker.tick
+
+    def tick(self: AckTracker, now_ms: int) -> Any:
+        self._buckets.rotate(1)
+        return real(self, now_ms)
+
+    patch.setattr(AckTracker, "tick", tick)
+
+
+@mutation("quiet seconds|later than|never settled")
+def roots_never_expire(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(AckTracker, "tick", lambda self, now_ms: NO_ROOTS)
+    patch.setattr(PendingTable, "expire", lambda self, now_ms: self.settle(np.empty(0, np.uint64), now_ms))
+
+
+@mutation("nobody failed it|quiet seconds|times out although|never settled")
+def acks_are_taken_for_fails(patch: pytest.MonkeyPatch) -> None:
+    from heronry.model.reasons import FailKind
+    from heronry.wire.data import Reason
+
+    real = Settlements.verdict
+
+    def verdict(self: Settlements, task: int, roots: bytes, reason: Reason | None) -> None:
+        real(self, task, roots, reason or Reason(FailKind.FAILED))
+
+    patch.setattr(Settlements, "verdict", verdict)
+
+
+@mutation("second verdict")
+def a_verdict_is_given_twice(patch: pytest.MonkeyPatch) -> None:
+    real = AckTracker.ack
+
+    def ack(self: AckTracker, roots: Any, xors: Any) -> Any:
+        done = real(self, roots, xors)
+        return np.concatenate([done, done])
+
+    patch.setattr(AckTracker, "ack", ack)
+
+
+@mutation("goes back from plan|quiet seconds|there are two different plans|told to leave")
+def older_plans_are_taken(patch: pytest.MonkeyPatch) -> None:
+    def handle_plan(self: StreamManager, plan: Any, epoch: int) -> Any:
+        self.epoch = self.local.epoch = epoch
+        if plan.version != self.version:
+            self._set_plan(plan)
+        return self._finish()
+
+    patch.setattr(StreamManager, "handle_plan", handle_plan)
+    patch.setattr(Mastership, "epoch_seen", lambda self, epoch: [])
+
+
+@mutation("the master node says")
+def a_deposed_master_writes(patch: pytest.MonkeyPatch) -> None:
+    real = MasterStore._operations
+
+    def operations(self: MasterStore, request: Any) -> Any:
+        master = paths.master(self._name)
+        return [o for o in real(self, request) if not (isinstance(o, CheckOwner) and o.path == master)] or real(self, request)
+
+    patch.setattr(MasterStore, "_operations", operations)
+    patch.setattr(Mastership, "session_changed", lambda self, session: [])
+
+
+@mutation("epoch|quiet seconds")
+def an_epoch_is_not_raised(patch: pytest.MonkeyPatch) -> None:
+    real = Mastership._stand
+
+    def stand(self: Mastership, stored: Any) -> Any:
+        self._highest_seen = max(0, self._highest_seen - 1)
+        return real(self, stored)
+
+    patch.setattr(Mastership, "_stand", stand)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_broken_core_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    change, law, first = MUTATIONS[name]
+    change(monkeypatch)
+    for seed in range(first, first + SEEDS):
+        try:
+            run(seed)
+        except Violation as violation:
+            assert re.search(law, violation.law), f"seed {seed}: another law broke: {violation.law}"
+            return
+        except (AssertionError, KeyError, ValueError) as error:
+            assert re.search(law, f"{type(error).__name__}: {error}"), f"seed {seed}: {error!r}"
+            return
+    pytest.fail(f"no schedule of {SEEDS} noticed")

@@ -1,0 +1,33 @@
+"""Each story happens as it is told. ``HERONRY_REWRITE_STORIES=1`` tells them anew."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from .stories import Story, StoryError, play
+
+STORIES = sorted((Path(__file__).parent / "stories").glob("*.txt"))
+
+pytestmark = pytest.mark.sim
+
+
+@pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
+def test_the_story_happens_as_it_is_told(path: Path) -> None:
+    now = play(path)
+    if os.environ.get("HERONRY_REWRITE_STORIES"):
+        path.write_text(now)
+    assert now == path.read_text()
+
+
+def test_a_story_that_expects_too_much_fails() -> None:
+    story = Story()
+    story.run("topology chain containers=1")
+    story.run("emit 3")
+    story.run("rest")
+    with pytest.raises(StoryError, match="expected acked=4, it is 3"):
+        story.run("expect acked=4")
+    with pytest.raises(StoryError, match="no command 'jump'"):
+        story.run("jump")

@@ -1,0 +1,165 @@
+"""The faults: what is done to which process, what must come back, and what may be seen of it in the data.
+
+A strike is a generator: it does its harm, and yields the names of the processes (with their ids) that must be replaced
+before the topology is whole again. A SIGSTOP that others must survive is undone in its second half.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from fault_cluster import FaultCluster, Process, eventually
+
+Victims = dict[str, int]
+Strike = Callable[[FaultCluster, dict[str, Process], random.Random], Victims]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One row of the table. ``exactly_once``: no tuple may be lost or come again by it."""
+
+    name: str
+    strike: Strike
+    exactly_once: bool = False
+    config: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+def kill_one(kind: str, component: str = "") -> Strike:
+    """kill -9 of one process of a kind, drawn by the seed."""
+
+    def strike(cluster: FaultCluster, processes: dict[str, Process], draw: random.Random) -> Victims:
+        found = sorted(
+            name
+            for name, process in processes.items()
+            if process["kind"] == kind and (not component or process["component"] == component)
+        )
+        if kind == "heron_container":
+            found.remove("heron_container-0")
+        if kind == "topology_master":
+            leader, _ = cluster.master()
+            assert leader is not None
+            found = [name for name in found if processes[name]["pid"] == leader.pid]
+        victim = draw.choice(found)
+        pid = processes[victim]["pid"]
+        cluster.kill_9(pid)
+        if kind == "heron_container":  # everything in it goes with it
+            return members(processes, processes[victim]["container"])
+        return {victim: pid}
+
+    return strike
+
+
+def kill_container_0(cluster: FaultCluster, processes: dict[str, Process], draw: random.Random) -> Victims:
+    """kill -9 of the heron_container that holds the master."""
+    cluster.kill_9(processes["heron_container-0"]["pid"])
+    return members(processes, 0)
+
+
+def kill_zygote(cluster: FaultCluster, processes: dict[str, Process], draw: random.Random) -> Victims:
+    """kill -9 of the process that forks the instances of a container; they end with it."""
+    container = draw.choice(sorted({p["container"] for p in processes.values() if p["kind"] == "heron_instance"}))
+    (zygote,) = cluster.titled(f"zygote-{container}")
+    cluster.kill_9(zygote.pid)
+    return {n: pid for n, pid in members(processes, container).items() if processes[n]["kind"] == "heron_instance"}
+
+
+def members(processes: dict[str, Process], container: int) -> Victims:
+    """All processes of a container."""
+    return {name: process["pid"] for name, process in processes.items() if process["container"] == container}
+
+
+def nothing(cluster: FaultCluster, processes: dict[str, Process], draw: random.Random) -> Victims:
+    """The control run."""
+    return {}
+
+
+def stop_stream_manager(cluster: FaultCluster, processes: dict[str, Process], draw: random.Random) -> Victims:
+    """SIGSTOP of a stream manager until the master has given it up; then it goes on."""
+    victim = draw.choice(sorted(name for name in processes if name.startswith("stream_manager-")))
+    said = f"stream manager {processes[victim]['container']} was silent for its lease"
+    pid = processes[victim]["pid"]
+    cluster.stop(pid)
+    eventually(lambda: said in cluster.log("topology_master-0"), f"the master gives up {victim}")
+    cluster.cont(pid)
+    return {}
+
+
+def stop_master(cluster: FaultCluster, processes: dict[str, Process], draw: random.Random) -> Victims:
+    """SIGSTOP of the master until a standby leads; then the old one goes on, and must not act."""
+    old, _ = cluster.master()
+    assert old is not None
+    cluster.stop(old.pid)
+
+    def another_leads() -> bool:
+        now, _ = cluster.master()
+        return now is not None and now.epoch > old.epoch and now.pid != old.pid
+
+    eventually(another_leads, "a standby leads")
+    # It must also have begun to act: the stream managers have heard of it.
+    cluster.wait_for_more()
+    cluster.cont(old.pid)
+    (name,) = [name for name, process in processes.items() if process["pid"] == old.pid]
+    said = f"stepping down from epoch {old.epoch}"
+    eventually(lambda: said in cluster.log(name), f"{name} steps down when it wakes up")
+    return {}
+
+
+def hang(kind: str) -> Strike:
+    """SIGSTOP that nobody undoes: heron_container ends the process, and starts another."""
+
+    def strike(cluster: FaultCluster, processes: dict[str, Process], draw: random.Random) -> Victims:
+        victim = draw.choice(sorted(name for name, process in processes.items() if process["kind"] == kind))
+        pid = processes[victim]["pid"]
+        cluster.stop(pid)
+        return {victim: pid}
+
+    return strike
+
+
+def deactivate(cluster: FaultCluster, processes: dict[str, Process], draw: random.Random) -> Victims:
+    """heron deactivate: the flow ends; heron activate: it goes on."""
+    cluster.heron("deactivate", "local", cluster.name)
+    last = [cluster.flow.bytes, time.monotonic()]
+
+    def still() -> bool:
+        now = cluster.flow.bytes
+        if now != last[0]:
+            last[:] = [now, time.monotonic()]
+        return time.monotonic() - last[1] > 1.0
+
+    eventually(still, "nothing flows after deactivate")
+    assert cluster.status()["state"] == "paused"
+    cluster.heron("activate", "local", cluster.name)
+    return {}
+
+
+# Long, so that a loaded machine times no tuple out where none may be; short, where one is lost and must come again.
+PATIENT = {"topology.message.timeout.secs": 120}
+BRISK = {"topology.message.timeout.secs": 6, "topology.max.spout.pending": 5000}
+STANDBY = {"topology.master.replicas": 2}
+SHORT_LEASE = {"heron.liveness.suspect.secs": 1, "heron.liveness.kill.secs": 3, "heron.liveness.kill.always.secs": 30}
+
+FAULTS = [
+    Fault("nothing (control run)", nothing, True, PATIENT),
+    Fault("kill -9 spout", kill_one("heron_instance", "lines"), config=BRISK),
+    Fault("kill -9 bolt", kill_one("heron_instance", "words"), config=BRISK),
+    Fault("kill -9 sink", kill_one("heron_instance", "sink"), config=BRISK),
+    Fault("kill -9 stream manager", kill_one("stream_manager"), config=BRISK),
+    Fault("kill -9 master", kill_one("topology_master"), True, PATIENT),
+    Fault("kill -9 master with standby", kill_one("topology_master"), True, {**PATIENT, **STANDBY}),
+    Fault("kill -9 metrics manager", kill_one("metrics_manager"), True, PATIENT),
+    Fault("kill -9 heron_container", kill_one("heron_container"), config=BRISK),
+    Fault("kill -9 heron_container 0", kill_container_0, True, PATIENT),
+    Fault("kill -9 scheduler", kill_one("heron_scheduler"), True, PATIENT),
+    Fault("kill -9 zygote", kill_zygote, config=BRISK),
+    Fault("SIGSTOP stream manager, SIGCONT", stop_stream_manager, True, PATIENT, {"heron.master.lease.secs": 2}),
+    Fault("SIGSTOP master, SIGCONT", stop_master, True, {**PATIENT, **STANDBY}),
+    Fault("SIGSTOP stream manager for good", hang("stream_manager"), config=BRISK, settings=SHORT_LEASE),
+    Fault("SIGSTOP bolt for good", hang("heron_instance"), config=BRISK, settings=SHORT_LEASE),
+    Fault("deactivate, activate", deactivate, True, PATIENT),
+]

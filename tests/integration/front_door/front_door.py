@@ -90,11 +90,11 @@ class FrontDoor:
         return self.finish(self.start(*arguments, **more), code)
 
     @staticmethod
-    def finish(process: subprocess.Popen[str], code: int = 0) -> Done:
-        """Wait for a command."""
+    def finish(process: subprocess.Popen[str], code: int | None = 0) -> Done:
+        """Wait for a command, which must end with ``code`` (None: with any)."""
         out, err = process.communicate(timeout=COMMAND_SECONDS)
         arguments = list(process.args)[3:]  # type: ignore[arg-type]
-        assert process.returncode == code, f"heron {arguments}: {process.returncode}, not {code}\n{out}\n{err}"
+        assert code in (None, process.returncode), f"heron {arguments}: {process.returncode}, not {code}\n{out}\n{err}"
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
     def json(self, *arguments: str) -> Any:

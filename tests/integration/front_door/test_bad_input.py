@@ -1,0 +1,319 @@
+"""Whatever is wrong has its own clear error and exit code, and leaves nothing behind.
+
+A port in use cannot happen on the ``local`` cluster: every server binds port 0 and publishes the port it got; no
+setting names one, which a test here holds.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import stat
+import subprocess
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from front_door import Done, FrontDoor, eventually, front_door, titles, unique
+
+from heronry.model.settings import ALL_SETTINGS
+
+pytestmark = pytest.mark.integration
+
+GOOD = """
+from heronry import BasicBolt, Grouping, Spout, Topology
+
+class Numbers(Spout):
+    outputs = ["number"]
+    def initialize(self, config, context):
+        {initialize}
+    def next_tuple(self):
+        pass
+
+class Sink(BasicBolt):
+    outputs = ["number"]
+    def process(self, tup):
+        pass
+
+class Count(Topology):
+    numbers = Numbers.spec()
+    sink = Sink.spec(inputs={{{source}: Grouping.SHUFFLE}})
+    {more}
+"""
+
+
+def program(folder: Path, more: str = "", source: str = "numbers", initialize: str = "pass") -> Path:
+    """A file of user code."""
+    file = folder / "counting.py"
+    file.write_text(GOOD.format(more=more, source=source, initialize=initialize))
+    return file
+
+
+Refused = Callable[..., Done]
+
+
+@pytest.fixture
+def refused(door: FrontDoor) -> Iterator[Refused]:
+    """Submit something that is refused with an exit code; nothing may be left of it."""
+
+    def submit(*arguments: object, code: int) -> Done:
+        done = door.heron("submit", "local", *map(str, arguments), code=code)
+        assert done.stdout == ""
+        assert "heron: " in done.stderr
+        door.untouched()
+        return done
+
+    yield submit
+    assert door.json("list", "local") == []
+
+
+def test_files_that_are_not_there_or_broken(refused: Refused, tmp_path: Path) -> None:
+    assert "nowhere.py is not there" in refused(tmp_path / "nowhere.py", code=3).stderr
+    broken = tmp_path / "broken.py"
+    broken.write_text("import os\nclass Count(\n")
+    said = refused(broken, code=7).stderr
+    assert "SyntaxError" in said
+    assert "broken.py" in said
+    assert "line 2" in said
+    broken.write_text("def load():\n    raise OSError('no such database')\n\nprint('loading')\nload()\n")
+    said = refused(broken, code=7).stderr
+    assert "OSError: no such database" in said
+    assert "in load" in said
+    assert "loading" in said
+    assert "heronry/api" not in said, "the traceback shows the user's frames alone"
+    broken.write_text("import sys\nsys.exit(9)\n")
+    assert "broken.py" in refused(broken, code=7).stderr
+
+
+def test_a_wrong_class_is_told_what_there_is(refused: Refused, tmp_path: Path) -> None:
+    file = program(tmp_path)
+    assert "did you mean 'Count'" in refused(file, "Cuont", code=3).stderr
+    assert "it holds 'Count'" in refused(file, "Unlike", code=3).stderr
+    assert "'Sink' in counting.py is a BasicBolt, not a topology" in refused(file, "Sink", code=3).stderr
+    file.write_text("x = 1\n")
+    assert "holds no topology" in refused(file, code=3).stderr
+
+
+def test_places_and_names(door: FrontDoor, refused: Refused, tmp_path: Path) -> None:
+    file = program(tmp_path)
+    assert "did you mean 'local'" in door.heron("submit", "lcoal", str(file), code=3).stderr
+    assert "too many parts" in door.heron("submit", "local/a/b/c", str(file), code=2).stderr
+    assert "no name of a topology" in refused("--name", "x" * 5_000, file, code=2).stderr
+    assert "no name of a topology" in refused("--name", "../up", file, code=2).stderr
+    said = refused(program(tmp_path, more=f"name = {'x' * 300!r}"), code=7).stderr
+    assert "128" in said
+    assert len(said) < 2_000
+    assert "no topology 'Count'" in door.heron("status", "local", "Count", code=3).stderr
+    assert "no topology 'Count'" in door.heron("kill", "local", "Count", code=3).stderr
+    assert door.heron("frobnicate", code=2).stdout == ""
+
+
+def test_invalid_topologies_and_settings(refused: Refused, tmp_path: Path) -> None:
+    said = refused(program(tmp_path, source="'last'", more="last = Sink.spec(inputs={sink: Grouping.SHUFFLE})"), code=7)
+    assert "cycle" in said.stderr
+    assert "sink" in said.stderr
+    file = program(tmp_path, more="config = {'topology.max.spout.pendin': 5}")
+    assert "the nearest is 'topology.max.spout.pending'" in refused(file, code=7).stderr
+    file = program(tmp_path)
+    for given, told in (
+        ("topology.max.spout.pending", "KEY=VALUE"),
+        ("topology.max.spout.pendin=5", "the nearest is 'topology.max.spout.pending'"),
+        ("topology.max.spout.pending=many", "topology.max.spout.pending"),
+        ("topology.max.spout.pending=0", "topology.max.spout.pending"),
+        ("topology.reliability.mode=EFFECTIVELY_ONCE", "not yet"),
+    ):
+        done = refused("--config-property", given, file, code=7 if "ONCE" in given else 2)
+        assert told in done.stderr
+
+
+def test_no_setting_names_a_port() -> None:
+    """So a port in use cannot be asked for; where one is, it must get an error of its own, tested here."""
+    assert [name for name in ALL_SETTINGS if "port" in name.split(".")] == []
+
+
+def evil_archives(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Archives that want to write outside, and what is said of them."""
+    for number, (name, told) in enumerate(
+        (("../evil.py", "leads out of the package"), ("/tmp/evil.py", "not a relative path"), ("a\\..\\evil.py", "not a relative path"))
+    ):
+        file = folder / f"evil{number}.zip"
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("flight.py", "")
+            archive.writestr(name, "evil")
+        yield file, told
+    file = folder / "link.zip"
+    with zipfile.ZipFile(file, "w") as archive:
+        link = zipfile.ZipInfo("flight.py")
+        link.create_system, link.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(link, "/etc/passwd")
+    yield file, "link"
+    file = folder / "link.tar.gz"
+    with tarfile.open(file, "w:gz") as tar:
+        entry = tarfile.TarInfo("out")
+        entry.type, entry.linkname = tarfile.SYMTYPE, "/"
+        tar.addfile(entry)
+        entry = tarfile.TarInfo("out/evil.py")
+        entry.size = 4
+        tar.addfile(entry, io.BytesIO(b"evil"))
+    yield file, "link"
+    file = folder / "broken.tar.gz"
+    file.write_bytes(b"\x1f\x8b\x08 this is no archive")
+    yield file, "broken.tar.gz"
+
+
+def test_archives_that_are_evil_or_broken(refused: Refused, tmp_path: Path) -> None:
+    for file, told in evil_archives(tmp_path):
+        assert told in refused(file, "flight:Flight", code=7).stderr
+    assert not (tmp_path.parent / "evil.py").exists()
+    assert not Path("/tmp/evil.py").exists()
+
+
+def test_requirements_that_cannot_be_had(refused: Refused, tmp_path: Path) -> None:
+    folder = tmp_path / "package"
+    folder.mkdir()
+    program(folder)
+    (folder / "requirements.txt").write_text("./not-there-1.0-py3-none-any.whl\n")
+    assert "not-there-1.0" in refused(folder, "counting:Count", code=7).stderr
+
+
+def test_user_code_that_raises_in_initialize(door: FrontDoor, tmp_path: Path) -> None:
+    name = unique("Raising")
+    file = program(tmp_path, initialize="raise RuntimeError('no such broker')")
+    failed = door.finish(door.start_submit(name, file), 1)
+    assert "container_1_numbers_1 is" in failed.stderr
+    assert "RuntimeError: no such broker" in failed.stderr
+    assert "counting.py" in failed.stderr, "the last lines of its log"
+    assert failed.stdout == ""
+    assert door.nodes(name) == []
+    eventually(lambda: not titles(name), "every process ends")
+    (kept,) = (door.home / "topologies").glob(f"local/*/default/{name}/*")
+    assert kept.name == "log-files"
+    assert str(kept) in failed.stderr
+    door.finish(door.start_submit(name, program(tmp_path)))  # once mended, what was kept is in nobody's way
+    door.remember(name)
+    door.kill(name)
+
+
+def test_ctrl_c_while_the_file_is_asked_for_its_topology(door: FrontDoor, tmp_path: Path) -> None:
+    name = unique("Interrupted")
+    marker = tmp_path / "pid"
+    file = program(tmp_path)
+    file.write_text(f"import os, time\nopen({str(marker)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n")
+    process = door.start_submit(name, file)
+    eventually(lambda: marker.exists() and marker.read_text(), "the file is imported")
+    process.send_signal(signal.SIGINT)
+    said = door.finish(process, 130).stderr
+    assert "interrupted" in said
+    assert "Traceback" not in said
+    assert not Path("/proc", marker.read_text()).exists()
+    door.untouched()
+
+
+# Homes that cannot be written. A tmpfs is real and small; without the right to mount, the next best real thing.
+
+
+def mounted(folder: Path, options: str) -> bool:
+    """True if a tmpfs is mounted at ``folder``."""
+    folder.mkdir(exist_ok=True)
+    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+    return os.geteuid() == 0 and subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def unmount(folder: Path) -> None:
+    """Take it away again."""
+    eventually(lambda: subprocess.run(["umount", str(folder)], capture_output=True, check=False).returncode == 0, "umount")
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> Iterator[Path]:
+    """A home on a file system that takes no writes."""
+    folder = tmp_path / "read-only"
+    if mounted(folder, "ro,size=1m,mode=700"):
+        yield folder
+        unmount(folder)
+    elif os.geteuid() == 0:
+        yield Path("/sys/heronry")  # not even root makes a folder there
+    else:
+        folder.chmod(0o500)
+        yield folder
+        folder.chmod(0o700)
+
+
+def test_a_home_that_is_read_only(read_only: Path, tmp_path: Path) -> None:
+    with front_door(tmp_path, read_only) as door:
+        file = program(tmp_path)
+        for command in (["submit", "local", str(file)], ["list", "local"], ["config", "local", "set", "user.a", "1"]):
+            said = door.heron(*command, code=5).stderr
+            assert str(read_only) in said
+            assert "HERONRY_HOME" in said
+            assert "fault in Heronry" not in said
+        assert "to be mended" in door.heron("doctor", code=1).stderr
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A home of 40 MiB."""
+    folder = tmp_path / "small"
+    if not mounted(folder, "size=40m,mode=700"):
+        pytest.skip("needs the right to mount; test_a_file_that_may_not_grow stands for it")
+    yield folder
+    unmount(folder)
+
+
+def fill(disk: Path, leave_bytes: int) -> Path:
+    """Use the disk up but for so much."""
+    file = disk / "output"
+    file.unlink(missing_ok=True)
+    free = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
+    with file.open("wb") as sink:
+        os.posix_fallocate(sink.fileno(), 0, free - leave_bytes)
+    return file
+
+
+def test_a_disk_that_is_full_before_during_and_after_submit(small_disk: Path, tmp_path: Path) -> None:
+    with front_door(tmp_path, small_disk) as door:
+        file = program(tmp_path)
+        ballast = fill(small_disk, 1024 * 1024)
+        said = door.heron("submit", "local", str(file), code=1).stderr
+        assert f"the disk of {small_disk} is full" in said
+        ballast.unlink()
+
+        folder = tmp_path / "package"
+        folder.mkdir()
+        program(folder)
+        (folder / "large.bin").write_bytes(os.urandom(1024) * 45 * 1024)
+        said = door.heron("submit", "local", str(folder), "counting:Count", code=1).stderr
+        assert "No space left on device" in said
+        assert "free some space" in said
+        door.untouched()
+        assert door.json("list", "local") == []
+
+        name = unique("OnAFullDisk")
+        door.submit(name, file)
+        ballast = fill(small_disk, 0)
+        assert door.status(name)["state"] == "running"
+        done = door.finish(door.start("kill", "local", name), code=None)
+        eventually(lambda: not titles(name), "every process ends")
+        if done.returncode:  # the state is there still, since nothing could be written; with room again, kill ends it
+            assert "disk" in done.stderr
+            ballast.unlink()
+            door.heron("kill", "local", name)
+        door.nothing_is_left(name)
+
+
+def test_a_file_that_may_not_grow(door: FrontDoor, tmp_path: Path) -> None:
+    """The shell's limit on the size of files (``ulimit -f``), as a quota would have it."""
+    file = program(tmp_path)
+    file.write_text(file.read_text() + "#" * 300_000)
+    script = f"ulimit -f 100; exec {' '.join(door.command)} submit local {file}"
+    process = subprocess.Popen(
+        ["bash", "-c", script, ""], cwd=door.cwd, env=door.environment,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    said = door.finish(process, 1).stderr
+    assert "File too large" in said
+    assert "fault in Heronry" not in said
+    door.untouched()

@@ -1,0 +1,126 @@
+"""The wheel has everything: installed alone, from another folder and without PYTHONPATH, a topology runs.
+
+The new environment sees the dependencies of the one that runs the tests through a .pth file (so nothing is fetched),
+but not this source tree: what is imported from Heronry is the wheel's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).resolve().parents[3]
+SECONDS = 240
+
+
+def run(*command: str | Path, cwd: Path, code: int = 0, **environment: str) -> str:
+    """Standard output of a command that must end with ``code``."""
+    kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    done = subprocess.run(
+        [str(part) for part in command], cwd=cwd, env={**kept, **environment}, capture_output=True, text=True,
+        timeout=SECONDS, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy of what git would ship, so that nothing old in build/ can slip in."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    listed = run("git", "ls-files", "--cached", "--others", "--exclude-standard", "-z", cwd=ROOT).split("\0")
+    for name in filter(None, listed):
+        if (ROOT / name).is_file() and name.endswith((".py", ".toml", ".md", ".typed", ".proto", ".pyi", "LICENSE")):
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            (source / name).write_bytes((ROOT / name).read_bytes())
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, source, cwd=folder)
+    (made,) = folder.glob("*.whl")
+    return made
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new environment with the wheel really installed."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=False, symlinks=True)
+    python = folder / "bin" / "python"
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", "--quiet",
+        "--disable-pip-version-check", wheel, cwd=folder)  # fmt: skip
+    (site,) = folder.glob("lib/python3*/site-packages")
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return folder
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    """A home; whatever works in it is ended at the end."""
+    folder = tmp_path / "home"
+    yield folder
+    for process in processes_in(folder):
+        process.kill()
+
+
+def processes_in(folder: Path) -> list[psutil.Process]:
+    """Living processes that work below ``folder``."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.cwd().startswith(str(folder)) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def test_the_wheel_holds_the_rooms_and_nothing_else(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.split("/")[0] for name in names if not name.split("/")[0].endswith(".dist-info")}
+    rooms = {p.parent.name for p in ROOT.glob("*/__main__.py")} - {"benchmarks"}
+    assert rooms <= tops
+    assert {"heronry", "protos"} <= tops
+    assert not tops & {"tests", "examples", "benchmarks", "deploy", "docs"}
+    assert "heronry/py.typed" in names
+    (licence,) = (name for name in names if name.endswith("/licenses/LICENSE"))
+    assert zipfile.ZipFile(wheel).read(licence) == (ROOT / "LICENSE").read_bytes()
+
+
+def test_the_installed_wheel_runs_the_topology_of_the_readme(environment: Path, home: Path, tmp_path: Path) -> None:
+    heron = environment / "bin" / "heron"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (source,) = re.findall(r"```python\n(# hello\.py\n.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (elsewhere / "hello.py").write_text(source)
+
+    def shown(*arguments: str) -> Any:
+        return json.loads(run(heron, *arguments, "-o", "json", cwd=elsewhere, HERONRY_HOME=str(home)))
+
+    where = run(environment / "bin" / "python", "-c", "import heronry; print(heronry.__file__)", cwd=elsewhere).strip()
+    assert Path(where).is_relative_to(environment)
+    assert set(shown("version")) == {"heronry", "python", "grpc", "protobuf"}
+    run(heron, "submit", "local", "hello.py", "--config-property", "heron.stop.grace.secs=2", cwd=elsewhere, HERONRY_HOME=str(home))
+    status = shown("status", "local", "Hello")
+    assert status["state"] == "running"
+    for process in status["processes"]:
+        files = {m.path for m in psutil.Process(process["pid"]).memory_maps()}
+        assert not any(path.startswith(f"{ROOT}/heron") for path in files)
+        assert "PYTHONPATH" not in psutil.Process(process["pid"]).environ() or str(ROOT) not in psutil.Process(
+            process["pid"]
+        ).environ()["PYTHONPATH"].split(os.pathsep)
+    run(heron, "kill", "local", "Hello", cwd=elsewhere, HERONRY_HOME=str(home))
+    assert processes_in(home) == []
+    assert shown("list", "local") == []

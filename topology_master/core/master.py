@@ -144,12 +144,16 @@ class Master:
         effects = self.mastership.epoch_seen(message.plan.epoch)
         if not self.mastership.acting:
             return [*effects, CloseLinks((link,))]
+        info = message.stream_manager
+        same = self.membership.newest(info.container) == info.incarnation
         verdict, replaced = self.membership.register(link, message)
         if verdict is not Verdict.ACCEPTED:
             text = f"stream manager {message.stream_manager.container} refused: {verdict.value}"
             return [*effects, Note(text, "__registrations_refused"), Refuse(link, verdict.value)]
         if replaced is not None:
-            effects.append(Refuse(replaced, Verdict.REPLACED.value))
+            # Two links of one process: whichever registered last may be the stale one, whose word was held up on its way.
+            # So the process is not told to leave; if it still uses that link, it connects again.
+            effects.append(CloseLinks((replaced,)) if same else Refuse(replaced, Verdict.REPLACED.value))
         if self.plan is not None:
             effects.append(SendPlan((link,), self.plan, self.mastership.epoch))
         return effects

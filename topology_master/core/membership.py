@@ -71,6 +71,10 @@ class Membership:
         self._members[info.container] = Member(info, link, plan=message.plan, instances=message.instances)
         return Verdict.ACCEPTED, old.link if old is not None and old.link != link else None
 
+    def newest(self, container: int) -> int | None:
+        """The newest incarnation known of a container's stream manager; None if none is."""
+        return self._newest.get(container)
+
     def heard(self, link: int, message: Heartbeat) -> Member | None:
         """Take a heartbeat; None when the link belongs to no member."""
         member = self.member_on(link)

@@ -89,6 +89,14 @@ def test_the_same_process_on_a_new_link_gets_the_plan_and_changes_nothing() -> N
     assert not any(isinstance(x, e.StorePlan) for x in effects)
 
 
+def test_two_links_of_one_process_cost_the_older_link_and_not_the_process() -> None:
+    """A registration that was held up on its way may come after that of the link which is in use now."""
+    node = registered(leader(), 1, 1)
+    effects = node.tell(e.Registered(7, registration(1)))
+    assert [x.links for x in effects if isinstance(x, e.CloseLinks)] == [(101,)]
+    assert not any(isinstance(x, e.Refuse) for x in effects)
+
+
 def test_an_older_incarnation_is_told_to_leave_and_a_newer_one_replaces() -> None:
     node = registered(leader(), 5, 5)
     refused = node.tell(e.Registered(7, registration(1, incarnation=4)))

@@ -280,6 +280,7 @@ class SimInstance(SimProcess):
     def _leave(self) -> None:
         """User code has raised and the policy is to restart: send what there is, then end."""
         self._leaving = True
+        self.cluster.oracle.stopped_tasks.add(self.task)
         assert self.executor is not None
         self.post(self.executor.stop(self.world.now_ms))
         self.later(500, lambda: self.crash("user code raised", self.world.between(50, 500)))

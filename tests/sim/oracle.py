@@ -80,6 +80,7 @@ class Oracle:
         self.roots: dict[int, Root] = {}
         self.emissions: dict[int, Emission] = {}
         self.acked = self.failed = self.abandoned = 0
+        self.stopped_tasks: set[int] = set()  # whose executors have been stopped in order at least once
         self._tasks_of = tasks_of
         self._edges: dict[tuple[str, str], list[Edge]] = {}
         for edge in topology.edges():
@@ -200,7 +201,8 @@ class Oracle:
     def spout_failed(self, uid: int, task: int, life: int, reason: FailReason) -> Root:
         """``Spout.fail``."""
         root = self._settle(uid, task, life, f"failed ({reason.kind})")
-        if reason.kind in (FailKind.FAILED, FailKind.EXCEPTION) and reason.kind not in root.failed_by_user:
+        stopped = reason.task in self.stopped_tasks and "stopped before it processed" in reason.message
+        if reason.kind in (FailKind.FAILED, FailKind.EXCEPTION) and reason.kind not in root.failed_by_user and not stopped:
             raise Violation(f"root {uid} fails with {reason.kind}, and nobody failed it: {reason}", root.story)
         if reason.kind is FailKind.MOVED:
             raise Violation(f"root {uid} fails as moved, and no task has moved", root.story)

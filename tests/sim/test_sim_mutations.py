@@ -77,7 +77,7 @@ def one_key_for_all_edges_of_a_copy(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(BoltCollector, "_draw_copy", draw_copy)
 
 
-@mutation("at task|against the protocol|second verdict|its tree did not finish|settled twice|quiet seconds")
+@mutation("at task|against the protocol|second verdict|expires root|its tree did not finish|settled twice|quiet seconds")
 def a_spout_keeps_its_incarnation(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Cluster, "next_incarnation", lambda self, before: before)
 

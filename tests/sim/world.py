@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 Action = Callable[[], object]
 
 
-class Violation(AssertionError):
-    """A law does not hold. ``story`` tells what happened to the root in question, if there is one."""
+class Violation(BaseException):
+    """A law does not hold. ``story`` tells what happened to the root in question, if there is one.
+
+    No Exception, since laws are also checked inside user code, and executors catch what user code raises.
+    """
 
     def __init__(self, law: str, story: list[str] | None = None) -> None:
         super().__init__(law)

@@ -166,11 +166,15 @@ class FaultCluster:
                    *settings, "--", json.dumps(self._given), nice=NICE)  # fmt: skip
         self._runtime = Path(self.launch.runtime_dir)
 
-    def status(self) -> dict[str, Any]:
-        """``heron status -o json``, without starting an interpreter for it: it is asked again and again."""
-        done = CliRunner().invoke(app, ["status", "local", self.name, "-o", "json"], env=self.environment)
+    def say(self, *arguments: str) -> str:
+        """A command that only looks, without a new interpreter for it: some are asked again and again."""
+        done = CliRunner().invoke(app, arguments, env=self.environment)
         assert done.exit_code == 0, done.output
-        found: dict[str, Any] = json.loads(done.stdout)
+        return done.stdout
+
+    def status(self) -> dict[str, Any]:
+        """``heron status -o json``."""
+        found: dict[str, Any] = json.loads(self.say("status", "local", self.name, "-o", "json"))
         return found
 
     def processes(self) -> dict[str, Process]:

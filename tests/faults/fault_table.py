@@ -25,7 +25,7 @@ HEADER = (
     "lines",
     "failed lines",
     "words twice",
-    "runs and flows again, s",
+    "flows again, s",
     "90 % of the rate, s",
 )
 

@@ -4,7 +4,7 @@
 
 Files in the output folder, beside which nothing is shared with the test:
 
-``sink-<task>-<pid>``      one row for each word, in the order of the acks; a process that is killed may tear its last row
+``sink-<task>-<pid>``      one row for each word, in the order of the acks; kill -9 may tear the last
 ``progress-<task>.json``   of a spout: what it has done, replaced atomically a few times a second
 ``end``                    made by the test: the spouts emit no further line and say in their progress when all is acked
 ``slow``                   made by the test: while it is there, the sink sleeps over every word

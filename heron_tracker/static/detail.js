@@ -5,7 +5,8 @@ import { fill, h } from "./dom.js";
 import { age, count, millis } from "./format.js";
 import { LogView } from "./log.js";
 
-const TABS = [["counters", "Counters"], ["exceptions", "Exceptions"], ["log", "Log"], ["stacks", "Stacks"]];
+const TABS = [["counters", "Counters"], ["exceptions", "Exceptions"], ["log", "Log"], ["stacks", "Stacks"],
+  ["config", "Config"]];
 const WINDOW_NAMES = { 600: "10 min", 3600: "1 h", 10800: "3 h", "-1": "all time" };
 
 export class DetailView {
@@ -56,7 +57,7 @@ export class DetailView {
   }
 
   async refresh() {
-    if (!this.data || (this.tab === "stacks" && this.loaded)) return;
+    if (!this.data || (["stacks", "config"].includes(this.tab) && this.loaded)) return;
     if (this.tab === "log") return this.openLog();
     if (this.control) this.control.abort();
     const control = (this.control = new AbortController());
@@ -121,6 +122,13 @@ export class DetailView {
     const again = () => { this.loaded = false; this.refresh(); };
     return [h("p", {}, h("button", { type: "button", onclick: again, "data-key": "again" }, "Take again")),
       h("pre", { class: "log", tabindex: 0 }, answer.stdout)];
+  }
+
+  async load_config(signal) {
+    const found = await api.config(this.t, signal);
+    const shown = (value) => (typeof value === "string" ? value : JSON.stringify(value));
+    return h("table", {}, h("tbody", {}, Object.entries(found).map(([key, value]) =>
+      h("tr", {}, h("td", { class: "name mono" }, key), h("td", { class: "name mono" }, shown(value))))));
   }
 
   openLog() {

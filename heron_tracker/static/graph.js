@@ -51,12 +51,12 @@ function drawNode(node, isPicked, choose) {
     busyBar(node));
 }
 
-// The share of time the tasks worked (and were held back), along the lower edge.
+// The share of time the tasks worked (and were held back), beside the kind.
 function busyBar(node) {
   const share = node.flow && node.flow.time_share;
   if (!share) return null;
   const whole = node.width - 112, busy = whole * share.busy, held = whole * share.backpressured;
-  return s("g", { transform: `translate(98 ${node.height - 17})`, class: "bar" },
+  return s("g", { transform: `translate(98 31)`, class: "bar" },
     s("title", {}, `busy ${(100 * share.busy).toFixed(0)} %, held back ${(100 * share.backpressured).toFixed(0)} %`),
     s("rect", { width: whole, height: 6, rx: 3, fill: "var(--line)" }),
     s("rect", { class: "busy", width: busy, height: 6, rx: 3 }),

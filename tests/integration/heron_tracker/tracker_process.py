@@ -40,12 +40,12 @@ class TrackerProcess:
             response = connection.getresponse()
             return response.status, {n.lower(): v for n, v in response.getheaders()}, response.read()
 
-    def get(self, path: str, **parameters: Any) -> tuple[int, dict[str, Any]]:
+    def get(self, path: str, /, **parameters: Any) -> tuple[int, dict[str, Any]]:
         """Status and envelope."""
         status, _, body = self.raw(f"{path}?{urlencode(parameters, doseq=True)}" if parameters else path)
         return status, json.loads(body)
 
-    def result(self, path: str, **parameters: Any) -> Any:
+    def result(self, path: str, /, **parameters: Any) -> Any:
         """The result of an answer that must be a success."""
         status, body = self.get(path, **parameters)
         assert status == 200, body

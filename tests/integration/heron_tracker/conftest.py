@@ -1,0 +1,43 @@
+"""A files store with a played topology, and a tracker process that follows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from played_topology import PlayedTopology, until
+from tracker_process import TrackerProcess, tracker
+
+from heronry.state import open_store
+from heronry.state.store import StateStore
+
+PLACE = {"cluster": "local", "environ": "default", "topology": "WordCount"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tracker")
+
+
+@pytest.fixture(scope="module")
+def store(folder: Path) -> Iterator[StateStore]:
+    opened = open_store(f"files://{folder}/state")
+    opened.open()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def played(store: StateStore, folder: Path) -> Iterator[PlayedTopology]:
+    topology = PlayedTopology(store, folder / "WordCount")
+    topology.report()
+    yield topology
+    topology.close()
+
+
+@pytest.fixture(scope="module")
+def rest(played: PlayedTopology, folder: Path) -> Iterator[TrackerProcess]:
+    with tracker("--cluster", f"local=files://{folder}/state", log=folder / "tracker.log") as process:
+        until(lambda: process.raw("/readyz")[0] == 200)
+        yield process

@@ -1,0 +1,269 @@
+"""The metrics query language against a naive evaluator that computes every point by itself, and its mistakes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heron_tracker.core.query_evaluation import MINUTE, Result, Series, evaluate, minutes_between
+from heron_tracker.core.query_language import (
+    FOLDS,
+    JOINS,
+    MAX_DEPTH,
+    MAX_LENGTH,
+    Default,
+    Fold,
+    Join,
+    Node,
+    Number,
+    QueryError,
+    Rate,
+    TimeSeries,
+    TopK,
+    leaves,
+    parse,
+)
+
+START, END = 6000, 6000 + 5 * MINUTE
+INSTANCES = ("container_1_word_1", "container_1_word_2", "container_2_word_3")
+LEAVES = (
+    TimeSeries("word", "*", "__emit-count/default"),
+    TimeSeries("word", "*", "__execute-count/*"),
+    TimeSeries("word", INSTANCES[0], "__emit-count/default"),
+)
+
+numbers = st.integers(-50, 50).map(float)
+points = st.dictionaries(st.sampled_from(range(START - 4 * MINUTE, END + 2 * MINUTE, MINUTE)), numbers)
+
+
+@st.composite
+def data(draw: st.DrawFn) -> dict[TimeSeries, tuple[Series, ...]]:
+    everybody = draw(st.lists(st.sampled_from(INSTANCES), unique=True))
+    labelled = [(i, label) for i in everybody for label in draw(st.sets(st.sampled_from(("a", "b"))))]
+    return {
+        LEAVES[0]: tuple(Series(draw(points), i) for i in everybody),
+        LEAVES[1]: tuple(Series(draw(points), i, label) for i, label in labelled),
+        LEAVES[2]: tuple(Series(draw(points), INSTANCES[0]) for _ in range(draw(st.integers(0, 1)))),
+    }
+
+
+def operands(inner: st.SearchStrategy[Node]) -> st.SearchStrategy[tuple[Node, ...]]:
+    return st.lists(inner, min_size=1, max_size=3).map(tuple)
+
+
+series_nodes = st.recursive(
+    st.sampled_from(LEAVES),
+    lambda inner: st.one_of(
+        st.builds(Default, numbers, inner),
+        st.builds(Fold, st.sampled_from(FOLDS), operands(inner | st.builds(Number, numbers))),
+        st.builds(Fold, st.just("PERCENTILE"), operands(inner), st.integers(0, 100).map(float)),
+        st.builds(Join, st.sampled_from(JOINS), inner, inner | st.builds(Number, numbers)),
+        st.builds(Rate, inner),
+        st.builds(TopK, st.integers(1, 3), inner),
+    ),
+    max_leaves=6,
+)  # fmt: skip
+
+
+def text_of(node: Node) -> str:
+    """A node as a query."""
+    match node:
+        case Number(value):
+            return f"{value!r}"
+        case TimeSeries(component, instance, metric):
+            return f"TS({component}, {instance}, {metric})"
+        case Default(value, operand):
+            return f"DEFAULT({value!r}, {text_of(operand)})"
+        case Fold("PERCENTILE", operands, q):
+            return f"PERCENTILE({q!r}, {', '.join(map(text_of, operands))})"
+        case Fold(operator, operands):
+            return f"{operator}( {','.join(map(text_of, operands))} )"
+        case Join(operator, left, right):
+            return f"{operator}({text_of(left)},{text_of(right)})"
+        case Rate(operand):
+            return f"RATE({text_of(operand)})"
+        case TopK(k, operand):
+            return f"TOPK({k},{text_of(operand)})"
+
+
+Named = dict[tuple[str, str], Callable[[int], float | None]]
+
+
+class Naive:
+    """Every series is a function of the minute. Slow, obvious, and made without the code under test."""
+
+    def __init__(self, found: dict[TimeSeries, tuple[Series, ...]], first: int) -> None:
+        self.found = found
+        self.first = first
+
+    def of(self, node: Node, first: int) -> tuple[list[tuple[str, str, Callable[[int], float | None]]], bool]:
+        if isinstance(node, Number):
+            return [("", "", lambda t: node.value if t >= first else None)], False
+        if isinstance(node, TimeSeries):
+            return [(s.instance, s.label, self.point(s, first)) for s in self.found[node]], "*" in node.instance
+        if isinstance(node, Default):
+            inner, several = self.of(node.operand, first)
+            if not inner:
+                return [("", "", lambda t: node.value if t >= first else None)], False
+            return [(i, n, self.default(f, node.value, first)) for i, n, f in inner], several
+        if isinstance(node, Fold):
+            inner = [f for o in node.operands for _, _, f in self.of(o, first)[0]]
+            return [("", "", self.fold(node, inner, first))], False
+        if isinstance(node, Rate):
+            inner, several = self.of(node.operand, first)
+            return [(i, n, self.rate(f)) for i, n, f in inner], several
+        if isinstance(node, TopK):
+            inner, several = self.of(node.operand, first)
+
+            def weight(item: tuple[str, str, Callable[[int], float | None]]) -> tuple[float, str, str]:
+                present = (v for t in range(first, END + 1, MINUTE) if (v := item[2](t)) is not None)
+                return (-math.fsum(present), *item[:2])
+
+            return sorted(inner, key=weight)[: node.k], several
+        assert isinstance(node, Join)
+        left, several_left = self.of(node.left, first)
+        right, several_right = self.of(node.right, first)
+        joined = []
+        for a in left:
+            for b in right:
+                both = several_left and several_right
+                if both and (a[0] != b[0] or (a[1] and b[1] and a[1] != b[1])):
+                    continue
+                named = b if several_right and not several_left else a
+                label = (a[1] or b[1]) if both else named[1]
+                joined.append((named[0], label, self.join(node.operator, a[2], b[2])))
+        return joined, several_left or several_right
+
+    def point(self, series: Series, first: int) -> Callable[[int], float | None]:
+        return lambda t: series.points.get(t) if first <= t <= END else None
+
+    def default(self, f: Callable[[int], float | None], value: float, first: int) -> Callable[[int], float | None]:
+        return lambda t: (value if t >= first else None) if f(t) is None else f(t)
+
+    def rate(self, f: Callable[[int], float | None]) -> Callable[[int], float | None]:
+        def change(t: int) -> float | None:
+            now, before = f(t), f(t - MINUTE)
+            return None if now is None or before is None else now - before
+
+        return change
+
+    def fold(self, node: Fold, inner: list[Callable[[int], float | None]], first: int) -> Callable[[int], float | None]:
+        def value(t: int) -> float | None:
+            values = sorted(v for f in inner if (v := f(t)) is not None)
+            if t < first:
+                return None
+            if node.operator == "SUM":
+                return math.fsum(values)
+            if node.operator == "COUNT":
+                return len(values)
+            if not values:
+                return None
+            return {
+                "MAX": values[-1], "MIN": values[0], "AVG": math.fsum(values) / len(values),
+                "PERCENTILE": values[int(node.q * (len(values) - 1) / 100)],
+            }[node.operator]  # fmt: skip
+
+        return value
+
+    def join(
+        self, operator: str, f: Callable[[int], float | None], g: Callable[[int], float | None]
+    ) -> Callable[[int], float | None]:
+        def value(t: int) -> float | None:
+            a, b = f(t), g(t)
+            if a is None or b is None or (operator == "DIVIDE" and b == 0):
+                return None
+            return {"SUBTRACT": a - b, "MULTIPLY": a * b, "DIVIDE": a / b if b else 0}[operator]
+
+        return value
+
+
+def depth_of_rates(node: Node) -> int:
+    match node:
+        case Rate(operand):
+            return 1 + depth_of_rates(operand)
+        case Default(_, operand) | TopK(_, operand):
+            return depth_of_rates(operand)
+        case Fold(_, operands):
+            return max(map(depth_of_rates, operands))
+        case Join(_, left, right):
+            return max(depth_of_rates(left), depth_of_rates(right))
+    return 0
+
+
+@given(series_nodes)
+def test_a_query_is_parsed_to_what_it_says(node: Node) -> None:
+    assert parse(text_of(node)) == node
+    assert set(leaves(node)) <= set(LEAVES)
+
+
+@given(series_nodes, data())
+def test_every_point_is_what_the_naive_evaluator_says(node: Node, found: dict[TimeSeries, tuple[Series, ...]]) -> None:
+    result = evaluate(node, found.__getitem__, START, END)
+    first = START - MINUTE * depth_of_rates(node)
+    expected, several = Naive(found, first).of(node, first)
+    assert result.multivariate == several
+    assert [(s.instance, s.label) for s in result.series] == [(i, n) for i, n, _ in expected]
+    for series, (_, _, value) in zip(result.series, expected, strict=True):
+        wanted = {t: v for t in range(START, END + 1, MINUTE) if (v := value(t)) is not None and math.isfinite(v)}
+        assert series.points == pytest.approx(wanted)
+
+
+@given(st.lists(points, min_size=1, max_size=5))
+def test_the_sum_of_a_sum_is_the_sum(all_points: list[dict[int, float]]) -> None:
+    series = [Series(p, i) for p, i in zip(all_points, INSTANCES * 2, strict=False)]
+    once = evaluate(parse("SUM(TS(a,*,b))"), lambda _: series, START, END)
+    twice = evaluate(parse("SUM(SUM(TS(a,*,b)),0)"), lambda _: series, START, END)
+    assert once == twice
+    assert list(once.series[0].points) == list(minutes_between(START, END))
+
+
+def test_percentile_counts_numbers_and_takes_the_lower_neighbour() -> None:
+    series = [Series({START: 1.0}, "i"), Series({START: 3.0}, "j")]
+    result = evaluate(parse("PERCENTILE(50, TS(a,*,b), 2)"), lambda _: series, START, START)
+    assert result == Result((Series({START: 2.0}),))
+
+
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        ("", "missing at 0"),
+        ("5", "is a number"),
+        ("SUM()", "an operand is missing"),
+        ("sum(TS(a,b,c))", "did you mean SUM"),
+        ("FOO(TS(a,b,c))", "no operator"),
+        ("TS(a,b)", "',' and one more"),
+        ("TS(a,,c)", "a name or number is missing"),
+        ("TS(a,b,c", "')' is missing"),
+        ("TS(a,b,c) TS(a,b,c)", "follows the end"),
+        ("DIVIDE(1,2,3)", "too many operands"),
+        ("RATE(3)", "takes a series"),
+        ("TOPK(0,TS(a,b,c))", "no whole number"),
+        ("TOPK(1.5,TS(a,b,c))", "no whole number"),
+        ("PERCENTILE(101,TS(a,b,c))", "between 0 and 100"),
+        ("SUM(nan, TS(a,b,c))", "not finite"),
+        ('TS(a,"b,c)', "not closed"),
+        ("SUM(" * (MAX_DEPTH + 2) + "1" + ")" * (MAX_DEPTH + 2), "deep"),
+        ("SUM(" + ",".join(["1"] * 300) + ")", "at most"),
+        ("SUM(" + "1" * MAX_LENGTH + ")", "characters"),
+    ],
+)
+def test_mistakes_are_told(query: str, why: str) -> None:
+    with pytest.raises(QueryError, match=r".*") as caught:
+        parse(query)
+    assert why in str(caught.value)
+
+
+def test_quotes_keep_commas_and_parentheses() -> None:
+    assert parse('TS("a,b", "(*)", c/d)') == TimeSeries("a,b", "(*)", "c/d")
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_query_or_a_mistake(text: str) -> None:
+    try:
+        parse(text)
+    except QueryError:
+        pass

@@ -1,0 +1,232 @@
+"""Plans, drawing, metrics, time lines, paging, envelope, configuration: what the tracker makes of plain values."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heron_tracker.core import metrics_view
+from heron_tracker.core.envelope import entity_tag, envelope, tag_matches
+from heron_tracker.core.layout import NODE_HEIGHT, NODE_WIDTH, layout
+from heron_tracker.core.logical import depth_of, logical_plan
+from heron_tracker.core.paging import BadCursor, decode_cursor, encode_cursor, page
+from heron_tracker.core.physical import packing_plan
+from heron_tracker.core.plain import HIDDEN, plain, public_config
+from heron_tracker.core.timeline import heron_timeline, request_for, request_of, series_of, stars
+from heron_tracker.shell.file_routes import whole_characters
+from heron_tracker.shell.guard import host_of
+from heronry.model.plan import ContainerPlan, InstancePlan, PackingPlan, Resources
+from heronry.model.sketch import Sketch
+from heronry.model.topology import (
+    ComponentKind,
+    ComponentSpec,
+    GroupingKind,
+    GroupingSpec,
+    InputSpec,
+    StreamSchema,
+    TopologyDefinition,
+)
+from heronry.sketches import encode_sketch
+from heronry.wire.master import MetricsReply, MetricValue, TimelineReply, TimelineSeries
+
+from heron_tracker.core.query_language import TimeSeries  # isort: skip
+
+SHUFFLE = GroupingSpec(GroupingKind.SHUFFLE)
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> TopologyDefinition:
+    """Any acyclic graph of up to 14 components."""
+    size = draw(st.integers(1, 14))
+    specs = []
+    for n in range(size):
+        sources = draw(st.sets(st.integers(0, n - 1), max_size=4)) if n else set()
+        inputs = tuple(InputSpec(f"c{s}", "default", SHUFFLE) for s in sorted(sources))
+        kind = ComponentKind.BOLT if inputs else ComponentKind.SPOUT
+        specs.append(ComponentSpec(f"c{n}", kind, "m:C", 1, (StreamSchema(),), inputs))
+    return TopologyDefinition("t", "t-1", tuple(draw(st.permutations(specs))))
+
+
+@given(graphs())
+def test_a_drawing_shows_everything_once_and_nothing_overlaps(definition: TopologyDefinition) -> None:
+    drawing = layout(definition)
+    assert drawing == layout(definition)
+    assert sorted(n.name for n in drawing.nodes) == sorted(s.name for s in definition.components)
+    boxes = {n.name: n for n in drawing.nodes}
+    for a, b in ((a, b) for a in drawing.nodes for b in drawing.nodes if a.name < b.name):
+        assert abs(a.x - b.x) >= NODE_WIDTH or abs(a.y - b.y) >= NODE_HEIGHT
+    for node in drawing.nodes:
+        assert 0 <= node.x <= drawing.width - NODE_WIDTH
+        assert 0 <= node.y <= drawing.height - NODE_HEIGHT
+    assert {(e.source, e.destination) for e in drawing.edges} == {(e.source, e.destination) for e in definition.edges()}
+    for edge in drawing.edges:
+        assert boxes[edge.source].layer < boxes[edge.destination].layer
+        assert all(x0 <= x1 for (x0, _), (x1, _) in pairwise(edge.points))
+        for x, y in edge.points[1:-1]:  # a line that passes through a layer passes no box
+            assert not any(n.x < x < n.x + NODE_WIDTH and n.y < y < n.y + NODE_HEIGHT for n in drawing.nodes)
+
+
+@given(graphs())
+def test_depth_is_the_longest_path(definition: TopologyDefinition) -> None:
+    def longest(name: str) -> int:
+        return max((1 + longest(i.component) for i in definition.component(name).inputs), default=0)
+
+    expected = {spec.name: longest(spec.name) for spec in definition.components}
+    assert depth_of(definition) == expected
+    assert logical_plan(definition)["stages"] == max(expected.values()) + 1
+
+
+def test_a_circle_and_a_missing_source_are_survived() -> None:
+    inputs = (InputSpec("b", "s", SHUFFLE), InputSpec("x", "s", SHUFFLE))
+    a = ComponentSpec("a", ComponentKind.BOLT, "m:A", inputs=inputs)
+    b = ComponentSpec("b", ComponentKind.BOLT, "m:B", inputs=(InputSpec("a", "s", SHUFFLE),))
+    assert len(layout(TopologyDefinition("t", "t-1", (a, b))).nodes) == 2
+
+
+def test_disk_is_disk_and_ram_is_ram() -> None:
+    resources = Resources(2.0, 512, 4096)
+    plan = PackingPlan("t", (ContainerPlan(1, (InstancePlan(1, "word", 0, resources),), resources),))
+    shown = packing_plan(TopologyDefinition("t", "t-1"), plan)
+    assert shown["container_plans"][0]["scheduled_resources"] == {"cpu": 2.0, "ram": 512, "disk": 4096}
+
+
+@pytest.mark.parametrize("key", ["db.password", "api_key", "AWS_SECRET_ACCESS_KEY", "oauth.token", "user.passwd"])
+def test_secrets_are_hidden_wherever_they_stand(key: str) -> None:
+    for config in ({key: "hush"}, {"topology.environment": {key: "hush"}}, {"list": [{key: ["hush"]}]}):
+        assert "hush" not in json.dumps(public_config(config))
+    assert public_config({key: None, "topology.team.name": "authors"}) == {key: None, "topology.team.name": "authors"}
+
+
+def test_the_password_in_a_url_is_hidden() -> None:
+    shown = public_config({"user.db": "postgresql://heron:hush@db:5432/words", "plain": "http://host/a@b"})
+    assert shown == {"user.db": f"postgresql://{HIDDEN}@db:5432/words", "plain": "http://host/a@b"}
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+
+
+@given(values)
+def test_plain_is_json(value: object) -> None:
+    json.dumps(plain(value), allow_nan=False)
+    json.dumps(public_config({"a": value}), allow_nan=False)
+
+
+@given(st.sets(st.tuples(st.text(max_size=4), st.text(max_size=4))), st.integers(1, 5))
+def test_pages_give_everything_once_in_order(keys: set[tuple[str, str]], limit: int) -> None:
+    items = [(key, key) for key in sorted(keys)]
+    seen, cursor = [], None
+    while True:
+        found = page(items, limit, cursor)
+        assert found.total == len(keys)
+        seen += found.items
+        cursor = found.next
+        if cursor is None:
+            break
+    assert seen == sorted(keys)
+
+
+@given(st.lists(st.text(), max_size=5).map(tuple))
+def test_cursors_come_back(key: tuple[str, ...]) -> None:
+    assert decode_cursor(encode_cursor(key)) == key
+
+
+@pytest.mark.parametrize("cursor", ["x", "!!!!", "bnVsbA", "eyJhIjoxfQ", "W1tb" * 900, "\u00e4"])
+def test_foreign_cursors_are_refused(cursor: str) -> None:
+    with pytest.raises(BadCursor):
+        decode_cursor(cursor)
+
+
+def test_envelope_and_tags() -> None:
+    assert set(envelope([], "", 0.1, "1")) == {
+        "status", "message", "version", "tracker_version", "executiontime", "result",
+    }  # fmt: skip
+    tag = entity_tag({"b": 1, "a": 2})
+    assert tag == entity_tag({"a": 2, "b": 1}) != entity_tag({"a": 2})
+    assert tag_matches(tag, tag)
+    assert tag_matches(f'"x", {tag.removeprefix("W/")}', tag)
+    assert tag_matches("*", tag)
+    assert not tag_matches('"x"', tag)
+    assert not tag_matches("", tag)
+
+
+@given(st.lists(st.lists(st.floats(0.01, 1e5), min_size=1, max_size=30), min_size=1, max_size=4))
+def test_percentiles_are_those_of_all_values_never_means_of_means(parts: list[list[float]]) -> None:
+    reported = tuple(
+        MetricValue("c", f"i{n}", "__complete-latency/default", "latency", len(p), 0.0, encode_sketch(Sketch.of(p)))
+        for n, p in enumerate(parts)
+    )
+    shown = metrics_view.heron_metrics("c", -1, MetricsReply(1.0, reported), ())
+    everything = sorted(v for p in parts for v in p)
+    together = shown["percentiles"]["__complete-latency/default"]["*"]
+    assert together["count"] == len(everything)
+    assert together["mean"] == pytest.approx(sum(everything) / len(everything), rel=0.011)
+    assert together["p50"] == pytest.approx(everything[int(0.5 * (len(everything) - 1))], rel=0.011)
+
+
+def test_flow_adds_streams_and_keeps_other_components_out() -> None:
+    reply = MetricsReply(60.0, (
+        MetricValue("a", "i1", "__emit-count/default", "counter", 60, 1.0),
+        MetricValue("a", "i2", "__emit-count/other", "counter", 120, 2.0),
+        MetricValue("a", "i2", "__fail-count/default", "counter", 3, 0.05),
+        MetricValue("b", "i3", "__emit-count/default", "counter", 600, 10.0),
+        MetricValue("__stmgr__", "s", "__emit-count/default", "counter", 9e9, 9e9),
+    ))  # fmt: skip
+    assert metrics_view.flows(reply, {"a": True, "b": False})["a"]["emitted"] == 180
+    whole = metrics_view.whole(reply, {"a": True, "b": False})
+    assert (whole["emit_rate"], whole["spout_emit_rate"], whole["failed"]) == (13, 3, 3)
+
+
+def test_time_lines_hold_the_minutes_asked_for() -> None:
+    series = TimelineSeries("c", "i", "__emit-count/default", "counter", (1.0, float("nan"), 3.0, 4.0))
+    reply = TimelineReply(600.0, 60.0, (series,))
+    shown = heron_timeline("c", 660, 785, reply, (), as_text=False)
+    assert shown["timeline"] == {"__emit-count/default": {"i": {"720": 3, "780": 4}}}
+    as_text = heron_timeline("c", 601, 601, reply, ("i",), as_text=True)
+    assert as_text["timeline"] == {"__emit-count/default": {"i": {"600": "1"}}}
+    assert heron_timeline("c", 0, 9999, reply, ("other",), as_text=False)["timeline"] == {}
+    assert request_for("c", (), 9_990, 10_000).interval_seconds >= 600  # never points of 5 s
+    leaf = TimeSeries("*", "*", "__emit-count/*")
+    assert request_of(leaf, 0, 0).names == ("__emit-count",)
+    assert [(s.instance, s.label) for s in series_of(leaf, reply)] == [("i", "default")]
+
+
+@given(st.text("ab*", max_size=8), st.text("ab", max_size=8))
+def test_stars_match_as_a_regular_expression_would(pattern: str, text: str) -> None:
+    import re
+
+    expected = re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text)
+    found = stars(pattern, text)
+    assert (found is not None) == (expected is not None)
+    if found is not None:
+        parts = pattern.split("*")
+        assert text == "".join(p + f for p, f in zip(parts, (*found, ""), strict=True))
+
+
+@given(st.text(), st.integers(0, 40))
+def test_parts_of_a_log_join_to_the_whole(text: str, cut: int) -> None:
+    data = text.encode(errors="replace")
+    first, taken = whole_characters(data[:cut], last=cut >= len(data))
+    assert taken > 0 or not data[:cut]
+    if taken == cut or cut > 4:
+        rest, _ = whole_characters(data[taken:], last=True)
+        assert (first + rest).encode() == data
+
+
+@pytest.mark.parametrize(
+    ("header", "host"),
+    [
+        ("localhost:8888", "localhost"), ("127.0.0.1", "127.0.0.1"), ("[::1]:8888", "::1"), ("LocalHost.", "localhost"),
+        ("localhost@evil.example", None), ("evil.example/localhost", None), ("localhost:x", None), ("", None),
+        ("localhost:8888?x", None), ("[::1", None),
+    ],
+)  # fmt: skip
+def test_hosts_are_read_strictly(header: str, host: str | None) -> None:
+    assert host_of(header) == host

@@ -1,7 +1,7 @@
 """``make demo``: word count over a novel on the embedded cluster, through the front door, for about 20 seconds.
 
-It uses nothing but the ``heron`` command: submit, metrics, status, kill, in a home of its own that is removed at the
-end. It exits with 1 if anything of the topology is left behind, or if nothing was counted.
+It uses the ``heron`` command: submit, status, kill, and what ``heron metrics`` asks, in a home of its own that is
+removed at the end. It exits with 1 if anything of the topology is left behind, or if nothing was counted.
 """
 
 from __future__ import annotations
@@ -17,29 +17,45 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import grpc
 import psutil
 
+from heronry.cli import metrics_table
+from heronry.cli.address import parse_address
+from heronry.cli.clusters import cluster_named, find_topology
+from heronry.launch import Launch
+from heronry.net.services import MASTER_SERVICE
+from heronry.wire.master import MetricsRequest
+
 SECONDS = 20
+EACH_SECONDS = 2
 NAME = "DemoWordCount"
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def heron(*arguments: str, home: Path, quiet: bool = False) -> str:
+def heron(*arguments: str) -> str:
     """Run one command; its standard output. Raises CalledProcessError."""
-    if not quiet:
-        print(f"$ heron {' '.join(arguments)}", flush=True)
-    environment = {**os.environ, "HERONRY_HOME": str(home)}
-    done = subprocess.run(
-        [sys.executable, "-m", "heronry.cli", *arguments],
-        env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True,
-    )  # fmt: skip
+    print(f"$ heron {' '.join(arguments)}", flush=True)
+    command = [sys.executable, "-m", "heronry.cli", *arguments]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     return done.stdout
 
 
-def metrics(home: Path) -> dict[str, Any]:
-    """Totals by component, as ``heron metrics -o json`` gives them."""
-    reply = json.loads(heron("metrics", "local", NAME, "-o", "json", home=home, quiet=True))
-    return dict(reply["components"])
+def metrics() -> dict[str, Any] | None:
+    """Totals by component, as ``heron metrics -o json`` gives them; None if nobody can tell at this moment.
+
+    Asked for in this process: a new command each time would take its turn behind a topology that uses every core.
+    """
+    cluster = cluster_named("local")
+    with cluster.open_store() as store:
+        record = find_topology(store, parse_address("local"), NAME)
+    if record.master is None:
+        return None
+    try:
+        reply = cluster.asker(record).call(record.master, MASTER_SERVICE, "Metrics", MetricsRequest())
+    except grpc.RpcError:
+        return None
+    return dict(metrics_table.as_json(NAME, reply)["components"])
 
 
 def total(components: dict[str, Any], component: str, metric: str) -> int:
@@ -56,14 +72,16 @@ def top_words(output: Path, number: int = 5) -> str:
     return ", ".join(f"{word} {count}" for word, count in counts.most_common(number))
 
 
-def watch(home: Path, output: Path) -> int:
+def watch(output: Path) -> int:
     """A line every two seconds; the number of words counted."""
     print(f"\n{'lines':>10} {'acked':>10} {'words':>12}   most frequent")
     counted = 0
-    end = time.monotonic() + SECONDS
-    while time.monotonic() < end:
-        time.sleep(2)
-        now = metrics(home)
+    began = time.monotonic()
+    for moment in range(EACH_SECONDS, SECONDS + 1, EACH_SECONDS):
+        time.sleep(max(0.0, began + moment - time.monotonic()))
+        now = metrics()
+        if now is None:
+            continue
         counted = total(now, "counts", "__execute-count")
         print(
             f"{total(now, 'lines', '__emit-count'):>10} {total(now, 'lines', '__ack-count'):>10} {counted:>12}"
@@ -74,9 +92,9 @@ def watch(home: Path, output: Path) -> int:
     return counted
 
 
-def left_behind() -> list[str]:
-    """Processes of the topology that still live."""
-    found = []
+def left_behind(runtime: Path) -> list[str]:
+    """Processes of the topology that still live, and the folder of its sockets."""
+    found = [f"folder {runtime}"] if runtime.exists() else []
     for process in psutil.process_iter(["cmdline"]):
         if any(f"heron:{NAME}:" in part for part in process.info["cmdline"] or ()):
             found.append(f"process {process.pid}: {' '.join(process.info['cmdline'])}")
@@ -88,6 +106,7 @@ def main() -> int:
     home = Path(tempfile.mkdtemp(prefix="heronry-demo-"))
     output = home / "output"
     output.mkdir()
+    os.environ["HERONRY_HOME"] = str(home)
     submitted = False
     try:
         began = time.monotonic()
@@ -95,23 +114,23 @@ def main() -> int:
             "submit", "local", "examples/word_count.py", "WordCount", "--name", NAME,
             "--config-property", "heron.metrics.interval.secs=1",
             "--", str(ROOT / "examples/data/northanger_abbey.txt"), str(output), "0",
-            home=home,
         )  # fmt: skip
         submitted = True
         print(f"every task runs after {time.monotonic() - began:.1f} s")
-        counted = watch(home, output)
-        print(heron("status", "local", NAME, home=home))
-        heron("kill", "local", NAME, home=home)
+        (launch,) = home.glob(f"topologies/local/*/default/{NAME}/launch.json")
+        runtime = Path(Launch.load(launch).runtime_dir)
+        counted = watch(output)
+        print(heron("status", "local", NAME))
+        heron("kill", "local", NAME)
         submitted = False
     except subprocess.CalledProcessError as error:
         print(f"heron {error.cmd[3]} ended with {error.returncode}", file=sys.stderr)
         return 1
     finally:
         if submitted:
-            subprocess.run([sys.executable, "-m", "heronry.cli", "kill", "local", NAME], cwd=ROOT,
-                           env={**os.environ, "HERONRY_HOME": str(home)}, check=False)  # fmt: skip
+            subprocess.run([sys.executable, "-m", "heronry.cli", "kill", "local", NAME], cwd=ROOT, check=False)
         shutil.rmtree(home, ignore_errors=True)
-    leftovers = left_behind()
+    leftovers = left_behind(runtime)
     for line in leftovers:
         print(f"left behind: {line}", file=sys.stderr)
     if not counted:

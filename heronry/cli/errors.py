@@ -99,7 +99,7 @@ def translate(error: BaseException) -> CliError | None:
     if isinstance(error, StoreUnavailable):
         return Unavailable(text)
     if isinstance(error, StoreError):
-        return NotAllowed(text) if isinstance(error.__cause__, PermissionError) else CliError(text)
+        return NotAllowed(text) if _forbidden(error.__cause__) else CliError(text)
     if isinstance(error, UserCodeError):
         details = [part for part in (error.output.rstrip(), error.traceback.rstrip()) if part]
         return InvalidTopology(text, details=details)
@@ -112,6 +112,11 @@ def translate(error: BaseException) -> CliError | None:
     if isinstance(error, grpc.RpcError):
         return _from_rpc(error)
     return _from_os(error) if isinstance(error, OSError) else None
+
+
+def _forbidden(error: BaseException | None) -> bool:
+    """True if the operating system does not let us write there."""
+    return isinstance(error, PermissionError) or (isinstance(error, OSError) and error.errno == errno.EROFS)
 
 
 def _from_rpc(error: grpc.RpcError) -> CliError:
@@ -129,7 +134,7 @@ def _from_rpc(error: grpc.RpcError) -> CliError:
 def _from_os(error: OSError) -> CliError:
     name = f"{error.filename}: " if error.filename else ""
     text = f"{name}{error.strerror or error}"
-    if isinstance(error, PermissionError) or error.errno == errno.EROFS:
+    if _forbidden(error):
         return NotAllowed(text, "Make it writable, or set HERONRY_HOME to another folder.")
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return CliError(text, "The disk is full or the quota used up: free some space.")

@@ -67,7 +67,9 @@ class Home:
     def need_space(self) -> None:
         """Raises NotAllowed, CliError where a topology could write neither its state nor its logs."""
         if not os.access(self.root, os.W_OK):  # asked first: a read-only file system often has no free space either
-            raise NotAllowed(f"{self.root} cannot be written", "Make it writable, or set HERONRY_HOME to another folder.")
+            raise NotAllowed(
+                f"{self.root} cannot be written", "Make it writable, or set HERONRY_HOME to another folder."
+            )
         free = shutil.disk_usage(self.root).free
         if free < SPACE_NEEDED_BYTES:
             raise CliError(

@@ -49,12 +49,11 @@ def metrics(
         return
     span = f"the last {reply.interval_seconds:.0f} s" if interval > 0 else "all time"
     say(f"{name}, {span}")
-    if not reply.values:
-        say("no process has reported yet; each does so a few seconds after its start (heron.metrics.interval.secs)")
-        return
     if wanted or component.startswith("__"):
         columns = ("component", "instance", "metric", "total", "rate/s", "p50 ms", "p99 ms")
         print_table(columns, metrics_table.detail_rows(reply, wanted or ()), columns[3:])
         return
+    if not any(value.component in known for value in reply.values):
+        say("no task has reported yet: each does, every few seconds (heron.metrics.interval.secs)")
     shown = {s.name: s.is_spout for s in record.definition.components if component in ("", s.name)}
     print_table(metrics_table.COLUMNS, metrics_table.as_rows(reply, shown), metrics_table.NUMBERS)

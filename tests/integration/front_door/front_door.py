@@ -1,4 +1,4 @@
-"""A home of its own, and the ``heron`` command as a user has it: everything here goes through ``python -m heronry.cli``.
+"""A home of its own, and the ``heron`` command as a user has it: all goes through ``python -m heronry.cli``.
 
 ``FrontDoor.close`` kills what still runs and asserts that nothing is left of any topology that was ever submitted here:
 no process with its title, no runtime folder (and so no socket), no node in the state store, no folder. Topologies get

@@ -25,8 +25,8 @@ from heronry.api.metrics import CountMetric, GaugeMetric, LatencyMetric, MeanMet
 FOLDER = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else "."
 PER_GROUPING = 40
 ODD_VALUES: list[Any] = [
-    datetime(2024, 2, 29, 12, 30, tzinfo=UTC), date(1817, 12, 20), Decimal("1.10"), {1, 2, 3}, frozenset({"a"}), (1, (2,)), 3 + 4j,
-    1 << 200, True, 1, 1.0, None, b"\x00\xff", "\u00fcber", {"key": [1, (2, 3)]}, float("inf"),
+    datetime(2024, 2, 29, 12, 30, tzinfo=UTC), date(1817, 12, 20), Decimal("1.10"), {1, 2, 3}, frozenset({"a"}),
+    (1, (2,)), 3 + 4j, 1 << 200, True, 1, 1.0, None, b"\x00\xff", "\u00fcber", {"key": [1, (2, 3)]}, float("inf"),
 ]  # fmt: skip
 
 
@@ -35,7 +35,7 @@ class Diary:
 
     def open_diary(self, config: dict[str, Any], context: Any) -> None:
         name = f"{context.get_component_id()}-{context.get_task_id()}.jsonl"
-        self.diary = Path(config["user.folder"], name).open("a", buffering=1)
+        self.diary = Path(config["user.folder"], name).open("a", buffering=1)  # noqa: SIM115  # open as long as the task lives
 
     def write(self, **what: Any) -> None:
         self.diary.write(json.dumps(what) + "\n")
@@ -252,7 +252,8 @@ class Watched(Diary, Bolt):
         self.mean = context.register_metric("mean", MeanMetric())
         self.latency = context.register_metric("latency", LatencyMetric())
         self.ticks = 0
-        self.write(sources={"/".join(k): v for k, v in context.get_sources().items()}, topology=context.get_topology_name())
+        sources = {"/".join(source): kind for source, kind in context.get_sources().items()}
+        self.write(sources=sources, topology=context.get_topology_name())
 
     def process(self, tup: Any) -> None:
         self.seen.incr()

@@ -73,7 +73,8 @@ def test_streams_bring_every_reading_to_its_file(door: FrontDoor, tmp_path: Path
     becomes(lambda: sorted(binned()), sorted(f"{n % 16} unreadable {n}" for n in range(9, readings, 10)), "the bin")
     tasks = sorted(p["task"] for p in door.status(name)["processes"] if p["component"] == "archive")
     for place, task in enumerate(tasks):  # direct grouping: the sensor's number names the task
-        sensors = {int(line.split()[0]) % 3 for line in lines_of(tmp_path, f"archive-{task}.txt")[f"archive-{task}.txt"]}
+        file = f"archive-{task}.txt"
+        sensors = {int(line.split()[0]) % 3 for line in lines_of(tmp_path, file)[file]}
         assert sensors == {place}
     door.kill(name)
 

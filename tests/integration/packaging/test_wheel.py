@@ -112,15 +112,15 @@ def test_the_installed_wheel_runs_the_topology_of_the_readme(environment: Path, 
     where = run(environment / "bin" / "python", "-c", "import heronry; print(heronry.__file__)", cwd=elsewhere).strip()
     assert Path(where).is_relative_to(environment)
     assert set(shown("version")) == {"heronry", "python", "grpc", "protobuf"}
-    run(heron, "submit", "local", "hello.py", "--config-property", "heron.stop.grace.secs=2", cwd=elsewhere, HERONRY_HOME=str(home))
+    quick = ("--config-property", "heron.stop.grace.secs=2")
+    run(heron, "submit", "local", "hello.py", *quick, cwd=elsewhere, HERONRY_HOME=str(home))
     status = shown("status", "local", "Hello")
     assert status["state"] == "running"
     for process in status["processes"]:
         files = {m.path for m in psutil.Process(process["pid"]).memory_maps()}
         assert not any(path.startswith(f"{ROOT}/heron") for path in files)
-        assert "PYTHONPATH" not in psutil.Process(process["pid"]).environ() or str(ROOT) not in psutil.Process(
-            process["pid"]
-        ).environ()["PYTHONPATH"].split(os.pathsep)
+        path = psutil.Process(process["pid"]).environ().get("PYTHONPATH", "")
+        assert str(ROOT) not in path.split(os.pathsep)
     run(heron, "kill", "local", "Hello", cwd=elsewhere, HERONRY_HOME=str(home))
     assert processes_in(home) == []
     assert shown("list", "local") == []

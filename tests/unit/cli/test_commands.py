@@ -177,6 +177,13 @@ def test_metrics(world: World) -> None:
     assert heron("metrics", PLACE, NAME, "--component", "wrd").exit_code == 3
 
 
+def test_metrics_before_anybody_has_reported_say_so(world: World) -> None:
+    all_well(world)
+    shown = heron("metrics", PLACE, NAME)
+    assert "no task has reported yet" in shown.stderr
+    assert [line.split() for line in shown.stdout.splitlines()[1:]] == [["word"], ["count"]]
+
+
 def test_metrics_without_a_master_are_unavailable(world: World) -> None:
     assert heron("metrics", PLACE, NAME).exit_code == 6
 

@@ -57,7 +57,10 @@ async def metrics(request: Request) -> Response:
 
 
 @router.get(
-    "/prometheus/targets", response_class=Response, responses=_JSON, summary="Targets for Prometheus' http_sd_config"
+    "/prometheus/targets",
+    response_class=Response,
+    responses={**_JSON, 404: {"description": "There is no such cluster."}, 503: {"description": "Not read yet."}},
+    summary="Targets for Prometheus' http_sd_config",
 )
 async def targets(request: Request, cluster: Clusters, environ: Environs) -> Response:
     """The metrics manager of every container that is there."""

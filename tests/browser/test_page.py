@@ -1,0 +1,246 @@
+"""The web page in a real headless Chromium: every view, without a console error, and what clicks do.
+
+The screenshots of the documentation are made here: with HERONRY_SCREENSHOTS=1 they go to docs/images.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from played_topology import PlayedTopology, until, word_count
+from tracker_process import TrackerProcess, tracker
+
+from heronry.state import open_store
+from heronry.state.store import StateStore
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="pip install selenium")
+from selenium.webdriver.common.by import By  # noqa: E402  # after the check that selenium is there
+from selenium.webdriver.common.keys import Keys  # noqa: E402  # the same
+
+pytestmark = pytest.mark.browser
+IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
+EVIL = "<img src=x onerror=window.evil=1>"
+SIZE = (1440, 1180)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StateStore]:
+    folder = tmp_path_factory.mktemp("browser")
+    opened = open_store(f"files://{folder}/state")
+    opened.open()
+    opened.folder = folder  # type: ignore[attr-defined]
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def played(store: Any) -> Iterator[PlayedTopology]:
+    topology = PlayedTopology(store, store.folder / "WordCount")
+    topology.report()
+    topology.press("count")
+    yield topology
+    topology.close()
+
+
+@pytest.fixture(scope="module")
+def evil(store: Any) -> Iterator[PlayedTopology]:
+    topology = PlayedTopology(store, store.folder / "Evil", word_count("Evil", EVIL))
+    topology.report(minutes=2)
+    topology.errors["container_1_sentences_1"] = EVIL
+    topology.write("container_1_sentences_1", f"\x1b[31m{EVIL}\n")
+    yield topology
+    topology.close()
+
+
+@pytest.fixture(scope="module")
+def rest(store: Any, played: PlayedTopology, evil: PlayedTopology) -> Iterator[TrackerProcess]:
+    with tracker("--cluster", f"local=files://{store.folder}/state", log=store.folder / "log") as process:
+        until(lambda: process.raw("/readyz")[0] == 200)
+        yield process
+
+
+def chromium(*extra: str) -> Any:
+    binary, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if binary is None or driver is None:
+        pytest.skip("Chromium is missing: run deploy/browser-setup")
+    options = webdriver.ChromeOptions()
+    options.binary_location = binary
+    size = f"--window-size={SIZE[0]},{SIZE[1]}"
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", size, *extra):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    return webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+
+
+@pytest.fixture(scope="module")
+def opened_browser() -> Iterator[Any]:
+    found = chromium()
+    found.set_page_load_timeout(120)
+    yield found
+    found.quit()
+
+
+@pytest.fixture
+def browser(opened_browser: Any) -> Iterator[Any]:
+    """A browser whose console has stayed empty when the test ends."""
+    opened_browser.get_log("browser")
+    yield opened_browser
+    assert opened_browser.get_log("browser") == []
+
+
+def shows(browser: Any, selector: str, text: str = "") -> Any:
+    """Wait for an element that holds the text; returns it."""
+
+    def find() -> Any:
+        found = browser.execute_script(
+            "return [...document.querySelectorAll(arguments[0])].find(e => e.textContent.includes(arguments[1]))",
+            selector, text,
+        )  # fmt: skip
+        return found or False
+
+    return until(find)
+
+
+def click(browser: Any, selector: str, text: str = "") -> None:
+    """Click what is there at that moment: the page draws itself anew every few seconds."""
+    done = until(lambda: _try(lambda: (shows(browser, selector, text).click(), True)[1]))
+    assert done
+
+
+def _try(action: Callable[[], bool]) -> bool:
+    from selenium.common.exceptions import ElementClickInterceptedException, StaleElementReferenceException
+
+    try:
+        return action()
+    except (StaleElementReferenceException, ElementClickInterceptedException):
+        return False
+
+
+def screenshot(browser: Any, name: str) -> None:
+    file = (IMAGES if os.environ.get("HERONRY_SCREENSHOTS") else Path(os.environ.get("TMPDIR", "/tmp"))) / f"{name}.png"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    assert browser.save_screenshot(str(file))
+    assert file.stat().st_size > 10_000
+
+
+def test_the_list(browser: Any, rest: TrackerProcess) -> None:
+    browser.get(rest.url + "/")
+    row = shows(browser, "#topologies tbody tr", "WordCount")
+    for text in ("running", "local/ada/default", "11", "ms", "/s"):
+        assert text in row.text
+    assert "count" in row.text  # the slow one
+    assert row.find_elements(By.CSS_SELECTOR, ".state.press svg")
+    shows(browser, "#live", "live")
+    screenshot(browser, "topologies")
+    browser.find_element(By.CSS_SELECTOR, "input[type=search]").send_keys("wordc")
+    until(lambda: len(browser.find_elements(By.CSS_SELECTOR, "#topologies tbody tr")) == 1)
+    click(browser, "#topologies th button", "Tasks")
+    shows(browser, "th[aria-sort=ascending]", "Tasks")
+
+
+def test_from_the_list_to_a_log_that_grows(browser: Any, rest: TrackerProcess, played: PlayedTopology) -> None:
+    browser.get(rest.url + "/")
+    click(browser, "#topologies a", "WordCount")
+    shows(browser, "h1", "WordCount")
+    assert browser.title == "WordCount – Heron"
+    nodes = until(lambda: browser.find_elements(By.CSS_SELECTOR, "svg .node"))
+    assert len(nodes) == 6
+    assert len(browser.find_elements(By.CSS_SELECTOR, "svg .edge")) == 6
+    shows(browser, "#pressure", "count task")
+    assert shows(browser, ".node.pressed", "count")
+    click(browser, ".node text.title", "count")
+    shows(browser, "#detail h2", "Component count")
+    shows(browser, "#detail-body td", "__execute-count/split/default")
+    for window in ("10 min", "1 h", "3 h", "all time"):
+        shows(browser, "#detail-body th", window)
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#containers tr.picked")) == 3
+    screenshot(browser, "topology")
+    click(browser, "#containers button", "container_1_split_5")
+    shows(browser, "#detail h2", "container_1_split_5")
+    click(browser, "[role=tab]", "Exceptions")
+    click(browser, "#detail-body summary", "ValueError")
+    shows(browser, "#detail-body details[open] pre", "Traceback")
+    click(browser, "[role=tab]", "Log")
+    shows(browser, "#log", "batch 399 done")
+    played.write("container_1_split_5", "a line that was added\n")
+    shows(browser, "#log", "a line that was added")
+    scrolled = "const l = document.querySelector('#log'); return l.scrollTop + l.clientHeight >= l.scrollHeight - 8"
+    until(lambda: browser.execute_script(scrolled))
+    screenshot(browser, "log")
+    click(browser, "[role=tab]", "Config")
+    shows(browser, "#detail-body td", "topology.reliability.mode")
+    browser.back()
+    shows(browser, "[role=tab][aria-selected=true]", "Log")
+
+
+def test_the_keyboard_reaches_the_graph(browser: Any, rest: TrackerProcess) -> None:
+    browser.get(rest.url + "/#/topology/local/ada/default/WordCount")
+    shows(browser, ".node text.title", "rank")
+    body = browser.find_element(By.TAG_NAME, "body")
+    for _ in range(20):
+        body = browser.switch_to.active_element
+        if "bolt rank" in (body.get_attribute("aria-label") or ""):
+            break
+        body.send_keys(Keys.TAB)
+    else:
+        pytest.fail("Tab never reaches the node of rank")
+    browser.switch_to.active_element.send_keys(Keys.ENTER)
+    shows(browser, "#detail h2", "Component rank")
+    shows(browser, ".node[aria-pressed=true]", "rank")
+
+
+def test_changes_appear_by_themselves(browser: Any, rest: TrackerProcess, store: Any) -> None:
+    browser.get(rest.url + "/")
+    shows(browser, "#topologies a", "WordCount")
+    newer = PlayedTopology(store, store.folder / "Newer", word_count("Newer"))
+    shows(browser, "#topologies a", "Newer")
+    newer.pause()
+    shows(browser, "#topologies tr .state.calm", "paused")
+    newer.kill()
+    newer.close()
+    until(lambda: "Newer" not in browser.find_element(By.ID, "topologies").text)
+
+
+def test_hostile_names_stay_text(browser: Any, rest: TrackerProcess) -> None:
+    browser.get(rest.url + "/#/topology/local/ada/default/Evil")
+    shows(browser, ".node title", EVIL)
+    click(browser, ".node text.title", "count<img")
+    shows(browser, "#detail h2", EVIL)
+    shows(browser, "#containers td", EVIL)
+    click(browser, "#containers button", "container_1_sentences_1")
+    click(browser, "[role=tab]", "Log")
+    shows(browser, "#log", EVIL)
+    assert browser.execute_script("return window.evil") is None
+    assert not browser.find_elements(By.CSS_SELECTOR, "main img")
+
+
+def test_what_is_not_there_is_said(opened_browser: Any, rest: TrackerProcess) -> None:
+    opened_browser.get(rest.url + "/#/topology/local/ada/default/Nobody")
+    shows(opened_browser, "#notice", "not there")
+    opened_browser.get_log("browser")  # Chromium itself reports the 404
+
+
+def test_the_documentation(browser: Any, rest: TrackerProcess) -> None:
+    browser.get(rest.url + "/docs")
+    shows(browser, "summary", "/topologies/metrics/query")
+
+
+def test_in_the_dark(rest: TrackerProcess) -> None:
+    browser = chromium("--force-dark-mode")
+    try:
+        browser.execute_cdp_cmd(
+            "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+        )
+        browser.get(rest.url + "/#/topology/local/ada/default/WordCount?component=count")
+        shows(browser, "#detail-body td", "__execute-count")
+        background = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+        assert background == "rgb(18, 22, 27)"
+        screenshot(browser, "topology-dark")
+        assert browser.get_log("browser") == []
+    finally:
+        browser.quit()

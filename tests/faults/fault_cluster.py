@@ -57,7 +57,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def eventually(
-    condition: Callable[[], T], what: str, seconds: float = PATIENCE_SECONDS, poll: float = POLL_SECONDS
+    condition: Callable[[], T | None], what: str, seconds: float = PATIENCE_SECONDS, poll: float = POLL_SECONDS
 ) -> T:
     """What ``condition`` answers, as soon as that is true."""
     deadline = time.monotonic() + seconds

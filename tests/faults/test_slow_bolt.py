@@ -1,0 +1,106 @@
+"""A sink that is a hundred times too slow: pressure starts, says whom it waits for, memory stays bounded, all arrives.
+
+The lines are padded, so that without a bound some hundred MiB would pile up within seconds. Every bound is set small;
+what a stream manager may hold then follows from the formula of ``stream_manager/core/credit.py``, what an instance may
+hold from the capacities of its queues.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from fault_cluster import TEXT, FaultCluster, MiB, eventually, fault_cluster
+from fault_ledger import Text, all_acked, progress
+
+from stream_manager.core.credit import memory_bound
+
+HIGH, WINDOW, CAPACITY, LARGEST_FRAME = 1 * MiB, 1 * MiB, 1 * MiB, 1 * MiB
+PADDING_BYTES = 1000  # of each line and each word
+SLOW_SECONDS = 10.0  # how long memory is watched; without a bound the source alone would add tens of MiB each second
+SLACK_BYTES = 32 * MiB  # of a process that begins to work: allocator, gRPC's buffers, tables of roots and ids
+CONFIG: dict[str, Any] = {
+    "topology.message.timeout.secs": 600,
+    "topology.max.spout.pending": 100_000,
+    "topology.backpressure.high.watermark.bytes": HIGH,
+    "topology.backpressure.low.watermark.bytes": HIGH // 2,
+    "topology.instance.data.in.capacity.bytes": CAPACITY,
+    "topology.instance.data.out.capacity.bytes": CAPACITY,
+}
+SETTINGS = {"heron.streammgr.upload.window.bytes": WINDOW, "heron.streammgr.peer.window.bytes": WINDOW}
+
+
+def stream_manager_bound(instances: int, peers: int, destinations: int) -> int:
+    """What all queues of one stream manager may hold together."""
+    return destinations * memory_bound(HIGH, WINDOW, WINDOW, LARGEST_FRAME, instances, peers)
+
+
+def instance_bound() -> int:
+    """Data-in and data-out, each with a batch above its bound, and the batch in hand, encoded and decoded."""
+    return 2 * (CAPACITY + LARGEST_FRAME) + 2 * LARGEST_FRAME
+
+
+@pytest.mark.parametrize("mode", ["ATLEAST_ONCE", "ATMOST_ONCE"])
+@pytest.mark.parametrize("containers", [1, 2])
+def test_a_slow_bolt_is_waited_for(containers: int, mode: str) -> None:
+    config = {**CONFIG, "topology.reliability.mode": mode}
+    with fault_cluster(containers, config=config, settings=SETTINGS, padding=PADDING_BYTES) as cluster:
+        cluster.wait_for_flow(1.0)
+        before = cluster.rss()
+        assert before.keys() >= {"stream_manager-1"}
+        (cluster.output / "slow").touch()
+        # The source runs at full speed, so the splitter may be named now and then, too.
+        eventually(lambda: sink_is_named(cluster), "heron status says that spouts wait for the sink", poll=0.5)
+        began = time.monotonic()
+        growth: dict[str, int] = {}
+        while time.monotonic() - began < SLOW_SECONDS:  # the observation itself takes this long
+            for name, rss in cluster.rss().items():
+                growth[name] = max(growth.get(name, 0), rss - before.get(name, rss))
+            time.sleep(0.2)
+        for name, grown in sorted(growth.items()):
+            bound = bound_of(name, cluster)
+            print(f"{name:<24} grew by {grown / MiB:6.1f} MiB, bound {bound / MiB:6.1f} MiB + {SLACK_BYTES / MiB:.0f}")
+            assert grown <= bound + SLACK_BYTES, f"{name} grew by {grown / MiB:.1f} MiB"
+        assert sink_is_named(cluster), "it is still slow"
+        (cluster.output / "slow").unlink()
+        eventually(lambda: not sink_is_named(cluster), "nobody waits for the sink any more", poll=0.5)
+        cluster.wait_for_more(MiB // 4)
+        (cluster.output / "end").touch()
+        eventually(lambda: all_acked(cluster.output, cluster.tasks["lines"]), "the source has ended")
+        eventually(lambda: not pressure(cluster), "backpressure ends", poll=0.5)
+        text = Text(TEXT)
+        account = eventually(lambda: complete(cluster, text), "all is written", poll=0.5)
+        print(f"{mode}, {containers} containers: {account}")
+        assert (account.again, account.failed) == (0, {}), account
+        assert all(p["starts"] == 1 for p in progress(cluster.output).values())
+        assert all(p["restarts"] == 0 for p in cluster.processes().values())
+
+
+def complete(cluster: FaultCluster, text: Text) -> Any:
+    """The account, once nothing is missing: without acks the last words are still on their way when the source ends."""
+    account = text.account(cluster.output)
+    assert (account.wrong, account.unknown) == (0, 0), account
+    return account if account.complete() else None
+
+
+def bound_of(name: str, cluster: FaultCluster) -> int:
+    """The formula for this process, with the tasks and containers of this topology."""
+    tasks = sum(cluster.tasks.values())
+    if not name.startswith("stream_manager"):
+        return instance_bound()
+    # At worst all tasks are local, and each is a destination.
+    return stream_manager_bound(tasks, cluster.containers - 1, tasks)
+
+
+def sink_is_named(cluster: FaultCluster) -> bool:
+    """True if ``heron status`` names a task of the sink as the cause of backpressure."""
+    tasks = [p["task"] for p in cluster.processes().values() if p["component"] == "sink"]
+    said = pressure(cluster)
+    return any(f"sink task {task} (seen in container " in said for task in tasks)
+
+
+def pressure(cluster: FaultCluster) -> str:
+    """What ``heron status`` says of backpressure; empty if it says nothing."""
+    said = cluster.say("status", "local", cluster.name)
+    return said[said.index("backpressure:") :] if "backpressure:" in said else ""

@@ -7,8 +7,8 @@ What is checked where:
   inactive, nobody current told to leave;
 * at each plan, epoch and store write: plans of one version are equal, versions never go back, one leader per epoch,
   only the owner of the master node writes, and only plans of its own epoch;
-* at each probe: nothing vanishes inside a process (what came in has gone out or waits), a spout is paused if and only if
-  somebody has had a cause in its scope for a while;
+* at each probe: nothing vanishes inside a process (what came in has gone out or waits), a spout is paused if and
+  only if somebody has had a cause in its scope for a while;
 * at the end: all that was emitted has been processed or was in something that broke or died, and every broken link has
   counted what it lost.
 """
@@ -292,14 +292,12 @@ class Checkers:
             self._conserved(manager)
             self._losses_counted(manager)
         for instance in self.cluster.instances.values():
-            if instance.emitted_copies != instance.sent_tuples:
-                raise Violation(
-                    f"{instance.name}: user code emitted {instance.emitted_copies} copies, {instance.sent_tuples} were sent"
-                )
-            if instance.processed != instance.received_tuples:
-                raise Violation(
-                    f"{instance.name}: {instance.received_tuples} tuples came, {instance.processed} were processed"
-                )
+            emitted, sent = instance.emitted_copies, instance.sent_tuples
+            if emitted != sent:
+                raise Violation(f"{instance.name}: user code emitted {emitted} copies, {sent} were sent")
+            came, done = instance.received_tuples, instance.processed
+            if came != done:
+                raise Violation(f"{instance.name}: {came} tuples came, {done} were processed")
         if self.cluster.tracked:
             for root in self.cluster.oracle.open_roots():
                 raise Violation(f"root {root.uid} was never settled", root.story)
@@ -311,7 +309,7 @@ class Checkers:
             pipes = [pipe for of, pipe in manager.pipes if id(of) == key]
             lost = sum(pipe.sent - pipe.handed for pipe in pipes)
             counted = sum(link.lost.values())
-            given = sum(pipe.sent for pipe in pipes[: len(pipes)])
+            given = sum(pipe.sent for pipe in pipes)
             if not self.tampered and not lost <= counted <= given:
                 where = f"container {link.container}" if link.container else f"task {link.task}"
                 raise Violation(f"{manager.name} has lost {lost} tuples on the way to {where} and counted {counted}")

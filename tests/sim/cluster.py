@@ -144,6 +144,9 @@ class Cluster:
         self.world.log("world", "heals")
         self.program.calm = True
         self.network.heal()
+        for channel in self.network.channels:
+            for end in channel.ends:
+                end.data.tamper("")
         for process in self.processes():
             process.resume()
             if not process.alive:
@@ -158,9 +161,12 @@ class Cluster:
         """What has not come to rest yet; empty when all is well."""
         found = [f"{p.name} is not running" for p in self.processes() if not p.alive]
         found += self._unsettled_control()
-        found += [f"a broken link of {c.ends[0].process.name} is not noticed" for c in self.network.channels if c.half_open]
-        found += [f"packets to or from {c.ends[0].process.name} are under way" for c in self.network.channels if c.data_busy]
-        found += [f"the source of task {t} has {s.total - len(s.finished)} left" for t, s in self.sources.items() if not s.done]
+        channels = self.network.channels
+        found += [f"a broken link of {c.ends[0].process.name} is not noticed" for c in channels if c.half_open]
+        found += [f"packets of {c.ends[0].process.name} are under way" for c in channels if c.data_busy]
+        for task, source in self.sources.items():
+            if not source.done:
+                found.append(f"the source of task {task} has {source.total - len(source.finished)} left")
         for manager in self.stream_managers.values():
             if not manager.alive:
                 continue
@@ -191,7 +197,8 @@ class Cluster:
         found = []
         for manager in self.stream_managers.values():
             if manager.alive and (manager.core.version != plan.version or not manager.core.linked()):
-                found.append(f"{manager.name} has plan {manager.core.version} of {plan.version}, linked {manager.core.linked()}")
+                state = "linked" if manager.core.linked() else "not linked"
+                found.append(f"{manager.name} has plan {manager.core.version} of {plan.version} and is {state}")
         for instance in self.instances.values():
             if instance.alive and instance.plan_version != plan.version:
                 found.append(f"{instance.name} has plan {instance.plan_version} of {plan.version}")

@@ -71,7 +71,8 @@ class Faults:
         if one != other:
             until = self.world.now_ms + self.world.rng.choice((300.0, 2000.0, 7000.0))
             both = self.world.chance(0.5)
-            self.world.log("fault", f"nothing gets from host {one} to {other}{' or back' if both else ''} until {until:.0f}")
+            ways = f"from host {one} to {other}{' or back' if both else ''}"
+            self.world.log("fault", f"nothing gets {ways} until {until:.0f}")
             self.cluster.network.block(one, other, until)
             if both:
                 self.cluster.network.block(other, one, until)
@@ -102,7 +103,8 @@ class Faults:
         self.cluster.ask(self.world.rng.choice((TopologyState.PAUSED, TopologyState.RUNNING)))
 
     def _tamper(self) -> None:
-        channel = self._pick([c for c in self.cluster.network.channels if not c.ends[1].process.name.startswith("master")])
+        channels = self.cluster.network.channels
+        channel = self._pick([c for c in channels if c.ends[1].process not in self.cluster.masters])
         if channel is None or not self.world.chance(0.3):
             return
         end = self._pick(list(channel.ends))

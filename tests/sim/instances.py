@@ -73,7 +73,7 @@ class SimInstance(SimProcess):
         self.component: Any = None
         self.plan_version = NO_PLAN
         self.stream_manager: int | None = None
-        self.paused_by_pressure = False
+        self.paused_by_pressure = self._told_to_pause = False
         self.sent_tuples = self.received_tuples = 0  # over all connections of this life
         self.emitted_copies = self.processed = 0  # what user code saw
         self.largest_frame = 0
@@ -120,6 +120,7 @@ class SimInstance(SimProcess):
 
     def _gone(self, reason: str) -> None:
         self.log(f"link ends: {reason}")
+        self.on_fault()
         self._end = None
         self._writing = False
         self._granted = NO_CREDIT_YET
@@ -143,7 +144,9 @@ class SimInstance(SimProcess):
             case PlanUpdate(plan=plan):
                 self._plan(plan)
             case Pause(paused=paused):
-                self.log("pauses" if paused else "is not paused any more")
+                if paused != self._told_to_pause:
+                    self.log("pauses" if paused else "is not paused any more")
+                self._told_to_pause = paused
                 self._to_executor(lambda executor, now: self._pause(executor, now, paused))
             case Leave(reason=reason):
                 self.cluster.checkers.told_to_leave(self, reason)

@@ -72,8 +72,8 @@ class SimMaster(SimProcess):
                 self.later(self.world.between(0, 100), lambda: self.request(e.ReadStore()))
 
         self.store.on_session(session)
-        for path in (paths.execution_state(topology.name), paths.packing_plan(topology.name), paths.master(topology.name)):
-            self.store.watch(path, changed)
+        for path_of in (paths.execution_state, paths.packing_plan, paths.master):
+            self.store.watch(path_of(topology.name), changed)
         self.request(e.ReadStore())
         self.later(500, self._tick)
 

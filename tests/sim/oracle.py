@@ -94,7 +94,13 @@ class Oracle:
     # Emits.
 
     def emit(
-        self, task: int, life: int, stream: tuple[str, str], key: str, anchors: Iterable[Copy] = (), direct: int | None = None
+        self,
+        task: int,
+        life: int,
+        stream: tuple[str, str],
+        key: str,
+        anchors: Iterable[Copy] = (),
+        direct: int | None = None,
     ) -> Emission:
         """User code is about to emit; the uid goes into the values."""
         self._numbers += 1
@@ -202,7 +208,8 @@ class Oracle:
         """``Spout.fail``."""
         root = self._settle(uid, task, life, f"failed ({reason.kind})")
         stopped = reason.task in self.stopped_tasks and "stopped before it processed" in reason.message
-        if reason.kind in (FailKind.FAILED, FailKind.EXCEPTION) and reason.kind not in root.failed_by_user and not stopped:
+        by_user = reason.kind in (FailKind.FAILED, FailKind.EXCEPTION)
+        if by_user and reason.kind not in root.failed_by_user and not stopped:
             raise Violation(f"root {uid} fails with {reason.kind}, and nobody failed it: {reason}", root.story)
         if reason.kind is FailKind.MOVED:
             raise Violation(f"root {uid} fails as moved, and no task has moved", root.story)
@@ -215,7 +222,8 @@ class Oracle:
             raise Violation(f"task {task} is told that {uid} is {how}; it is no root")
         self.tell(root, f"the spout is told: {how}")
         if root.task != task or root.life != life:
-            raise Violation(f"root {uid} of task {root.task} life {root.life} is {how} at task {task} life {life}", root.story)
+            owner = f"task {root.task} life {root.life}"
+            raise Violation(f"root {uid} of {owner} is {how} at task {task} life {life}", root.story)
         if root.settled:
             raise Violation(f"root {uid} is settled twice: {root.settled}, then {how}", root.story)
         root.settled = how

@@ -2,8 +2,8 @@
 
 A program is a directed acyclic graph of one or two spouts and up to five bolts: several streams, all groupings,
 diamonds, several anchors, tuples held and acked later, unanchored emits, bolts that fail tuples or raise, spout tuples
-without an id. ``Habits`` are the odds of each; once ``World`` has healed (``Program.calm``) nobody fails, raises or holds
-any more, so that everything can come to its end.
+without an id. ``Habits`` are the odds of each; once the world has healed (``Program.calm``) nobody fails, raises or
+holds any more, so that everything can come to its end.
 """
 
 from __future__ import annotations

@@ -58,7 +58,8 @@ def story_program(shape: str, containers: int, timeout: int, pad: int, par: int)
 
     def bolt(name: str, *sources: str, last: bool = False) -> ComponentSpec:
         inputs = tuple(InputSpec(s, "default", fields if last else shuffle) for s in sources)
-        return ComponentSpec(name, ComponentKind.BOLT, "sim:Bolt", par, () if last else out, inputs)
+        tick = {"topology.tick.tuple.freq.ms": 50}  # on a tick a bolt acks what it holds, unless told to hold
+        return ComponentSpec(name, ComponentKind.BOLT, "sim:Bolt", par, () if last else out, inputs, tick)
 
     spout = ComponentSpec("spout", ComponentKind.SPOUT, "sim:Spout", 1, out)
     shapes = {

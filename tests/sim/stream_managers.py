@@ -1,8 +1,8 @@
 """A simulated stream manager: the production core, and the small shell that runs its effects over the wire.
 
 The shell does what ``stream_manager/shell`` does: it numbers connections, puts control messages through the production
-``ControlOutbox``, asks the core for a packet whenever a data stream is free, keeps plan and master on its disk, connects
-to peers with a higher number and to the master that the store names.
+``ControlOutbox``, asks the core for a packet whenever a data stream is free, keeps plan and master on its disk, and
+connects to peers with a higher number and to the master that the store names.
 """
 
 from __future__ import annotations
@@ -233,6 +233,7 @@ class SimStreamManager(SimProcess):
     def connection_over(self, connection: Connection, reason: str, gone: Callable[[], list[f.Effect]]) -> None:
         """A connection has ended."""
         self._connections.pop(connection.number, None)
+        self.on_fault()
         self.log(f"connection {connection.number} ends: {reason}")
         self.act(gone())
         self.cluster.checkers.checked(self)

@@ -66,8 +66,6 @@ def test_a_seed_fixes_the_schedule(seed: int) -> None:
     program = f"from tests.sim.schedule import run; print(run({seed}).trace_hash)"
     for hash_seed in ("0", "1"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        done = subprocess.run(
-            [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, check=True, timeout=120
-        )
-        hashes.add(done.stdout.strip())
+        command = [sys.executable, "-c", program]
+        hashes.add(subprocess.check_output(command, cwd=ROOT, env=environment, text=True, timeout=120).strip())
     assert len(hashes) == 1

@@ -84,7 +84,7 @@ class Pipe:
         self._tamper = ""
 
     def tamper(self, how: str) -> None:
-        """``drop`` or ``repeat`` the next packet."""
+        """``drop`` or ``repeat`` the next packet; an empty string takes it back."""
         self._tamper = how
 
     def send(self, item: Any, done: Callable[[], None] | None = None) -> None:

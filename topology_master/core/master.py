@@ -151,8 +151,8 @@ class Master:
             text = f"stream manager {message.stream_manager.container} refused: {verdict.value}"
             return [*effects, Note(text, "__registrations_refused"), Refuse(link, verdict.value)]
         if replaced is not None:
-            # Two links of one process: whichever registered last may be the stale one, whose word was held up on its way.
-            # So the process is not told to leave; if it still uses that link, it connects again.
+            # Two links of one process: the one that registers last may be the stale one, whose word was held up on its
+            # way. So the process is not told to leave; if it still uses the older link, it connects again.
             effects.append(CloseLinks((replaced,)) if same else Refuse(replaced, Verdict.REPLACED.value))
         if self.plan is not None:
             effects.append(SendPlan((link,), self.plan, self.mastership.epoch))

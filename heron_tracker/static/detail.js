@@ -1,7 +1,7 @@
 // What is picked, a component or a process: counters and latencies, exceptions, log, stacks.
 
 import * as api from "./api.js";
-import { fill, h } from "./dom.js";
+import { calm, fill, h } from "./dom.js";
 import { age, count, millis } from "./format.js";
 import { LogView } from "./log.js";
 
@@ -35,7 +35,7 @@ export class DetailView {
     this.tab = TABS.some(([key]) => key === picked.tab) ? picked.tab : "counters";
     this.heading.textContent = instance || (component ? `Component ${component}` : "All components");
     fill(this.tabs, TABS.map(([key, title]) => h("button", { type: "button", role: "tab", "data-key": `tab-${key}`,
-      "aria-selected": key === this.tab ? "true" : "false", onclick: () => this.go({ ...picked, tab: key }) }, title)));
+      "aria-selected": key === this.tab ? "true" : "false", onclick: () => this.go({ ...this.picked, tab: key }) }, title)));
     const key = JSON.stringify([component, instance, this.tab]);
     if (key !== this.shown && data) {
       this.shown = key;
@@ -63,6 +63,8 @@ export class DetailView {
     const control = (this.control = new AbortController());
     try {
       const drawn = await this[`load_${this.tab}`](control.signal);
+      await calm();
+      if (control.signal.aborted) return;
       this.loaded = true;
       fill(this.body, drawn);
     } catch (error) {

@@ -18,6 +18,21 @@ function build(element, attributes, children) {
 export const h = (tag, attributes, ...children) => build(document.createElement(tag), attributes, children);
 export const s = (tag, attributes, ...children) => build(document.createElementNS(SVG, tag), attributes, children);
 
+// Resolves once no button of the mouse is down: what is being clicked must not be replaced before it is let go.
+let pressed = false;
+const waiting = [];
+document.addEventListener("pointerdown", () => { pressed = true; }, true);
+for (const name of ["pointerup", "pointercancel"]) {
+  document.addEventListener(name, () => {
+    pressed = false;
+    setTimeout(() => waiting.splice(0).forEach((resume) => resume()), 0);
+  }, true);
+}
+export const calm = () => (pressed ? new Promise((resume) => waiting.push(resume)) : Promise.resolve());
+
+// A name that may be broken after its underscores and hyphens.
+export const breakable = (name) => name.split(/(?<=[_-])/).flatMap((part) => [document.createElement("wbr"), part]).slice(1);
+
 // Replace the children, but keep focus on the element with the same data-key.
 export function fill(parent, ...children) {
   const active = document.activeElement;

@@ -1,7 +1,7 @@
 // The list of all topologies.
 
 import * as api from "./api.js";
-import { fill, h, pressure, state } from "./dom.js";
+import { calm, fill, h, pressure, state } from "./dom.js";
 import { age, count, millis, rate } from "./format.js";
 
 const COLUMNS = [
@@ -53,6 +53,8 @@ export class ListView {
       this.rows = rows;
       this.total = answer.total;
       const stale = answer.clusters.filter((c) => c.stale);
+      await calm();
+      if (control.signal.aborted) return;
       this.notice(stale.map((c) => `The state store of ${c.name} does not answer; its last known state is shown.`).join(" "));
       this.draw();
     } catch (error) {

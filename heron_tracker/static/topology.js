@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { DetailView } from "./detail.js";
-import { fill, h, pressure, state } from "./dom.js";
+import { breakable, calm, fill, h, pressure, state } from "./dom.js";
 import { age, bytes, cores, count, millis, rate } from "./format.js";
 import { drawGraph } from "./graph.js";
 import { link } from "./list.js";
@@ -29,6 +29,7 @@ export class TopologyView {
   // What is picked stands in the address, so that it can be linked to and the back button works.
   go(picked) {
     const query = new URLSearchParams(Object.entries(picked).filter(([, value]) => value)).toString();
+    this.pick(picked);
     location.hash = link(this.t).slice(1) + (query ? `?${query}` : "");
   }
 
@@ -43,6 +44,8 @@ export class TopologyView {
     const control = (this.control = new AbortController());
     try {
       this.data = await api.topology(this.t, control.signal);
+      await calm();
+      if (control.signal.aborted) return;
       const why = [];
       if (this.data.stale) why.push("The state store does not answer; the last known state is shown.");
       if (!this.data.master_answers) why.push("The topology master does not answer; there are no metrics at this moment.");
@@ -102,7 +105,7 @@ export class TopologyView {
     const choose = () => this.go({ component: p.component || "", instance: p.name, container, tab: this.picked.tab });
     const isPicked = this.picked.instance === p.name || (!this.picked.instance && p.component && p.component === this.picked.component);
     return h("tr", { class: isPicked ? "picked" : "" },
-      h("td", { class: "name" }, h("button", { type: "button", class: "link", onclick: choose, "data-key": `p-${p.name}` }, p.name),
+      h("td", { class: "name" }, h("button", { type: "button", class: "link", onclick: choose, "data-key": `p-${p.name}` }, breakable(p.name)),
         p.last_error ? h("div", { class: "small soft" }, p.last_error.split("\n").pop().slice(0, 160)) : null),
       h("td", {}, state(p.state)),
       h("td", { class: "number" }, p.pid ?? "–"),

@@ -49,7 +49,7 @@ def played(store: Any) -> Iterator[PlayedTopology]:
 
 @pytest.fixture(scope="module")
 def evil(store: Any) -> Iterator[PlayedTopology]:
-    topology = PlayedTopology(store, store.folder / "Evil", word_count("Evil", EVIL))
+    topology = PlayedTopology(store, store.folder / "Invoices", word_count("Invoices", EVIL))
     topology.report(minutes=2)
     topology.errors["container_1_sentences_1"] = EVIL
     topology.write("container_1_sentences_1", f"\x1b[31m{EVIL}\n")
@@ -207,7 +207,7 @@ def test_changes_appear_by_themselves(browser: Any, rest: TrackerProcess, store:
 
 
 def test_hostile_names_stay_text(browser: Any, rest: TrackerProcess) -> None:
-    browser.get(rest.url + "/#/topology/local/ada/default/Evil")
+    browser.get(rest.url + "/#/topology/local/ada/default/Invoices")
     shows(browser, ".node title", EVIL)
     click(browser, ".node text.title", "count<img")
     shows(browser, "#detail h2", EVIL)

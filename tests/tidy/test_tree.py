@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("topology_master", "stream_manager", "heron_instance", "metrics_manager", "heron_container", "heron_scheduler")
+ROOMS = (
+    "topology_master", "stream_manager", "heron_instance", "metrics_manager", "heron_container", "heron_scheduler",
+    "heron_tracker",
+)  # fmt: skip
 # The longest function and file there are may only shrink (a ratchet): lower these when they have.
 LONGEST_FUNCTION = 86
 LONGEST_FILE = 460

@@ -20,7 +20,8 @@ from heron_tracker.shell.replies import BadArgument, NotFound, reply
 from heron_tracker.shell.routing import get, tracker_of
 from heron_tracker.shell.tracker import Found, Tracker
 from heronry.cli.topology_status import TopologyStatus, topology_status
-from heronry.model.ids import instance_id
+from heronry.model.ids import MASTER_CONTAINER, instance_id
+from heronry.wire.container import ProcessStatus
 from heronry.wire.master import ExceptionsReply, ExceptionsRequest, MetricsReply, MetricsRequest
 
 router = APIRouter(prefix="/api/v1", tags=["page"])
@@ -95,7 +96,9 @@ async def topology(
     whole = metrics_view.whole(metrics, found.components) if metrics is not None else None
     by_instance = overview.instances(found.record, metrics)
     used = overview.usage(metrics)
-    processes = {c.id: [p for p in status.processes if p.container == c.id] for c in status.containers}
+    processes: dict[int, list[ProcessStatus]] = {container.id: [] for container in status.containers}
+    for process in status.processes:  # the scheduler lives in no container; it is shown with the master
+        processes.get(process.container, processes[MASTER_CONTAINER]).append(process)
     shown = {
         **overview.row(found.key, found.record, status.state, status.causes, whole),
         "stale": bool(found.stale),

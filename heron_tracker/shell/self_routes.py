@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from importlib import resources
 from typing import Any
@@ -9,12 +10,16 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
+from heron_tracker.shell.asking import NoAnswer
 from heron_tracker.shell.events import TooManyListeners
 from heron_tracker.shell.parameters import Clusters, Environs, Topologies
 from heron_tracker.shell.replies import Failure, bare_json
 from heron_tracker.shell.routing import tracker_of
+from heron_tracker.shell.tracker import Found, Tracker
 from heron_tracker.shell.watch import Change
+from heronry.wire.master import MetricsReply, MetricsRequest
 
+PORT_METRIC = "__prometheus-port"
 router = APIRouter(tags=["tracker"])
 TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -64,9 +69,12 @@ async def metrics(request: Request) -> Response:
 )
 async def targets(request: Request, cluster: Clusters, environ: Environs) -> Response:
     """The metrics manager of every container that is there."""
+    tracker = tracker_of(request)
+    items = tracker.topologies(cluster, environ)
+    ports = await asyncio.gather(*(_ports(tracker, item) for item in items))
     found = [
         {
-            "targets": [f"{location.host}:{location.metrics_port}"],
+            "targets": [f"{location.host}:{port}"],
             "labels": {
                 "cluster": item.cluster,
                 "role": item.record.execution.role,
@@ -75,11 +83,29 @@ async def targets(request: Request, cluster: Clusters, environ: Environs) -> Res
                 "__meta_heron_container": str(location.container),
             },
         }
-        for item in tracker_of(request).topologies(cluster, environ)
+        for item, known in zip(items, ports, strict=True)
         for location in item.record.containers
-        if location.metrics_port
+        if (port := location.metrics_port or known.get(location.container, 0))
     ]
     return bare_json(found)
+
+
+async def _ports(tracker: Tracker, item: Found) -> dict[int, int]:
+    """Container → port of its metrics manager, which tells it as a metric of its own."""
+    if all(location.metrics_port for location in item.record.containers):
+        return {}
+    try:
+        answer: MetricsReply = await tracker.asker.master(
+            item.record, "Metrics", MetricsRequest("__metricsmgr__", -1.0, (PORT_METRIC,))
+        )
+    except NoAnswer:
+        return {}
+    ports = {}
+    for value in answer.values:
+        number = value.instance.removeprefix("metrics_manager-")
+        if number.isdecimal() and 0 < value.total <= 65_535:
+            ports[int(number)] = int(value.total)
+    return ports
 
 
 @router.get(

@@ -14,12 +14,15 @@ from importlib.metadata import entry_points
 
 from metrics_manager.shell.jsonlines import JsonLinesSink
 from metrics_manager.shell.prometheus import PrometheusSink
+from metrics_manager.shell.push import GraphiteSink, StatsdSink
 from metrics_manager.shell.tmanager import TopologyMasterSink
 from metrics_manager.sinks import ENTRY_POINT_GROUP, Sink, SinkContext
 
 BUILT_IN: Mapping[str, Callable[[], Sink]] = {
     "jsonlines": JsonLinesSink,
     "prometheus": PrometheusSink,
+    "graphite": GraphiteSink,
+    "statsd": StatsdSink,
     "tmanager": TopologyMasterSink,
 }
 LAST_FLUSH_SECONDS = 2.0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -102,9 +104,6 @@ def test_pid_stacks_and_log_of_an_instance(rest: TrackerProcess) -> None:
 
 
 def test_prometheus_targets_answer(rest: TrackerProcess) -> None:
-    import json
-    import urllib.request
-
     targets = until(lambda: json.loads(rest.raw("/prometheus/targets")[2]))
     url = f"http://{targets[-1]['targets'][0]}/metrics"
     with urllib.request.urlopen(url, timeout=30) as answer:

@@ -1,0 +1,105 @@
+"""The graphite sink against a real carbon-cache: what it stores in whisper files is what was sent.
+
+carbon comes from PyPI into an environment of its own (it brings Twisted); without a network the test says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from heronry.launch import Launch
+from heronry.telemetry import Telemetry
+from heronry.wire.metrics import ProcessMetrics
+from metrics_manager.core.collection import Collection
+from metrics_manager.shell.push import GraphiteSink
+from metrics_manager.sinks import SinkContext
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+BOUND = 60.0
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    given = os.environ.get("HERONRY_CARBON")
+    if given:
+        return Path(given)
+    folder = tmp_path_factory.mktemp("carbon") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=120)
+    install = [str(folder / "bin" / "pip"), "install", "--quiet", "carbon", "whisper", "six", "setuptools<81"]
+    settings = {**os.environ, "GRAPHITE_NO_PREFIX": "True"}
+    done = subprocess.run(install, env=settings, capture_output=True, text=True, timeout=300, check=False)
+    if done.returncode:
+        pytest.skip(f"carbon cannot be installed from PyPI: {done.stderr[-300:]}")
+    return folder
+
+
+@pytest.fixture
+def carbon(environment: Path, tmp_path: Path) -> Iterator[tuple[int, Path]]:
+    """(port of the plaintext protocol, storage folder)."""
+    with socket.socket() as a, socket.socket() as b, socket.socket() as c:
+        for free in (a, b, c):
+            free.bind(("127.0.0.1", 0))
+        port, pickle_port, query_port = (free.getsockname()[1] for free in (a, b, c))
+    for name in ("conf", "storage"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "conf" / "storage-schemas.conf").write_text("[all]\npattern = .*\nretentions = 1s:1h\n")
+    (tmp_path / "conf" / "carbon.conf").write_text(
+        "[cache]\n"
+        f"STORAGE_DIR = {tmp_path}/storage\nLOCAL_DATA_DIR = {tmp_path}/storage/whisper\n"
+        f"CONF_DIR = {tmp_path}/conf\nLOG_DIR = {tmp_path}\nPID_DIR = {tmp_path}\n"
+        f"LINE_RECEIVER_INTERFACE = 127.0.0.1\nLINE_RECEIVER_PORT = {port}\n"
+        f"PICKLE_RECEIVER_INTERFACE = 127.0.0.1\nPICKLE_RECEIVER_PORT = {pickle_port}\n"
+        f"CACHE_QUERY_INTERFACE = 127.0.0.1\nCACHE_QUERY_PORT = {query_port}\n"
+        "MAX_CREATES_PER_MINUTE = inf\nENABLE_TAGS = False\n"
+    )
+    with open(tmp_path / "carbon.log", "wb") as log:
+        process = subprocess.Popen(
+            [str(environment / "bin" / "python"), str(environment / "bin" / "carbon-cache.py"), "--nodaemon",
+             f"--config={tmp_path}/conf/carbon.conf", "start"],
+            stdout=log, stderr=log, env={**os.environ, "GRAPHITE_ROOT": str(tmp_path)},
+        )  # fmt: skip
+    try:
+        deadline = time.monotonic() + BOUND
+        while True:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            assert process.poll() is None, (tmp_path / "carbon.log").read_text()
+            assert time.monotonic() < deadline, "carbon does not listen"
+            time.sleep(0.1)
+        yield port, tmp_path / "storage" / "whisper"
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+async def test_carbon_stores_what_was_counted(carbon: tuple[int, Path], environment: Path, tmp_path: Path) -> None:
+    port, storage = carbon
+    settings = {"heron.metrics.graphite.address": f"127.0.0.1:{port}"}
+    launch = Launch("local", "ada", "default", "Words", "w-1", "", str(tmp_path), str(tmp_path), settings=settings)
+    metrics = Collection()
+    sink = GraphiteSink()
+    await sink.open(SinkContext(launch, 1, metrics, Telemetry("__metricsmgr__", "metrics_manager-1", 1, 0, 1)))
+    metrics.take(ProcessMetrics("count", "container_1_count_3", 1, 3, 7, time.time(), {"__ack-count/default": 1234.0}))
+    await sink.flush()
+    await sink.close()
+    file = storage.joinpath("heron", "Words", "count", "container_1_count_3", "__ack-count", "default.wsp")
+    read = f"import whisper; print([v for v in whisper.fetch({str(file)!r}, 0)[1] if v is not None])"
+    deadline = time.monotonic() + BOUND
+    while True:
+        if file.exists():
+            command = [str(environment / "bin" / "python"), "-c", read]
+            shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+            if shown.stdout.strip() == "[1234.0]":
+                return
+        assert time.monotonic() < deadline, (tmp_path / "carbon.log").read_text()[-2000:]
+        await asyncio.sleep(0.2)

@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test test-fast test-sim test-integration test-faults test-faults-all check format protos wheel clean
+.PHONY: help setup demo test test-fast test-sim test-integration test-browser test-faults test-faults-all check format protos wheel clean
 
 help:  ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ test-sim: $(READY)  ## The seeded simulator
 
 test-integration: $(READY)  ## Real processes of the local cluster
 	@$(BIN)/python tests/run_groups.py integration
+
+test-browser: $(READY)  ## The web page in a headless Chromium (installs it on Debian as root)
+	@$(BIN)/python tests/run_groups.py browser
 
 test-faults: $(READY)  ## Processes killed and stopped while data flows: each fault once, the rest of the table by seed
 	@$(BIN)/python tests/run_groups.py faults

@@ -72,6 +72,7 @@ GROUPS: dict[str, Callable[[], bool]] = {
     "fast": lambda: _pytest("tests/unit", "tests/tidy", "-n", "2"),
     "sim": lambda: _pytest("tests/sim", "-n", "2"),
     "integration": lambda: _pytest("tests/integration", "--durations=10"),
+    "browser": lambda: _pytest("tests/browser"),
     "faults": lambda: _pytest("tests/faults", "--durations=10", "-rP"),
 }
 
@@ -80,6 +81,8 @@ def missing(group: str) -> str:
     """What this machine lacks for the group, with the cure; empty when nothing."""
     if group in ("integration", "faults") and shutil.which("ps") is None and not Path("/proc/self/stat").exists():
         return "needs Linux with /proc"
+    if group == "browser" and subprocess.run([ROOT / "deploy" / "browser-setup"], check=False).returncode:
+        return "needs Chromium: run deploy/browser-setup as root, or install chromium and chromium-driver"
     return ""
 
 

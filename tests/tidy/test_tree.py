@@ -74,7 +74,9 @@ def test_unpickling_happens_in_instances_only() -> None:
     found = [
         str(path.relative_to(ROOT))
         for path in sources()
-        if "tests" not in path.parts and path not in allowed and re.search(r"pickle\.loads?\(|Unpickler", path.read_text())
+        if "tests" not in path.parts
+        and path not in allowed
+        and re.search(r"pickle\.loads?\(|Unpickler", path.read_text())
     ]
     assert found == []
 
@@ -83,7 +85,9 @@ def test_every_module_says_what_it_is() -> None:
     silent = [
         str(path.relative_to(ROOT))
         for path in sources()
-        if path.name != "__init__.py" and path.read_text().strip() and not ast.get_docstring(ast.parse(path.read_text()))
+        if path.name != "__init__.py"
+        and path.read_text().strip()
+        and not ast.get_docstring(ast.parse(path.read_text()))
     ]
     assert silent == []
 

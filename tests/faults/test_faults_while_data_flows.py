@@ -21,7 +21,7 @@ SEED = os.environ.get("HERONRY_FAULTS_SEED", "1")
 CONTAINERS = (1, 3)
 MIN_SECONDS, MAX_SECONDS = 2.5, 4.0  # of flow, before the fault
 RATE_SECONDS = 1.5
-RATE_PATIENCE_SECONDS = 8.0
+RATE_PATIENCE_SECONDS = 5.0
 AFTERWARDS_BYTES = 1_000_000  # what still flows after the recovery, before the source ends
 
 

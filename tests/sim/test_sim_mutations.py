@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from heron_instance.core.groupings import Fields, Part
 from heron_instance.core.outgoing import Outgoing
 from heron_instance.core.pending import PendingTable
 from heron_instance.core.spout_executor import SpoutExecutor
+from heronry.model.plan import PlanVersion
 from heronry.state.store import CheckOwner
 from stream_manager.core.ack_tracker import NO_ROOTS, AckTracker
 from stream_manager.core.backpressure import Pressure
@@ -25,12 +27,12 @@ from stream_manager.core.forwarding import Forwarding
 from stream_manager.core.instance_side import InstanceSide
 from stream_manager.core.links import Link
 from stream_manager.core.settlements import Settlements
-from stream_manager.core.stream_manager import StreamManager
+from topology_master.core import master as master_module
 from topology_master.core.mastership import Mastership
 from topology_master.shell.store import MasterStore
 
 from .cluster import Cluster
-from .schedule import run
+from .schedule import make, run
 from .world import Violation
 
 pytestmark = pytest.mark.sim
@@ -232,22 +234,16 @@ def a_verdict_is_given_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AckTracker, "ack", ack)
 
 
-@mutation("goes back from plan|quiet seconds|there are two different plans|told to leave")
-def older_plans_are_taken(patch: pytest.MonkeyPatch) -> None:
-    def handle_plan(self: StreamManager, plan: Any, epoch: int) -> Any:
-        self.epoch = self.local.epoch = epoch
-        if plan.version != self.version:
-            self._set_plan(plan)
-        return self._finish()
+@mutation("was stored over|there are two different plans")
+def plans_are_not_numbered(patch: pytest.MonkeyPatch) -> None:
+    real = master_module.build_physical_plan
 
-    real = StreamManager.handle_master_message
+    def build(*facts: Any) -> Any:
+        plan, previous = real(*facts), facts[3]
+        renumber = plan is not None and previous is not None and plan is not previous
+        return replace(plan, version=PlanVersion(plan.version.epoch, previous.version.number)) if renumber else plan
 
-    def handle_master_message(self: StreamManager, message: Any) -> Any:
-        self.epoch = self.local.epoch = 0
-        return real(self, message)
-
-    patch.setattr(StreamManager, "handle_plan", handle_plan)
-    patch.setattr(StreamManager, "handle_master_message", handle_master_message)
+    patch.setattr(master_module, "build_physical_plan", build)
 
 
 @mutation("the master node says")
@@ -282,9 +278,21 @@ def test_a_broken_core_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) ->
     for seed in range(first, first + SEEDS):
         broken = broken_law(seed)
         if broken:
-            assert re.search(law, broken), f"seed {seed}: another law broke"
+            assert re.search(law, broken), f"seed {seed}: another law broke: {broken}"
             return
     pytest.fail(f"no schedule of {SEEDS} noticed")
+
+
+def test_going_back_to_an_older_plan_is_noticed() -> None:
+    """No schedule brings an older plan to a stream manager, so the checker is asked itself."""
+    cluster, _ = make(8)
+    cluster.start()
+    cluster.world.run_until(2000)
+    manager = cluster.stream_managers[1]
+    plan = manager.core.plan
+    assert plan is not None
+    with pytest.raises(Violation, match="goes back from plan"):
+        cluster.checkers.plan_seen(manager.name, manager.life, replace(plan, version=PlanVersion(0, 1)))
 
 
 def broken_law(seed: int) -> str:

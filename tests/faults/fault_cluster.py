@@ -159,10 +159,11 @@ class FaultCluster:
         assert done.returncode == code, said
         return done.stdout
 
-    def submit(self) -> None:
-        """Submit; every task runs when this returns."""
+    def submit(self, deactivated: bool = False) -> None:
+        """Submit; every task runs when this returns, with its spouts at rest if ``deactivated``."""
         settings = [f"--config-property={key}={value}" for key, value in self._settings.items()]
-        self.heron("submit", "local", str(TOPOLOGY), "Faults", "--name", self.name, "--wait-timeout", "120",
+        rest = ["--deploy-deactivated"] if deactivated else []
+        self.heron("submit", *rest, "local", str(TOPOLOGY), "Faults", "--name", self.name, "--wait-timeout", "120",
                    *settings, "--", json.dumps(self._given), nice=NICE)  # fmt: skip
         self._runtime = Path(self.launch.runtime_dir)
 
@@ -323,11 +324,11 @@ class FaultCluster:
 
 
 @contextlib.contextmanager
-def fault_cluster(containers: int, **arguments: Any) -> Iterator[FaultCluster]:
-    """A submitted topology with data in flow; killed at the end, with nothing left of it."""
+def fault_cluster(containers: int, deactivated: bool = False, **arguments: Any) -> Iterator[FaultCluster]:
+    """A submitted topology, at rest if ``deactivated``; killed at the end, with nothing left of it."""
     cluster = FaultCluster(containers, **arguments)
     try:
-        cluster.submit()
+        cluster.submit(deactivated)
         yield cluster
         cluster.kill()
     except BaseException:

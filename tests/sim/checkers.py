@@ -78,7 +78,7 @@ class Checkers:
             self._verdict(manager, roots, reason)
             tell(task, roots, reason)
 
-        tracking.tell = checked_tell  # type: ignore[method-assign]
+        tracking.tell = checked_tell
 
     def packet_taken(self, manager: SimStreamManager, task: int, packet: Packet) -> None:
         """A packet of an instance is about to be handled."""

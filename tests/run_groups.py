@@ -73,7 +73,6 @@ GROUPS: dict[str, Callable[[], bool]] = {
     "sim": lambda: _pytest("tests/sim", "-n", "2"),
     "integration": lambda: _pytest("tests/integration", "--durations=10"),
     "browser": lambda: _pytest("tests/browser"),
-    "browser": lambda: _pytest("tests/browser", "--durations=5"),
     "faults": lambda: _pytest("tests/faults", "--durations=10", "-rP"),
 }
 

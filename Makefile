@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test test-fast test-sim test-integration test-browser test-faults test-faults-all check format protos wheel clean
+.PHONY: help setup demo test test-fast test-sim test-integration test-browser test-faults test-faults-all bench check format protos wheel clean
 
 help:  ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ test-faults: $(READY)  ## Processes killed and stopped while data flows: each fa
 
 test-faults-all: $(READY)  ## The whole table of faults
 	@HERONRY_FAULTS=all $(BIN)/python tests/run_groups.py faults
+
+bench: $(READY)  ## The table of benchmarks and bars (about ten minutes; records, never fails on time)
+	@$(BIN)/python -m benchmarks.bars --json bench.json
 
 check: $(READY)  ## ruff, mypy, import walls, generated protobuf code
 	@$(BIN)/python tests/run_groups.py check

@@ -263,9 +263,11 @@ class Checkers:
         managers = [m for m in self.cluster.stream_managers.values() if m.alive]
         routes = self.cluster.stream_managers[instance.host]
         key = (instance.task, True)
-        if not routes.alive or routes.core.routes is None:
+        # Who has no link to another knows nothing of its causes; they are told again when there is one.
+        if len(managers) < len(self.cluster.stream_managers) or not all(m.core.linked() for m in managers):
             self._since.pop(key, None)
             return
+        assert routes.core.routes is not None
         scope = routes.core.local.scope
         causes = [
             c for m in managers for c in m.core.pressure.own

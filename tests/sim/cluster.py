@@ -144,9 +144,12 @@ class Cluster:
         self.world.log("world", "heals")
         self.program.calm = True
         self.network.heal()
-        for channel in self.network.channels:
+        for channel in list(self.network.channels):
             for end in channel.ends:
                 end.data.tamper("")
+            # A gap is noticed by the packet behind it; where credit ran out with it there may be none.
+            if any(end.data.swallowed for end in channel.ends):
+                channel.cut("a packet was lost")
         for process in self.processes():
             process.resume()
             if not process.alive:

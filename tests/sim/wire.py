@@ -82,6 +82,7 @@ class Pipe:
         self._last_ms = 0.0
         self._cut = False
         self._tamper = ""
+        self.swallowed = False  # a packet has been dropped, and no later one has told the far end
 
     def tamper(self, how: str) -> None:
         """``drop`` or ``repeat`` the next packet; an empty string takes it back."""
@@ -98,6 +99,7 @@ class Pipe:
             how, self._tamper = self._tamper, ""
             if how == "drop":
                 self._network.lost_tuples += tuples
+                self.swallowed = True
                 if done is not None:  # the writer believes that it is written
                     self._source.process.later(self._world.between(0.05, 3), done)
                 return

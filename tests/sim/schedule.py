@@ -49,10 +49,19 @@ def make(seed: int, listener: Callable[[str], None] | None = None) -> tuple[Clus
     program = random_program(rng, containers=rng.choice((1, 2, 2, 3)))
     cluster = Cluster(world, program, masters=rng.choice((1, 2)))
     if seed % FAULT_FREE == 0:
+        _slow_down(cluster)
         return cluster, 0.0
     fault_ms = rng.choice((2000.0, 4000.0, 8000.0))
     Faults(cluster, fault_ms, rng.choice((150.0, 500.0, 1500.0))).start()
     return cluster, fault_ms
+
+
+def _slow_down(cluster: Cluster) -> None:
+    """Perhaps one bolt is slow to the end, so that pressure lasts."""
+    bolts = [task for task, instance in cluster.instances.items() if not instance.is_spout]
+    task, slow_ms = cluster.world.rng.choice(bolts), cluster.world.rng.choice((0.0, 10.0, 50.0))
+    if slow_ms:
+        cluster.program.slow_ms[task] = slow_ms
 
 
 def run(seed: int, listener: Callable[[str], None] | None = None) -> Result:

@@ -21,6 +21,7 @@ from heron_instance.core.pending import PendingTable
 from heron_instance.core.spout_executor import SpoutExecutor
 from heronry.model.plan import PlanVersion
 from heronry.state.store import CheckOwner
+from heronry.wire.control import CauseSet
 from stream_manager.core.ack_tracker import NO_ROOTS, AckTracker
 from stream_manager.core.backpressure import Pressure
 from stream_manager.core.forwarding import Forwarding
@@ -121,10 +122,21 @@ def a_spout_ignores_deactivation(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SpoutExecutor, "is_active", lambda self: True)
 
 
-@mutation("quiet seconds|has been paused")
-def causes_of_a_lost_peer_stay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Pressure, "peer_gone", lambda self, container: None)
+@mutation("has been not paused")
+def causes_of_peers_are_not_heard(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Pressure, "peer_set", lambda self, container, message: None)
+    patch.setattr(Pressure, "peer_change", lambda self, container, message: None)
+
+
+@mutation("quiet seconds|has been paused", 2001)
+def causes_of_peers_stay(patch: pytest.MonkeyPatch) -> None:
+    def peer_set(self: Pressure, container: int, message: CauseSet) -> None:
+        _, known = self._peers.get(container, (0, {}))
+        self._peers[container] = (message.number, {**known, **dict.fromkeys(message.causes)})
+        self.changed = True
+
+    patch.setattr(Pressure, "peer_gone", lambda self, container: None)
+    patch.setattr(Pressure, "peer_set", peer_set)
 
 
 @mutation("paused if and only if|has been not paused")

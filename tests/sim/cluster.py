@@ -143,6 +143,7 @@ class Cluster:
         """No more faults: everybody runs, every link and the store answer, user code behaves."""
         self.world.log("world", "heals")
         self.program.calm = True
+        self.program.slow_ms.clear()
         self.network.heal()
         for channel in list(self.network.channels):
             for end in channel.ends:

@@ -57,7 +57,7 @@ def make(seed: int, listener: Callable[[str], None] | None = None) -> tuple[Clus
 
 
 def _slow_down(cluster: Cluster) -> None:
-    """Perhaps one bolt is slow to the end, so that pressure lasts."""
+    """Perhaps one bolt is slow until the world heals, so that pressure lasts."""
     bolts = [task for task, instance in cluster.instances.items() if not instance.is_spout]
     task, slow_ms = cluster.world.rng.choice(bolts), cluster.world.rng.choice((0.0, 10.0, 50.0))
     if slow_ms:

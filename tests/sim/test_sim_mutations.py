@@ -40,7 +40,7 @@ pytestmark = pytest.mark.sim
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 MUTATIONS: dict[str, tuple[Mutation, str, int]] = {}
-SEEDS = 120
+SEEDS = 400
 
 
 def mutation(law: str, first: int = 1) -> Callable[[Mutation], Mutation]:
@@ -63,7 +63,7 @@ def the_tracker_completes_at_the_first_ack(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AckTracker, "ack", lambda self, roots, xors: self.fail(np.unique(roots)))
 
 
-@mutation("its tree did not finish|times out although its tree was complete")
+@mutation("its tree did not finish|times out although its tree was complete", 401)
 def one_key_for_all_edges_of_a_copy(patch: pytest.MonkeyPatch) -> None:
     def draw_copy(self: Any, mark: int) -> dict[int, int]:
         if mark == -1:
@@ -122,7 +122,7 @@ def a_spout_ignores_deactivation(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SpoutExecutor, "is_active", lambda self: True)
 
 
-@mutation("has been not paused")
+@mutation("has been not paused", 301)
 def causes_of_peers_are_not_heard(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Pressure, "peer_set", lambda self, container, message: None)
     patch.setattr(Pressure, "peer_change", lambda self, container, message: None)

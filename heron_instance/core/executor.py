@@ -126,7 +126,9 @@ class Executor:
         raise NotImplementedError
 
     def on_plan(self, now_ms: float, plan: PhysicalPlan) -> None:
-        """A new plan. What was emitted under the old routing is booked under it."""
+        """A new plan; an older one than ours is refused. What was emitted under the old routing is booked under it."""
+        if plan.version < self.plan.version:
+            return
         changed = plan.routing_version != self.plan.routing_version
         if changed:
             self.book()

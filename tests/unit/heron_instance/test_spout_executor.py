@@ -14,6 +14,7 @@ from heron_instance.core.spout_executor import SpoutExecutor
 from heronry.api.component import BasicBolt, Spout
 from heronry.api.hooks import TaskHook
 from heronry.model.ids import root_base
+from heronry.model.plan import PlanVersion
 from heronry.model.reasons import FailKind
 from heronry.model.topology import TopologyState
 from heronry.wire.data import Reason, Verdict
@@ -310,6 +311,17 @@ def test_hooks_see_emits_acks_and_fails() -> None:
     alone.executor.stop(alone.world.clock.ms)
     assert seen == ["emit 0", "emit 1", "ack 0", "fail 1 failed", "clean"]
     assert alone.spout.failed == [(1, FailKind.FAILED)]
+
+
+def test_an_older_plan_is_refused() -> None:
+    alone = Alone()
+    executor = alone.executor
+    newer = replace(executor.plan, version=PlanVersion(executor.plan.version.epoch + 1, 1), state=TopologyState.PAUSED)
+    executor.on_plan(0, newer)
+    executor.on_plan(0, replace(newer, version=PlanVersion(0, 99), state=TopologyState.RUNNING))
+    alone.step()
+    assert executor.plan is newer
+    assert alone.spout.calls == 0
 
 
 def test_a_spout_that_tells_the_age_of_its_data_drops_what_is_too_old() -> None:

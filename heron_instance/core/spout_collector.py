@@ -93,13 +93,7 @@ class SpoutCollector:
     ) -> list[int] | None:
         """``emit`` with everything: any stream, direct tasks, task ids."""
         out = self._stream(stream)
-        row = out.row_of(values, tup)
-        if out.key_positions:
-            out.check_keys(row)
-        if direct_task is not None and not out.direct:
-            raise ValueError(
-                f"{out.where} is not direct: declare it with Stream(..., direct=True), or leave direct_task out"
-            )
+        row = out.checked_row(values, tup, direct_task)
         if need_task_ids:
             self.book_stream(out)
         for sibling in out.siblings:

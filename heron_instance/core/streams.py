@@ -54,6 +54,17 @@ class OutputStream:
         """True if each row goes to at least one task."""
         return any(not grouping.may_choose_none for grouping in self.groupings)
 
+    def checked_row(self, values: Any, tup: Any, direct_task: int | None) -> Row:
+        """The row of one careful emit: its width, its keys and its direct task are in order, or it raises."""
+        row = self.row_of(values, tup)
+        if self.key_positions:
+            self.check_keys(row)
+        if direct_task is not None and not self.direct:
+            raise ValueError(
+                f"{self.where} is not direct: declare it with Stream(..., direct=True), or leave direct_task out"
+            )
+        return row
+
     def row_of(self, values: Any, tup: Any = None) -> Row:
         """``values`` as a row. Raises TypeError, ValueError with the cure."""
         if values is None:

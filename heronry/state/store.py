@@ -27,7 +27,11 @@ class StoreError(Exception):
 
 
 class StoreUnavailable(StoreError):
-    """The store does not answer; the operation may or may not have happened."""
+    """The store does not answer. Where a transaction may have been done all the same, this is an AnswerLost."""
+
+
+class AnswerLost(StoreUnavailable):
+    """A transaction was sent, and its answer was lost: whoever needs to know whether it was done looks."""
 
 
 class TransactionFailed(StoreError):
@@ -135,7 +139,7 @@ class StateStore(Protocol):
     def commit(self, operations: Sequence[Operation]) -> list[int]:
         """All or nothing. Returns the version of each operation's node after it (-1 after Delete).
 
-        Raises a subclass of TransactionFailed, or StoreUnavailable.
+        Raises a subclass of TransactionFailed, AnswerLost, or another StoreUnavailable if nothing was changed.
         """
 
     def watch(self, path: str, changed: Callable[[str], None]) -> Callable[[], None]:

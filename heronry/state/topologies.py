@@ -7,6 +7,7 @@ while somebody kills and submits anew under the same name is read again, so its 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ from heronry.model.stored import ContainerLocation, ExecutionState
 from heronry.model.topology import TopologyDefinition
 from heronry.state import paths
 from heronry.state.store import (
+    AnswerLost,
     Check,
     Create,
     Delete,
@@ -24,6 +26,7 @@ from heronry.state.store import (
     Operation,
     StateStore,
     StoreError,
+    StoreUnavailable,
     TransactionFailed,
 )
 from heronry.wire import codec
@@ -41,6 +44,8 @@ __all__ = [
 ]
 
 ATTEMPTS = 20
+LOST_ANSWER_SECS = 30.0  # a store that has lost its leader or its servers is back by then, or not soon
+LOOK_AGAIN_SECS = 0.2
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -82,6 +87,8 @@ def submit(
     name = definition.name
 
     def attempt() -> None:
+        if _topology_id(store.get(paths.execution_state(name))) == definition.id:
+            return  # it was done, only the answer was lost
         leftovers = [path for path in _persistent(name)[1:] if store.get(path) is not None]
         # The first operation decides: it fails with NodeExists if the topology is there.
         store.commit(
@@ -105,18 +112,22 @@ def kill(store: StateStore, name: str, topology_id: str | None = None) -> bool:
     With ``topology_id`` only that submission is killed, not one that has taken its name since.
     """
 
+    was_there = False
+
     def attempt() -> bool:
+        nonlocal was_there
         execution = store.get(paths.execution_state(name))
         if topology_id is not None and _topology_id(execution) != topology_id:
-            return False
+            return was_there
+        was_there = was_there or execution is not None
         here = [path for path in _persistent(name) if store.get(path) is not None]
         if not here:
-            return False
+            return was_there
         operations: list[Operation] = [Delete(path) for path in here]
         if execution is not None:
             operations.insert(0, Check(paths.execution_state(name), execution.version))
         store.commit(operations)
-        return execution is not None
+        return was_there
 
     return _repeat(attempt)
 
@@ -158,11 +169,16 @@ def containers(store: StateStore, name: str) -> tuple[ContainerLocation, ...]:
 
 
 def list_topologies(store: StateStore) -> tuple[ExecutionState, ...]:
-    """The execution state of every topology, by name; one that cannot be read is logged and left out."""
+    """The execution state of every topology, by name; one that cannot be read is logged and left out.
+
+    Raises StoreUnavailable: a store that goes away meanwhile does not make topologies vanish.
+    """
     found = []
     for name in store.children(paths.EXECUTION_STATES):
         try:
             state = _read(store, paths.execution_state(name), codec.EXECUTION_STATE)
+        except StoreUnavailable:
+            raise
         except StoreError as error:
             log.warning("%s", error)
             continue
@@ -191,14 +207,26 @@ def _read(store: StateStore, path: str, record: Any) -> Any:
 
 
 def _repeat(attempt: Callable[[], T], final: Callable[[TransactionFailed], Exception | None] = lambda _: None) -> T:
-    """Try again while somebody else changes the same nodes; bounded."""
-    for number in range(ATTEMPTS):
+    """Try again while somebody else changes the same nodes, and after a lost answer; bounded.
+
+    An attempt looks first, so one whose answer was lost is not done twice.
+    """
+    refused = 0
+    deadline: float | None = None  # once an answer was lost
+    while True:
         try:
             return attempt()
         except TransactionFailed as error:
             known = final(error)
             if known is not None:
                 raise known from error
-            if number == ATTEMPTS - 1:
+            refused += 1
+            if refused == ATTEMPTS:
                 raise
-    raise AssertionError("unreachable")
+        except StoreUnavailable as error:
+            if deadline is None and isinstance(error, AnswerLost):
+                deadline = time.monotonic() + LOST_ANSWER_SECS
+            if deadline is None or time.monotonic() > deadline:
+                raise
+            log.warning("%s; looking again", error)
+            time.sleep(LOOK_AGAIN_SECS)

@@ -1,6 +1,7 @@
 """One contract suite for every store: the ``world`` fixture makes clients of the same tree.
 
 A new store joins by a class with ``client()``, ``clients`` and ``end_session(client)``, and its name in ``WORLDS``.
+(The ZooKeeper store needs servers, so it joins in ``tests/zookeeper``, where the same tests run again.)
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Protocol
 from heronry.state.files import FilesStore
 from heronry.state.memory import MemoryStore, MemoryTree
 from heronry.state.store import StateStore
+from heronry.state.validation import MAX_VALUE_BYTES
 
 
 def eventually(condition: Callable[[], object], what: str, timeout_secs: float = 20.0) -> None:
@@ -26,6 +28,8 @@ def eventually(condition: Callable[[], object], what: str, timeout_secs: float =
 class World(Protocol):
     """One tree, any number of clients."""
 
+    max_value_bytes: int
+
     def client(self) -> StateStore:
         """Another open client."""
 
@@ -35,6 +39,8 @@ class World(Protocol):
 
 class MemoryWorld:
     """Clients of one MemoryTree."""
+
+    max_value_bytes = MAX_VALUE_BYTES
 
     def __init__(self, _: Path) -> None:
         self.tree = MemoryTree()
@@ -53,6 +59,8 @@ class MemoryWorld:
 
 class FilesWorld:
     """Clients of one folder."""
+
+    max_value_bytes = MAX_VALUE_BYTES
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "state"

@@ -12,7 +12,8 @@ from heronry.model.plan import ContainerPlan, InstancePlan, PackingPlan, Physica
 from heronry.model.stored import ContainerLocation, ExecutionState, MasterEpoch, MasterLocation
 from heronry.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition, TopologyState
 from heronry.state import paths, topologies
-from heronry.state.store import Create, StateStore, StoreError
+from heronry.state.memory import MemoryStore
+from heronry.state.store import Create, Node, StateStore, StoreError, StoreUnavailable
 from heronry.state.topologies import AlreadyExists, NoSuchTopology
 from heronry.wire import codec
 
@@ -136,3 +137,31 @@ def test_a_record_that_cannot_be_read_hides_no_other(store: StateStore) -> None:
     assert [state.topology for state in topologies.list_topologies(store)] == ["words"]
     with pytest.raises(StoreError, match="cannot be read"):
         topologies.read_topology(store, "broken")
+
+
+class GoesAway(MemoryStore):
+    """A real store whose connection is lost after so many reads."""
+
+    reads = 0
+
+    def get(self, path: str) -> Node | None:
+        """As long as there are reads left."""
+        self.reads -= 1
+        if self.reads < 0:
+            raise StoreUnavailable("the connection is lost")
+        return super().get(path)
+
+
+def test_a_store_that_goes_away_hides_no_topology() -> None:
+    """Whoever takes those that are missing for killed would end them."""
+    store = GoesAway()
+    store.open()
+    store.reads = 1000
+    topologies.submit(store, *parts())
+    topologies.submit(store, *parts("other"))
+    store.reads = 1
+    with pytest.raises(StoreUnavailable):
+        topologies.list_topologies(store)
+    store.reads = 1000
+    assert len(topologies.list_topologies(store)) == 2
+    store.close()

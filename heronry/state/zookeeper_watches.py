@@ -1,0 +1,167 @@
+"""Watches and session listeners of the ZooKeeper store, and the one thread that calls them.
+
+ZooKeeper's watches fire once and go with the connection. Here a watch stays: when it fires it is *armed* again first,
+and called then, so whatever changes after the call's own reading fires it again. After a reconnect all are armed and
+called. An arming that fails (the store is away) is tried on until it succeeds, and is followed by a call.
+
+The thread also tells listeners of the session's state, in order. It waits for nothing but the answer to an arming,
+which fails as soon as the connection does; so SUSPENDED and LOST are told at once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from kazoo.protocol.states import EventType
+
+from heronry.state.store import SessionState, StoreError, StoreUnavailable
+
+RETRY_SECS = 0.5
+JOIN_SECS = 15.0
+log = logging.getLogger(__name__)
+
+Trigger = Callable[[Any], None]
+
+
+class _Watch:
+    """A watched path and whom to call. ``trigger`` is what the store arms ZooKeeper with, the same each time."""
+
+    def __init__(self, path: str, changed: Callable[[str], None], table: WatchTable) -> None:
+        self.path = path
+        self.changed = changed
+        self.due = False  # it is in the queue already; guarded by the table's lock
+        self._table = table
+
+    def trigger(self, event: Any) -> None:
+        """Something changed; on kazoo's thread."""
+        if event.type != EventType.NONE:  # a lost connection is heard of otherwise
+            self._table._due(self)
+
+
+class WatchTable:
+    """``arm(path, trigger)`` makes ZooKeeper call ``trigger`` at the next change; it raises StoreError."""
+
+    def __init__(self, arm: Callable[[str, Trigger], None]) -> None:
+        self._arm = arm
+        self._lock = threading.Lock()  # guards the tables and the flags
+        self._keys = itertools.count()
+        self._watches: dict[int, _Watch] = {}
+        self._listeners: dict[int, Callable[[SessionState], None]] = {}
+        self._queue: queue.SimpleQueue[_Watch | SessionState | Callable[[], None] | None] = queue.SimpleQueue()
+        self._failed: list[_Watch] = []  # owned by the thread
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to call."""
+        self._queue = queue.SimpleQueue()
+        self._failed = []
+        with self._lock:
+            for watch in self._watches.values():
+                watch.due = False
+        self._thread = threading.Thread(target=self._run, name="store-watch", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """No call begins after this, unless it is called by a callback, which ends first."""
+        thread, self._thread = self._thread, None
+        self._queue.put(None)
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(JOIN_SECS)
+
+    def watch(self, path: str, changed: Callable[[str], None]) -> Callable[[], None]:
+        """Add a watch and arm it; returns the undo. Raises StoreError only if it can never be armed."""
+        watch = _Watch(path, changed, self)
+        with self._lock:
+            key = next(self._keys)
+            self._watches[key] = watch
+        try:
+            self._arm(path, watch.trigger)
+        except StoreUnavailable:
+            self._due(watch)  # nothing is known: it is called once the store answers
+        except BaseException:
+            self._forget(key)
+            raise
+        return lambda: self._forget(key)
+
+    def listen(self, changed: Callable[[SessionState], None]) -> Callable[[], None]:
+        """Add a listener; returns the undo."""
+        with self._lock:
+            key = next(self._keys)
+            self._listeners[key] = changed
+        return lambda: self._forget(key)
+
+    def tell(self, state: SessionState) -> None:
+        """Have the listeners told."""
+        self._queue.put(state)
+
+    def call(self, job: Callable[[], None]) -> None:
+        """Have the thread do this."""
+        self._queue.put(job)
+
+    def fire_all(self) -> None:
+        """Have every watch armed and called."""
+        with self._lock:
+            watches = list(self._watches.values())
+        for watch in watches:
+            self._due(watch)
+
+    def _due(self, watch: _Watch) -> None:
+        with self._lock:
+            if watch.due:
+                return
+            watch.due = True
+        self._queue.put(watch)
+
+    def _forget(self, key: int) -> None:
+        with self._lock:
+            self._watches.pop(key, None)
+            self._listeners.pop(key, None)
+
+    # -- on the thread ---------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            try:
+                item = self._queue.get(timeout=RETRY_SECS if self._failed else None)
+            except queue.Empty:
+                failed, self._failed = self._failed, []
+                for watch in failed:
+                    self._due(watch)
+                continue
+            if item is None:
+                return
+            if isinstance(item, _Watch):
+                self._serve(item)
+            elif isinstance(item, SessionState):
+                with self._lock:
+                    listeners = list(self._listeners.values())
+                for listener in listeners:
+                    _call(listener, item)
+            else:
+                _call(item)
+
+    def _serve(self, watch: _Watch) -> None:
+        with self._lock:
+            watch.due = False
+            if watch not in self._watches.values():
+                return
+        try:
+            self._arm(watch.path, watch.trigger)
+        except StoreError as error:
+            if not isinstance(error, StoreUnavailable):
+                log.error("watching %s: %s", watch.path, error)
+            self._failed.append(watch)
+            return
+        _call(watch.changed, watch.path)
+
+
+def _call(callback: Callable[..., None], *arguments: object) -> None:
+    try:
+        callback(*arguments)
+    except Exception:
+        log.exception("a callback of the store failed")

@@ -1,0 +1,109 @@
+"""The credential file of a state store: what it may say, who may read it, and that nothing of it is shown."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from heronry.launch import Launch
+from heronry.state import open_store, store_of
+from heronry.state.credential import StoreCredential, read_credential
+from heronry.state.store import StoreError
+
+SECRET = "correct-horse"
+
+
+def write(folder: Path, text: str, mode: int = 0o400) -> Path:
+    file = folder / "credential"
+    file.write_text(text)
+    file.chmod(mode)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (f"cluster: heronry:{SECRET}\n", StoreCredential(f"heronry:{SECRET}")),
+        ("# ours\n\n cluster:heronry:a:b \nreader: ui:c\n", StoreCredential("heronry:a:b", "ui:c")),
+        ("reader: ui:c", StoreCredential(reader="ui:c")),
+    ],
+)
+def test_what_is_written_is_read(tmp_path: Path, text: str, wanted: StoreCredential) -> None:
+    found = read_credential(write(tmp_path, text))
+    assert found == wanted
+    assert found.read_only == (not found.cluster)
+    assert found.own == (found.cluster or found.reader)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "# nothing\n", SECRET, f"heronry:{SECRET}", "cluster: heronry:", f"cluster: :{SECRET}",
+     f"cluster: a:{SECRET}\ncluster: b:{SECRET}", f"writer: a:{SECRET}", f"cluster: a:{SECRET}\n" + "#" * 5000],
+)  # fmt: skip
+def test_what_is_not_understood_is_refused_without_showing_it(tmp_path: Path, text: str) -> None:
+    with pytest.raises(StoreError, match="cluster: heronry:PASSWORD") as caught:
+        read_credential(write(tmp_path, text))
+    assert SECRET not in str(caught.value)
+
+
+def test_nobody_else_may_read_it(tmp_path: Path) -> None:
+    for mode in (0o440, 0o404, 0o620):
+        with pytest.raises(StoreError, match="chmod 0400"):
+            read_credential(write(tmp_path, f"cluster: a:{SECRET}", mode))
+        (tmp_path / "credential").chmod(0o600)
+
+
+def test_a_file_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="cannot be read: No such file"):
+        read_credential(tmp_path / "missing")
+    with pytest.raises(StoreError, match=r"is not a file|Is a directory"):
+        read_credential(tmp_path)
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    os.chmod(tmp_path / "binary", 0o400)
+    with pytest.raises(StoreError, match="is no text"):
+        read_credential(tmp_path / "binary")
+
+
+def test_its_repr_shows_users_only() -> None:
+    shown = repr(StoreCredential(f"heronry:{SECRET}", f"ui:{SECRET}"))
+    assert "heronry" in shown
+    assert SECRET not in shown
+
+
+def test_stores_that_need_none_say_so(tmp_path: Path) -> None:
+    file = write(tmp_path, f"cluster: a:{SECRET}")
+    for url in (f"files://{tmp_path}/state", "memory://"):
+        with pytest.raises(StoreError, match="takes no credential"):
+            open_store(url, credential_file=file)
+
+
+def test_the_launch_file_names_it_and_holds_nothing_of_it(tmp_path: Path) -> None:
+    file = write(tmp_path, f"cluster: heronry:{SECRET}")
+    launch = Launch("docker", "me", "default", "words", "words-1", "zookeeper://zk:2181/heronry", "/topology", "/run/x",
+                    store_credential=str(file))  # fmt: skip
+    launch.save(tmp_path / "launch.json")
+    assert SECRET not in (tmp_path / "launch.json").read_text()
+    loaded = Launch.load(tmp_path / "launch.json")
+    assert loaded == launch
+    assert SECRET not in repr(loaded)
+    file.unlink()
+    with pytest.raises(StoreError, match="credential of the state store cannot be read"):
+        store_of(loaded)
+
+
+@pytest.mark.parametrize(
+    ("url", "cure"),
+    [
+        ("zookeeper:///heronry", "names no ZooKeeper servers"),
+        ("zookeeper://host:port/heronry", "names no ZooKeeper servers"),
+        ("zookeeper://a:b@host:2181/heronry", "no password"),
+        ("zookeeper://host:2181/a//b", "no root"),
+        ("zookeeper://host:2181/zookeeper/x", "no root"),
+        ("zookeeper://host:2181/a/../b", "no root"),
+    ],
+)
+def test_urls_of_zookeeper_that_are_refused(url: str, cure: str) -> None:
+    with pytest.raises(StoreError, match=cure):
+        open_store(url)

@@ -1,0 +1,32 @@
+"""Where the local cluster keeps its state: by default in its home, else where config.yaml says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from heronry.state.local import StoreAddress, local_store
+from heronry.state.store import StoreError
+
+
+def test_by_default_it_is_in_the_home(tmp_path: Path) -> None:
+    wanted = StoreAddress(f"files://{tmp_path}/state")
+    assert local_store(tmp_path) == wanted
+    (tmp_path / "config.yaml").write_text("docker:\n  heron.state.url: zookeeper://elsewhere/x\n")
+    assert local_store(tmp_path) == wanted
+
+
+def test_config_yaml_says_where(tmp_path: Path) -> None:
+    text = "local:\n  heron.state.url: zookeeper://a:1,b:2/x\n  heron.state.credential.file: {}\n"
+    (tmp_path / "config.yaml").write_text(text.format("zk"))
+    assert local_store(tmp_path) == StoreAddress("zookeeper://a:1,b:2/x", f"{tmp_path}/zk")
+    (tmp_path / "config.yaml").write_text(text.format("/etc/heronry/zk"))
+    assert local_store(tmp_path) == StoreAddress("zookeeper://a:1,b:2/x", "/etc/heronry/zk")
+
+
+@pytest.mark.parametrize("text", ["local: [", "local:\n  heron.state.url: 5\n"])
+def test_what_cannot_be_read_is_told(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(StoreError, match=r"config\.yaml"):
+        local_store(tmp_path)

@@ -1,0 +1,68 @@
+"""Servers for the ZooKeeper tests: one for the whole run, and an ensemble where a test asks for it."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parent.parent
+for folder in (TESTS / "unit" / "state", TESTS / "faults"):  # the contract, and the cluster that is watched
+    sys.path.insert(0, str(folder))
+
+from zookeeper_servers import Ensemble  # noqa: E402
+from zookeeper_world import ZookeeperWorld  # noqa: E402
+
+from heronry.state.store import StateStore  # noqa: E402
+
+_numbers = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All that stands here is of the group ``zookeeper``."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here):
+            item.add_marker(pytest.mark.zookeeper)
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
+    """One server that nobody kills."""
+    made = Ensemble(tmp_path_factory.mktemp("zookeeper"))
+    made.start()
+    yield made
+    made.kill()
+
+
+@pytest.fixture(scope="module")
+def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
+    """Three servers; a test may kill one, and starts it again."""
+    made = Ensemble(tmp_path_factory.mktemp("ensemble"), 3)
+    made.start()
+    yield made
+    made.kill()
+
+
+@pytest.fixture
+def root() -> str:
+    """A root of its own for each test."""
+    return f"/test{next(_numbers)}"
+
+
+@pytest.fixture
+def world(server: Ensemble, root: str) -> Iterator[ZookeeperWorld]:
+    """Clients of one tree on the server."""
+    made = ZookeeperWorld(server.hosts, root)
+    yield made
+    for client in made.clients:
+        client.close()
+
+
+@pytest.fixture
+def store(world: ZookeeperWorld) -> StateStore:
+    """A client."""
+    return world.client()

@@ -1,0 +1,27 @@
+"""The tests of every store, on a real server: the contract, random transactions against a model, topologies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+from test_state_machine import StoreMachine
+from test_store_contract import *  # noqa: F403
+from test_topologies import *  # noqa: F403
+from zookeeper_servers import Ensemble
+
+from heronry.state.zookeeper import ZookeeperStore
+
+
+def test_it_does_what_the_model_does(server: Ensemble) -> None:
+    def make(machine: Any) -> ZookeeperStore:
+        return ZookeeperStore(server.hosts, root=f"/{Path(machine.folder).name}")
+
+    run_state_machine_as_test(
+        type("ZookeeperMachine", (StoreMachine,), {"make": make}),
+        settings=settings(
+            max_examples=15, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )

@@ -1,0 +1,312 @@
+"""What only the ZooKeeper store has: its root, its rights, its connection, and sessions that servers end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
+from zookeeper_servers import Ensemble, free_ports, wait_for
+from zookeeper_world import ZookeeperWorld, end_session
+
+from heronry.state import open_store
+from heronry.state.credential import StoreCredential
+from heronry.state.store import (
+    BadVersion,
+    CheckOwner,
+    Create,
+    Delete,
+    Node,
+    SessionState,
+    Set,
+    StateStore,
+    StoreError,
+    StoreUnavailable,
+    TransactionFailed,
+)
+from heronry.state.zookeeper import ZookeeperStore
+
+CLUSTER = StoreCredential("heronry:long-password-1", "tracker:long-password-2")
+READER = StoreCredential(reader="tracker:long-password-2")
+STRANGER = StoreCredential("mallory:long-password-3")
+
+OWNER = """
+import os, signal, sys
+from heronry.state import open_store
+from heronry.state.store import CheckOwner, Create, Set, StoreError
+from heronry.state.zookeeper import ZookeeperStore
+
+class Stopped(ZookeeperStore):
+    # Falls asleep between what it saw and the transaction that relies on it.
+    def _send(self, steps, *rest):
+        if any(step.path == "/pplans/t" for step in steps):
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return super()._send(steps, *rest)
+
+store = Stopped(sys.argv[1], root=sys.argv[2], session_timeout_secs=1.0)
+store.open()
+store.commit([Create("/tmanagers/t", b"first", ephemeral=True)])
+print("mine", flush=True)
+try:
+    store.commit([CheckOwner("/tmanagers/t"), Create("/pplans/t", b"by the first")])
+    print("written", flush=True)
+except StoreError as error:
+    print(type(error).__name__, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def admin(server: Ensemble) -> Iterator[KazooClient]:
+    """Somebody with a client of his own, as zkCli.sh."""
+    client = KazooClient(hosts=server.hosts)
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+# -- the root ------------------------------------------------------------------------------------------------------
+
+
+def test_the_root_is_made_with_what_is_above_it(server: Ensemble, root: str, admin: KazooClient) -> None:
+    store = open_store(server.url(f"{root}/of/several parts"))
+    store.open()
+    store.commit([Create("/topologies/a", b"1")])
+    store.close()
+    assert admin.get(f"{root}/of/several parts/topologies/a")[0] == b"1"
+
+
+def test_without_a_path_the_root_is_heronry(server: Ensemble, admin: KazooClient) -> None:
+    for url in (f"zookeeper://{server.hosts}", f"zookeeper://{server.hosts}/"):
+        store = open_store(url)
+        store.open()
+        store.close()
+    assert admin.exists("/heronry")
+
+
+def test_roots_are_apart(server: Ensemble, root: str) -> None:
+    one, two = open_store(server.url(f"{root}/one")), open_store(server.url(f"{root}/two"))
+    one.open()
+    two.open()
+    one.commit([Create("/a/x", b"one")])
+    assert two.get("/a/x") is None
+    two.commit([Create("/a/x", b"two")])
+    assert one.get("/a/x") == Node(b"one", 0)
+    one.close()
+    two.close()
+
+
+def test_a_root_that_is_removed_under_us_is_told(world: ZookeeperWorld, admin: KazooClient) -> None:
+    store = world.client()
+    store.commit([Create("/a/x", b"")])
+    admin.delete(world.root, recursive=True)
+    assert store.get("/a/x") is None
+    with pytest.raises(StoreError, match="root is gone"):
+        store.commit([Create("/a/x", b"")])
+
+
+def test_servers_that_are_not_there_are_named() -> None:
+    (port,) = free_ports(1)
+    store = ZookeeperStore(f"127.0.0.1:{port}", wait_secs=0.5)
+    with pytest.raises(StoreUnavailable, match=rf"127\.0\.0\.1:{port} refuses .*Start the servers"):
+        store.open()
+    with pytest.raises(StoreError, match="not open"):
+        store.get("/a/x")
+    store.close()
+
+
+# -- rights --------------------------------------------------------------------------------------------------------
+
+
+def test_a_stranger_and_nobody_are_refused(world: ZookeeperWorld) -> None:
+    world.client(credential=CLUSTER).commit([Create("/topologies/t", b"ours")])
+    with pytest.raises(StoreError, match="credential of 'mallory' is not the one") as caught:
+        world.client(credential=STRANGER)
+    assert "long-password" not in str(caught.value)
+    with pytest.raises(StoreError, match="name its file"):
+        world.client()
+
+
+def test_a_reader_reads_and_watches_and_writes_nothing(world: ZookeeperWorld, admin: KazooClient) -> None:
+    owner = world.client(credential=CLUSTER)
+    owner.commit([Create("/topologies/t", b"1"), Create("/tmanagers/t", b"me", ephemeral=True)])
+    reader = world.client(credential=READER)
+    assert reader.get("/topologies/t") == Node(b"1", 0)
+    assert reader.children("/tmanagers") == ["t"]
+    fired: list[str] = []
+    reader.watch("/topologies", fired.append)
+    owner.commit([Set("/topologies/t", b"2")])
+    wait_for(lambda: fired, "the reader's watch fires")
+    for operation in (Set("/topologies/t", b"3"), Create("/topologies/u", b""), Delete("/topologies/t")):
+        with pytest.raises(StoreError, match="only reads"):
+            reader.commit([operation])
+    admin.add_auth("digest", READER.reader)
+    for attempt in (  # and ZooKeeper itself refuses
+        lambda: admin.set(f"{world.root}/topologies/t", b"3"),
+        lambda: admin.create(f"{world.root}/topologies/u"),
+        lambda: admin.delete(f"{world.root}/topologies/t"),
+    ):
+        with pytest.raises(NoAuthError):
+            attempt()
+    assert owner.get("/topologies/t") == Node(b"2", 1)
+
+
+def test_a_reader_makes_no_root(world: ZookeeperWorld) -> None:
+    with pytest.raises(StoreError, match="is not there"):
+        world.client(credential=READER)
+
+
+def test_a_cluster_that_gets_a_credential_is_closed_to_others(world: ZookeeperWorld, admin: KazooClient) -> None:
+    open_to_all = world.client()
+    open_to_all.commit([Create("/topologies/t", b"1")])
+    world.client(credential=CLUSTER)
+    for path in ("", "/topologies", "/topologies/t"):
+        granted = {(acl.id.id.partition(":")[0], acl.perms) for acl in admin_acls(admin, world.root + path)}
+        assert granted == {("heronry", 31), ("tracker", 1)}, path
+    with pytest.raises(StoreError, match="not allowed"):
+        open_to_all.get("/topologies/t")
+
+
+def admin_acls(admin: KazooClient, path: str) -> list[object]:
+    """The ACL, for whoever may see it."""
+    admin.add_auth("digest", CLUSTER.cluster)
+    return list(admin.get_acls(path)[0])
+
+
+def test_no_log_holds_a_password(world: ZookeeperWorld, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        store = world.client(credential=CLUSTER)
+        store.commit([Create("/a/x", b"")])
+        end_session(store)
+        wait_for(lambda: store.session() is SessionState.LOST, "the session is lost")
+        store.get("/a/x")
+    ours = "\n".join(record.getMessage() for record in caplog.records if record.name.startswith("heronry"))
+    assert "lost" in ours
+    assert "long-password" not in ours
+
+
+# -- connection and session ----------------------------------------------------------------------------------------
+
+
+def test_a_server_that_hangs_and_wakes_keeps_the_session(tmp_path: Path) -> None:
+    ensemble = Ensemble(tmp_path)
+    ensemble.start()
+    (server,) = ensemble.servers
+    store, other = (ZookeeperStore(ensemble.hosts, session_timeout_secs=3.0, wait_secs=0.5) for _ in range(2))
+    try:
+        store.open()
+        other.open()
+        states: list[SessionState] = []
+        fired: list[str] = []
+        store.on_session(states.append)
+        store.watch("/a/x", fired.append)
+        store.commit([Create("/a/mine", b"", ephemeral=True)])
+        server.stop()
+        wait_for(lambda: states == [SessionState.SUSPENDED], "the hanging server is noticed")
+        assert store.session() is SessionState.SUSPENDED
+        with pytest.raises(StoreUnavailable, match="no ZooKeeper server"):
+            store.get("/a/x")
+        with pytest.raises(StoreUnavailable):
+            store.commit([Create("/a/never", b"")])
+        server.go_on()
+        wait_for(lambda: states[-1] is SessionState.CONNECTED, "the server is found again")
+        wait_for(lambda: fired, "the watch fires after the reconnect")
+        # Whether the session outlived the sleep is the server's word; the client's state says the same.
+        stands = states == [SessionState.SUSPENDED, SessionState.CONNECTED]
+        assert stands or SessionState.LOST in states
+        wait_for(lambda: other.session() is SessionState.CONNECTED, "the other client is back")
+        assert (other.get("/a/mine") is not None) == stands
+        assert other.get("/a/never") is None
+    finally:
+        store.close()
+        other.close()
+        ensemble.kill()
+
+
+def test_servers_that_are_away_end_no_session(tmp_path: Path) -> None:
+    """Away for longer than the session lasts: it goes on, and so do its nodes and its watches."""
+    ensemble = Ensemble(tmp_path)
+    ensemble.start()
+    store, other = (ZookeeperStore(ensemble.hosts, session_timeout_secs=2.0) for _ in range(2))
+    try:
+        store.open()
+        other.open()
+        states: list[SessionState] = []
+        fired: list[str] = []
+        store.on_session(states.append)
+        store.watch("/a", fired.append)
+        store.commit([Create("/a/mine", b"", ephemeral=True)])
+        ensemble.kill()
+        wait_for(lambda: states == [SessionState.SUSPENDED], "the death is noticed")
+        wait_for(lambda: other.session() is SessionState.SUSPENDED, "by the other, too")
+        time.sleep(3)
+        ensemble.start()
+        wait_for(lambda: states[1:], "the servers are found again")
+        assert states == [SessionState.SUSPENDED, SessionState.CONNECTED]
+        del fired[:]
+        wait_for(lambda: other.session() is SessionState.CONNECTED, "the other is back")
+        assert other.get("/a/mine") == Node(b"", 0, True)
+        assert store.commit([CheckOwner("/a/mine"), Set("/a/mine", b"still")]) == [0, 1]
+        wait_for(lambda: fired, "watches fire on")
+    finally:
+        store.close()
+        other.close()
+        ensemble.kill()
+
+
+def test_an_owner_stopped_between_its_look_and_its_write_does_no_harm(world: ZookeeperWorld) -> None:
+    other = world.client()
+    process = subprocess.Popen(
+        [sys.executable, "-c", OWNER, world.hosts, world.root],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "mine\n"
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+        wait_for(lambda: other.get("/tmanagers/t") is None, "the servers end the session of the sleeper")
+        other.commit([Create("/tmanagers/t", b"second", ephemeral=True)])
+        process.send_signal(signal.SIGCONT)
+        assert process.stdout.readline().strip() in ("BadVersion", "NoNode", "SessionLost", "AnswerLost")
+        assert other.get("/pplans/t") is None
+        assert other.get("/tmanagers/t") == Node(b"second", 0, True)
+    finally:
+        process.send_signal(signal.SIGCONT)
+        process.stdin.close()
+        process.wait(30)
+        process.stdout.close()
+
+
+def test_a_node_replaced_between_look_and_write_is_not_taken_for_ours(world: ZookeeperWorld) -> None:
+    """The same path, the same version, another owner: only the folder's version tells."""
+    owner, other = world.client(), world.client()
+    owner.commit([Create("/tmanagers/t", b"first", ephemeral=True)])
+    send = owner._send
+
+    def late(steps: list[object], *rest: object) -> object:
+        owner._send = send  # type: ignore[method-assign]
+        other.commit([Delete("/tmanagers/t")])
+        other.commit([Create("/tmanagers/t", b"second", ephemeral=True)])
+        return send(steps, *rest)  # type: ignore[arg-type]
+
+    owner._send = late  # type: ignore[method-assign, assignment]
+    with pytest.raises(BadVersion, match="another session"):
+        owner.commit([CheckOwner("/tmanagers/t"), Create("/pplans/t", b"")])
+    assert other.get("/pplans/t") is None
+
+
+def test_a_transaction_that_is_refused_has_changed_nothing_of_its_folders(store: StateStore) -> None:
+    """A folder that is made for a transaction stays, empty; that is all."""
+    with pytest.raises(TransactionFailed):
+        store.commit([Create("/new/x", b""), Delete("/new/y")])
+    assert store.children("/new") == []

@@ -1,0 +1,260 @@
+"""What makes a program impossible to run, on any engine: a pure look at the frozen steps.
+
+``problems_of`` reports every fault it finds, each as a sentence that names the step and the cure.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from heronry.api.errors import did_you_mean
+from heronry.api.validate import unsafe_name
+from heronry.streamlet.endpoints import ArchiveSink, CollectSink, FileSink, FileSource, SequenceSource, ViewSink
+from heronry.streamlet.extract import Extractor, Function
+from heronry.streamlet.program import (
+    ENDS,
+    LATE,
+    BranchStep,
+    FilterStep,
+    FlatMapStep,
+    LogStep,
+    MapStep,
+    Program,
+    ReduceStep,
+    SinkStep,
+    SourceStep,
+    Step,
+    TapStep,
+)
+
+MAX_PARALLELISM = 10_000
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+
+def problems_of(program: Program) -> list[str]:
+    """Every fault, in the order of the steps; empty for a program that can run."""
+    problems = [*_names(program)]
+    known = {step.name for step in program.steps}
+    order = [*_order(program, known)]
+    problems += order
+    for step in program.steps:
+        own = [*_step(step)]
+        if not order:
+            own += [*_wiring(program, step)]
+        problems += [f"step {step.name!r}: {problem}" for problem in own]
+    if not any(isinstance(step, SourceStep) for step in program.steps):
+        problems.append("there is no source; begin with builder.source(files(…)) or builder.source(sequence(…))")
+    return problems
+
+
+def _names(program: Program) -> Iterator[str]:
+    problem = unsafe_name("program", program.name)
+    if problem is not None:
+        yield problem
+    for step in program.steps:
+        problem = unsafe_name("step", step.name)
+        if problem is not None:
+            yield problem
+    for name, count in Counter(step.name for step in program.steps).items():
+        if count > 1:
+            yield f"{count} steps are named {name!r}; names must differ, so rename all but one"
+    views = Counter(step.sink.name for step in program.sinks() if isinstance(step.sink, ViewSink))
+    for name, count in views.items():
+        if count > 1:
+            yield f"{count} views are named {name!r}; names must differ, so rename all but one"
+
+
+def _order(program: Program, known: set[str]) -> Iterator[str]:
+    """Inputs must be there, and come first."""
+    seen: set[str] = set()
+    for step in program.steps:
+        for ref in step.inputs:
+            if ref.step not in known:
+                yield f"step {step.name!r} reads {ref.step!r}, which is not there{did_you_mean(ref.step, known)}"
+            elif ref.step not in seen:
+                yield (
+                    f"step {step.name!r} reads {ref.step!r}, which comes behind it; a program has no cycles, and its "
+                    "steps stand in the order in which records pass"
+                )
+        seen.add(step.name)
+
+
+def _step(step: Step) -> Iterator[str]:
+    """What is wrong with a step by itself."""
+    par = step.parallelism
+    if par is not None and (isinstance(par, bool) or not isinstance(par, int) or not 1 <= par <= MAX_PARALLELISM):
+        yield f"parallelism is {par!r}; write a whole number from 1 to {MAX_PARALLELISM}"
+    for what, function in _functions(step):
+        yield from _function(what, function, isinstance(step, FlatMapStep))
+    if isinstance(step, BranchStep) and not step.predicates:
+        yield "branch needs at least one predicate: branch(lambda record: …)"
+    if isinstance(step, LogStep) and step.level not in LEVELS:
+        yield f"level is {step.level!r}; write one of {', '.join(LEVELS)}"
+    if isinstance(step, SinkStep) and not isinstance(step.sink, FileSink | ArchiveSink | ViewSink | CollectSink):
+        yield f"{step.sink!r} is no sink; write to_files(…), archive(…), view(…) or collect()"
+    if isinstance(step, SourceStep) and not isinstance(step.source, FileSource | SequenceSource):
+        yield f"{step.source!r} is no source; write files(…) or sequence(…)"
+    if isinstance(step, SourceStep) and isinstance(step.source, SequenceSource):
+        yield from _sequence(step.source)
+
+
+def _sequence(source: SequenceSource) -> Iterator[str]:
+    for what, number in (("start", source.start), ("stop", source.stop)):
+        if number is not None and (isinstance(number, bool) or not isinstance(number, int)):
+            yield f"{what} of sequence is {number!r}; write a whole number"
+            return
+    if source.stop is not None and source.stop < source.start:
+        yield f"sequence from {source.start} to {source.stop} runs backwards; exchange the two"
+
+
+def _functions(step: Step) -> Iterator[tuple[str, Any]]:
+    if isinstance(step, MapStep | FlatMapStep | FilterStep | TapStep):
+        yield "its function", step.function
+    elif isinstance(step, BranchStep):
+        yield from ((f"predicate {number}", function) for number, function in enumerate(step.predicates))
+    elif isinstance(step, ReduceStep):
+        yield from _extractors([("key", step.key), ("value", step.value)])
+        if step.windowing is not None and step.windowing.event_time is not None:
+            yield from _extractors([("event_time", step.windowing.event_time.extractor)])
+        yield from (("add of its monoid", step.monoid.add), ("finish of its monoid", step.monoid.finish))
+    elif isinstance(step, SourceStep):
+        if step.event_time is not None:
+            yield from _extractors([("event_time", step.event_time.extractor)])
+        if isinstance(step.source, SequenceSource) and step.source.make is not None:
+            yield "make of its sequence", step.source.make
+
+
+def _extractors(named: list[tuple[str, Extractor]]) -> Iterator[tuple[str, Any]]:
+    yield from ((what, extractor.function) for what, extractor in named if isinstance(extractor, Function))
+
+
+_TIED = (io.IOBase, socket.socket)
+
+
+def _function(what: str, function: Any, many: bool) -> Iterator[str]:
+    if not callable(function):
+        yield f"{what} is {function!r}; write a function of one record"
+        return
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        yield f"{what} is a coroutine function, which nobody would await; write a plain function"
+    elif not many and inspect.isgeneratorfunction(function):
+        yield f"{what} is a generator function; use flat_map, which takes its elements"
+    for name, value in _held(function):
+        if isinstance(value, _TIED) or type(value).__module__ in ("_thread", "sqlite3", "_ssl"):
+            yield (
+                f"{what} holds {name} = {type(value).__name__}, which belongs to this process and cannot go to "
+                "another; open it inside the function"
+            )
+
+
+def _held(function: Any) -> Iterator[tuple[str, Any]]:
+    """What a function carries with it: closed-over variables and defaults."""
+    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
+    for name, cell in zip(names, getattr(function, "__closure__", None) or (), strict=False):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:  # not yet bound
+            continue
+    yield from (
+        (f"a default {number}", value) for number, value in enumerate(getattr(function, "__defaults__", ()) or ())
+    )
+
+
+def _wiring(program: Program, step: Step) -> Iterator[str]:
+    """What is wrong between this step and its neighbours."""
+    if not isinstance(step, ENDS) and not program.readers(step.name):
+        yield "nothing reads it; end with sink(…), log() or tap(…)"
+    for ref in step.inputs:
+        yield from _output_exists(program.by_name[ref.step], ref.output)
+    if isinstance(step, ReduceStep):
+        yield from _reducer(program, step)
+    if isinstance(step, SinkStep):
+        yield from _sink(program, step)
+
+
+def _output_exists(step: Step, output: int) -> Iterator[str]:
+    last = 0
+    if isinstance(step, BranchStep):
+        last = len(step.predicates)
+    elif isinstance(step, ReduceStep) and step.windowing is not None:
+        last = LATE
+    if not 0 <= output <= last:
+        yield f"reads output {output} of {step.name!r}, whose last one is {last}"
+
+
+def _reducer(program: Program, step: ReduceStep) -> Iterator[str]:
+    running = [s.name for s in upstream(program, step) if isinstance(s, ReduceStep) and not s.windowing and s.updates]
+    if running:
+        yield (
+            f"reduces the running results of {running[0]!r}, which would count updates again; give that a window, or "
+            "updates=False so that it emits only its final results"
+        )
+    if step.windowing is not None and step.windowing.event_time is None:
+        for origin in timeless(program, step):
+            yield (
+                f"{step.window_step or 'its window'!r} has no event time: {origin.name!r} gives its records none; "
+                "write window(…, event_time='field'), or give event_time= to the source"
+            )
+
+
+def _sink(program: Program, step: SinkStep) -> Iterator[str]:
+    before = program.by_name[step.input.step]
+    sink = step.sink
+    if isinstance(sink, ViewSink):
+        if not isinstance(before, ReduceStep) or step.input.output == LATE:
+            yield f"a view stands right behind a reducer, not behind {before.name!r}"
+        elif sum(isinstance(getattr(r, "sink", None), ViewSink) for r in program.readers(before.name)) > 1:
+            yield f"{before.name!r} has more than one view; keep one"
+        elif unsafe_name("view", sink.name) is not None:
+            yield str(unsafe_name("view", sink.name))
+        elif before.windowing is None:
+            for origin in timeless(program, before):
+                yield (
+                    f"view {sink.name!r} needs event time for its buckets, and {origin.name!r} gives its records none; "
+                    "write source(…, event_time='field'), or give the reducer a window"
+                )
+    if isinstance(sink, ArchiveSink):
+        reducers = [s.name for s in upstream(program, step) if isinstance(s, ReduceStep)]
+        if reducers:
+            yield f"an archive keeps what came from sources; move it before the reducer {reducers[0]!r}"
+        elif sink.event_time is None:
+            for origin in timeless(program, step):
+                yield (
+                    f"the archive has no event time: {origin.name!r} gives its records none; write "
+                    "archive(…, event_time='field'), or give event_time= to the source"
+                )
+
+
+def upstream(program: Program, step: Step) -> list[Step]:
+    """Every step whose records pass to this one, nearest first."""
+    found: dict[str, Step] = {}
+    waiting = [ref.step for ref in step.inputs]
+    while waiting:
+        name = waiting.pop(0)
+        if name not in found:
+            found[name] = program.by_name[name]
+            waiting += [ref.step for ref in found[name].inputs]
+    return list(found.values())
+
+
+def timeless(program: Program, step: Step) -> list[Step]:
+    """The sources and unwindowed reducers whose records reach this step, record by record, without an event time."""
+    found: dict[str, Step] = {}
+    waiting = [ref.step for ref in step.inputs]
+    while waiting:
+        before = program.by_name[waiting.pop(0)]
+        if isinstance(before, SourceStep):
+            archived = isinstance(before.source, FileSource) and before.source.format == "archive"
+            if before.event_time is None and not archived:
+                found[before.name] = before
+        elif isinstance(before, ReduceStep):
+            if before.windowing is None:
+                found[before.name] = before
+        else:
+            waiting += [ref.step for ref in before.inputs]
+    return list(found.values())

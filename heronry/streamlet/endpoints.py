@@ -1,0 +1,192 @@
+"""Sources and sinks as values: declared once, implemented by each engine.
+
+Theory of operation. A source is a list of *positions* in a fixed order, each with one record: a file and the number of
+the record in it, or a place in a sequence. Positions never change while the input only grows, so a record has an
+identity (``message id``: source step, file, number) that is the same in every engine and after every replay; the
+archive stores it, and whoever reads an archive drops what has the same id and index twice.
+
+Files: ``path`` is a file or a folder, looked through recursively, in the order of relative paths; names beginning with
+``.`` or ``_`` are not seen, so a writer that renames finished files into place is never read half. Formats:
+
+* ``text``: a record is a line without its end, a str. Lines end with ``\\n``; one ``\\r`` before it goes with it.
+  UTF-8; what is none becomes U+FFFD. Empty lines are records.
+* ``json``: a record is what one line holds, most often a dict. Lines of white space are skipped and not numbered.
+* ``csv``: a record is a dict of str by the names in the first line of each file (RFC 4180, UTF-8, no line breaks
+  inside a field: a line is a record). An empty field is the empty str.
+* ``parquet``: a record is a dict by column name. Files are never changed once they are seen.
+* ``archive``: what an archive sink wrote; a record is the record that was archived, its event time comes with it, and
+  duplicates (equal message id and index) are dropped.
+
+``schema`` (names and types: str int float bool) makes csv and json records plain: each has exactly these fields, in
+this order, converted; what is missing, null or (csv, not str) empty is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from heronry.api.errors import TopologyError, did_you_mean
+from heronry.streamlet.extract import Extractor
+from heronry.streamlet.windows import HOUR_MS, whole_ms
+
+SOURCE_FORMATS = ("text", "json", "csv", "parquet", "archive")
+SINK_FORMATS = ("json", "parquet")
+TYPES = ("str", "int", "float", "bool")
+Schema: TypeAlias = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """Records of files. ``by_hour``: folders ``date=YYYY-MM-DD/hour=HH`` below ``path``, by event time in UTC."""
+
+    path: str
+    format: str
+    schema: Schema = ()
+    delimiter: str = ","
+    grows: bool = False  # the folder gets new files, and text, json and csv files new lines: never at an end
+    by_hour: bool = False
+    kind: Literal["files"] = "files"
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceSource:
+    """``make(i)`` (or i itself) for i from ``start`` below ``stop``; without a ``stop`` for ever.
+
+    ``rate`` is how many a second, over all tasks, online; batch engines take no notice of it. ``make`` must depend on i
+    alone.
+    """
+
+    stop: int | None
+    start: int = 0
+    make: Callable[[int], Any] | None = None
+    rate: float | None = None
+    kind: Literal["sequence"] = "sequence"
+
+
+@dataclass(frozen=True, slots=True)
+class FileSink:
+    """Files in a folder, new ones for each task, each renamed into place when it is whole.
+
+    json: one record a line, named tuples and dataclasses as objects. parquet: records must be dicts, named tuples or
+    dataclasses of plain values.
+    """
+
+    path: str
+    format: str
+    kind: Literal["files"] = "files"
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveSink:
+    """Parquet by event hour, for reading back with ``format="archive"``.
+
+    ``PATH/date=YYYY-MM-DD/hour=HH/*.parquet`` with the columns ``message_id`` (string), ``index`` (string; the record's
+    place among what came of its source record, "" if nothing was flattened), ``event_time`` (int64, ms since 1970 UTC)
+    and ``value`` (string, the record as JSON). Records must be what JSON gives back unchanged: None, bool, int, float,
+    str, list, dict with str keys.
+    """
+
+    path: str
+    event_time: Extractor | None = None  # None: the source's
+    unit: str = "s"
+    kind: Literal["archive"] = "archive"
+
+
+@dataclass(frozen=True, slots=True)
+class ViewSink:
+    """Publishes a reducer's accumulators by key and bucket, for the merged view of batch and online.
+
+    Stands right behind a reducer. A window's bucket is its start; without windows buckets are ``bucket_ms`` of event
+    time (the source's). ``path``: the folder of the view.
+    """
+
+    name: str
+    path: str
+    bucket_ms: int = HOUR_MS
+    kind: Literal["view"] = "view"
+
+
+@dataclass(frozen=True, slots=True)
+class CollectSink:
+    """For development and tests: the records come back from the reference evaluator; online they are a JSON file in the
+    topology's folder (``collect/``)."""
+
+    kind: Literal["collect"] = "collect"
+
+
+Source: TypeAlias = FileSource | SequenceSource
+Sink: TypeAlias = FileSink | ArchiveSink | ViewSink | CollectSink
+
+
+def files(
+    path: str | Path,
+    format: str = "json",
+    *,
+    schema: Mapping[str, str] | None = None,
+    delimiter: str = ",",
+    grows: bool = False,
+    by_hour: bool = False,
+) -> FileSource:
+    """A file, or a folder of files. ``path`` may be relative to where the program is built. Raises TopologyError."""
+    _one_of("the format of files()", format, SOURCE_FORMATS)
+    if schema and format not in ("json", "csv"):
+        raise TopologyError(f"files(format={format!r}) takes no schema: only json and csv need one")
+    for name, kind in (schema or {}).items():
+        _one_of(f"the type of field {name!r}", kind, TYPES)
+    if len(delimiter) != 1:
+        raise TopologyError(f"delimiter is {delimiter!r}; write one character")
+    fields = tuple((schema or {}).items())
+    return FileSource(_absolute(path), format, fields, delimiter, bool(grows), bool(by_hour or format == "archive"))
+
+
+def sequence(
+    stop: int | None = None,
+    make: Callable[[int], Any] | None = None,
+    *,
+    start: int = 0,
+    rate: float | None = None,
+) -> SequenceSource:
+    """The deterministic generator: ``make(i)`` for i in ``range(start, stop)``. Raises TopologyError."""
+    if make is not None and not callable(make):
+        raise TopologyError(f"sequence(make={make!r}): write a function of the number")
+    if rate is not None and not rate > 0:
+        raise TopologyError(f"sequence(rate={rate!r}): write records a second, more than 0, or leave it out")
+    return SequenceSource(stop, start, make, rate)
+
+
+def to_files(path: str | Path, format: str = "json") -> FileSink:
+    """Write records to files in a folder. Raises TopologyError."""
+    _one_of("the format of to_files()", format, SINK_FORMATS)
+    return FileSink(_absolute(path), format)
+
+
+def archive(path: str | Path, event_time: Any = None, unit: str = "s") -> ArchiveSink:
+    """Keep what passes as Parquet by event hour, for the batch. ``event_time`` defaults to the source's."""
+    from heronry.streamlet.extract import as_extractor
+
+    _one_of("unit", unit, ("s", "ms"))
+    return ArchiveSink(_absolute(path), None if event_time is None else as_extractor(event_time), unit)
+
+
+def view(name: str, path: str | Path, bucket: Any = 3600) -> ViewSink:
+    """Publish a reducer for merged views; ``bucket`` in seconds or a timedelta. Raises TopologyError."""
+    return ViewSink(name, _absolute(path), whole_ms(bucket, "the bucket of a view", least=1))
+
+
+def collect() -> CollectSink:
+    """Gather the records, for development."""
+    return CollectSink()
+
+
+def _one_of(what: str, given: Any, known: Sequence[str]) -> None:
+    if given not in known:
+        raise TopologyError(f"{what} is {given!r}; write one of {', '.join(known)}{did_you_mean(str(given), known)}")
+
+
+def _absolute(path: str | Path) -> str:
+    """Tasks run in folders of their own, so a relative path is settled where the program is built. URLs stand."""
+    text = str(path)
+    return text if "://" in text else str(Path(text).absolute())

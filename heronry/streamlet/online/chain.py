@@ -1,0 +1,142 @@
+"""Fused record-wise steps: a block in, a block for each output; a list at a time, never a call per record of ours."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from itertools import compress
+from typing import Any
+
+from heronry.streamlet.online.block import Block
+from heronry.streamlet.program import (
+    BranchStep,
+    FilterStep,
+    FlatMapStep,
+    LogStep,
+    MapStep,
+    Program,
+    Ref,
+    Step,
+    TapStep,
+    UnionStep,
+)
+from heronry.streamlet.reference import StepFailed, shown
+
+Streams = dict[Ref, Block]
+
+
+class Chain:
+    """The record-wise steps of one stage, in order. Steps whose input is not there are passed over."""
+
+    def __init__(self, program: Program, steps: tuple[str, ...], log: logging.Logger) -> None:
+        self._log = log
+        makers: dict[type, Callable[[Any], Callable[[Block], dict[int, Block]]]] = {
+            MapStep: self._map,
+            FlatMapStep: self._flat_map,
+            FilterStep: self._filter,
+            BranchStep: self._branch,
+            TapStep: self._tap,
+            LogStep: self._write,
+            UnionStep: self._union,
+        }
+        found = [program.by_name[name] for name in steps]
+        self._steps = [(step, makers[type(step)](step)) for step in found if type(step) in makers]
+
+    def run(self, ref: Ref, block: Block) -> Streams:
+        """Every stream that comes of this one, it included. Raises StepFailed."""
+        streams: Streams = {ref: block}
+        for step, apply in self._steps:
+            for before in step.inputs:
+                entering = streams.get(before)
+                if entering is not None:
+                    for output, made in apply(entering).items():
+                        place = Ref(step.name, output)
+                        streams[place] = joined(streams[place], made) if place in streams else made
+        return streams
+
+    def _map(self, step: MapStep) -> Callable[[Block], dict[int, Block]]:
+        function = step.function
+
+        def apply(block: Block) -> dict[int, Block]:
+            return {0: block.like(each(step, function, block.records))}
+
+        return apply
+
+    def _flat_map(self, step: FlatMapStep) -> Callable[[Block], dict[int, Block]]:
+        function = step.function
+
+        def listed(record: Any) -> list[Any]:
+            return list(function(record))
+
+        def apply(block: Block) -> dict[int, Block]:
+            if block.times_ms is None and block.ids is None:
+                try:
+                    return {0: Block([element for record in block.records for element in function(record)])}
+                except Exception:  # which record it was is found out below
+                    pass
+            return {0: block.flattened(each(step, listed, block.records))}
+
+        return apply
+
+    def _filter(self, step: FilterStep) -> Callable[[Block], dict[int, Block]]:
+        def apply(block: Block) -> dict[int, Block]:
+            wanted = each(step, step.function, block.records)
+            if block.times_ms is None and block.ids is None:
+                return {0: Block(list(compress(block.records, wanted)))}
+            return {0: block.picked(list(compress(range(len(wanted)), wanted)))}
+
+        return apply
+
+    def _branch(self, step: BranchStep) -> Callable[[Block], dict[int, Block]]:
+        last = len(step.predicates)
+
+        def choose(record: Any) -> int:
+            return next((n for n, predicate in enumerate(step.predicates) if predicate(record)), last)
+
+        def apply(block: Block) -> dict[int, Block]:
+            places: list[list[int]] = [[] for _ in range(last + 1)]
+            for place, output in enumerate(each(step, choose, block.records)):
+                places[output].append(place)
+            return {output: block.picked(found) for output, found in enumerate(places) if found}
+
+        return apply
+
+    def _tap(self, step: TapStep) -> Callable[[Block], dict[int, Block]]:
+        def apply(block: Block) -> dict[int, Block]:
+            each(step, step.function, block.records)
+            return {0: block}
+
+        return apply
+
+    def _write(self, step: LogStep) -> Callable[[Block], dict[int, Block]]:
+        level = getattr(logging, step.level)
+
+        def apply(block: Block) -> dict[int, Block]:
+            if self._log.isEnabledFor(level):
+                for record in block.records:
+                    self._log.log(level, "%s: %s", step.name, shown(record))
+            return {0: block}
+
+        return apply
+
+    def _union(self, step: UnionStep) -> Callable[[Block], dict[int, Block]]:
+        return lambda block: {0: block}
+
+
+def each(step: Step, function: Callable[[Any], Any], records: list[Any]) -> list[Any]:
+    """The function over all records. Raises StepFailed, naming the step and the record."""
+    made: list[Any] = []
+    try:
+        made.extend(map(function, records))  # grows one by one, so its length tells which record raised
+    except Exception as error:
+        raise StepFailed(step.name, records[len(made)]) from error
+    return made
+
+
+def joined(a: Block, b: Block) -> Block:
+    """Both."""
+    return Block(
+        a.records + b.records,
+        None if a.times_ms is None or b.times_ms is None else a.times_ms + b.times_ms,
+        None if a.ids is None or b.ids is None else a.ids + b.ids,
+    )

@@ -1,0 +1,103 @@
+"""From a program to the place where an instance finds it again, and back.
+
+Functions are not pickled: an instance imports the user's module, as it does for any spout or bolt, and takes the
+program from the variable it stands in. So lambdas and closures need nothing. What the module was told by its arguments
+(``heron submit … -- ARGS``) is told to it again; the paths of sources and sinks, which may have been relative to the
+folder or the file that was submitted, travel in the configuration. A fingerprint of the steps makes sure that the
+program found there is the one that was submitted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from heronry.api.errors import TopologyError
+from heronry.streamlet.program import KIND_OF, Program, ReduceStep, SinkStep, SourceStep, Step
+
+PROGRAM = "user.streamlet.program"  # module:variable
+ARGUMENTS = "user.streamlet.arguments"
+FINGERPRINT = "user.streamlet.fingerprint"
+STAGE = "user.streamlet.stage"
+STEPS = "user.streamlet.steps"  # what runs in the component, for people (`heron submit --dry-run`)
+PATHS = "user.streamlet.paths"  # of sources and sinks, by step
+
+
+def place_of(program: Program) -> str:
+    """``module:variable`` of the program or of the builder it came from. Raises TopologyError."""
+    for name, module in list(sys.modules.items()):
+        if name == "__main__" or module is None:
+            continue
+        for variable, value in list(vars(module).items()):
+            if value is program or (hasattr(type(value), "build") and _built(value) is program):
+                return f"{name}:{variable}"
+    raise TopologyError(
+        f"program {program.name!r} is in no variable at the top level of a module, and its tasks could not find it; "
+        "write `words = Builder(…)` at the top level of the file that is submitted"
+    )
+
+
+def _built(value: Any) -> Any:
+    built = vars(value).get("_built") if hasattr(value, "__dict__") else None
+    return built[1] if isinstance(built, tuple) and len(built) == 2 else None
+
+
+def fingerprint(program: Program) -> str:
+    """The same for the same steps, names, wiring, parallelism, sources and sinks. Functions count by their names."""
+    lines = [program.describe()]
+    for step in program.steps:
+        lines.append(f"{step.name} {step.parallelism} {KIND_OF[type(step)]}")
+        if isinstance(step, ReduceStep):
+            windowing = step.windowing
+            lines.append(f"{step.monoid!r} {windowing.window if windowing else None} {step.updates}")
+        for side in ("source", "sink"):
+            spec = getattr(step, side, None)
+            if spec is not None:
+                names = [n for n in spec.__slots__ if n != "path" and not callable(getattr(spec, n))]
+                fields = {n: getattr(spec, n) for n in names}
+                lines.append(f"{side} {sorted(fields.items())}")
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def paths_of(program: Program) -> dict[str, str]:
+    """Where its sources and sinks are, by step."""
+    specs = [(s.name, s.source) for s in program.sources()] + [(s.name, s.sink) for s in program.sinks()]
+    return {name: spec.path for name, spec in specs if hasattr(spec, "path")}
+
+
+def _placed(program: Program, paths: Mapping[str, str]) -> Program:
+    """The program with its sources and sinks where they were when it was submitted."""
+    steps: list[Step] = []
+    for step in program.steps:
+        if step.name in paths:
+            path: Any = {"path": paths[step.name]}
+            if isinstance(step, SourceStep):
+                step = replace(step, source=replace(step.source, **path))
+            elif isinstance(step, SinkStep):
+                step = replace(step, sink=replace(step.sink, **path))
+        steps.append(step)
+    return Program(program.name, tuple(steps), program.config)
+
+
+def find(config: Mapping[str, Any]) -> Program:
+    """The program a component's configuration speaks of, imported. Raises ImportError, TopologyError."""
+    place = str(config[PROGRAM])
+    module_name, _, variable = place.partition(":")
+    before = sys.argv
+    sys.argv = [before[0] if before else "heron", *map(str, config.get(ARGUMENTS, ()))]
+    try:
+        module = importlib.import_module(module_name)
+    finally:
+        sys.argv = before
+    found = getattr(module, variable)
+    program: Program = found if isinstance(found, Program) else found.build()
+    if fingerprint(program) != config[FINGERPRINT]:
+        raise TopologyError(
+            f"{place} is not the program that was submitted: its module builds another one here than there. Let it "
+            "depend on its arguments alone (`-- ARGS`), not on the environment, the folder or the time"
+        )
+    return _placed(program, config.get(PATHS, {}))

@@ -1,0 +1,142 @@
+"""Where a stage's records go: to reducers (combined), to chains, into sinks; and telling all how far event time is.
+
+Acks follow from it: a tuple is acked when all it led to has been emitted anchored to it and what went into sinks is on
+disk. Without sinks that is at once; with sinks tuples are *held* until the sinks are rolled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Any
+
+from heronry.api.component import Bolt
+from heronry.api.tuples import Tuple
+from heronry.streamlet.online.chain import Streams
+from heronry.streamlet.online.combine import Combiner
+from heronry.streamlet.online.compile import MARKS, hop_stream, rows_stream
+from heronry.streamlet.online.sinks import SinkSet
+from heronry.streamlet.online.stages import Stage, view_of
+from heronry.streamlet.online.watermark import Mark, Watermark
+from heronry.streamlet.program import Program, ReduceStep
+
+
+class _Target:
+    """One reducer that this stage combines for: what has come of event time, and what it was told."""
+
+    def __init__(self, step: ReduceStep, bucket_ms: int | None, channels: Iterable[Hashable]) -> None:
+        self.step = step
+        self.combiner = Combiner(step, bucket_ms)
+        self.watermark = Watermark(channels)
+        windowing = step.windowing
+        self.windowed = windowing is not None
+        self.from_source = windowing is not None and windowing.event_time is None
+        self._offset_ms = windowing.window.length_ms + windowing.allowed_lateness_ms if windowing else 0
+        self._every_ms = windowing.window.every_ms if windowing else 1
+        self._told: tuple[Mark, int] | None = None
+
+    def news(self) -> tuple[Mark, int] | None:
+        """A mark worth sending: one that closes a window, or says that nothing comes (any more)."""
+        time_ms = self.watermark.advance()
+        if self.watermark.is_final:
+            told, mark = (Mark.FINAL, 0), Mark.FINAL
+        elif self.watermark.is_idle:
+            told, mark = (Mark.IDLE, 0), Mark.IDLE
+        elif not self.windowed or time_ms is None:
+            return None
+        else:
+            # Windows close only where (time - offset) passes a multiple of the step.
+            told, mark = (Mark.TIME, (time_ms - self._offset_ms) // self._every_ms), Mark.TIME
+        if told == self._told:
+            return None
+        self._told = told
+        return mark, time_ms if mark is Mark.TIME and time_ms is not None else 0
+
+
+class Outlet:
+    """The outgoing side of one bolt. ``channels``: see watermark.py."""
+
+    def __init__(self, bolt: Bolt, program: Program, stage: Stage, sinks: SinkSet, channels: list[Hashable]) -> None:
+        self._bolt = bolt
+        self._targets: list[_Target] = []
+        for name in stage.combines:
+            step = program.by_name[name]
+            assert isinstance(step, ReduceStep)
+            view = view_of(program, step) if step.windowing is None else None
+            self._targets.append(_Target(step, view.bucket_ms if view else None, channels))
+        self._hops = list(dict.fromkeys(hop.ref for hop in stage.hops))
+        self.sinks = sinks
+        self._held: list[Any] = []
+
+    def arrived(self, channel: Hashable, times_ms: list[int] | None) -> None:
+        """Records came over a channel; their event times, if anybody needs them."""
+        latest = max(times_ms) if times_ms else None
+        for target in self._targets:
+            if target.from_source and latest is not None:
+                target.watermark.seen(channel, latest)
+            else:
+                target.watermark.busy(channel)
+
+    def deliver(self, streams: Streams, channel: Hashable, origin: int, anchor: Tuple | None) -> None:
+        """Everything that came of one block. What can fail is done before anything is emitted."""
+        rows = []
+        for target in self._targets:
+            block = streams.get(target.step.input)
+            if block is not None and block.records:
+                made, seen_ms = target.combiner.combine(block)
+                rows.append((rows_stream(target.step.name), made))
+                if seen_ms is not None:
+                    target.watermark.seen(channel, seen_ms)
+        self.sinks.add(streams)
+        emit_many = self._bolt.emit_many
+        for ref in self._hops:
+            block = streams.get(ref)
+            if block is not None and block.records:
+                emit_many([(origin, block.records, block.times_ms, block.ids)], hop_stream(ref), anchor)
+        for stream, made in rows:
+            emit_many(made, stream, anchor)
+
+    # Marks.
+
+    def mark(self, channel: Hashable, mark: Mark, time_ms: int) -> None:
+        """Event time of a channel, told by its sender."""
+        for target in self._targets:
+            if mark is not Mark.TIME or target.from_source:
+                target.watermark.mark(channel, mark, time_ms)
+
+    def tell(self, anchor: Tuple | None = None, again: bool = False) -> None:
+        """Tell reducers what is new. ``again``: repeat that everything is final, for one that was restarted."""
+        for target in self._targets:
+            news = target.news()
+            if news is None and again and target.watermark.is_final:
+                news = (Mark.FINAL, 0)
+            if news is not None:
+                self._emit_mark(news[0], 0, news[1], target.step.name, anchor)
+
+    def forward(self, origin: int, mark: Mark, time_ms: int, anchor: Tuple | None = None) -> None:
+        """Tell chains how far an origin is."""
+        if self._hops:
+            self._emit_mark(mark, origin, time_ms, "", anchor)
+
+    def _emit_mark(self, mark: Mark, origin: int, time_ms: int, target: str, anchor: Tuple | None) -> None:
+        self._bolt.emit((int(mark), origin, time_ms, target), MARKS, anchor)
+
+    @property
+    def has_hops(self) -> bool:
+        """True if chains read this stage."""
+        return bool(self._hops)
+
+    # Acks.
+
+    def settle(self, done: Any) -> None:
+        """This tuple, or batch of tuples, is processed: ack it now, or when the sinks are rolled."""
+        if self.sinks.clean:
+            self._bolt.ack_many(done)
+        else:
+            self._held.append(done)
+
+    def roll(self) -> None:
+        """Put into place what the sinks have, then ack what waited for it."""
+        self.sinks.roll()
+        held, self._held = self._held, []
+        for done in held:
+            self._bolt.ack_many(done)

@@ -1,0 +1,182 @@
+"""What a reducer knows: accumulators by window (or bucket) and key. Pure.
+
+Keys are held by identity: a value of a simple type is its own, any other its canonical encoding (bytes, which no simple
+key is), beside which the key itself is kept for results. ``changed`` gathers what was touched since it was last taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from itertools import islice
+from typing import Any, NamedTuple
+
+from heronry.model.keys import encode
+from heronry.streamlet.compare import canonical
+from heronry.streamlet.monoid import Monoid
+
+SIMPLE = frozenset({str, int, bool, type(None)})
+Start = int | None  # None: no windows
+_MISSING: Any = object()
+
+
+class RowFailed(Exception):
+    """The row at ``place`` cannot be added; ``__cause__`` says why."""
+
+    def __init__(self, place: int) -> None:
+        super().__init__(f"row {place}")
+        self.place = place
+
+
+class Entry(NamedTuple):
+    """One accumulator."""
+
+    start: Start
+    key: Any
+    acc: Any
+
+
+def identity(key: Any) -> Hashable:
+    """Equal for keys with equal canonical encodings, and only for those. Raises UnsupportedKey."""
+    if key.__class__ in SIMPLE or (key.__class__ is float and key == key):
+        found: Hashable = key
+        return found
+    return encode(key)
+
+
+class ReduceState:
+    """``length_ms`` and ``lateness_ms`` are the window's; without windows nothing is ever closed."""
+
+    def __init__(self, monoid: Monoid, length_ms: int | None, lateness_ms: int = 0) -> None:
+        self._add = monoid.add
+        self._length_ms = length_ms
+        self._lateness_ms = lateness_ms
+        self._accs: dict[Start, dict[Hashable, Any]] = {}
+        self._keys: dict[Hashable, Any] = {}
+        self._changed: dict[Start, set[Hashable]] = {}
+        self.closed_ms: int | None = None  # windows that end at or before this are closed
+
+    def add(self, start: Start, key: Any, acc: Any) -> bool:
+        """Add an accumulator; False if its window is closed. Raises UnsupportedKey, and what the monoid raises."""
+        if self.closed_ms is not None and start is not None and start + (self._length_ms or 0) <= self.closed_ms:
+            return False
+        name = key if key.__class__ in SIMPLE else self._named(key)
+        accs = self._accs.get(start)
+        if accs is None:
+            accs = self._accs[start] = {}
+            self._changed.setdefault(start, set())
+        before = accs.get(name, _MISSING)
+        accs[name] = acc if before is _MISSING else self._add(before, acc)
+        self._changed[start].add(name)
+        return True
+
+    def add_rows(self, rows: list[Any], begin: int = 0) -> list[int]:
+        """Add rows from ``begin`` on: (key, accumulator) or (key, start, accumulator). Returns the late ones' places.
+
+        Raises RowFailed for one that cannot be added; those before it are.
+        """
+        if not rows:
+            return []
+        place = begin
+        try:
+            if len(rows[0]) == 3:
+                late = []
+                for place in range(begin, len(rows)):
+                    key, start, acc = rows[place]
+                    if not self.add(start, key, acc):
+                        late.append(place)
+                return late
+            # The loop a task of a word count lives in.
+            accs = self._accs.setdefault(None, {})
+            get, touch, add = accs.get, self._changed.setdefault(None, set()).add, self._add
+            for place, (key, acc) in enumerate(islice(rows, begin, None), begin):  # noqa: B007  # told when one fails
+                name = key if key.__class__ in SIMPLE else self._named(key)
+                before = get(name, _MISSING)
+                accs[name] = acc if before is _MISSING else add(before, acc)
+                touch(name)
+        except Exception as error:
+            raise RowFailed(place) from error
+        return []
+
+    def _named(self, key: Any) -> Hashable:
+        name = identity(key)
+        if name.__class__ is bytes:
+            self._keys.setdefault(name, key)
+        return name
+
+    def key_of(self, name: Hashable) -> Any:
+        """The key behind an identity."""
+        return self._keys[name] if name.__class__ is bytes else name
+
+    def would_close(self, watermark_ms: int) -> bool:
+        """True if some open window ends by then."""
+        if self._length_ms is None:
+            return False
+        closed_ms = watermark_ms - self._lateness_ms
+        return any(s is not None and s + self._length_ms <= closed_ms for s in self._accs)
+
+    def close(self, watermark_ms: int) -> list[tuple[int, list[Entry]]]:
+        """Close every window whose end and lateness the watermark has reached; their entries, in order."""
+        if self._length_ms is None:
+            return []
+        closed_ms = watermark_ms - self._lateness_ms
+        if self.closed_ms is not None and closed_ms <= self.closed_ms:
+            return []
+        self.closed_ms = closed_ms
+        done = sorted(s for s in self._accs if s is not None and s + self._length_ms <= closed_ms)
+        found = []
+        for start in done:
+            accs = self._accs.pop(start)
+            self._changed.pop(start, None)
+            entries = [Entry(start, self.key_of(name), acc) for name, acc in accs.items()]
+            found.append((start, sorted(entries, key=_by_key)))
+            self._forget(accs)
+        return found
+
+    def _forget(self, names: Iterable[Hashable]) -> None:
+        """Let go of keys that no open window holds, or a stream of ever new keys would fill the memory."""
+        if self._keys:
+            for name in names:
+                if name in self._keys and not any(name in accs for accs in self._accs.values()):
+                    del self._keys[name]
+
+    def take_changed(self) -> list[Entry]:
+        """Every entry touched since the last call, that is still open."""
+        found = []
+        for start, names in self._changed.items():
+            accs = self._accs.get(start, {})
+            found += [Entry(start, self.key_of(name), accs[name]) for name in names if name in accs]
+            names.clear()
+        return found
+
+    def entries(self, start: Start) -> list[Entry]:
+        """All of one window or bucket."""
+        return [Entry(start, self.key_of(name), acc) for name, acc in self._accs.get(start, {}).items()]
+
+    def all_entries(self) -> list[Entry]:
+        """All there is."""
+        return [entry for start in self._accs for entry in self.entries(start)]
+
+    def totals(self, names: Iterable[Hashable], monoid: Monoid) -> list[Entry]:
+        """For these keys, the sum over all buckets."""
+        found = []
+        for name in names:
+            total = monoid.zero()
+            for accs in self._accs.values():
+                if name in accs:
+                    total = monoid.add(total, accs[name])
+            found.append(Entry(None, self.key_of(name), total))
+        return found
+
+    def restore(self, entries: Iterable[Entry], closed_ms: int | None) -> None:
+        """What was saved. Everything counts as changed: it may not have reached anybody."""
+        self.closed_ms = None
+        for entry in entries:
+            self.add(*entry)
+        self.closed_ms = closed_ms
+
+    def __len__(self) -> int:
+        return sum(map(len, self._accs.values()))
+
+
+def _by_key(entry: Entry) -> bytes:
+    return canonical(entry.key)

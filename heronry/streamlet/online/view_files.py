@@ -1,0 +1,38 @@
+"""The online side of a view: packed accumulators by bucket, a file for each bucket and task, replaced by rename."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from heronry.streamlet.endpoints import ViewSink
+from heronry.streamlet.online.places import replace_file
+from heronry.streamlet.online.state import Entry
+from heronry.streamlet.program import ReduceStep
+
+
+class ViewFiles:
+    """One task's. Closed windows stay: it is the reader, or the batch that owns their time, who drops them."""
+
+    def __init__(self, sink: ViewSink, step: ReduceStep, index: int) -> None:
+        self._root = Path(sink.path, "online")
+        self._file = f"{index}.msgpack"
+        self._step = step
+        windowing = step.windowing
+        self._head = {
+            "view": sink.name,
+            "monoid": step.monoid.builtin,
+            "parameters": dict(step.monoid.parameters),
+            "bucket_ms": None if windowing else sink.bucket_ms,
+            "length_ms": windowing.window.length_ms if windowing else None,
+        }
+
+    def write(self, bucket: int, entries: list[Entry]) -> None:
+        """Replace one bucket. Raises TypeError for keys or accumulators that are no plain data."""
+        pack = self._step.monoid.pack
+        rows: list[Any] = [[entry.key, entry.start, pack(entry.acc)] for entry in entries]
+        body = {**self._head, "written_ms": int(time.time() * 1000), "rows": rows}
+        replace_file(self._root / str(bucket) / self._file, msgspec.msgpack.encode(body))

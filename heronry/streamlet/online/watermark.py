@@ -1,0 +1,84 @@
+"""Watermarks: how far event time has come, told from what has come over each channel. Pure.
+
+A *channel* is one way on which records of one origin (a source task, or a reducer's) reach this task: (sending task,
+origin). Order is kept on a channel, so the greatest time seen on it tells how far it is. The watermark is the least
+over all channels that are neither idle nor final; it never falls. While any channel has told nothing there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from enum import IntEnum
+
+FOREVER = 1 << 62  # the watermark when every channel is final
+
+
+class Mark(IntEnum):
+    """What a mark says of its origin: time has come so far; nothing comes for now; nothing will ever come."""
+
+    TIME = 0
+    IDLE = 1
+    FINAL = 2
+
+
+class Watermark:
+    """The channels are known beforehand."""
+
+    def __init__(self, channels: Iterable[Hashable]) -> None:
+        self._times: dict[Hashable, int | None] = dict.fromkeys(channels)
+        self._idle: set[Hashable] = set()
+        self._final: set[Hashable] = set()
+        self.value: int | None = None
+
+    def seen(self, channel: Hashable, time_ms: int) -> None:
+        """Records up to this time came over the channel."""
+        before = self._times.get(channel)
+        if before is None or time_ms > before:
+            self._times[channel] = time_ms
+        self._idle.discard(channel)
+
+    def busy(self, channel: Hashable) -> None:
+        """Something came over the channel, whatever its time."""
+        self._idle.discard(channel)
+
+    def mark(self, channel: Hashable, mark: Mark, time_ms: int = 0) -> None:
+        """What the sender says."""
+        if mark is Mark.TIME:
+            self.seen(channel, time_ms)
+        elif mark is Mark.IDLE:
+            self._idle.add(channel)
+        else:
+            self._final.add(channel)
+
+    def advance(self) -> int | None:
+        """The watermark now; None while there is none."""
+        live = [c for c in self._times if c not in self._final]
+        if not live:
+            self.value = FOREVER
+            return self.value
+        told = [self._times[c] for c in live if c not in self._idle]
+        if told and None not in told:
+            least = min(time for time in told if time is not None)
+            self.value = least if self.value is None else max(self.value, least)
+        return self.value
+
+    @property
+    def is_final(self) -> bool:
+        """Nothing will ever come."""
+        return len(self._final) >= len(self._times)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing comes for now, or ever."""
+        return all(c in self._idle or c in self._final for c in self._times)
+
+    def origin_is(self, mark: Mark, channels: Iterable[Hashable]) -> bool:
+        """True if all of these channels are idle (or final), or all final."""
+        if mark is Mark.FINAL:
+            return all(c in self._final for c in channels)
+        return all(c in self._idle or c in self._final for c in channels)
+
+    def check(self) -> None:
+        """The watermark is not beyond a channel that is heard of and not final, unless that one fell behind later."""
+        assert self._final <= self._times.keys(), "a final channel nobody knows"
+        assert self.value != FOREVER or self.is_final, "the end of time came too soon"

@@ -1,0 +1,313 @@
+"""The program: a frozen graph of steps, the same for every engine. No I/O, no engine in sight.
+
+Theory of operation. ``Builder`` (builder.py) records what the user writes; ``build`` checks it (check.py) and makes a
+``Program``: steps in an order in which every step comes after its inputs. A step has a name that is unique in the
+program and safe in file names, and a parallelism (None: the engine's choice; online 1). ``key_by`` and ``window`` are
+no steps of their own: they are parts of the reducer that follows them, so an engine sees one ``ReduceStep`` with all it
+must know. What each step means is in its docstring; docs/streamlet.md (Semantics) has the same as tables.
+
+A stream is a bag of records: order between records means nothing unless a step says so. Functions depend on their
+argument alone; an engine may call them again for the same record (replays), on any machine.
+
+Every record has an *event time* if its source was declared with one; what comes of a record by map, flat_map, filter,
+branch, union or tap has the record's event time. What a windowed reducer emits has the time ``end - 1`` (the last
+millisecond of the window); what a reducer without windows emits has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from heronry.streamlet.endpoints import Sink, Source
+from heronry.streamlet.extract import Extractor
+from heronry.streamlet.monoid import Monoid
+from heronry.streamlet.windows import Window
+
+if TYPE_CHECKING:
+    from heronry.model.topology import TopologyDefinition
+
+
+class Ref(NamedTuple):
+    """An output of a step. ``output`` is 0 but for a branch (its number) and late data (1)."""
+
+    step: str
+    output: int = 0
+
+
+LATE = 1  # the output of a windowed reducer that carries late data
+
+
+class KeyValue(NamedTuple):
+    """What a reducer without windows emits."""
+
+    key: Any
+    value: Any
+
+
+class Windowed(NamedTuple):
+    """What a windowed reducer emits; ``start`` and ``end`` (exclusive) are milliseconds since 1970 UTC."""
+
+    key: Any
+    start: int
+    end: int
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class EventTime:
+    """Where a record's event time stands, and what a number counts ("s" or "ms")."""
+
+    extractor: Extractor
+    unit: str = "s"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStep:
+    """Emits each record of the source at least once; in batch exactly once."""
+
+    name: str
+    source: Source
+    event_time: EventTime | None = None
+    parallelism: int | None = None
+
+    @property
+    def inputs(self) -> tuple[Ref, ...]:
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class MapStep:
+    """Emits ``function(record)``."""
+
+    name: str
+    input: Ref
+    function: Callable[[Any], Any]
+    parallelism: int | None = None
+
+    @property
+    def inputs(self) -> tuple[Ref, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True, slots=True)
+class FlatMapStep:
+    """Emits each element of the iterable ``function(record)``, none if it is empty."""
+
+    name: str
+    input: Ref
+    function: Callable[[Any], Any]
+    parallelism: int | None = None
+
+    @property
+    def inputs(self) -> tuple[Ref, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True, slots=True)
+class FilterStep:
+    """Emits the record if ``function(record)`` is true."""
+
+    name: str
+    input: Ref
+    function: Callable[[Any], Any]
+    parallelism: int | None = None
+
+    @property
+    def inputs(self) -> tuple[Ref, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True, slots=True)
+class BranchStep:
+    """Emits the record on output i, the first whose ``predicates[i](record)`` is true, else on the last output."""
+
+    name: str
+    input: Ref
+    predicates: tuple[Callable[[Any], Any], ...]
+    parallelism: int | None = None
+
+    @property
+    def inputs(self) -> tuple[Ref, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True, slots=True)
+class UnionStep:
+    """Emits every record of every input."""
+
+    name: str
+    merged: tuple[Ref, ...]
+    parallelism: int | None = None
+
+    @property
+    def inputs(self) -> tuple[Ref, ...]:
+        return self.merged
+
+
+@dataclass(frozen=True, slots=True)
+class TapStep:
+    """Calls ``function(record)`` at least once for each record, leaves the result alone and emits the record."""
+
+    name: str
+    input: Ref
+    function: Callable[[Any], Any]
+    parallelism: int | None = None
+
+    @property
+    def inputs(self) -> tuple[Ref, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True, slots=True)
+class LogStep:
+    """Writes each record to the task's log and emits it. An end may follow it, or nothing."""
+
+    name: str
+    input: Ref
+    level: str = "INFO"
+    parallelism: int | None = None
+
+    @property
+    def inputs(self) -> tuple[Ref, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True, slots=True)
+class Windowing:
+    """``event_time`` None: the time the record has from its source."""
+
+    window: Window
+    event_time: EventTime | None
+    allowed_lateness_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceStep:
+    """One result per key, or per key and window: ``monoid`` over ``value(record)`` of the records of equal key.
+
+    Keys are equal when their canonical encodings are (``heronry.model.keys``): 1, 1.0 and True are one key. The key
+    that is emitted is one of those that were equal; which one is not said.
+
+    With ``windowing`` (output 0, ``Windowed``): each record counts in each of its windows. Batch: every window that got
+    a record. Online: once, when the watermark reaches ``end + allowed_lateness``; the watermark is the least, over all
+    source tasks that are neither idle nor at their end, of the greatest event time seen of that task; a source at its
+    end closes everything. What comes for a closed window goes, reduced, to output 1 (``LATE``) as ``Windowed`` rows
+    and is counted there; batch has no late data.
+
+    Without (``KeyValue``): batch: one per key. Online: a running result for each key that has changed, at most once a
+    second, if ``updates``; and when all (finite) sources are at their end, the final one for each key. So the last
+    result of each key is the batch's.
+
+    ``plain``: key, value and time are fields and the monoid is built in, so an engine may compute it without Python
+    if it knows the fields' types.
+    """
+
+    name: str
+    input: Ref
+    key: Extractor
+    value: Extractor
+    monoid: Monoid
+    windowing: Windowing | None = None
+    updates: bool = True
+    parallelism: int | None = None
+    key_step: str = ""  # the names the user gave to key_by and window, for messages
+    window_step: str = ""
+
+    @property
+    def inputs(self) -> tuple[Ref, ...]:
+        return (self.input,)
+
+    @property
+    def plain(self) -> bool:
+        """See above."""
+        time = self.windowing.event_time if self.windowing else None
+        own = time is None or time.extractor.plain
+        return self.key.plain and self.value.plain and own and self.monoid.builtin is not None
+
+
+@dataclass(frozen=True, slots=True)
+class SinkStep:
+    """Gives each record to the sink."""
+
+    name: str
+    input: Ref
+    sink: Sink
+    parallelism: int | None = None
+
+    @property
+    def inputs(self) -> tuple[Ref, ...]:
+        return (self.input,)
+
+
+Step: TypeAlias = (
+    SourceStep | MapStep | FlatMapStep | FilterStep | BranchStep | UnionStep | TapStep | LogStep | ReduceStep | SinkStep
+)
+ENDS = (SinkStep, TapStep, LogStep)  # a stream may end behind these
+
+KIND_OF: dict[type, str] = {
+    SourceStep: "source",
+    MapStep: "map",
+    FlatMapStep: "flat_map",
+    FilterStep: "filter",
+    BranchStep: "branch",
+    UnionStep: "union",
+    TapStep: "tap",
+    LogStep: "log",
+    ReduceStep: "reduce",
+    SinkStep: "sink",
+}
+
+
+@dataclass(frozen=True)
+class Program:
+    """Checked steps, inputs first. ``config`` is the topology's (online); engines that know it not leave it alone."""
+
+    name: str
+    steps: tuple[Step, ...]
+    config: tuple[tuple[str, Any], ...] = ()
+
+    @cached_property
+    def by_name(self) -> dict[str, Step]:
+        """Every step by its name."""
+        return {step.name: step for step in self.steps}
+
+    def sources(self) -> Iterator[SourceStep]:
+        """In order."""
+        return (step for step in self.steps if isinstance(step, SourceStep))
+
+    def sinks(self) -> Iterator[SinkStep]:
+        """In order."""
+        return (step for step in self.steps if isinstance(step, SinkStep))
+
+    def readers(self, step: str, output: int | None = None) -> list[Step]:
+        """The steps that read this one (one of its outputs, or any), in order."""
+        return [
+            reader
+            for reader in self.steps
+            for ref in reader.inputs
+            if ref.step == step and (output is None or ref.output == output)
+        ]
+
+    def is_finite(self) -> bool:
+        """True if every source comes to an end."""
+        return all(
+            step.source.stop is not None if step.source.kind == "sequence" else not step.source.grows
+            for step in self.sources()
+        )
+
+    def describe(self) -> str:
+        """One line a step, for people."""
+        lines = []
+        for step in self.steps:
+            inputs = ", ".join(ref.step + (f"[{ref.output}]" if ref.output else "") for ref in step.inputs)
+            lines.append(f"{step.name}: {KIND_OF[type(step)]}" + (f" <- {inputs}" if inputs else ""))
+        return "\n".join(lines)
+
+    def definition(self, name: str | None = None) -> TopologyDefinition:
+        """The topology this program is online; ``heron submit`` asks for it. Raises TopologyError."""
+        from heronry.streamlet.online.compile import compile_program
+
+        return compile_program(self, name)

@@ -1,0 +1,201 @@
+"""The plain-Python evaluator: what a program means, written as simply as can be. The law's third side, and what users
+test their programs with.
+
+    result = run(words.build())                       # reads the declared sources; writes nothing
+    result = run(words.build(), {"source": ["a b"]})  # or takes records by the name of the source step
+    assert result["sink"] == [KeyValue("a", 1), KeyValue("b", 1)]
+
+Finite inputs only. Nothing is late. Results are sorted by their canonical encodings, so two runs can be compared; the
+order itself means nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from heronry.api.errors import TopologyError
+from heronry.model.keys import UnsupportedKey, encode
+from heronry.streamlet.compare import canonical
+from heronry.streamlet.program import (
+    LATE,
+    BranchStep,
+    EventTime,
+    FilterStep,
+    FlatMapStep,
+    KeyValue,
+    LogStep,
+    MapStep,
+    Program,
+    ReduceStep,
+    Ref,
+    SinkStep,
+    SourceStep,
+    Step,
+    TapStep,
+    UnionStep,
+    Windowed,
+)
+from heronry.streamlet.windows import EventTimeError, to_ms
+
+log = logging.getLogger(__name__)
+
+
+class Timed(NamedTuple):
+    """A record and its event time (ms since 1970 UTC), if it has one."""
+
+    record: Any
+    time_ms: int | None
+
+
+@dataclass
+class StepFailed(Exception):
+    """A function of the user's raised. ``step`` and ``record`` say where and on what, ``__cause__`` what it raised."""
+
+    step: str
+    record: Any
+    where: str = ""  # the file, where it is known
+
+    def __str__(self) -> str:
+        place = f" of {self.where}" if self.where else ""
+        return f"step {self.step!r} failed on the record {shown(self.record)}{place}: {self.__cause__!r}"
+
+
+def shown(record: Any, limit: int = 200) -> str:
+    """A record as text for messages, cut."""
+    text = repr(record)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def run(program: Program, inputs: Mapping[str, Iterable[Any]] | None = None) -> dict[str, list[Any]]:
+    """What each sink gets, by the name of its step. ``inputs`` replaces sources. Raises StepFailed, TopologyError."""
+    streams = evaluate(program, inputs)
+    return {
+        step.name: sorted((timed.record for timed in streams[step.input]), key=canonical) for step in program.sinks()
+    }
+
+
+def evaluate(program: Program, inputs: Mapping[str, Iterable[Any]] | None = None) -> dict[Ref, list[Timed]]:
+    """Every stream of the program. Raises StepFailed, TopologyError for an input that has no end."""
+    given = dict(inputs or {})
+    streams: dict[Ref, list[Timed]] = {}
+    for step in program.steps:
+        if isinstance(step, SourceStep):
+            streams[Ref(step.name)] = list(_source(step, given.pop(step.name, None)))
+        else:
+            _apply(step, [timed for ref in step.inputs for timed in streams[ref]], streams)
+    if given:
+        raise TopologyError(f"there is no source step {', '.join(map(repr, given))}")
+    return streams
+
+
+def _source(step: SourceStep, given: Iterable[Any] | None) -> Iterator[Timed]:
+    if given is not None:
+        records: Iterator[tuple[Any, int | None]] = ((record, None) for record in given)
+    elif step.source.kind == "sequence":
+        if step.source.stop is None:
+            raise TopologyError(f"step {step.name!r}: the sequence has no end; give inputs={{{step.name!r}: […]}}")
+        make = step.source.make
+        numbers = range(step.source.start, step.source.stop)
+        records = ((number if make is None else make(number), None) for number in numbers)
+    else:
+        from heronry.streamlet.reading import read_all
+
+        records = read_all(step.source)
+    for record, time_ms in records:
+        yield Timed(record, time_ms if step.event_time is None else _time(step.name, step.event_time, record))
+
+
+def _apply(step: Step, records: list[Timed], streams: dict[Ref, list[Timed]]) -> None:
+    """Put the step's outputs into ``streams``."""
+    out: list[Timed] = []
+    if isinstance(step, MapStep):
+        out = [Timed(_call(step.name, step.function, r.record), r.time_ms) for r in records]
+    elif isinstance(step, FlatMapStep):
+        out = [Timed(e, r.time_ms) for r in records for e in _call(step.name, _listed(step.function), r.record)]
+    elif isinstance(step, FilterStep):
+        out = [r for r in records if _call(step.name, step.function, r.record)]
+    elif isinstance(step, BranchStep):
+        for output in range(len(step.predicates) + 1):
+            streams[Ref(step.name, output)] = []
+        for r in records:
+            chosen = (n for n, p in enumerate(step.predicates) if _call(step.name, p, r.record))
+            streams[Ref(step.name, next(chosen, len(step.predicates)))].append(r)
+        return
+    elif isinstance(step, TapStep):
+        for r in records:
+            _call(step.name, step.function, r.record)
+        out = records
+    elif isinstance(step, LogStep):
+        for r in records:
+            log.log(getattr(logging, step.level), "%s: %s", step.name, shown(r.record))
+        out = records
+    elif isinstance(step, ReduceStep):
+        out = list(_windows(step, records)) if step.windowing else list(_keys(step, records))
+        streams[Ref(step.name, LATE)] = []
+    elif isinstance(step, UnionStep | SinkStep):
+        out = records
+    streams[Ref(step.name)] = out
+
+
+def _keys(step: ReduceStep, records: list[Timed]) -> Iterator[Timed]:
+    groups: dict[bytes, tuple[Any, list[Any]]] = {}
+    for r in records:
+        key = _call(step.name, step.key, r.record)
+        groups.setdefault(_encoded(step, key), (key, []))[1].append(_call(step.name, step.value, r.record))
+    for key, values in groups.values():
+        yield Timed(KeyValue(key, _reduced(step, values)), None)
+
+
+def _windows(step: ReduceStep, records: list[Timed]) -> Iterator[Timed]:
+    assert step.windowing is not None
+    window, time = step.windowing.window, step.windowing.event_time
+    groups: dict[tuple[bytes, int], tuple[Any, list[Any]]] = {}
+    for r in records:
+        key = _call(step.name, step.key, r.record)
+        value = _call(step.name, step.value, r.record)
+        time_ms = r.time_ms if time is None else _time(step.window_step or step.name, time, r.record)
+        if time_ms is None:
+            raise StepFailed(step.window_step or step.name, r.record) from EventTimeError("no event time")
+        for start in window.starts(time_ms):
+            groups.setdefault((_encoded(step, key), start), (key, []))[1].append(value)
+    for (_, start), (key, values) in groups.items():
+        end = start + window.length_ms
+        yield Timed(Windowed(key, start, end, _reduced(step, values)), end - 1)
+
+
+def _reduced(step: ReduceStep, values: list[Any]) -> Any:
+    def reduce(those: list[Any]) -> Any:
+        return step.monoid.finish(step.monoid.folded(those))
+
+    return _call(step.name, reduce, values)
+
+
+def _encoded(step: ReduceStep, key: Any) -> bytes:
+    try:
+        return encode(key)
+    except UnsupportedKey as error:
+        raise StepFailed(step.key_step or step.name, key) from error
+
+
+def _time(step: str, time: EventTime, record: Any) -> int:
+    def extract(this: Any) -> int:
+        return to_ms(time.extractor(this), time.unit)
+
+    return int(_call(step, extract, record))
+
+
+def _listed(function: Any) -> Any:
+    def listed(record: Any) -> list[Any]:
+        return list(function(record))
+
+    return listed
+
+
+def _call(step: str, function: Any, record: Any) -> Any:
+    try:
+        return function(record)
+    except Exception as error:
+        raise StepFailed(step, record) from error

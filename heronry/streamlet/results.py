@@ -1,0 +1,52 @@
+"""Reading back what a file sink has written, for tests, demonstrations and small results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from heronry.streamlet.program import KeyValue, Windowed
+
+
+def finished(path: str | Path) -> bool:
+    """True when every task of every sink that writes here has said that no more will come (``_final-…-of-N``)."""
+    groups: dict[str, tuple[int, int]] = {}
+    for mark in Path(path).glob("_final-*-of-*"):
+        name, _, of = mark.name.rpartition("-of-")
+        step = name.removeprefix("_final-").rpartition("-")[0]
+        there, _ = groups.get(step, (0, 0))
+        groups[step] = (there + 1, int(of))
+    return bool(groups) and all(there == of for there, of in groups.values())
+
+
+def read(path: str | Path) -> list[Any]:
+    """The records of a JSON sink, in the order in which each task wrote them; results of reducers as named tuples."""
+    found = []
+    for file in sorted(Path(path).glob("[!._]*.json")):
+        found += [_named(json.loads(line)) for line in file.read_text().splitlines()]
+    return found
+
+
+def latest(records: Iterable[Any]) -> list[Any]:
+    """Of running results the last one for each key (and window)."""
+    last: dict[Any, Any] = {}
+    for record in records:
+        name = (record.key, record.start) if isinstance(record, Windowed) else record.key
+        last[_hashable(name)] = record
+    return list(last.values())
+
+
+def _named(record: Any) -> Any:
+    if isinstance(record, dict):
+        if record.keys() == {"key", "value"}:
+            return KeyValue(_hashable(record["key"]), record["value"])
+        if record.keys() == {"key", "start", "end", "value"}:
+            return Windowed(_hashable(record["key"]), record["start"], record["end"], record["value"])
+    return record
+
+
+def _hashable(value: Any) -> Any:
+    """JSON has no tuples."""
+    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value

@@ -1,0 +1,177 @@
+"""Reading and writing files: pieces, numbers, formats, offsets, archives."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heronry.streamlet import Builder, files
+from heronry.streamlet.online.offsets import Offsets, Place, Span, merged
+from heronry.streamlet.program import KeyValue, Windowed
+from heronry.streamlet.reading import Decoder, LineReader, ReadError, list_files, read_all
+from heronry.streamlet.reference import run
+from heronry.streamlet.results import finished, latest, read
+
+TEXTS = st.text(st.sampled_from('aß\r\n "{},;1'), max_size=60)
+
+
+@settings(max_examples=60)
+@given(text=TEXTS, size=st.integers(1, 9), grows=st.booleans())
+def test_pieces_join_to_the_file_and_can_be_read_again(
+    text: str, size: int, grows: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("pieces") / "text"
+    path.write_bytes(text.encode())
+    source = files(path, "text", grows=grows)
+    reader = LineReader(source, "")
+    pieces = []
+    while (piece := reader.read(size)) is not None:
+        pieces.append(piece)
+    reader.close()
+    whole = text.encode()
+    expected = whole if not grows else whole[: whole.rfind(b"\n") + 1]
+    assert b"".join(piece.data for piece in pieces) == expected
+    offset = number = 0
+    lines: list[str] = []
+    for piece in pieces:
+        assert piece.first == number
+        again = LineReader(source, "", offset, number)
+        assert again.read(piece.next_offset - offset) == piece
+        again.close()
+        offset, number = piece.next_offset, piece.next_number
+        lines += Decoder(source).decode("", piece).records
+    plain = expected.decode().split("\n")
+    assert lines == [line.removesuffix("\r") for line in (plain if plain[-1] else plain[:-1])]
+    assert number == len(lines)
+
+
+def write(path: Path, *lines: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(line + "\n" for line in lines))
+    return path
+
+
+def records(source: Any) -> list[Any]:
+    return [record for record, _ in read_all(source)]
+
+
+def test_formats(tmp_path: Path) -> None:
+    text = write(tmp_path / "a.txt", "one", "", "two\r")
+    assert records(files(text, "text")) == ["one", "", "two"]
+    lines = write(tmp_path / "a.json", '{"a": 1, "b": "x"}', "  ", "[1]", "12345678901234567890123")
+    assert records(files(lines)) == [{"a": 1, "b": "x"}, [1], 12345678901234567890123]
+    table = write(tmp_path / "a.csv", "a;b;c", '1;"x;y";', "", "2;;TRUE")
+    assert records(files(table, "csv", delimiter=";")) == [
+        {"a": "1", "b": "x;y", "c": ""}, {"a": "2", "b": "", "c": "TRUE"},
+    ]  # fmt: skip
+    schema = {"a": "int", "b": "str", "c": "bool", "d": "float"}
+    assert records(files(table, "csv", delimiter=";", schema=schema)) == [
+        {"a": 1, "b": "x;y", "c": None, "d": None}, {"a": 2, "b": "", "c": True, "d": None},
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("format", "lines", "schema", "text"),
+    [
+        ("json", ['{"a": 1}', "", "{a}"], None, r"a\.txt, line 3: no JSON"),
+        ("json", ["1,2"], None, "line 1: no JSON"),
+        ("json", ["[1", "2],3"], None, "line 1: no JSON"),
+        ("csv", ["a,b", "1,2", "3"], None, "line 3: 1 fields where the header has 2"),
+        ("csv", ["a", '"x', 'y"'], None, "goes over the end of its line"),
+        ("json", ['{"a": 1}', '{"a": "x"}'], {"a": "int"}, "line 2: .* does not fit the schema: .*'x'"),
+        ("json", ['{"a": true}'], {"a": "int"}, "True is no int"),
+    ],
+)
+def test_what_cannot_be_read_is_named(
+    tmp_path: Path, format: str, lines: list[str], schema: dict[str, str] | None, text: str
+) -> None:
+    source = files(write(tmp_path / "a.txt", *lines), format, schema=schema)
+    with pytest.raises(ReadError, match=text):
+        records(source)
+
+
+def test_a_folder_is_read_in_order_without_hidden_files(tmp_path: Path) -> None:
+    for name in ("b/2", "a", "b/1", ".hidden", "_done", "b/.part", ".c/x"):
+        write(tmp_path / name, name)
+    source = files(tmp_path, "text")
+    assert list_files(source) == ["a", "b/1", "b/2"]
+    assert records(source) == ["a", "b/1", "b/2"]
+    assert list_files(files(tmp_path / "nothing", "text", grows=True)) == []
+    with pytest.raises(FileNotFoundError):
+        list_files(files(tmp_path / "nothing", "text"))
+
+
+@given(st.data())
+def test_committed_offsets_never_pass_what_is_not_acked(data: st.DataObject) -> None:
+    offsets = Offsets({})
+    place = {"a": 0, "b": 0}
+    open_ids: dict[int, Span] = {}
+    acked: set[tuple[str, int]] = set()
+    now = 0.0
+    for _ in range(data.draw(st.integers(0, 40))):
+        now += 0.05
+        what = data.draw(st.sampled_from(["emit", "ack", "fail", "due"]))
+        if what == "emit":
+            file = data.draw(st.sampled_from(["a", "b"]))
+            span = Span(file, Place(place[file], place[file]), Place(place[file] + 1, place[file] + 1))
+            place[file] += 1
+            open_ids[offsets.emitted(span)] = span
+        elif what == "due":
+            found = offsets.due(now)
+            assert found is None or found[0] in open_ids
+        elif open_ids:
+            number = data.draw(st.sampled_from(sorted(open_ids)))
+            if what == "ack":
+                offsets.acked(number)
+                offsets.acked(number)
+                span = open_ids.pop(number)
+                acked.add((span.file, span.begin.offset))
+            else:
+                assert offsets.failed(number, now) >= 1
+        offsets.check()
+        assert offsets.in_flight == len(open_ids)
+        for file, committed in offsets.committed.items():
+            assert all((file, n) in acked for n in range(committed.offset))
+            assert (file, committed.offset) not in acked
+    assert merged([{"a": [1, 1]}, {"a": [3, 2], "b": [0, 0]}]) == {"a": Place(3, 2), "b": Place(0, 0)}
+
+
+def test_results_are_read_back(tmp_path: Path) -> None:
+    write(tmp_path / "out-0-2.json", '{"key":"a","value":2}')
+    write(tmp_path / "out-0-1.json", '{"key":"a","value":1}', '{"key":["x",1],"start":0,"end":1,"value":3}')
+    found = read(tmp_path)
+    assert found == [KeyValue("a", 1), Windowed(("x", 1), 0, 1, 3), KeyValue("a", 2)]
+    assert latest(found) == [KeyValue("a", 2), Windowed(("x", 1), 0, 1, 3)]
+    assert not finished(tmp_path)
+    (tmp_path / "_final-out-0-of-2").touch()
+    assert not finished(tmp_path)
+    (tmp_path / "_final-out-1-of-2").touch()
+    assert finished(tmp_path)
+
+
+def test_parquet_and_archives(tmp_path: Path) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rows = [{"a": n, "b": str(n)} for n in range(10_000)]
+    parquet.write_table(arrow.Table.from_pylist(rows), tmp_path / "x.parquet")
+    assert records(files(tmp_path / "x.parquet", "parquet")) == rows
+    hour = tmp_path / "archive" / "date=1970-01-01" / "hour=00"
+    hour.mkdir(parents=True)
+    for number, names in enumerate((["s:f:0", "s:f:1"], ["s:f:1", "s:f:2"])):
+        table = arrow.table(
+            {
+                "message_id": names,
+                "index": ["", ""],
+                "event_time": arrow.array([1, 2], arrow.int64()),
+                "value": [json.dumps(name) for name in names],
+            }
+        )
+        parquet.write_table(table, hour / f"{number}.parquet")
+    assert list(read_all(files(tmp_path / "archive", "archive"))) == [("s:f:0", 1), ("s:f:1", 2), ("s:f:2", 2)]
+    builder = Builder("history")
+    builder.source(files(tmp_path / "archive", "archive"), name="s").key_by().count_by_key().log()
+    assert run(builder.build()) == {}

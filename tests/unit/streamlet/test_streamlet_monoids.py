@@ -1,0 +1,129 @@
+"""Monoid laws, windows, event times, comparison of results."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import operator
+import pickle
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from heronry.streamlet import Monoid, count, distinct, max_, mean, min_, monoid, sliding, sum_, top_k, tumbling
+from heronry.streamlet.compare import close, difference, same_records
+from heronry.streamlet.monoid import by_name, check_laws, semigroup
+from heronry.streamlet.sketch import DistinctSketch
+from heronry.streamlet.windows import EventTimeError, hour_folder, to_ms
+
+NUMBERS = st.one_of(st.integers(-(10**6), 10**6), st.floats(-1e6, 1e6), st.none())
+BUILTIN = [count(), sum_(), min_(), max_(), mean(), top_k(2), distinct(5)]
+
+
+@pytest.mark.parametrize("tried", BUILTIN, ids=repr)
+@given(values=st.lists(NUMBERS, max_size=5))
+def test_the_built_in_ones_keep_the_laws(tried: Monoid, values: list[Any]) -> None:
+    check_laws(tried, values)
+
+
+@given(st.lists(st.floats(allow_nan=True), min_size=1, max_size=4))
+def test_nan_is_greater_than_every_number(values: list[float]) -> None:
+    for tried in (min_(), max_(), top_k(2)):
+        check_laws(tried, values)
+    numbers = [v for v in values if v == v]
+    assert close(min_().folded(values), min(numbers) if numbers else math.nan)
+    assert close(max_().folded(values), math.nan if len(numbers) < len(values) else max(numbers))
+
+
+def test_what_is_no_monoid_is_found_out() -> None:
+    with pytest.raises(AssertionError, match=r"commutative|associative|zero"):
+        check_laws(monoid(0, operator.sub), [1, 2, 3])
+    with pytest.raises(AssertionError, match="zero \\+ a differs"):
+        check_laws(monoid(1, operator.add), [1, 2])
+    check_laws(monoid(Counter, operator.add, lift=lambda v: Counter([v])), ["a", "b", "a"])
+    check_laws(semigroup(max), [3, 1, 2])
+    with pytest.raises(TypeError, match="write dict without brackets"):
+        monoid({}, operator.or_)
+
+
+def test_values_of_none_are_left_out_but_counted() -> None:
+    results = {tried.name: tried.finish(tried.folded([None, None])) for tried in BUILTIN}
+    assert results == {"count": 2, "sum": None, "min": None, "max": None, "mean": None, "top_k": (), "distinct": 0}
+
+
+def test_top_k_breaks_ties_by_canonical_key() -> None:
+    rows = [{"w": w, "n": n} for w, n in (("b", 2), ("a", 2), ("c", 3), ("d", 1))]
+    best = top_k(3, by="n")
+    assert [row["w"] for row in best.finish(best.folded(rows))] == ["c", "a", "b"]
+    check_laws(best, rows)
+
+
+def test_built_in_ones_are_found_by_name() -> None:
+    for tried in BUILTIN:
+        again = by_name(str(tried.builtin), dict(tried.parameters))
+        packed = tried.pack(tried.folded([3, 1, 2]))
+        assert close(again.finish(again.unpack(packed)), tried.finish(tried.folded([3, 1, 2])))
+
+
+@given(st.lists(st.integers(0, 400)), st.integers(1, 5), st.randoms())
+def test_a_sketch_is_a_function_of_the_set(values: list[int], parts: int, rng: Any) -> None:
+    tried = distinct(5)  # 32 hashes: far beyond exactness here
+    whole = tried.folded(values)
+    rng.shuffle(values)
+    joined = tried.zero()
+    for part in range(parts):
+        piece = tried.folded(values[part::parts])
+        joined = tried.add(joined, pickle.loads(pickle.dumps(piece)))
+    assert joined.to_bytes() == whole.to_bytes()
+    assert joined.estimate() == whole.estimate()
+
+
+def test_a_sketch_is_about_right_and_equal_keys_count_once() -> None:
+    sketch = distinct().folded([*range(50_000), *map(float, range(1000))])
+    assert abs(sketch.estimate() - 50_000) < 5 * 50_000 / 64
+    assert distinct().finish(distinct().folded([1, 1.0, True, None])) == 1
+    assert isinstance(sketch, DistinctSketch)
+
+
+WINDOWS = st.one_of(
+    st.integers(1, 5000).map(lambda n: tumbling(n / 1000)),
+    st.tuples(st.integers(1, 5000), st.integers(1, 5000)).map(lambda p: sliding(max(p) / 1000, min(p) / 1000)),
+)
+
+
+@given(WINDOWS, st.integers(-(10**12), 10**13))
+@example(sliding(10, 3), -1)
+def test_a_record_is_in_exactly_the_windows_that_hold_it(window: Any, time_ms: int) -> None:
+    starts = list(window.starts(time_ms))
+    assert starts == sorted(starts)
+    assert starts
+    assert all(s % window.every_ms == 0 and s <= time_ms < s + window.length_ms for s in starts)
+    before, after = starts[0] - window.every_ms, starts[-1] + window.every_ms
+    assert not before <= time_ms < before + window.length_ms
+    assert time_ms < after
+
+
+def test_event_times_of_every_kind() -> None:
+    utc = dt.datetime(2026, 11, 21, 7, 30, 0, 1999, tzinfo=dt.UTC)
+    assert to_ms(utc) == 1795246200001
+    assert to_ms(utc.replace(tzinfo=None)) == to_ms(utc)
+    assert to_ms("2026-11-21T08:30:00.001+01:00") == to_ms(utc)
+    assert to_ms(dt.datetime(1969, 12, 31, 23, 59, 59, 999_500, tzinfo=dt.UTC)) == -1
+    assert (to_ms(2), to_ms(2, "ms"), to_ms(1.0005), to_ms(1.0015)) == (2000, 2, 1000, 1002)
+    assert hour_folder(to_ms(utc)) == "date=2026-11-21/hour=07"
+    for wrong in (None, True, math.nan, math.inf, "yesterday", [1]):
+        with pytest.raises(EventTimeError):
+            to_ms(wrong)
+
+
+def test_results_are_compared_as_bags_with_tolerance() -> None:
+    assert same_records([("a", 0.1 + 0.2), ("b", 1)], [("b", 1), ("a", 0.3)])
+    assert same_records([0.9999995000000001], [0.9999995])
+    assert not same_records([("a", 0.3)], [("a", 0.3001)])
+    assert not same_records([1, 1], [1])
+    assert close(math.nan, math.nan)
+    assert not close("1", 1)
+    assert "1 only in the first" in difference([{"a": 1}, 2], [2])

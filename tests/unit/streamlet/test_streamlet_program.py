@@ -1,0 +1,245 @@
+"""Building programs: what is refused and how it is said, names, the reference on small examples."""
+
+from __future__ import annotations
+
+import operator
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heronry import TopologyError
+from heronry.streamlet import (
+    Builder,
+    KeyValue,
+    Windowed,
+    archive,
+    collect,
+    count,
+    files,
+    max_,
+    monoid,
+    sequence,
+    sliding,
+    sum_,
+    to_files,
+    top_k,
+    tumbling,
+    view,
+)
+from heronry.streamlet.program import KIND_OF, MapStep, Program, ReduceStep, Ref, SinkStep, SourceStep
+from heronry.streamlet.reference import StepFailed, run
+
+SEQUENCE = sequence(10)
+
+
+def lambda_with_lock() -> Callable[[Any], Any]:
+    lock = threading.Lock()
+    return lambda record: lock.locked() and record
+
+
+def stream(name: str = "p") -> Any:
+    return Builder(name).source(SEQUENCE, name="numbers")
+
+
+def timed() -> Any:
+    return Builder("p").source(SEQUENCE, event_time=lambda n: n, name="numbers")
+
+
+def later(make: Callable[[], Any]) -> Callable[[], Any]:
+    """Wrong only as a whole: build it."""
+
+    def build() -> Any:
+        made = make()
+        return made._builder.build()
+
+    return build
+
+
+async def awaitable(record: Any) -> Any:
+    return record
+
+
+WRONG: dict[str, tuple[Callable[[], Any], str]] = {
+    "no key": (lambda: stream().count_by_key(name="c"), "step 'c' (behind 'numbers'): no key; put key_by"),
+    "two keys": (lambda: stream().key_by(name="a").key_by(name="b"), "step 'b': 'a' has set the key already"),
+    "key twice": (lambda: stream().key_by(name="a").count_by_key(key=0), "key= and key_by('a') both set the key"),
+    "two windows": (
+        lambda: stream().window(tumbling(1), name="a").window(tumbling(1), name="b"),
+        "step 'b': 'a' has set the window",
+    ),
+    "map behind key_by": (lambda: stream().key_by(name="k").map(abs), "map stands behind key_by 'k'"),
+    "sink behind window": (lambda: stream().window(tumbling(1)).sink(collect()), "stands behind window 'window_1'"),
+    "union behind key_by": (lambda: stream().key_by(name="k").union(), "union stands behind key_by 'k'"),
+    "union of programs": (lambda: stream().union(stream(), name="u"), "step 'u': Streamlet('numbers') is no streamlet"),
+    "no window": (lambda: stream().window(60, name="w"), "step 'w': 60 is no window"),
+    "no monoid": (lambda: stream().reduce_by_key(3, key=0, name="r"), "step 'r': 3 is no monoid"),
+    "late of a map": (lambda: stream().map(abs).late(), "step 'abs' has no late data"),
+    "sliding too far": (lambda: sliding(10, 20), "would leave records out"),
+    "window of nothing": (lambda: tumbling(0), "at least 1 ms"),
+    "window of parts": (lambda: tumbling(0.0001), "whole milliseconds"),
+    "top_k of none": (lambda: top_k(0), "write how many"),
+    "format": (lambda: files("x", "jsno"), "did you mean 'json'?"),
+    "sink format": (lambda: to_files("x", "csv"), "one of json, parquet"),
+    "schema of text": (lambda: files("x", "text", schema={"a": "int"}), "takes no schema"),
+    "schema type": (lambda: files("x", schema={"a": "integer"}), "one of str, int, float, bool"),
+    "key_by and nothing": (later(lambda: stream().tap(abs).key_by(name="k")), "'k': key_by is followed by no reducer"),
+    "no sink": (later(lambda: stream().map(abs, name="m")), "step 'm': nothing reads it; end with sink"),
+    "no sink behind a reducer": (later(lambda: stream().count_by_key(key=0, name="c")), "step 'c': nothing reads it"),
+    "no function": (later(lambda: stream().map(3, name="m").log()), "step 'm': its function is 3"),
+    "coroutine": (later(lambda: stream().map(awaitable).log()), "step 'awaitable': its function is a coroutine"),
+    "generator": (
+        later(lambda: stream().map(lambda r: (yield r), name="m").log()), "step 'm': its function is a generator",
+    ),
+    "a lock inside": (
+        later(lambda: stream().map(lambda_with_lock(), name="m").log()), "its function holds lock = lock",
+    ),
+    "no event time": (
+        later(lambda: stream().key_by().window(tumbling(1), name="w").count_by_key(name="c").log()),
+        "step 'c': 'w' has no event time: 'numbers' gives its records none",
+    ),
+    "time lost in a reducer": (
+        later(
+            lambda: timed().count_by_key(key=0, name="a", updates=False).window(tumbling(1)).key_by()
+            .count_by_key(name="b").log()
+        ),
+        "'a' gives its records none",
+    ),
+    "one name twice": (later(lambda: stream().map(abs, name="m").map(abs, name="m").log()), "2 steps are named 'm'"),
+    "an unsafe name": (later(lambda: stream().map(abs, name="a/b").log()), "cannot stand in file names"),
+    "parallelism": (later(lambda: stream().map(abs, name="m", parallelism=0).log()), "step 'm': parallelism is 0"),
+    "running results reduced": (
+        later(lambda: stream().count_by_key(key=0, name="a").count_by_key(key=0, name="b").log()),
+        "step 'b': reduces the running results of 'a'",
+    ),
+    "no such sink": (later(lambda: stream().sink("file", name="s")), "step 's': 'file' is no sink"),
+    "view of a map": (later(lambda: timed().map(abs).sink(view("v", "/v"), name="s")), "stands right behind a reducer"),
+    "view without time": (later(lambda: stream().count_by_key(key=0).sink(view("v", "/v"))), "needs event time"),
+    "archive of results": (
+        later(lambda: timed().count_by_key(key=0, name="c").sink(archive("/a"), name="s")),
+        "move it before the reducer 'c'",
+    ),
+    "archive without time": (later(lambda: stream().sink(archive("/a"), name="s")), "the archive has no event time"),
+    "branch of nothing": (later(lambda: stream().branch(name="b")[0].log()), "needs at least one predicate"),
+    "level": (later(lambda: stream().log("LOUD", name="l")), "step 'l': level is 'LOUD'"),
+    "unit": (later(lambda: Builder("p").source(SEQUENCE, event_time=0, unit="min").log()), "unit is 'min'"),
+    "no source": (lambda: Builder("p").build(), "there is no source"),
+    "source of what": (later(lambda: Builder("p").source("x", name="s").log()), "step 's': 'x' is no source"),
+    "backwards": (later(lambda: Builder("p").source(sequence(1, start=2)).log()), "runs backwards"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_wiring_is_refused_and_the_step_named(case: str) -> None:
+    make, text = WRONG[case]
+    with pytest.raises(TopologyError) as caught:
+        make()
+    assert text in str(caught.value)
+
+
+def test_every_fault_is_told_at_once() -> None:
+    numbers = stream()
+    numbers.map(3, name="a")
+    numbers.key_by(name="b")
+    with pytest.raises(TopologyError) as caught:
+        numbers._builder.build()
+    assert len(caught.value.problems) == 3
+
+
+def test_cycles_and_missing_inputs_of_a_program_made_by_hand() -> None:
+    source = SourceStep("s", SEQUENCE)
+    loop = (MapStep("a", Ref("b"), abs), MapStep("b", Ref("a"), abs), SinkStep("out", Ref("b"), collect()))
+    from heronry.streamlet.check import problems_of
+
+    (problem,) = (p for p in problems_of(Program("p", (source, *loop))) if "cycle" in p)
+    assert problem.startswith("step 'a' reads 'b', which comes behind it")
+    gone = problems_of(Program("p", (source, SinkStep("out", Ref("sss"), collect()))))
+    assert "step 'out' reads 'sss', which is not there" in gone[0]
+
+
+def test_names_are_the_functions_and_numbered_where_they_meet() -> None:
+    numbers = stream()
+    numbers.map(abs).map(abs).filter(lambda n: n).flat_map(range).log()
+    assert [step.name for step in numbers._builder.build().steps] == [
+        "numbers",
+        "abs",
+        "abs_2",
+        "filter",
+        "range",
+        "log",
+    ]
+
+
+def test_a_built_program_says_what_it_is() -> None:
+    numbers = stream()
+    numbers.branch(bool, name="b")[1].count_by_key(key=0, name="c").sink(collect())
+    program = numbers._builder.build()
+    assert numbers._builder.build() is program
+    assert program.describe().splitlines()[2] == "c: reduce <- b[1]"
+    assert program.is_finite()
+    assert {type(step) for step in program.steps} <= set(KIND_OF)
+
+
+def test_plain_reducers_are_told_apart() -> None:
+    numbers = stream()
+    numbers.reduce_by_key(sum_(), key="k", value="v", name="plain").log()
+    numbers.reduce_by_key(sum_(), key=lambda r: r, name="key").log()
+    numbers.reduce_by_key(monoid(0, operator.add), key="k", name="own").log()
+    steps = numbers._builder.build().by_name
+    assert [steps[name].plain for name in ("plain", "key", "own")] == [True, False, False]  # type: ignore[union-attr]
+    assert isinstance(steps["own"], ReduceStep)
+
+
+def test_the_reference_on_a_small_example() -> None:
+    builder = Builder("p")
+    events = builder.source([{"t": 59.9, "k": 1}, {"t": 60, "k": 1.0}, {"t": -1, "k": "x"}], event_time="t")
+    events.key_by("k").window(sliding(60, 30)).count_by_key().sink(collect(), name="windows")
+    events.reduce_by_key(max, key=lambda r: type(r["k"]).__name__, value="t").sink(collect(), name="latest")
+    big, rest = events.branch(lambda r: r["t"] > 0)
+    big.union(rest).map(lambda r: r["t"]).sink(collect(), name="all")
+    found = run(builder.build())
+    assert set(found["windows"]) == {
+        Windowed(1, 0, 60_000, 1), Windowed(1, 30_000, 90_000, 2), Windowed(1, 60_000, 120_000, 1),
+        Windowed("x", -60_000, 0, 1), Windowed("x", -30_000, 30_000, 1),
+    }  # fmt: skip
+    assert set(found["latest"]) == {KeyValue("int", 59.9), KeyValue("float", 60), KeyValue("str", -1)}
+    assert sorted(found["all"]) == [-1, 59.9, 60]
+
+
+def test_the_reference_names_the_step_and_the_record() -> None:
+    builder = Builder("p")
+    builder.source([1, 0, 2]).map(lambda n: 1 / n, name="inverse").sink(collect())
+    with pytest.raises(StepFailed, match="step 'inverse' failed on the record 0: ZeroDivisionError"):
+        run(builder.build())
+    builder = Builder("p")
+    builder.source([[1]]).key_by(name="k").count_by_key().sink(collect())
+    with pytest.raises(StepFailed, match=r"step 'k' failed on the record \[1\].*use tuple"):
+        run(builder.build())
+
+
+def test_inputs_may_be_given_in_place_of_sources() -> None:
+    builder = Builder("p")
+    builder.source(files("/nowhere", "text"), name="lines").key_by().count_by_key().sink(collect(), name="out")
+    assert run(builder.build(), {"lines": ["a", "a"]}) == {"out": [KeyValue("a", 2)]}
+    with pytest.raises(TopologyError, match="no source step 'line'"):
+        run(builder.build(), {"lines": [], "line": []})
+    with pytest.raises(FileNotFoundError):
+        run(builder.build())
+
+
+def test_count_and_max_are_values() -> None:
+    assert count().builtin == "count"
+    assert repr(top_k(3, by="n")) == "top_k(k=3, by=n)"
+    assert max_() == max_()
+
+
+def test_the_guide_is_true() -> None:
+    """The first program of docs/streamlet.md and what it says about testing it."""
+    guide = (Path(__file__).resolve().parents[3] / "docs" / "streamlet.md").read_text()
+    program, test = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)[:2]
+    names: dict[str, Any] = {}
+    exec(program, names)
+    exec(test.replace("from words import words\n", ""), names)

@@ -1,0 +1,1 @@
+"""Programs on Apache Spark (PySpark): the same ones that run online, over history."""

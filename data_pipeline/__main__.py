@@ -1,0 +1,210 @@
+"""``python -m data_pipeline FILE [PROGRAM] --output-path URL … [-- ARGS]``: a batch job, for ``heron submit spark``.
+
+Data goes to stdout, talk to stderr. Spark's own log goes to a file that is named when something goes wrong. Exit codes
+are those of the ``heron`` command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TextIO
+
+import psutil
+
+from heronry.failures import Failure, InvalidTopology, NotFound, Unavailable, translate
+from heronry.process import EXIT_PARENT_GONE
+
+CHILDREN_SECS = 10.0  # a JVM removes its temporary folders when it is asked to end
+_OWN_FOLDERS: list[str] = []  # made by this process, for nothing but itself
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The options of a command line. Ends the process on a mistake (exit code 2)."""
+    cut = list(arguments).index("--") if "--" in arguments else len(arguments)
+    parser = argparse.ArgumentParser(prog="python -m data_pipeline", description="A streamlet program on Spark.")
+    parser.add_argument("file", type=Path)
+    parser.add_argument("program", nargs="?")
+    parser.add_argument("--input-path", action="append", default=[], metavar="[STEP=]URL")
+    parser.add_argument("--input-format", default="", choices=["", "text", "json", "csv", "parquet", "archive"])
+    parser.add_argument("--output-path", default="", metavar="URL")
+    parser.add_argument("--from-ms", type=int)
+    parser.add_argument("--to-ms", type=int)
+    parser.add_argument("--master", default="local[*]")
+    parser.add_argument("--conf", action="append", default=[], metavar="spark.KEY=VALUE")
+    parser.add_argument("--replace", action="store_true")
+    parser.add_argument("--dry-run", action="store_true")
+    parser.add_argument("--views", action="store_true", help="publish the program's views instead of its other sinks")
+    parser.add_argument("--lifeline", type=int, default=-1, help="file descriptor that ends with the parent")
+    parser.add_argument("--verbose", action="store_true", help="Spark's log on stderr, and Python tracebacks")
+    found = parser.parse_args(list(arguments)[:cut])
+    found.arguments = tuple(list(arguments)[cut + 1 :])
+    if not (found.output_path or found.dry_run or found.views):
+        parser.error("--output-path is missing")
+    return found
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the job; the exit code."""
+    options = parse(arguments)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupted)
+    _watch_lifeline(options.lifeline)
+    with _talk(options.verbose) as (out, log):
+        try:
+            text = _run(options, out)
+        except KeyboardInterrupt:
+            out.write("heron: interrupted: nothing was written\n")
+            _tidy_up()
+            return 130
+        except Exception as error:
+            return _told(error, out, log, options.verbose)
+        finally:
+            _end_children()  # after the error was told: the JVM has its text
+    print(text, flush=True)  # noqa: T201  # the command's answer
+    _tidy_up()
+    return 0
+
+
+def _run(options: argparse.Namespace, out: TextIO) -> str:
+    try:
+        from data_pipeline.shell.job import Request, run
+    except ModuleNotFoundError as error:
+        if error.name in ("pyspark", "pyarrow", "pandas", "py4j"):
+            raise Unavailable(
+                f"programs on Spark need {error.name}, which is not installed", "Run: pip install 'heronry[spark]'"
+            ) from None
+        raise
+    request = Request(
+        options.file, options.program, options.arguments, tuple(options.input_path), options.input_format,
+        options.output_path, options.from_ms, options.to_ms, options.master,
+        dict(pair.partition("=")[::2] for pair in options.conf), options.replace, options.dry_run, options.views,
+    )  # fmt: skip
+    return run(request, out)
+
+
+def _told(error: Exception, out: TextIO, log: Path | None, verbose: bool) -> int:
+    """The error in words; the exit code."""
+    if verbose:
+        traceback.print_exception(error, file=out)
+    known = _known(error)
+    for detail in known.details:
+        out.write(f"{detail.rstrip()}\n")
+    out.write(f"heron: {known.message}\n")
+    cure = known.cure or (f"Spark's log is {log}" if log is not None and known.exit_code == 1 else "")
+    if cure:
+        out.write(f"{cure}\n")
+    if "Spark's log" not in cure:
+        _tidy_up()
+    return known.exit_code
+
+
+def _known(error: Exception) -> Failure:
+    from data_pipeline.core.decode import plain_path
+    from data_pipeline.core.failure import failure_in
+    from data_pipeline.core.plan import CannotPlan
+
+    found = failure_in(str(error))
+    if found is not None:
+        found = replace(found, file=plain_path(found.file))
+        return Failure(str(found), "Mend the function, or leave such records out.", [found.traceback])
+    if isinstance(error, CannotPlan):
+        return InvalidTopology(str(error))
+    if type(error).__name__ == "InputNotFound":
+        return NotFound(str(error))
+    if "JAVA_GATEWAY_EXITED" in str(error):
+        return Unavailable("Java did not start", "Install Java 17 or newer (deploy/java-setup), or set JAVA_HOME.")
+    known = translate(error)
+    if known is not None:
+        return known
+    if _is_sparks(error):
+        return Failure(f"Spark gave up: {_first_line(error)}")
+    return Failure(
+        f"fault in Heronry: {type(error).__name__}: {error}", "Run it again with --verbose; please report it."
+    )
+
+
+def _is_sparks(error: Exception) -> bool:
+    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:500] if lines else type(error).__name__
+
+
+@contextlib.contextmanager
+def _talk(verbose: bool) -> Iterator[tuple[TextIO, Path | None]]:
+    """Where we talk, and the file Spark's own stderr goes to: its JVM and workers inherit descriptor 2 from us."""
+    if verbose:
+        yield sys.stderr, None
+        return
+    # Everything temporary of this process is in one folder, so that it is gone whichever way the process ends.
+    folder = tempfile.mkdtemp(prefix="heronry-spark-")
+    _OWN_FOLDERS.append(folder)
+    tempfile.tempdir = folder
+    name = os.path.join(folder, "spark.log")
+    number = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    terminal = os.dup(2)
+    os.dup2(number, 2)
+    os.close(number)
+    try:
+        with os.fdopen(os.dup(terminal), "w") as out:
+            yield out, Path(name)
+    finally:
+        os.dup2(terminal, 2)
+        os.close(terminal)
+
+
+def _end_children() -> None:
+    """No JVM outlives us: one that is interrupted while it starts would not notice that its driver has gone."""
+    children = psutil.Process().children(recursive=True)
+    for child in children:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.terminate()
+    _, alive = psutil.wait_procs(children, timeout=CHILDREN_SECS)
+    for child in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
+
+
+def _tidy_up() -> None:
+    """Remove what is temporary, Spark's log included."""
+    for folder in _OWN_FOLDERS:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _interrupted(*_: object) -> None:
+    """The first signal ends the job; the ones that follow must not disturb its tidying up."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _watch_lifeline(lifeline: int) -> None:
+    """End with the parent: the JVM ends when our end of its pipe is closed."""
+    if lifeline < 0:
+        return
+
+    def wait() -> None:
+        with contextlib.suppress(OSError):
+            os.read(lifeline, 1)
+        _end_children()
+        _tidy_up()
+        os._exit(EXIT_PARENT_GONE)
+
+    threading.Thread(target=wait, name="lifeline", daemon=True).start()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,122 @@
+"""A batch of a source's rows to records and event times, in a Python worker. Pure: columns in, lists out.
+
+Lines are joined again and decoded by ``heronry.streamlet.reading``, as online, so a record is the same
+on both sides. When a batch cannot be decoded it is tried row by row, to name the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+
+from data_pipeline.core.failure import RecordFailed, failed
+from heronry.streamlet.endpoints import FileSource, Source
+from heronry.streamlet.extract import column
+from heronry.streamlet.program import EventTime
+from heronry.streamlet.reading import LINES, Decoder, Piece
+from heronry.streamlet.windows import to_ms
+
+Columns = dict[str, list[Any]]  # by name, as Spark hands them over
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How rows of one source become records. ``wants_time``: event times are needed behind it, or for the range."""
+
+    step: str
+    source: Source
+    event_time: EventTime | None
+    wants_time: bool
+    from_ms: int | None = None
+    to_ms: int | None = None
+    headers: tuple[tuple[str, bytes], ...] = ()  # file → first line, of csv
+
+    def decode(self, columns: Columns) -> tuple[list[Any], list[int] | None, Callable[[int], str]]:
+        """Records, their times, and a function that names the file of record i. Raises RecordFailed."""
+        try:
+            records, rows = self._records(columns)
+            times = self._times(records, columns) if self.wants_time else None
+        except Exception as error:
+            raise self._located(columns, error) from error
+        if times is not None and (self.from_ms is not None or self.to_ms is not None):
+            kept = [i for i, time in enumerate(times) if self._in_range(time)]
+            records, times, rows = [records[i] for i in kept], [times[i] for i in kept], [rows[i] for i in kept]
+        files = columns.get("file")
+        return records, times, lambda index: plain_path(files[rows[index]]) if files else ""
+
+    def _in_range(self, time: int) -> bool:
+        return (self.from_ms is None or time >= self.from_ms) and (self.to_ms is None or time < self.to_ms)
+
+    def _records(self, columns: Columns) -> tuple[list[Any], Sequence[int]]:
+        """The records, and the row each is from."""
+        if not isinstance(self.source, FileSource):
+            numbers, make = columns["id"], self.source.make
+            return (numbers if make is None else list(map(make, numbers))), range(len(numbers))
+        if self.source.format in LINES:
+            return self._lines(columns, Decoder(self.source))
+        if self.source.format == "archive":
+            return list(map(msgspec.json.decode, columns["value"])), range(len(columns["value"]))
+        return columns["record"], range(len(columns["record"]))
+
+    def _lines(self, columns: Columns, decoder: Decoder) -> tuple[list[Any], Sequence[int]]:
+        lines = columns["value"]
+        if self.source.kind == "files" and self.source.format != "csv":
+            found = decoder.decode("", Piece(0, b"", _joined(lines), 0, 0))
+            return found.records, found.numbers
+        headers = dict(self.headers)
+        records: list[Any] = []
+        rows: list[int] = []
+        for file, first, end in _runs(columns["file"]):
+            begins = _header_at(columns, first)
+            found = decoder.decode("", Piece(begins, headers[plain_path(file)], _joined(lines[begins:end]), 0, 0))
+            records += found.records
+            rows += found.numbers
+        return records, rows
+
+    def _times(self, records: list[Any], columns: Columns) -> list[int]:
+        if self.event_time is not None:
+            unit = self.event_time.unit
+            return [to_ms(value, unit) for value in column(self.event_time.extractor, records)]
+        return columns["event_time"]
+
+    def _located(self, columns: Columns, error: Exception) -> RecordFailed:
+        count = len(next(iter(columns.values())))
+        for row in range(count):
+            one = {name: values[row : row + 1] for name, values in columns.items()}
+            value = next(one[name][0] for name in ("value", "record", "id") if name in one)
+            try:
+                records, _ = self._records(one)
+                if self.wants_time:
+                    self._times(records, one)
+            except Exception as cause:  # what decode or the user's function raises
+                return failed(self.step, value, cause, plain_path(one["file"][0]) if "file" in one else "")
+        return failed(self.step, "(not found: the same rows pass when they are tried one by one)", error)
+
+
+def plain_path(url: str) -> str:
+    """A file as people write it: Spark quotes characters, and has ``file:`` with one slash, or three."""
+    found = unquote(url)
+    return "/" + found.removeprefix("file:").lstrip("/") if found.startswith("file:") else found
+
+
+def _joined(lines: list[bytes]) -> bytes:
+    return b"\n".join(lines) + b"\n" if lines else b""
+
+
+def _runs(files: list[str]) -> Iterator[tuple[str, int, int]]:
+    """(file, first row, row behind the last) of neighbours from one file."""
+    first = 0
+    for file, rows in groupby(files):
+        end = first + sum(1 for _ in rows)
+        yield file, first, end
+        first = end
+
+
+def _header_at(columns: Columns, first: int) -> int:
+    """The first row that is data: a csv's first line, which Spark hands over with ``is_first``, is its header."""
+    return first + 1 if columns["is_first"][first] else first

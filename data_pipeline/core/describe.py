@@ -1,0 +1,66 @@
+"""A plan as text, for ``--dry-run`` and the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from data_pipeline.core.plan import Node, Plan, Reduction, Scan, Unit
+from heronry.streamlet.endpoints import FileSource
+from heronry.streamlet.program import ReduceStep
+
+
+def described(plan: Plan) -> str:
+    """One block for each scan and reduction, in the order in which they run."""
+    lines = [f"program {plan.program} on Spark"]
+    for scan in plan.scans:
+        lines += _scan(scan, plan)
+    for reduction in plan.reductions:
+        lines += _reduction(reduction)
+    lines += [f"output {output.step}: {type(output.sink).__name__}" for output in plan.outputs]
+    lines += [f"note: {note}" for note in plan.notes]
+    return "\n".join(lines)
+
+
+def _scan(scan: Scan, plan: Plan) -> Iterator[str]:
+    source = scan.source
+    if isinstance(source, FileSource):
+        what = f"{source.format} files at {source.path}"
+    else:
+        what = f"sequence {source.start} to {source.stop}"
+    bounds = [f"{name} {value} ms" for name, value in (("from", scan.from_ms), ("to", scan.to_ms)) if value is not None]
+    yield f"scan {scan.step}: {what}" + (f", event time {', '.join(bounds)}" if bounds else "")
+    readers = [r.step.name for r in plan.reductions if scan.step in r.tables]
+    if readers:
+        yield f"  columns for the SQL of {', '.join(readers)}"
+    if scan.unit is not None:
+        yield from _unit(scan.unit)
+
+
+def _reduction(reduction: Reduction) -> Iterator[str]:
+    how = "SQL (Catalyst)" if reduction.sql else "shuffle by canonical key, sort, mapInArrow: merge"
+    yield f"reduce {reduction.step.name}: {_reducer(reduction.step)}; {how}"
+    if reduction.unit.nodes:
+        yield from _unit(reduction.unit)
+
+
+def _unit(unit: Unit) -> Iterator[str]:
+    yield "  fused into one mapInArrow:"
+    yield from (f"    {line}" for node in unit.nodes for line in _node(node, 0))
+
+
+def _node(node: Node, depth: int) -> Iterator[str]:
+    more = ", combined on the spot" if node.kind == "reduce" else ""
+    yield f"{'  ' * depth}{node.step}: {node.kind}{more}"
+    for number, readers in enumerate(node.outputs):
+        if len(node.outputs) > 1 and readers:
+            yield f"{'  ' * depth}  output {number}:"
+        for reader in readers:
+            yield from _node(reader, depth + 1)
+
+
+def _reducer(step: ReduceStep) -> str:
+    if step.windowing is None:
+        return repr(step.monoid)
+    window = step.windowing.window
+    kind = "tumbling" if window.is_tumbling else f"sliding by {window.every_ms} ms"
+    return f"{step.monoid!r}, windows of {window.length_ms} ms, {kind}"

@@ -1,0 +1,88 @@
+"""A record that could not be processed, and how its story gets from a Python worker to the driver.
+
+Spark hands the driver the text of a worker's exception, wrapped in its own. So the exception's text is one line of JSON
+behind a marker, which the driver finds again wherever Spark has put it.
+"""
+
+from __future__ import annotations
+
+import json
+import traceback
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+MARKER = "HERONRY-RECORD-FAILED "
+MAX_VALUE, MAX_TRACEBACK = 500, 8_000
+_OWN = (str(Path(__file__).resolve().parent.parent), "/pyspark/", "pyspark.zip/")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What failed on what: the step, the input file (empty if there is none), the value, the user's traceback."""
+
+    step: str
+    value: str
+    error: str
+    traceback: str
+    file: str = ""
+
+    def __str__(self) -> str:
+        place = f" (input file {self.file})" if self.file else ""
+        return f"step {self.step!r} failed on the record {self.value}{place}: {self.error}"
+
+
+class RecordFailed(Exception):
+    """Raised in a worker; its text is for ``failure_in``."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(MARKER + json.dumps(asdict(failure)))
+        self.failure = failure
+
+    def __reduce__(self) -> tuple[type, tuple[Failure]]:
+        return (RecordFailed, (self.failure,))
+
+
+def failed(step: str, value: object, error: BaseException, file: str = "") -> RecordFailed:
+    """The exception for ``error``, which ``step`` raised on ``value``."""
+    return RecordFailed(Failure(step, shown(value), _named(error), user_traceback(error), file))
+
+
+def shown(value: object) -> str:
+    """A value as text for messages, cut; also one whose ``repr`` raises."""
+    try:
+        text = repr(value)
+    except Exception as error:  # the user's class may do anything
+        text = f"<{type(value).__name__}, whose repr raises {type(error).__name__}>"
+    return text if len(text) <= MAX_VALUE else text[: MAX_VALUE - 1] + "…"
+
+
+def failure_in(text: str) -> Failure | None:
+    """The failure that a text of Spark's holds, if any."""
+    _, marker, rest = text.partition(MARKER)
+    if not marker:
+        return None
+    try:
+        found, _ = json.JSONDecoder().raw_decode(rest)
+        return Failure(**found)
+    except (ValueError, TypeError):
+        return None
+
+
+def user_traceback(error: BaseException) -> str:
+    """The traceback without the frames of the pipeline and of Spark."""
+    whole = traceback.TracebackException.from_exception(error)
+    part: traceback.TracebackException | None = whole
+    for _ in range(20):
+        if part is None:
+            break
+        part.stack = traceback.StackSummary.from_list([f for f in part.stack if not _is_own(f.filename)])
+        part = part.__cause__ or (None if part.__suppress_context__ else part.__context__)
+    return "".join(whole.format())[-MAX_TRACEBACK:]
+
+
+def _is_own(filename: str) -> bool:
+    return any(place in filename for place in _OWN) or "data_pipeline/core/" in filename
+
+
+def _named(error: BaseException) -> str:
+    return "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]

@@ -1,0 +1,102 @@
+"""The plan of a batch job as values: what the planner makes of a program and the shell turns into Spark.
+
+Theory of operation. A program is cut at its reducers. What lies between two cuts is a *unit*: it begins at an entry (a
+source, or a reducer's results) and runs fused, as one ``mapInArrow``, through every step behind it up to its exits (the
+next reducers, and sinks). Every row that leaves a unit carries the number of its exit, so a unit runs once however many
+readers it has. A reducer's exit combines on the spot; behind the shuffle the next unit begins by merging.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from heronry.streamlet.endpoints import Sink, Source
+from heronry.streamlet.program import EventTime, ReduceStep
+
+Kind = Literal["map", "flat_map", "filter", "branch", "union", "tap", "log", "reduce", "sink", "view"]
+
+
+@dataclass(frozen=True)
+class Node:
+    """A step inside a unit. ``outputs[i]`` are the nodes that read its output i; an exit has ``tag`` and no outputs."""
+
+    step: str
+    kind: Kind
+    functions: tuple[Callable[[Any], Any], ...] = ()
+    outputs: tuple[tuple[Node, ...], ...] = ()
+    tag: int = -1
+    reduce: ReduceStep | None = None  # of a reduce exit
+    level: str = "INFO"  # of a log
+
+
+@dataclass(frozen=True)
+class Exit:
+    """One way out of a unit: to a reducer or to a sink."""
+
+    tag: int
+    step: str
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Everything between an entry and the next cuts. ``timed``: records carry their event time along."""
+
+    entry: str
+    nodes: tuple[Node, ...]
+    exits: tuple[Exit, ...]
+    timed: bool = False
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A source and the unit behind it (None if only SQL reads it). Times outside [from, to) are left out."""
+
+    step: str
+    source: Source
+    event_time: EventTime | None
+    unit: Unit | None
+    from_ms: int | None = None
+    to_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A reducer, what feeds it and the unit behind it.
+
+    ``inputs`` are (entry of a unit, tag of its exit). ``sql``: Catalyst computes it from the columns of ``tables``, the
+    scans it reads directly; no Python function sees its input.
+    """
+
+    step: ReduceStep
+    inputs: tuple[tuple[str, int], ...]
+    unit: Unit
+    sql: bool = False
+    tables: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Output:
+    """A sink, and the (unit, exit) pairs that feed it."""
+
+    step: str
+    sink: Sink
+    inputs: tuple[tuple[str, int], ...]
+    reduce: ReduceStep | None = None  # of a view
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A job: scans, then reductions in the order in which they can run, then outputs. ``notes`` are for the user."""
+
+    program: str
+    scans: tuple[Scan, ...]
+    reductions: tuple[Reduction, ...]
+    outputs: tuple[Output, ...]
+    notes: tuple[str, ...] = ()
+
+
+class CannotPlan(Exception):
+    """The program has something Spark cannot run; the message names the step and the cure."""

@@ -1,0 +1,318 @@
+"""From a program to the plan of its batch job: which steps are fused, which become SQL, where the shuffles are. Pure.
+
+The planner first rewrites the program (``prepare``): other inputs than the declared ones, an archive that takes the
+place of the step whose records it holds, views with buckets of their own. Then it cuts it at the reducers (plan.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from data_pipeline.core.plan import CannotPlan, Exit, Kind, Node, Output, Plan, Reduction, Scan, Unit
+from heronry.streamlet.endpoints import ArchiveSink, FileSource, ViewSink
+from heronry.streamlet.extract import Field, Whole
+from heronry.streamlet.program import (
+    BranchStep,
+    FilterStep,
+    FlatMapStep,
+    LogStep,
+    MapStep,
+    Program,
+    ReduceStep,
+    Ref,
+    SinkStep,
+    SourceStep,
+    Step,
+    TapStep,
+    UnionStep,
+    Windowing,
+)
+from heronry.streamlet.windows import Window
+
+_FUSED: dict[type, Kind] = {
+    MapStep: "map", FlatMapStep: "flat_map", FilterStep: "filter", BranchStep: "branch", UnionStep: "union",
+    TapStep: "tap", LogStep: "log", ReduceStep: "reduce", SinkStep: "sink",
+}  # fmt: skip
+SQL_MONOIDS = ("count", "sum", "min", "max", "mean")
+VIEW_SUFFIX = "@"
+# Types of which SQL and Python agree on equality, order and arithmetic.
+INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
+NUMBERS = INTEGERS | {"float", "double", "boolean"}
+KEY_TYPES = NUMBERS | {"string", "binary", "date", "timestamp", "timestamp_ntz"}
+TIME_TYPES = INTEGERS | {"float", "double", "timestamp", "timestamp_ntz"}
+VALUE_TYPES = {"sum": NUMBERS, "mean": NUMBERS}
+SCHEMA_TYPES = {"str": "string", "int": "bigint", "float": "double", "bool": "boolean"}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the command line adds to a program.
+
+    ``inputs``: source step → source that takes its place. ``archive``: a source of format archive that takes the place
+    of the step an archive sink reads. Event times outside [from_ms, to_ms) are left out.
+    """
+
+    inputs: Mapping[str, FileSource] = field(default_factory=dict)
+    archive: FileSource | None = None
+    from_ms: int | None = None
+    to_ms: int | None = None
+    sinks: frozenset[str] | None = None  # only these sinks; None: all
+    columns: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # Parquet source → column → Spark type
+
+
+def plan(program: Program, choice: Choice | None = None) -> Plan:
+    """The plan. Raises CannotPlan, naming the step."""
+    choice = choice or Choice()
+    prepared, notes = prepare(program, choice)
+    return _Planner(prepared, choice).plan(notes)
+
+
+def prepare(program: Program, choice: Choice) -> tuple[Program, tuple[str, ...]]:
+    """The program as the batch runs it, and what to tell about it. Raises CannotPlan."""
+    notes = []
+    steps = list(program.steps)
+    for step in steps:
+        if not isinstance(step, SourceStep) and type(step) not in _FUSED:
+            raise CannotPlan(f"step {step.name!r}: Spark cannot run the operator {type(step).__name__}")
+    for name in choice.inputs:
+        if not isinstance(program.by_name.get(name), SourceStep):
+            raise CannotPlan(f"there is no source step {name!r} whose input could be replaced")
+    steps = [
+        replace(step, source=choice.inputs[step.name])
+        if isinstance(step, SourceStep) and step.name in choice.inputs
+        else step
+        for step in steps
+    ]
+    if choice.archive is not None:
+        steps = _from_archive(program, steps, choice.archive)
+    kept: list[Step] = []
+    for step in steps:
+        if isinstance(step, SinkStep) and isinstance(step.sink, ArchiveSink):
+            notes.append(f"step {step.name!r}: the archive is for the online topology; the batch leaves it alone")
+        elif isinstance(step, SinkStep) and choice.sinks is not None and step.name not in choice.sinks:
+            continue
+        else:
+            kept.append(step)
+    return replace(program, steps=tuple(_needed(_buckets(kept)))), tuple(notes)
+
+
+def _from_archive(program: Program, steps: list[Step], source: FileSource) -> list[Step]:
+    """The archived stream takes the place of the step that made it."""
+    sinks = [step for step in program.sinks() if isinstance(step.sink, ArchiveSink)]
+    if len(sinks) == 1:
+        before = program.by_name[sinks[0].input.step]
+        if sinks[0].input.output:
+            raise CannotPlan(
+                f"step {sinks[0].name!r} archives one output of the branch {before.name!r}; "
+                "archive in front of the branch, or give --input-path without --input-format archive"
+            )
+    else:
+        sources = list(program.sources())
+        if len(sources) != 1:
+            raise CannotPlan(
+                f"the program has {len(sinks)} archive sinks and {len(sources)} sources, so it is not clear whose "
+                "records the archive holds; write --input-path STEP=URL"
+            )
+        before = sources[0]
+    time = before.event_time if isinstance(before, SourceStep) else None
+    return [SourceStep(before.name, source, time) if step.name == before.name else step for step in steps]
+
+
+def _buckets(steps: list[Step]) -> Iterator[Step]:
+    """A view behind a reducer without windows gets a reducer of its own, by key and bucket."""
+    by_name = {step.name: step for step in steps}
+    for step in steps:
+        if isinstance(step, SinkStep) and isinstance(step.sink, ViewSink):
+            before = by_name[step.input.step]
+            if isinstance(before, ReduceStep) and before.windowing is None:
+                name = f"{before.name}{VIEW_SUFFIX}{step.sink.name}"
+                window = Window(step.sink.bucket_ms, step.sink.bucket_ms)
+                yield replace(before, name=name, windowing=Windowing(window, None))
+                step = replace(step, input=Ref(name))
+        yield step
+
+
+def _needed(steps: Iterator[Step]) -> list[Step]:
+    """Only what an end needs; a reducer whose only reader was a view is gone."""
+    found = list(steps)
+    wanted = {step.name for step in found if isinstance(step, SinkStep | TapStep | LogStep)}
+    for step in reversed(found):
+        if step.name in wanted:
+            wanted |= {ref.step for ref in step.inputs}
+    return [step for step in found if step.name in wanted]
+
+
+class _Planner:
+    def __init__(self, program: Program, choice: Choice) -> None:
+        self.program = program
+        self.choice = choice
+        self.by_name = {step.name: step for step in program.steps}
+        self.feeds: dict[str, list[tuple[str, int]]] = {}  # reducer or sink → exits that lead to it
+
+    def plan(self, notes: tuple[str, ...]) -> Plan:
+        self._check()
+        sql = {step.name for step in self.program.steps if isinstance(step, ReduceStep) and self._is_sql(step)}
+        scans = [self._scan(step, sql) for step in self.program.sources()]
+        reductions = []
+        for step in self.program.steps:
+            if isinstance(step, ReduceStep):
+                unit = self._unit(step.name, set())
+                inputs = tuple(self.feeds.get(step.name, ()))
+                tables = tuple(self._tables(step)) if step.name in sql else ()
+                reductions.append(Reduction(step, inputs, unit, step.name in sql, tables))
+        outputs = [self._output(step) for step in self.program.sinks()]
+        return Plan(self.program.name, tuple(scans), tuple(reductions), tuple(outputs), notes)
+
+    def _check(self) -> None:
+        for step in self.program.steps:
+            if isinstance(step, SourceStep):
+                self._check_source(step)
+        if not self.program.steps:
+            raise CannotPlan(f"program {self.program.name!r} has nothing that the batch would compute")
+
+    def _check_source(self, step: SourceStep) -> None:
+        source = step.source
+        if source.kind not in ("files", "sequence"):
+            raise CannotPlan(f"step {step.name!r}: Spark cannot read the source {type(source).__name__}")
+        if source.kind == "sequence" and source.stop is None:
+            raise CannotPlan(
+                f"step {step.name!r}: a sequence without an end never gives a batch result; write "
+                "sequence(stop), or replace it: --input-path"
+            )
+        bounded = self.choice.from_ms is not None or self.choice.to_ms is not None
+        if bounded and step.event_time is None and not _is_archive(step):
+            raise CannotPlan(
+                f"step {step.name!r}: --from and --to choose by event time, and this source has none; "
+                "write source(…, event_time='field')"
+            )
+
+    def _scan(self, step: SourceStep, sql: set[str]) -> Scan:
+        unit = self._unit(step.name, sql)
+        return Scan(
+            step.name, step.source, step.event_time, unit if unit.nodes else None,
+            self.choice.from_ms, self.choice.to_ms,
+        )  # fmt: skip
+
+    def _unit(self, entry: str, without: set[str]) -> Unit:
+        """The unit behind ``entry``; reducers in ``without`` get their input by SQL."""
+        exits: list[Exit] = []
+        nodes = self._readers(Ref(entry), entry, exits, without)
+        return Unit(entry, nodes, tuple(exits), self._needs_time(nodes))
+
+    def _readers(self, ref: Ref, entry: str, exits: list[Exit], without: set[str]) -> tuple[Node, ...]:
+        found = []
+        for step in self.program.steps:
+            for _ in range(step.inputs.count(ref)):  # a stream united with itself counts twice
+                if step.name not in without:
+                    found.append(self._node(step, entry, exits, without))
+        return tuple(node for node in found if node is not None)
+
+    def _node(self, step: Step, entry: str, exits: list[Exit], without: set[str]) -> Node | None:
+        kind = _FUSED[type(step)]
+        if isinstance(step, ReduceStep | SinkStep):
+            if isinstance(step, SinkStep) and isinstance(step.sink, ViewSink):
+                kind = "view"
+            known = next((e for e in exits if e.step == step.name), None)
+            made = known or Exit(len(exits), step.name, kind)
+            if known is None:
+                exits.append(made)
+                self.feeds.setdefault(step.name, []).append((entry, made.tag))
+            return Node(step.name, kind, tag=made.tag, reduce=step if isinstance(step, ReduceStep) else None)
+        count = len(step.predicates) + 1 if isinstance(step, BranchStep) else 1
+        outputs = tuple(self._readers(Ref(step.name, n), entry, exits, without) for n in range(count))
+        if not any(outputs) and not isinstance(step, TapStep | LogStep):
+            return None
+        level = step.level if isinstance(step, LogStep) else "INFO"
+        return Node(step.name, kind, _functions(step), outputs, level=level)
+
+    def _needs_time(self, nodes: tuple[Node, ...]) -> bool:
+        """True if a reducer behind uses the event time its records bring along."""
+        for node in nodes:
+            windowing = node.reduce.windowing if node.reduce else None
+            if windowing is not None and windowing.event_time is None:
+                return True
+            if any(self._needs_time(output) for output in node.outputs):
+                return True
+        return False
+
+    def _tables(self, step: ReduceStep) -> Iterator[str]:
+        """The scans a reducer reads through nothing but unions."""
+        waiting = [ref.step for ref in step.inputs]
+        while waiting:
+            before = self.by_name[waiting.pop(0)]
+            if isinstance(before, SourceStep):
+                yield before.name
+            else:
+                waiting += [ref.step for ref in before.inputs]
+
+    def _is_sql(self, step: ReduceStep) -> bool:
+        """True if every function is built in, every field plain and every input a source with typed columns."""
+        if not step.plain or step.monoid.builtin not in SQL_MONOIDS or step.input.output:
+            return False
+        waiting = [ref.step for ref in step.inputs]
+        names = []
+        while waiting:
+            before = self.by_name[waiting.pop(0)]
+            if isinstance(before, UnionStep):
+                waiting += [ref.step for ref in before.inputs]
+            elif isinstance(before, SourceStep) and self._is_typed(before, step):
+                names.append(before.name)
+            else:
+                return False
+        return len(names) == len(set(names))
+
+    def _is_typed(self, source: SourceStep, reduce: ReduceStep) -> bool:
+        """True if every column the reducer needs of this source has a type SQL treats as Python does."""
+        types = self._types(source)
+        if types is None:
+            return False
+        bounded = self.choice.from_ms is not None or self.choice.to_ms is not None
+        times = [source.event_time] if bounded else []
+        if reduce.windowing is not None:
+            times.append(reduce.windowing.event_time or source.event_time)
+        wanted = [(time.extractor if time else None, TIME_TYPES) for time in times]
+        wanted.append((reduce.key, KEY_TYPES))
+        if not _unread(reduce.value, reduce):
+            wanted.append((reduce.value, VALUE_TYPES.get(reduce.monoid.builtin or "", KEY_TYPES)))
+        return all(_column_type(extractor, types) in allowed for extractor, allowed in wanted)
+
+    def _types(self, source: SourceStep) -> Mapping[str, str] | None:
+        """Column → Spark type; "" is the whole record. None if the source has no typed columns."""
+        if not isinstance(source.source, FileSource):
+            return None
+        if source.source.format == "text":
+            return {"": "string"}
+        if source.source.format in ("csv", "json"):
+            return {name: SCHEMA_TYPES[kind] for name, kind in source.source.schema} or None
+        return self.choice.columns.get(source.name)
+
+    def _output(self, step: SinkStep) -> Output:
+        before = self.by_name[step.input.step]
+        view = before if isinstance(step.sink, ViewSink) and isinstance(before, ReduceStep) else None
+        return Output(step.name, step.sink, tuple(self.feeds.get(step.name, ())), view)
+
+
+def _functions(step: Step) -> tuple[Callable[[Any], Any], ...]:
+    if isinstance(step, BranchStep):
+        return step.predicates
+    if isinstance(step, MapStep | FlatMapStep | FilterStep | TapStep):
+        return (step.function,)
+    return ()
+
+
+def _is_archive(step: SourceStep) -> bool:
+    return isinstance(step.source, FileSource) and step.source.format == "archive"
+
+
+def _unread(part: object, reduce: ReduceStep) -> bool:
+    """The value of a count is never looked at."""
+    return part is reduce.value and reduce.monoid.builtin == "count"
+
+
+def _column_type(extractor: object, types: Mapping[str, str]) -> str:
+    """The type of the column an extractor reads; "" if it is no column."""
+    if isinstance(extractor, Whole):
+        return types.get("", "")
+    return types.get(extractor.name, "") if isinstance(extractor, Field) and isinstance(extractor.name, str) else ""

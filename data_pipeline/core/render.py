@@ -1,0 +1,69 @@
+"""A sink's records as payload bytes, made in the workers. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from data_pipeline.core.failure import failed
+from data_pipeline.core.merge import Merged
+from heronry.pipeline.rows import key_bytes, pack
+from heronry.streamlet.monoid import Monoid
+
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+
+
+def to_json(record: Any) -> bytes:
+    """One line of JSON: named tuples and dataclasses as objects, other tuples as arrays."""
+    return _encode(fields_of(record))
+
+
+def fields_of(record: Any) -> Any:
+    """A named tuple or a dataclass as a dict, anything else as it is."""
+    if isinstance(record, tuple) and hasattr(record, "_fields"):
+        return dict(zip(record._fields, record, strict=True))
+    if dataclasses.is_dataclass(record) and not isinstance(record, type):
+        return {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
+    return record
+
+
+def to_pickle(record: Any) -> bytes:
+    """The record itself, for whoever reads it back in this job."""
+    return pickle.dumps(record, pickle.HIGHEST_PROTOCOL)
+
+
+def to_fields_pickle(record: Any) -> bytes:
+    """The record as a dict of its fields. Raises TypeError for a record without fields."""
+    found = fields_of(record)
+    if not isinstance(found, dict):
+        raise TypeError("a record for Parquet has named fields: a dict, a named tuple or a dataclass")
+    return pickle.dumps(found, pickle.HIGHEST_PROTOCOL)
+
+
+@dataclasses.dataclass(frozen=True)
+class ToAccumulator:
+    """The packed accumulator of a view's row."""
+
+    step: str
+    monoid: Monoid
+
+    def __call__(self, found: Merged) -> bytes:
+        """MessagePack of ``pack(accumulator)``. Raises RecordFailed."""
+        try:
+            return pack(self.monoid.pack(found.accumulator))
+        except Exception as error:  # the user's pack, or an accumulator that is not plain
+            raise failed(self.step, found.key, error) from error
+
+    def code(self, found: Merged) -> bytes:
+        """The key as views know it. Raises RecordFailed."""
+        try:
+            return key_bytes(found.key)
+        except Exception as error:  # a key MessagePack does not have
+            raise failed(self.step, found.key, error) from error
+
+
+Renderer = Callable[[Any], bytes]

@@ -1,0 +1,186 @@
+"""Runs a unit inside a Python worker: batches of records in, rows out, nothing kept but the combiners.
+
+Theory of operation. ``map``, ``filter`` and ``flat_map`` are strung together as iterators of the standard library, so
+between two functions of the user's no line of ours runs. Only where a stream has several readers, or branches, records
+are gathered in chunks. Everything is lazy: a ``flat_map`` that makes a million records of one does not fill the memory.
+
+When a function raises, nobody knows in an iterator of C where it was. So the batch is then walked again, record by
+record and step by step, to find the step and the record (``locate``); if the second walk does not fail, the function
+does not depend on its argument alone, and that is what is reported.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any
+
+from data_pipeline.core.combine import Combiner, Limits, Rows, check_record
+from data_pipeline.core.failure import RecordFailed, failed
+from data_pipeline.core.plan import Node, Unit
+
+log = logging.getLogger("heronry.program")
+CHUNK = 4_096
+
+
+class Runner:
+    """One unit over one partition. ``render[tag]`` makes the payload of a sink's record."""
+
+    def __init__(self, unit: Unit, render: dict[int, Callable[[Any], bytes]], limits: Limits | None = None) -> None:
+        self.unit = unit
+        self.render = render
+        self.combiners: dict[int, Combiner] = {}
+        for node in _exits(unit.nodes):
+            if node.reduce is not None:
+                self.combiners[node.tag] = Combiner(node.tag, node.reduce, unit.timed, limits)
+
+    def run(
+        self, records: Sequence[Any], times: Sequence[int | None] | None, file: Callable[[int], str]
+    ) -> Iterator[Rows]:
+        """The rows one batch gives. ``file(i)`` names the input file of record i. Raises RecordFailed."""
+        items = iter(records) if not self.unit.timed else zip(records, times or [None] * len(records), strict=True)
+        try:
+            yield from self._all(self.unit.nodes, items)
+        except Exception as error:
+            raise self._located(records, error, file) from error
+
+    def finish(self) -> Iterator[Rows]:
+        """What the combiners still hold."""
+        for combiner in self.combiners.values():
+            yield from combiner.flush()
+
+    # The fast way.
+
+    def _all(self, nodes: Sequence[Node], items: Iterator[Any]) -> Iterator[Rows]:
+        if len(nodes) == 1:
+            yield from self._one(nodes[0], items)
+        elif nodes:
+            while chunk := list(islice(items, CHUNK)):
+                for node in nodes:
+                    yield from self._one(node, iter(chunk))
+        else:
+            for _ in items:  # a tap at the end: its function is called on the way here
+                pass
+
+    def _one(self, node: Node, items: Iterator[Any]) -> Iterator[Rows]:
+        if node.kind == "reduce":
+            yield from self.combiners[node.tag].add(items)
+        elif node.kind in ("sink", "view"):
+            yield from self._sink(node, items)
+        elif node.kind == "branch":
+            yield from self._branch(node, items)
+        else:
+            yield from self._all(node.outputs[0], _strung(node, items, self.unit.timed))
+
+    def _sink(self, node: Node, items: Iterator[Any]) -> Iterator[Rows]:
+        render = self.render[node.tag]
+        records = (record for record, _ in items) if self.unit.timed else items
+        while payloads := list(map(render, islice(records, CHUNK))):
+            yield Rows(node.tag, [None] * len(payloads), [0] * len(payloads), payloads)
+
+    def _branch(self, node: Node, items: Iterator[Any]) -> Iterator[Rows]:
+        while chunk := list(islice(items, CHUNK)):
+            parts: list[list[Any]] = [[] for _ in node.outputs]
+            for item in chunk:
+                parts[_chosen(node, item[0] if self.unit.timed else item)].append(item)
+            for readers, part in zip(node.outputs, parts, strict=True):
+                if readers:
+                    yield from self._all(readers, iter(part))
+
+    # The slow way, after an exception.
+
+    def _located(self, records: Sequence[Any], error: Exception, file: Callable[[int], str]) -> RecordFailed:
+        for index, record in enumerate(records):
+            for node in self.unit.nodes:
+                try:
+                    self._walk(node, record)
+                except RecordFailed as found:
+                    return _with_file(found, file(index))
+        name = file(0) if records else ""
+        if isinstance(error, RecordFailed):  # an accumulator of many records, say
+            return _with_file(error, name)
+        return failed(self.unit.entry, "(not found: the same records pass when they are tried one by one)", error, name)
+
+    def _walk(self, node: Node, record: Any) -> None:
+        if node.kind == "reduce":
+            assert node.reduce is not None
+            problem = check_record(node.reduce, record)
+            if problem is not None:
+                raise problem
+            return
+        try:
+            if node.kind in ("sink", "view"):
+                self.render[node.tag](record)
+                return
+            results = list(_results(node, record))
+        except Exception as error:  # the user's function
+            raise failed(node.step, record, error) from error
+        for output, result in results:
+            for reader in node.outputs[output]:
+                self._walk(reader, result)
+
+
+def _strung(node: Node, items: Iterator[Any], timed: bool) -> Iterator[Any]:
+    """The items behind a step with one output."""
+    if node.kind == "union":
+        return items
+    if node.kind == "log":
+        level = getattr(logging, node.level)
+        return map(_tapped(lambda record: log.log(level, "%s: %r", node.step, record), timed), items)
+    (function,) = node.functions
+    if node.kind == "tap":
+        return map(_tapped(function, timed), items)
+    if timed:
+        if node.kind == "map":
+            return ((function(record), time) for record, time in items)
+        if node.kind == "filter":
+            return (item for item in items if function(item[0]))
+        return ((element, time) for record, time in items for element in function(record))
+    if node.kind == "map":
+        return map(function, items)
+    return filter(function, items) if node.kind == "filter" else chain.from_iterable(map(function, items))
+
+
+def _tapped(function: Callable[[Any], Any], timed: bool) -> Callable[[Any], Any]:
+    def tap(item: Any) -> Any:
+        function(item[0] if timed else item)
+        return item
+
+    return tap
+
+
+def _results(node: Node, record: Any) -> Iterator[tuple[int, Any]]:
+    """(output, record) pairs of one record."""
+    if node.kind == "branch":
+        yield _chosen(node, record), record
+    elif node.kind in ("union", "log"):
+        yield 0, record
+    else:
+        result = node.functions[0](record)
+        if node.kind == "map":
+            yield 0, result
+        elif node.kind == "flat_map":
+            yield from ((0, element) for element in result)
+        elif node.kind == "tap" or result:
+            yield 0, record
+
+
+def _chosen(node: Node, record: Any) -> int:
+    for number, predicate in enumerate(node.functions):
+        if predicate(record):
+            return number
+    return len(node.functions)
+
+
+def _exits(nodes: Sequence[Node]) -> Iterator[Node]:
+    for node in nodes:
+        if node.tag >= 0:
+            yield node
+        for readers in node.outputs:
+            yield from _exits(readers)
+
+
+def _with_file(error: RecordFailed, file: str) -> RecordFailed:
+    failure = error.failure
+    return RecordFailed(type(failure)(failure.step, failure.value, failure.error, failure.traceback, file))

@@ -1,0 +1,83 @@
+"""What the command line says about inputs and times, laid over a program's sources."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from data_pipeline.core.plan import Scan
+from data_pipeline.core.planner import Choice, prepare
+from data_pipeline.shell.output import local_path
+from data_pipeline.shell.scan import Tables
+from heronry.failures import UsageError
+from heronry.streamlet.endpoints import ArchiveSink, FileSource
+from heronry.streamlet.program import Program, SourceStep
+
+ARCHIVE = "archive"
+
+
+def chosen(program: Program, paths: Sequence[str], form: str, from_ms: int | None, to_ms: int | None) -> Choice:
+    """``--input-path [STEP=]URL …`` and ``--input-format`` as a choice. Raises UsageError, CannotPlan."""
+    inputs: dict[str, FileSource] = {}
+    archive: FileSource | None = None
+    by_step = {step.name: step for step in program.sources()}
+    for given in paths:
+        step, url = _split(given, by_step)
+        if step is None and form == ARCHIVE:
+            archive = FileSource(_absolute(url), ARCHIVE, by_hour=True)
+            continue
+        if step is None:
+            if len(by_step) != 1:
+                raise UsageError(
+                    f"the program has {len(by_step)} sources: {', '.join(by_step)}",
+                    "Say which one the path is for: --input-path STEP=URL, once for each.",
+                )
+            (step,) = by_step
+        inputs[step] = _replaced(by_step[step], url, form)
+    return Choice(inputs, archive, from_ms, to_ms)
+
+
+def of_archive(program: Program, choice: Choice) -> Choice:
+    """The program's own archive as its input, where it has exactly one and nothing else was said."""
+    sinks = [step.sink for step in program.sinks() if isinstance(step.sink, ArchiveSink)]
+    if choice.inputs or choice.archive is not None or len(sinks) != 1:
+        return choice
+    return replace(choice, archive=FileSource(sinks[0].path, ARCHIVE, by_hour=True))
+
+
+def with_columns(tables: Tables, program: Program, choice: Choice) -> Choice:
+    """The choice with the column types of every Parquet source. Raises InputNotFound, CannotPlan."""
+    prepared, _ = prepare(program, choice)
+    types = {
+        step.name: tables.columns(Scan(step.name, step.source, None, None, choice.from_ms, choice.to_ms))
+        for step in prepared.sources()
+        if isinstance(step.source, FileSource) and step.source.format == "parquet"
+    }
+    return replace(choice, columns=types)
+
+
+def _split(given: str, by_step: Mapping[str, SourceStep]) -> tuple[str | None, str]:
+    name, equals, url = given.partition("=")
+    if equals and name in by_step:
+        return name, url
+    if equals and "/" not in name:
+        raise UsageError(f"there is no source step {name!r}", f"The program's sources are {', '.join(by_step)}.")
+    return None, given
+
+
+def _replaced(step: SourceStep, url: str, form: str) -> FileSource:
+    own = step.source
+    if isinstance(own, FileSource):
+        by_hour = own.by_hour or form == ARCHIVE
+        return replace(own, path=_absolute(url), format=form or own.format, grows=False, by_hour=by_hour)
+    if not form:
+        raise UsageError(
+            f"step {step.name!r} is a sequence, so it is not known what the files at {url} hold",
+            "Add --input-format text, json, csv, parquet or archive.",
+        )
+    return FileSource(_absolute(url), form, by_hour=form == ARCHIVE)
+
+
+def _absolute(url: str) -> str:
+    local = local_path(url)
+    return str(local) if local is not None else url

@@ -1,0 +1,224 @@
+"""One batch job from request to result: load, plan, run, give the result its name."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import io
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TextIO
+from urllib.parse import urlsplit
+
+from pyspark.sql import SparkSession
+
+from data_pipeline.core.describe import described
+from data_pipeline.core.plan import CannotPlan, Output, Plan
+from data_pipeline.core.planner import plan
+from data_pipeline.core.render import to_json
+from data_pipeline.shell import inputs, sinks
+from data_pipeline.shell.execute import Execution
+from data_pipeline.shell.output import OutputExists, OutputFolder, local_path
+from data_pipeline.shell.program import Loaded, check_shippable, load
+from data_pipeline.shell.progress import shown, summary
+from data_pipeline.shell.scan import Tables
+from data_pipeline.shell.session import SessionOptions, session
+from heronry.failures import ExistsAlready, Unavailable, UsageError
+from heronry.pipeline.registry import Registered, register
+from heronry.pipeline.views import Description, describe_view, next_version, prune
+from heronry.streamlet.endpoints import ViewSink
+from heronry.streamlet.program import Program
+from heronry.version import VERSION
+
+CONNECT_SECS = 5.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line asks for. Times are milliseconds since 1970 UTC. ``views``: publish views, nothing else."""
+
+    file: Path
+    program: str | None = None
+    arguments: tuple[str, ...] = ()
+    input_paths: tuple[str, ...] = ()
+    input_format: str = ""
+    output_path: str = ""
+    from_ms: int | None = None
+    to_ms: int | None = None
+    master: str = "local[*]"
+    conf: dict[str, str] = field(default_factory=dict)
+    replace: bool = False
+    dry_run: bool = False
+    views: bool = False
+
+
+def run(request: Request, out: TextIO) -> str:
+    """Do it; ``out`` shows progress. What to print at the end. Raises Failure of every kind, and Spark's errors."""
+    check_master(request.master)
+    local = local_path(request.output_path) if request.output_path else None
+    if local is not None and not request.replace and not request.dry_run and local.exists() and any(local.iterdir()):
+        raise _exists(request.output_path)
+    with tempfile.TemporaryDirectory(prefix="heronry-spark-") as folder:
+        sys.argv = [str(request.file), *request.arguments]
+        loaded = load(request.file, request.program, Path(folder))
+        check_shippable(loaded.program)
+        choice = inputs.chosen(
+            loaded.program, request.input_paths, request.input_format, request.from_ms, request.to_ms
+        )
+        if request.views:
+            choice = inputs.of_archive(loaded.program, choice)
+            choice = replace(choice, sinks=frozenset(_views(loaded.program)))
+        plan(loaded.program, choice)  # what cannot be planned is told before Spark is started
+        options = SessionOptions(loaded.program.name, request.master, request.conf, loaded.ship)
+        with _shown_start(out, request.master), contextlib.ExitStack() as stack:
+            spark = stack.enter_context(session(options))
+            tables = Tables(spark)
+            choice = inputs.with_columns(tables, loaded.program, choice)
+            return _planned(spark, request, loaded, plan(loaded.program, choice), tables, out)
+
+
+@contextlib.contextmanager
+def _shown_start(out: TextIO, master: str) -> Iterator[None]:
+    out.write(f"starting Spark at {master}\n")
+    out.flush()
+    yield
+
+
+def _planned(spark: SparkSession, request: Request, loaded: Loaded, found: Plan, tables: Tables, out: TextIO) -> str:
+    for note in found.notes:
+        out.write(f"{note}\n")
+    execution = Execution(spark, found, collect=to_json, tables=tables)
+    try:
+        if request.dry_run:
+            return _explained(found, execution)
+        began = time.monotonic()
+        with shown(spark, out) as say:
+            if request.views:
+                text = _publish(spark, request, loaded.program, found, execution, say)
+            else:
+                text = _write(spark, request, found, execution, say)
+        out.write(f"{summary(spark)}, {time.monotonic() - began:.1f} s\n")
+        return text
+    finally:
+        execution.close()
+
+
+def _write(spark: SparkSession, request: Request, found: Plan, execution: Execution, say: Any) -> str:
+    """Every sink into its folder below the output path, all of it at once."""
+    try:
+        folder = OutputFolder(spark, request.output_path, replace=request.replace)
+    except OutputExists:
+        raise _exists(request.output_path) from None
+    try:
+        for output in found.outputs:
+            say(f"writing {output.step}")
+            sinks.write(output, execution.outputs[output.step], f"{folder.work}/{output.step}")
+            folder.rename_parts(output.step, ".json")
+        _run_ends(execution)
+        folder.commit(_manifest(request, found, [output.step for output in found.outputs]))
+    except OutputExists:
+        raise _exists(request.output_path) from None
+    finally:
+        folder.discard()
+    return f"wrote {', '.join(output.step for output in found.outputs) or 'nothing'} to {request.output_path}"
+
+
+def _run_ends(execution: Execution) -> None:
+    """Units that end in taps and logs only have no rows, but are there to be run."""
+    for frame in execution.ends:
+        frame.write.format("noop").mode("overwrite").save()
+
+
+def _publish(
+    spark: SparkSession, request: Request, program: Program, found: Plan, execution: Execution, say: Any
+) -> str:
+    """A new version of every view's batch, and what ``heron pipeline`` has to remember."""
+    told = []
+    for output in found.outputs:
+        assert isinstance(output.sink, ViewSink)
+        view = Path(output.sink.path)
+        say(f"computing view {output.sink.name}")
+        describe_view(view, description(program, output))
+        version = next_version(view)
+        folder = OutputFolder(spark, str(version))
+        try:
+            sinks.write_view(output, execution.outputs[output.step], f"{folder.work}/rows", request.to_ms)
+            folder.commit(_manifest(request, found, ["rows"]))
+        finally:
+            folder.discard()
+        prune(view)
+        register(
+            Registered(
+                output.sink.name, str(view), str(request.file.absolute()), request.program or "", request.arguments,
+                request.input_paths, request.input_format,
+            )
+        )  # fmt: skip
+        told.append(
+            f"view {output.sink.name}: version {version.name}, the batch owns buckets up to {_iso(request.to_ms)}"
+        )
+    return "\n".join(told)
+
+
+def description(program: Program, output: Output) -> Description:
+    """What ``view.json`` says of a view."""
+    assert isinstance(output.sink, ViewSink)
+    assert output.reduce is not None
+    assert output.reduce.windowing is not None
+    monoid = output.reduce.monoid
+    length = output.reduce.windowing.window.length_ms
+    return Description(output.sink.name, program.name, output.reduce.name, length, monoid.builtin, monoid.parameters)
+
+
+def _views(program: Program) -> list[str]:
+    found = [step.name for step in program.sinks() if isinstance(step.sink, ViewSink)]
+    if not found:
+        raise CannotPlan(f"program {program.name!r} has no view; add .sink(view(name, path)) behind a reducer")
+    return found
+
+
+def _explained(found: Plan, execution: Execution) -> str:
+    """Our plan and Spark's."""
+    parts = [described(found)]
+    for step, frame in execution.outputs.items():
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            frame.explain()
+        parts.append(f"\n{step}:\n{printed.getvalue().rstrip()}")
+    return "\n".join(parts)
+
+
+def _manifest(request: Request, found: Plan, parts: list[str]) -> dict[str, Any]:
+    return {
+        "program": found.program, "from_ms": request.from_ms, "to_ms": request.to_ms, "outputs": parts,
+        "written_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"), "version": VERSION,
+        "master": request.master, "input_paths": list(request.input_paths),
+    }  # fmt: skip
+
+
+def check_master(master: str) -> None:
+    """Raises UsageError for what is no master, Unavailable for a standalone master nobody answers at."""
+    if not master.startswith(("local", "spark://", "yarn", "k8s://", "mesos://")):
+        raise UsageError(f"{master!r} is no master of Spark", "Write local[*], spark://HOST:PORT, yarn or k8s://URL.")
+    if not master.startswith("spark://"):
+        return
+    for place in master.removeprefix("spark://").split(","):
+        parts = urlsplit(f"//{place}")
+        with contextlib.suppress(OSError, ValueError):
+            socket.create_connection((parts.hostname, parts.port or 7077), CONNECT_SECS).close()
+            return
+    raise Unavailable(f"nobody answers at {master}", "Is the Spark master running, and is this its address?")
+
+
+def _exists(path: str) -> ExistsAlready:
+    return ExistsAlready(f"{path} holds something already", "Choose another --output-path, or add --replace.")
+
+
+def _iso(ms: int | None) -> str:
+    if ms is None:
+        return "the end"
+    return dt.datetime.fromtimestamp(ms / 1000, dt.UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,210 @@
+"""A result folder that appears whole: written beside its place, then renamed.
+
+Theory of operation. Executors write below ``.NAME.<host>.<pid>.tmp`` next to the destination (one file system, so
+a rename moves nothing). When every part is there, the manifest ``_heronry.json`` is written and one rename gives
+the folder its name: a reader sees no folder or a whole one, with the instant T it is good for. A driver that dies
+leaves only a hidden folder, which the next run to the same place removes once its process is gone. Local paths use the
+operating system; every other URL Hadoop's ``FileContext``, whose rename never moves into an existing folder.
+
+To replace a result, local folders are exchanged by one ``renameat2``; where a file system cannot, and on others
+than the local one, the old folder is moved aside first, so a reader may find nothing for an instant, never a mixture.
+On object stores (s3a) a rename is a copy of each object: write to HDFS or a file system there (docs/spark.md).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from pyspark.sql import SparkSession
+
+MANIFEST = "_heronry.json"
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+
+
+class OutputExists(Exception):
+    """There is something at the output path already."""
+
+
+def local_path(url: str) -> Path | None:
+    """The path of a ``file:`` URL or of a plain path; None for another file system."""
+    parts = urlsplit(url)
+    if parts.scheme in ("", "file"):
+        return Path(unquote(parts.path) if parts.scheme else url).absolute()
+    return None
+
+
+def spark_url(path: str) -> str:
+    """A path or URL as Spark takes it: a path without a scheme is local, whatever the default file system is.
+
+    Hadoop reads ``%20`` in a path as these three characters, so nothing is quoted.
+    """
+    local = local_path(path)
+    return f"file://{local}" if local is not None else path
+
+
+class OutputFolder:
+    """One result on its way. ``url`` is where it will be, ``work`` where parts are written until ``commit``."""
+
+    def __init__(self, spark: SparkSession, url: str, *, replace: bool = False) -> None:
+        """Raises OutputExists, unless ``replace`` allows what is there to go."""
+        self.url = url
+        self._replace = replace
+        self._files = _open(spark, url)
+        if not replace and self._files.holds_something():
+            raise OutputExists(f"{url} is there already")
+        self._files.clear_leftovers()
+        self.work = self._files.work_url
+
+    def rename_parts(self, folder: str, suffix: str) -> None:
+        """Give the part files that Spark wrote as ``.txt`` into a folder below ``work`` another ending."""
+        self._files.rename_parts(folder, suffix)
+
+    def commit(self, manifest: Mapping[str, Any]) -> None:
+        """Give the folder its name. Raises OutputExists if somebody else's result came first."""
+        self._files.write(MANIFEST, json.dumps(manifest, indent=2, sort_keys=True).encode())
+        self._files.publish(replace=self._replace)
+
+    def discard(self) -> None:
+        """Remove what was written; harmless after ``commit``."""
+        self._files.remove_work()
+
+
+def _work_name(name: str) -> str:
+    return f".{name}.{socket.gethostname()}.{os.getpid()}.tmp"
+
+
+def _owner_is_gone(leftover: str, name: str) -> bool:
+    """True for the work folder of a process of this machine that has ended."""
+    prefix, suffix = f".{name}.{socket.gethostname()}.", ".tmp"
+    if not (leftover.startswith(prefix) and leftover.endswith(suffix)):
+        return False
+    pid = leftover[len(prefix) : -len(suffix)]
+    return pid.isdecimal() and int(pid) != os.getpid() and not Path(f"/proc/{pid}").exists()
+
+
+def _open(spark: SparkSession, url: str) -> _Local | _Hadoop:
+    path = local_path(url)
+    return _Local(path) if path is not None else _Hadoop(spark, url)
+
+
+class _Local:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.temporary = path.parent / _work_name(path.name)
+        self.work_url = spark_url(str(self.temporary))
+
+    def holds_something(self) -> bool:
+        return self.path.exists() and not (self.path.is_dir() and not any(self.path.iterdir()))
+
+    def clear_leftovers(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(self.temporary, ignore_errors=True)
+        for entry in self.path.parent.iterdir():
+            if _owner_is_gone(entry.name, self.path.name):
+                shutil.rmtree(entry, ignore_errors=True)
+        self.temporary.mkdir()
+
+    def rename_parts(self, folder: str, suffix: str) -> None:
+        for part in (self.temporary / folder).glob("part-*.txt"):
+            part.rename(part.with_suffix(suffix))
+
+    def write(self, name: str, content: bytes) -> None:
+        for checksum in self.temporary.rglob("*.crc"):  # Hadoop's, hidden files that no reader of ours wants
+            checksum.unlink()
+        with open(self.temporary / name, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def publish(self, *, replace: bool) -> None:
+        if replace and self.holds_something():
+            if not _exchange(self.temporary, self.path):
+                aside = self.temporary.with_suffix(".old")
+                os.rename(self.path, aside)
+                os.rename(self.temporary, self.path)
+                shutil.rmtree(aside, ignore_errors=True)
+            self.remove_work()  # which now holds the old result
+            return
+        try:
+            os.rename(self.temporary, self.path)
+        except OSError as error:
+            raise OutputExists(f"{self.path} appeared meanwhile") from error
+
+    def remove_work(self) -> None:
+        shutil.rmtree(self.temporary, ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two folders in one step; False where the system cannot."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    swap = getattr(libc, "renameat2", None)
+    if swap is None:
+        return False
+    return bool(swap(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0)
+
+
+class _Hadoop:
+    def __init__(self, spark: SparkSession, url: str) -> None:
+        self._jvm: Any = spark._jvm
+        self._gateway: Any = spark.sparkContext._gateway
+        self.path = self._jvm.org.apache.hadoop.fs.Path(url.rstrip("/"))
+        configuration = spark._jsparkSession.sessionState().newHadoopConf()
+        self.context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(self.path.toUri(), configuration)
+        self.files = self.path.getFileSystem(configuration)
+        self.temporary = self._beside(_work_name(self.path.getName()))
+        self.work_url = self.temporary.toString()
+
+    def _beside(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(self.path.getParent(), name)
+
+    def holds_something(self) -> bool:
+        return bool(self.files.exists(self.path) and len(self.files.listStatus(self.path)) > 0)
+
+    def clear_leftovers(self) -> None:
+        self.files.mkdirs(self.path.getParent())
+        for status in self.files.listStatus(self.path.getParent()):
+            if _owner_is_gone(status.getPath().getName(), self.path.getName()):
+                self.files.delete(status.getPath(), True)
+        self.files.delete(self.temporary, True)
+        self.files.mkdirs(self.temporary)
+
+    def rename_parts(self, folder: str, suffix: str) -> None:
+        place = self._jvm.org.apache.hadoop.fs.Path(self.temporary, folder)
+        for status in self.files.listStatus(place):
+            name = status.getPath().getName()
+            if name.startswith("part-") and name.endswith(".txt"):
+                renamed = self._jvm.org.apache.hadoop.fs.Path(place, name.removesuffix(".txt") + suffix)
+                self.files.rename(status.getPath(), renamed)
+
+    def write(self, name: str, content: bytes) -> None:
+        stream = self.files.create(self._jvm.org.apache.hadoop.fs.Path(self.temporary, name), True)
+        stream.write(bytearray(content))
+        stream.close()
+
+    def publish(self, *, replace: bool) -> None:
+        rename = self._jvm.org.apache.hadoop.fs.Options.Rename
+        flags = self._gateway.new_array(rename, 1)
+        flags[0] = rename.NONE
+        aside = None
+        if self.files.exists(self.path):
+            if self.holds_something():
+                if not replace:
+                    raise OutputExists(f"{self.path.toString()} appeared meanwhile")
+                aside = self._beside(_work_name(self.path.getName()) + ".old")
+                self.context.rename(self.path, aside, flags)
+            else:
+                self.files.delete(self.path, False)
+        self.context.rename(self.temporary, self.path, flags)
+        if aside is not None:
+            self.files.delete(aside, True)
+
+    def remove_work(self) -> None:
+        self.files.delete(self.temporary, True)

@@ -1,0 +1,100 @@
+"""The user's program in the driver, and what executors need of it: the same code under the same names.
+
+FILE is staged as for ``heron submit`` and imported here. Executors get a zip of the staged modules, one of the packages
+they use of Heronry, and nothing else; libraries with compiled parts must be in their Python already (docs/spark.md).
+"""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark import cloudpickle
+
+import data_pipeline
+import heronry
+from data_pipeline.core.failure import user_traceback
+from data_pipeline.core.plan import CannotPlan
+from heronry.api.errors import PackageError, TopologyError, TopologyNotFound, UserCodeError
+from heronry.api.find import find_topology
+from heronry.api.package import REQUIREMENTS, stage_package
+from heronry.streamlet.program import Program
+
+SHIPPED = (heronry, data_pipeline)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A program and the files that executors put on ``sys.path``."""
+
+    program: Program
+    ship: tuple[Path, ...]
+
+
+def load(file: Path, name: str | None, folder: Path) -> Loaded:
+    """Import FILE and build its program; ``folder`` is for the zips.
+
+    Raises TopologyNotFound, TopologyError, PackageError, and UserCodeError for whatever the user's code raises.
+    """
+    staged = stage_package(file, folder / "package")
+    identifier, found = _found(staged.entry, name)
+    program = found.build() if hasattr(found, "build") else found
+    if not isinstance(program, Program):
+        raise TopologyError(
+            f"{identifier} is a {_kind(found)}, whose spouts and bolts only run online; Spark runs programs of "
+            "heronry.streamlet.Builder"
+        )
+    if program.name == "program" and getattr(found, "name", "") is None:
+        program = Program(identifier, program.steps, program.config)
+    if staged.requirements is not None and not (staged.root / REQUIREMENTS).is_dir():
+        raise TopologyError(
+            f"{file.name} has a requirements.txt, which is not installed on Spark's executors; "
+            "give them an environment that holds it (docs/spark.md) and remove the file"
+        )
+    own = _zip(folder / "program.zip", staged.root, "")
+    return Loaded(program, (own, *(_heronry(folder, package) for package in SHIPPED)))
+
+
+def _found(entry: Path, name: str | None) -> tuple[str, Any]:
+    try:
+        return find_topology(entry, name)
+    except (TopologyError, TopologyNotFound, PackageError, KeyboardInterrupt):
+        raise
+    except SystemExit as error:
+        raise UserCodeError(
+            f"{entry.name} called sys.exit({error.code!r}) while it was imported; what is to run only as a script "
+            "belongs under `if __name__ == '__main__':`"
+        ) from error
+    except BaseException as error:  # the user's code may raise anything
+        raise UserCodeError(f"{entry.name} raised {type(error).__name__}: {error}", user_traceback(error)) from error
+
+
+def check_shippable(program: Program) -> None:
+    """Raises CannotPlan for a function that cannot be sent to another process, naming its step."""
+    for step in program.steps:
+        try:
+            cloudpickle.dumps(step)
+        except Exception as error:  # whatever a user's object raises when it is pickled
+            raise CannotPlan(
+                f"step {step.name!r}: its function cannot be sent to Spark's executors ({error}); "
+                "open files, locks and connections inside the function"
+            ) from error
+
+
+def _kind(found: Any) -> str:
+    return found.__name__ if isinstance(found, type) else type(found).__name__
+
+
+def _heronry(folder: Path, package: Any) -> Path:
+    root = Path(next(iter(package.__path__)))
+    return _zip(folder / f"{package.__name__}.zip", root, package.__name__)
+
+
+def _zip(target: Path, root: Path, prefix: str) -> Path:
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as made:
+        for file in sorted(root.rglob("*")):
+            if file.is_file() and "__pycache__" not in file.parts and (not prefix or file.suffix == ".py"):
+                made.write(file, str(Path(prefix, file.relative_to(root))))
+    return target

@@ -1,0 +1,130 @@
+"""What a running job shows: for each stage its tasks and rows, a line when something has changed.
+
+Spark keeps these figures in its status store with and without its web page. A thread reads them twice a second; on
+a terminal the line is rewritten in place, elsewhere a new one is written every few seconds at most.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.sql import SparkSession
+
+LOOK_EVERY_SECS = 0.5
+LINE_EVERY_SECS = 3.0
+
+
+@dataclass(frozen=True)
+class StageProgress:
+    """One stage: tasks done of how many, tasks that failed, records read from input and from the shuffle."""
+
+    stage: int
+    done: int
+    tasks: int
+    failed: int
+    rows_read: int
+    rows_shuffled: int
+
+    def __str__(self) -> str:
+        failed = f", {self.failed} failed" if self.failed else ""
+        rows = self.rows_read + self.rows_shuffled
+        return f"stage {self.stage}: {self.done}/{self.tasks} tasks{failed}, {rows:,} rows"
+
+
+def stages(spark: SparkSession, *, active: bool) -> list[StageProgress]:
+    """The stages that run now, or all Spark still remembers, in the order of their numbers."""
+    store: Any = spark.sparkContext._jsc.sc().statusStore()
+    if active:
+        found = store.activeStages()
+    else:
+        gateway, jvm = spark.sparkContext._gateway, spark._jvm
+        assert gateway is not None
+        assert jvm is not None
+        nothing = jvm.java.util.ArrayList()
+        found = store.stageList(nothing, False, False, gateway.new_array(jvm.double, 0), nothing)
+    rows = [_progress(found.apply(index)) for index in range(found.size())]
+    return sorted((row for row in rows if row.tasks), key=lambda row: row.stage)
+
+
+def _progress(stage: Any) -> StageProgress:
+    return StageProgress(
+        stage.stageId(), stage.numCompleteTasks(), stage.numTasks(), stage.numFailedTasks(),
+        stage.inputRecords(), stage.shuffleReadRecords(),
+    )  # fmt: skip
+
+
+def summary(spark: SparkSession) -> str:
+    """One line about the whole job: stages, tasks, rows read."""
+    rows = stages(spark, active=False)
+    return (
+        f"{len(rows)} stages, {sum(r.done for r in rows)} tasks"
+        f"{_failed(sum(r.failed for r in rows))}, {sum(r.rows_read for r in rows):,} rows read, "
+        f"{sum(r.rows_shuffled for r in rows):,} rows shuffled"
+    )
+
+
+def _failed(number: int) -> str:
+    return f" ({number} failed and were run again)" if number else ""
+
+
+@contextmanager
+def shown(spark: SparkSession, out: TextIO) -> Iterator[Callable[[str], None]]:
+    """Show the stages on ``out`` during the block; yields a function that writes a line of the job's own."""
+    screen = _Screen(out)
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(LOOK_EVERY_SECS):
+            try:
+                screen.show([str(row) for row in stages(spark, active=True)])
+            except (Py4JError, Py4JNetworkError, OSError):
+                return  # the session is ending
+
+    thread = threading.Thread(target=look, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield screen.line
+    finally:
+        over.set()
+        thread.join()
+        screen.line("")
+
+
+class _Screen:
+    """One line in place on a terminal, seldom lines elsewhere."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._lock = threading.Lock()
+        self._terminal = out.isatty()
+        self._shown = ""
+        self._next = 0.0
+
+    def show(self, rows: list[str]) -> None:
+        text = "; ".join(rows)
+        with self._lock:
+            if not text or text == self._shown:
+                return
+            if self._terminal:
+                self._out.write(f"\r\x1b[2K{text[:160]}")
+            elif time.monotonic() < self._next:
+                return
+            else:
+                self._out.write(f"{text}\n")
+                self._next = time.monotonic() + LINE_EVERY_SECS
+            self._shown = text
+            self._out.flush()
+
+    def line(self, text: str) -> None:
+        with self._lock:
+            clear = "\r\x1b[2K" if self._terminal and self._shown else ""
+            self._shown = ""
+            if clear or text:
+                self._out.write(clear + (f"{text}\n" if text else ""))
+                self._out.flush()

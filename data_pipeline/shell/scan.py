@@ -1,0 +1,144 @@
+"""Sources as DataFrames of raw rows: Spark finds, splits and reads the files; workers decide what a row means.
+
+Lines come as bytes with the file they are from (and, for csv, the offset of their block, to know the header again);
+Parquet as its columns; an archive without rows whose message id and index are there twice. Hidden names (``.``, ``_``)
+are not read, by Spark's rule and ours.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+
+from data_pipeline.core.decode import plain_path
+from data_pipeline.core.plan import Scan
+from data_pipeline.shell.output import local_path, spark_url
+from heronry.streamlet.endpoints import FileSource, SequenceSource
+from heronry.streamlet.reading import ARCHIVE_COLUMNS
+from heronry.streamlet.windows import HOUR_MS
+
+FILE_COLUMN = "__heronry_file"  # beside the columns of a user's Parquet file
+_HOUR = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d\d)$")
+
+
+class InputNotFound(Exception):
+    """There is nothing at an input path."""
+
+
+class Tables:
+    """The raw rows of sources in one job. Each is looked up once: listing files and merging schemas takes time."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._found: dict[tuple[FileSource, int | None, int | None], DataFrame] = {}
+
+    def read(self, scan: Scan) -> DataFrame:
+        """The raw rows of a source. Raises InputNotFound."""
+        source = scan.source
+        if isinstance(source, SequenceSource):
+            assert source.stop is not None
+            return self._spark.range(source.start, source.stop)
+        place = (source, scan.from_ms, scan.to_ms)
+        if place not in self._found:
+            self._found[place] = _read(self._spark, scan, source)
+        return self._found[place]
+
+    def columns(self, scan: Scan) -> dict[str, str]:
+        """The names and Spark types of a Parquet source's columns. Raises InputNotFound."""
+        found = self.read(scan).schema.fields
+        return {field.name: field.dataType.simpleString() for field in found if field.name != FILE_COLUMN}
+
+
+def _read(spark: SparkSession, scan: Scan, source: FileSource) -> DataFrame:
+    paths = _paths(spark, source, scan)
+    if not paths:
+        return _nothing(spark, source)
+    try:
+        return _files(spark, source, paths)
+    except AnalysisException as error:
+        if "PATH_NOT_FOUND" in str(error):
+            raise InputNotFound(f"step {scan.step!r}: there is nothing to read at {source.path}") from error
+        raise
+
+
+def _files(spark: SparkSession, source: FileSource, paths: list[str]) -> DataFrame:
+    reader = spark.read.option("recursiveFileLookup", "true")
+    file = sql.col("_metadata.file_path").alias("file")
+    if source.format == "archive":
+        return reader.parquet(*paths).select(*ARCHIVE_COLUMNS, file).dropDuplicates(["message_id", "index"])
+    if source.format == "parquet":
+        return reader.option("mergeSchema", "true").parquet(*paths).select("*", file.alias(FILE_COLUMN))
+    lines = reader.option("lineSep", "\n").text(paths)
+    value = sql.col("value").cast("binary").alias("value")
+    if source.format == "csv":
+        return lines.select(value, file, sql.col("_metadata.file_block_start").alias("block_start"))
+    return lines.select(value, file)
+
+
+def _nothing(spark: SparkSession, source: FileSource) -> DataFrame:
+    """No rows, in the shape of the source's."""
+    names = {"archive": "message_id string, index string, event_time long, value string, file string"}
+    shape = names.get(source.format, "value binary, file string, block_start long")
+    return spark.createDataFrame([], f"{FILE_COLUMN} string" if source.format == "parquet" else shape)
+
+
+def _paths(spark: SparkSession, source: FileSource, scan: Scan) -> list[str]:
+    """The source's path, or those of its hour folders that a range of event time needs."""
+    root = spark_url(source.path)
+    if not source.by_hour or (scan.from_ms is None and scan.to_ms is None):
+        return [root]
+    found = [(_hour_ms(folder), folder) for folder in _folders(spark, root)]
+    if not found:
+        return [root]  # not partitioned after all; the range is still applied record by record
+    first = None if scan.from_ms is None else scan.from_ms - scan.from_ms % HOUR_MS
+    return [
+        folder
+        for start_ms, folder in found
+        if (first is None or start_ms >= first) and (scan.to_ms is None or start_ms < scan.to_ms)
+    ]
+
+
+def _hour_ms(folder: str) -> int:
+    found = _HOUR.search(folder)
+    assert found is not None
+    hour = dt.datetime.fromisoformat(f"{found.group(1)}T{found.group(2)}:00:00+00:00")
+    return int(hour.timestamp()) * 1000
+
+
+def _folders(spark: SparkSession, root: str) -> list[str]:
+    """The hour folders below a path, on any file system."""
+    path, files = _file_system(spark, f"{root.rstrip('/')}/date=*/hour=*")
+    statuses = files.globStatus(path) or []
+    names = [status.getPath().toString() for status in statuses if status.isDirectory()]
+    return sorted(name for name in names if _HOUR.search(name))
+
+
+def _file_system(spark: SparkSession, url: str) -> tuple[Any, Any]:
+    jvm: Any = spark._jvm
+    path = jvm.org.apache.hadoop.fs.Path(url)
+    return path, path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+
+
+def headers(spark: SparkSession, rows: DataFrame) -> tuple[tuple[str, bytes], ...]:
+    """The first line of every file of a csv source, by its plain path."""
+    return tuple((plain_path(name), _first_line(spark, name)) for name in rows.inputFiles())
+
+
+def _first_line(spark: SparkSession, name: str) -> bytes:
+    local = local_path(name)
+    if local is not None:
+        with local.open("rb") as file:
+            return file.readline()
+    path, files = _file_system(spark, name)
+    jvm: Any = spark._jvm
+    stream = files.open(path)
+    try:
+        reader = jvm.java.io.BufferedReader(jvm.java.io.InputStreamReader(stream, "UTF-8"))
+        return (reader.readLine() or "").encode()
+    finally:
+        stream.close()

@@ -1,0 +1,101 @@
+"""A Spark session for one job: settings that hold everywhere, and an end that leaves nothing behind.
+
+Theory of operation. The driver runs in this process (client mode), so the JVM is its child and ends with it: the
+gateway's JVM reads our end of a pipe and stops at end of file, also after ``kill -9``. What is set here is what the
+meaning of a program depends on (UTC, no silent overflow, the interpreter of the Python workers) or what would write
+into the user's terminal; everything else of a site (queues, images, memory) comes from ``--conf`` or Spark's own
+configuration folder and is not touched.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+import heronry
+
+DRIVER_MEMORY = "1g"
+LOCAL_SHUFFLE_PARTITIONS_PER_CORE = 1
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """Where and as what a job runs."""
+
+    name: str
+    master: str = "local[*]"
+    conf: Mapping[str, str] = field(default_factory=dict)  # spark.* of the user's, which win
+    ship: tuple[Path, ...] = ()  # .py and .zip files that executors put on sys.path
+
+    @property
+    def is_local(self) -> bool:
+        """True if executors are threads of the driver's JVM."""
+        return self.master == "local" or self.master.startswith(("local[", "local-cluster"))
+
+
+def settings_of(options: SessionOptions) -> dict[str, str]:
+    """Every spark.* setting that is given to the session."""
+    found = {
+        "spark.app.name": options.name,
+        "spark.master": options.master,
+        "spark.driver.memory": DRIVER_MEMORY,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.ansi.enabled": "true",  # an overflow is an error, never another number
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+        "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+        "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    }
+    if options.is_local:
+        found |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        found["spark.sql.shuffle.partitions"] = str(LOCAL_SHUFFLE_PARTITIONS_PER_CORE * _cores(options.master))
+    return found | dict(options.conf)
+
+
+def _cores(master: str) -> int:
+    inside = master.partition("[")[2].partition("]")[0].partition(",")[0]
+    return int(inside) if inside.isdecimal() else len(os.sched_getaffinity(0)) if inside == "*" else 1
+
+
+@contextmanager
+def session(options: SessionOptions) -> Iterator[SparkSession]:
+    """A session, stopped at the end of the block together with its JVM's executors."""
+    _environment(options)
+    builder = SparkSession.builder
+    for key, value in settings_of(options).items():
+        builder = builder.config(key, value)
+    on_interrupt = signal.getsignal(signal.SIGINT)
+    spark = builder.getOrCreate()
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, on_interrupt)  # PySpark has put its own there
+    try:
+        for file in options.ship:
+            spark.sparkContext.addPyFile(str(file))
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _environment(options: SessionOptions) -> None:
+    """What Spark reads from the environment before there is a session."""
+    if options.is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        # On another machine our interpreter's path may not exist; there PYSPARK_PYTHON or spark.pyspark.python says.
+    if options.is_local or "spark.pyspark.python" not in options.conf:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    # Local workers are children of ours and import the source tree as we do.
+    root = str(Path(heronry.__file__).resolve().parent.parent)
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if root not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, paths)])

@@ -1,0 +1,117 @@
+"""Sinks: a step's rows as files below a folder. The folder's name comes later, by a rename (output.py)."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sql
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from data_pipeline.core.failure import failed
+from data_pipeline.core.plan import Output
+from heronry.streamlet.endpoints import FileSink, ViewSink
+
+
+def write(output: Output, rows: DataFrame, folder: str) -> None:
+    """Run everything the sink needs and write its files into ``folder``, which must not be there."""
+    if isinstance(output.sink, ViewSink):
+        write_view(output, rows, folder)
+    elif isinstance(output.sink, FileSink) and output.sink.format == "parquet":
+        _parquet(output, rows, folder)
+    else:
+        rows.select(sql.col("data").cast("string")).write.option("lineSep", "\n").text(folder)
+
+
+def write_view(output: Output, rows: DataFrame, folder: str, to_ms: int | None = None) -> None:
+    """Rows of a view (``heronry.pipeline.rows``), those of buckets that end at or before ``to_ms``."""
+    assert output.reduce is not None
+    assert output.reduce.windowing is not None
+    length = output.reduce.windowing.window.length_ms
+    end = (sql.col("start") + sql.lit(length)).cast("long")
+    made = rows.select("key", "start", end.alias("end"), sql.col("data").alias("acc"))
+    if to_ms is not None:
+        made = made.where(sql.col("end") <= sql.lit(to_ms))
+    made.write.option("compression", "zstd").parquet(folder)
+
+
+def _parquet(output: Output, rows: DataFrame, folder: str) -> None:
+    """Two passes over the records, since their columns are known only when all of them have been seen."""
+    kept = rows.select("data").persist(StorageLevel.DISK_ONLY)
+    try:
+        found = [row["schema"] for row in kept.mapInArrow(SchemaTask(output.step), "schema binary").collect()]
+        if not found:
+            kept.sparkSession.createDataFrame([], "empty boolean").limit(0).write.parquet(folder)
+            return
+        schema = unified(found)
+        columns = from_arrow_schema(schema, prefer_timestamp_ntz=True)
+        task = ColumnsTask(output.step, schema.serialize().to_pybytes())
+        kept.mapInArrow(task, columns).write.option("compression", "zstd").parquet(folder)
+    finally:
+        kept.unpersist()
+
+
+def unified(schemas: list[bytes]) -> Any:
+    """One Arrow schema that holds every record: int beside float becomes float, null beside anything that."""
+    import pyarrow as pa
+
+    read = [pa.ipc.read_schema(pa.py_buffer(data)) for data in schemas]
+    merged = pa.unify_schemas(read, promote_options="permissive")
+    # A column that is None everywhere has no type; str is one Parquet can hold.
+    return pa.schema([(f.name, pa.string() if pa.types.is_null(f.type) else f.type) for f in merged])
+
+
+@dataclass(frozen=True)
+class SchemaTask:
+    """The schema of a partition's records, as one row per batch."""
+
+    step: str
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """``mapInArrow``'s function."""
+        import pyarrow as pa
+
+        for batch in batches:
+            records = [pickle.loads(data) for data in batch.column(0).to_pylist()]
+            if records:
+                schema = _table(self.step, records, None).schema.remove_metadata()
+                yield pa.RecordBatch.from_pydict({"schema": pa.array([schema.serialize().to_pybytes()], pa.binary())})
+
+
+@dataclass(frozen=True)
+class ColumnsTask:
+    """Records as columns of the schema."""
+
+    step: str
+    schema: bytes
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """``mapInArrow``'s function."""
+        import pyarrow as pa
+
+        schema = pa.ipc.read_schema(pa.py_buffer(self.schema))
+        for batch in batches:
+            records = [pickle.loads(data) for data in batch.column(0).to_pylist()]
+            yield from _table(self.step, records, schema).to_batches()
+
+
+def _table(step: str, records: list[dict[str, Any]], schema: Any) -> Any:
+    """Records as a table. Raises RecordFailed, naming the record that does not fit."""
+    import pyarrow as pa
+
+    try:
+        if schema is not None:
+            return pa.Table.from_pylist(records, schema=schema)
+        names = dict.fromkeys(name for record in records for name in record)
+        return pa.table({name: [record.get(name) for record in records] for name in names})
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        for record in records:
+            try:
+                pa.Table.from_pylist([record], schema=schema)
+            except (pa.ArrowException, TypeError, ValueError, OverflowError) as cause:
+                raise failed(step, record, cause) from error
+        raise failed(step, records[0], error) from error

@@ -1,0 +1,144 @@
+"""What runs in Spark's Python workers: the callables given to ``mapInArrow``. They turn Arrow batches into columns and
+back; everything between is the core's.
+
+A task is pickled into the job, so it holds plain values and the user's functions only. The user's module is imported
+anew in a worker, and what it was told by its arguments is told to it again, before any function of it is unpickled:
+that is what ``Shipped`` is for. pyarrow is imported where it is used, so that the driver's other parts need none.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from pyspark import cloudpickle
+
+from data_pipeline.core.combine import Limits, Rows
+from data_pipeline.core.decode import Decoding
+from data_pipeline.core.merge import Merged, merged, result_of
+from data_pipeline.core.plan import Unit
+from data_pipeline.core.render import ToAccumulator
+from data_pipeline.core.runner import Runner
+from heronry.streamlet.endpoints import Source
+from heronry.streamlet.program import ReduceStep
+
+#: The columns of every row between units.
+ROW_SCHEMA = "tag int, key binary, start long, data binary"
+RESULTS_PER_BATCH = 4_096
+Render = dict[int, Callable[[Any], bytes]]
+
+
+class Shipped:
+    """A task as it travels: pickled, with the program's arguments."""
+
+    def __init__(self, task: Callable[[Iterator[Any]], Iterator[Any]]) -> None:
+        self.__name__ = type(task).__name__  # what Spark's plans show
+        self._arguments = tuple(sys.argv)
+        self._task = cloudpickle.dumps(task)
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """``mapInArrow``'s function."""
+        sys.argv = list(self._arguments)
+        task = pickle.loads(self._task)
+        yield from task(batches)
+
+
+def _batch(rows: Rows) -> Any:
+    import pyarrow as pa
+
+    count = len(rows.payloads)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.repeat(pa.scalar(rows.tag, pa.int32()), count),
+            pa.array(rows.keys, pa.binary()),
+            pa.array(rows.starts, pa.int64()),
+            pa.array(rows.payloads, pa.binary()),
+        ],
+        names=["tag", "key", "start", "data"],
+    )
+
+
+@dataclass(frozen=True)
+class ScanTask:
+    """A source's rows through the unit behind it."""
+
+    decoding: Decoding
+    unit: Unit
+    render: Render
+    limits: Limits = field(default_factory=Limits)
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """``mapInArrow``'s function."""
+        runner = Runner(self.unit, self.render, self.limits)
+        for columns in columns_of(self.decoding.source, batches):
+            records, times, file = self.decoding.decode(columns)
+            yield from map(_batch, runner.run(records, times, file))
+        yield from map(_batch, runner.finish())
+
+
+def columns_of(source: Source, batches: Iterator[Any]) -> Iterator[dict[str, list[Any]]]:
+    """Arrow batches of a source's raw rows as lists, empty ones left out."""
+    form = source.format if source.kind == "files" else ""
+    seen: set[str] = set()
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        if form == "parquet":
+            names = batch.schema.names[:-1]  # the last is the file
+            yield {"record": batch.select(names).to_pylist(), "file": batch.columns[-1].to_pylist()}
+            continue
+        columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+        if form == "csv":
+            columns["is_first"] = list(_first_lines(columns["file"], columns["block_start"], seen))
+        yield columns
+
+
+def _first_lines(files: list[str], starts: list[int], seen: set[str]) -> Iterator[bool]:
+    """True at the row that is its file's first line: the first one seen of the block at offset 0."""
+    for file, start in zip(files, starts, strict=True):
+        yield start == 0 and file not in seen
+        seen.add(file)
+
+
+@dataclass(frozen=True)
+class MergeTask:
+    """Sorted accumulators through the merge, the reducer's ``finish`` and the unit behind it."""
+
+    step: ReduceStep
+    unit: Unit
+    render: Render
+    limits: Limits = field(default_factory=Limits)
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """``mapInArrow``'s function."""
+        found = merged(self.step, _rows(batches))
+        yield from results(self.step, found, self.unit, self.render, self.limits)
+
+
+def _rows(batches: Iterator[Any]) -> Iterator[tuple[bytes, int, bytes]]:
+    for batch in batches:
+        columns = (batch.column(name).to_pylist() for name in ("key", "start", "data"))
+        yield from zip(*columns, strict=True)
+
+
+def results(step: ReduceStep, found: Iterable[Merged], unit: Unit, render: Render, limits: Limits) -> Iterator[Any]:
+    """Reduced keys to the Arrow batches the unit behind the reducer makes of them."""
+    views = [node.tag for node in unit.nodes if node.kind == "view"]
+    behind = Unit(unit.entry, tuple(n for n in unit.nodes if n.kind != "view"), unit.exits, unit.timed)
+    runner = Runner(behind, render, limits)
+    waiting = iter(found)
+    while chunk := list(islice(waiting, RESULTS_PER_BATCH)):
+        for tag in views:
+            show = render[tag]
+            assert isinstance(show, ToAccumulator)
+            codes, payloads = [show.code(item) for item in chunk], [show(item) for item in chunk]
+            yield _batch(Rows(tag, codes, [item.start for item in chunk], payloads))
+        if behind.nodes:
+            pairs = [result_of(step, item) for item in chunk]
+            records, times = [record for record, _ in pairs], [time for _, time in pairs]
+            yield from map(_batch, runner.run(records, times, lambda _: ""))
+    yield from map(_batch, runner.finish())

@@ -1,0 +1,26 @@
+"""The merged answers of batch and online topology. See docs/spark.md; nothing here needs Spark.
+
+view = read_view("clicks")
+view.totals(key="home", from_ms=…)      # batch(< T) ⊕ online(≥ T)
+view.buckets(), view.to_ms, view.promise
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from heronry.pipeline.registry import registered
+from heronry.pipeline.views import Answer, NoSuchView, View, ViewError, open_view
+from heronry.streamlet.monoid import Monoid
+
+__all__ = ["Answer", "NoSuchView", "View", "ViewError", "read_view"]
+
+
+def read_view(name: str | Path, *, monoid: Monoid | None = None, home: Path | None = None) -> View:
+    """The view of this name (``heron pipeline views``), or in this folder, as it is at this moment.
+
+    ``monoid``: the program's own, if it is none of the built-in ones. Reading needs pyarrow (``heronry[archive]``).
+    Raises NoSuchView, ViewError.
+    """
+    folder = name if isinstance(name, Path) or "/" in name else registered(name, home).path
+    return open_view(Path(folder), monoid)

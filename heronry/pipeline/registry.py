@@ -1,0 +1,68 @@
+"""Which views there are by name: a small file for each in ``HERONRY_HOME/pipeline/views`` (``heron pipeline run``)."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from heronry.model.ids import is_safe_name
+from heronry.pipeline.views import NoSuchView, ViewError
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A view, and the program whose batch runs it: what ``heron pipeline run NAME`` does again."""
+
+    name: str
+    path: str  # the folder of the view
+    file: str = ""  # the program
+    program: str = ""
+    arguments: tuple[str, ...] = ()
+    input_paths: tuple[str, ...] = ()
+    input_format: str = ""
+
+
+def views_folder(home: Path | None = None) -> Path:
+    """Where views are registered; ``home`` defaults to HERONRY_HOME or the user's data folder."""
+    given = os.environ.get("HERONRY_HOME")
+    root = home or (Path(given).expanduser() if given else Path(platformdirs.user_data_dir("heronry")))
+    return root.absolute() / "pipeline" / "views"
+
+
+def register(view: Registered, home: Path | None = None) -> None:
+    """Make it known, or known anew. Raises OSError."""
+    folder = views_folder(home)
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".{view.name}.{os.getpid()}.tmp"
+    temporary.write_text(json.dumps(asdict(view), indent=2))
+    os.replace(temporary, folder / f"{view.name}.json")
+
+
+def registered(name: str, home: Path | None = None) -> Registered:
+    """The view of this name. Raises NoSuchView, ViewError."""
+    file = views_folder(home) / f"{name}.json"
+    if not is_safe_name(name):
+        raise NoSuchView(f"{name!r} is no name of a view")
+    try:
+        found: dict[str, Any] = json.loads(file.read_bytes())
+        lists = {name: tuple(found.get(name, ())) for name in ("arguments", "input_paths")}
+        return Registered(**{**found, **lists})
+    except FileNotFoundError:
+        known = ", ".join(view.name for view in all_registered(home)) or "none yet"
+        raise NoSuchView(
+            f"there is no view {name!r} (known: {known}); `heron pipeline run FILE PROGRAM` makes those of a program"
+        ) from None
+    except (ValueError, TypeError) as error:
+        raise ViewError(f"{file} is not understood: {error}") from error
+
+
+def all_registered(home: Path | None = None) -> list[Registered]:
+    """Every registered view, by name. Raises ViewError."""
+    folder = views_folder(home)
+    names = sorted(file.stem for file in folder.glob("*.json")) if folder.is_dir() else []
+    return [registered(name, home) for name in names if is_safe_name(name)]

@@ -1,0 +1,176 @@
+"""What views are made of: accumulators by key and bucket, readable without Spark and without the user's code.
+
+Theory of operation. The batch writes Parquet with the columns::
+
+    key    binary  the canonical encoding of the plain key: equal keys have equal bytes
+    start  int64   the bucket, milliseconds since 1970 UTC: [start, end)
+    end    int64
+    acc    binary  MessagePack of ``monoid.pack(accumulator)``
+
+The online reducers write ``online/BUCKET/TASK.msgpack`` (docs/streamlet.md, View): a file for each bucket and task,
+replaced by rename, with rows ``[key, start, packed accumulator]``. A key is *plain* when MessagePack has given it back
+(dates become text, for example), so that a key is one key in both layers. Rows add up: whoever finds a key and bucket
+in several rows adds their accumulators with the monoid.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from heronry.model.keys import encode
+from heronry.streamlet.monoid import Monoid
+
+SUFFIX = ".parquet"
+BATCH_ROWS = 10_000
+_EPOCH = dt.date(1970, 1, 1).toordinal()
+_START = dt.datetime(1970, 1, 1)
+_PLAIN_KEYS = frozenset({str, int, float, bool, type(None), bytes})
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder().decode
+
+
+class Row(NamedTuple):
+    """One packed accumulator. ``start`` and ``end`` are milliseconds since 1970 UTC."""
+
+    key: bytes
+    start: int
+    end: int
+    packed: Any
+
+
+def key_bytes(key: Any) -> bytes:
+    """The canonical encoding of the plain key. Raises UnsupportedKey, TypeError."""
+    if key.__class__ not in _PLAIN_KEYS:
+        key = _frozen(_unpack(_pack(key)))
+    return encode(key)
+
+
+def _frozen(key: Any) -> Any:
+    return tuple(map(_frozen, key)) if isinstance(key, list) else key
+
+
+def row_of(key: Any, start: int, end: int, accumulator: Any, monoid: Monoid) -> Row:
+    """The row of an accumulator. Raises UnsupportedKey, TypeError for a key that is not plain."""
+    return Row(key_bytes(key), start, end, monoid.pack(accumulator))
+
+
+def pack(packed: Any) -> bytes:
+    """A packed accumulator as MessagePack. Raises TypeError for one that is not plain."""
+    return _pack(packed)
+
+
+def schema() -> Any:
+    """The Arrow schema of rows."""
+    import pyarrow as pa
+
+    return pa.schema([("key", pa.binary()), ("start", pa.int64()), ("end", pa.int64()), ("acc", pa.binary())])
+
+
+def write_rows(file: Path, rows: Iterable[Row]) -> int:
+    """Write a new file under its name at once: a reader sees all of it or nothing. The number of rows.
+
+    ``file`` ends in ``.parquet`` and its name begins neither with ``.`` nor ``_``. Raises OSError.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    packed = [(*row[:3], _pack(row.packed)) for row in rows]
+    columns = list(zip(*packed, strict=True)) or [(), (), (), ()]
+    table = pa.table([list(column) for column in columns], schema=schema())
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with temporary.open("wb") as out:
+        pq.write_table(table, out, compression="zstd")
+        out.flush()
+        os.fsync(out.fileno())
+    os.replace(temporary, file)
+    return int(table.num_rows)
+
+
+def read_rows(file: Any, filesystem: Any = None, *, expression: Any = None) -> Iterator[Row]:
+    """The rows of a file or of a folder of files, those that match an Arrow expression."""
+    import pyarrow.dataset as ds
+
+    found = ds.dataset(file, format="parquet", filesystem=filesystem, schema=schema())
+    for batch in found.to_batches(filter=expression, batch_size=BATCH_ROWS):
+        columns = [batch.column(name).to_pylist() for name in ("key", "start", "end", "acc")]
+        yield from (Row(key, start, end, _unpack(acc)) for key, start, end, acc in zip(*columns, strict=True))
+
+
+class OnlineFile(NamedTuple):
+    """One ``online/BUCKET/TASK.msgpack``: what the view is, when this was written, and the rows."""
+
+    view: str
+    monoid: str | None
+    parameters: dict[str, Any]
+    length_ms: int  # of its buckets
+    written_ms: int
+    rows: list[Row]
+
+
+def read_online(file: Path) -> OnlineFile:
+    """Raises FileNotFoundError, ValueError for a file that is none of a view's."""
+    try:
+        found = _unpack(file.read_bytes())
+        length = int(found["length_ms"] or found["bucket_ms"])
+        bucket = int(file.parent.name)
+        rows = []
+        for key, start, packed in found["rows"]:
+            begins = bucket if start is None else start
+            rows.append(Row(encode(_frozen(key)), begins, begins + length, packed))
+        return OnlineFile(
+            found["view"], found["monoid"], dict(found["parameters"]), length, int(found["written_ms"]), rows
+        )
+    except (msgspec.DecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"{file} is no file of a view: {error!r}") from error
+
+
+def decode_key(data: bytes) -> Any:
+    """A key from its canonical encoding; a number comes back as int, float or Fraction, whatever it was."""
+    tag, rest = data[:1], data[1:]
+    if tag == b"s":
+        return rest.decode("utf-8", "surrogatepass")
+    if tag == b"n":
+        return _number(rest)
+    if tag == b"N":
+        return None
+    if tag == b"b":
+        return rest
+    if tag == b"d":
+        return dt.date.fromordinal(int(rest) + _EPOCH)
+    if tag in (b"t", b"z"):
+        moment = _START + dt.timedelta(microseconds=int(rest))
+        return moment if tag == b"t" else moment.replace(tzinfo=dt.UTC)
+    if tag in (b"(", b"{", b"c"):
+        parts = [decode_key(part) for part in _parts(rest)]
+        return complex(*parts) if tag == b"c" else tuple(parts) if tag == b"(" else frozenset(parts)
+    raise ValueError(f"{data!r} is no canonical key")
+
+
+def _number(text: bytes) -> Any:
+    if text in (b"nan", b"inf", b"-inf"):
+        return float(text)
+    numerator, _, denominator = text.partition(b"/")
+    if not denominator:
+        return int(numerator, 16)
+    exact = Fraction(int(numerator, 16), int(denominator, 16))
+    try:
+        near = float(exact)
+    except OverflowError:
+        return exact
+    return near if Fraction(near) == exact else exact
+
+
+def _parts(rest: bytes) -> Iterator[bytes]:
+    _, _, rest = rest.partition(b":")
+    while rest:
+        length, _, rest = rest.partition(b":")
+        yield rest[: int(length)]
+        rest = rest[int(length) :]

@@ -1,0 +1,278 @@
+"""The merged view: what the batch says about the past and the online topology about the rest, as one answer.
+
+Theory of operation. A view is a folder (``ViewSink.path``)::
+
+    VIEW/view.json                     what it is: name, program, step, monoid, length of its buckets
+    VIEW/batch/<version>/              one result of the batch: Parquet rows and ``_heronry.json`` with the instant T
+    VIEW/online/BUCKET/TASK.msgpack    what a task of the online reducer has of a bucket
+
+The batch owns every bucket that ends at or before T, the online layer every other one. T stands in the folder of the
+result it belongs to, and that folder got its name by one rename, so a reader never sees one without the other: it
+takes the highest version there is and stays with it. A batch result is only ever replaced by a later version; the two
+latest are kept, so that a reader who is at work does not lose its files.
+
+What is promised: buckets of the batch are exact (each archived record counted once, however often it was replayed
+online). Buckets of the online layer are at least once: complete up to what has been flushed, and after a fault records
+may count twice, until the next batch owns the bucket. A query that spans T is both.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from heronry.pipeline.rows import OnlineFile, Row, decode_key, key_bytes, read_online, read_rows
+from heronry.streamlet.monoid import Monoid, by_name
+
+DESCRIPTION, MANIFEST, BATCH, ONLINE = "view.json", "_heronry.json", "batch", "online"
+KEPT_VERSIONS = 2
+PROMISE = (
+    "buckets that end at or before `to` are the batch's: exact; later ones are the online layer's: at least once, "
+    "so after a fault records may count twice until the next batch"
+)
+
+
+class ViewError(Exception):
+    """The view cannot be read; the message says why and what to do."""
+
+
+class NoSuchView(ViewError):
+    """There is no view of this name or at this place."""
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a view is. ``monoid`` is None for one of the user's own, whose rows cannot be added without their code."""
+
+    name: str
+    program: str
+    step: str
+    bucket_ms: int
+    monoid: str | None = None
+    parameters: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One result of the batch: it owns every bucket that ends at or before ``to_ms``."""
+
+    version: int
+    to_ms: int
+    folder: Path
+    manifest: Mapping[str, Any]
+
+
+class Answer(NamedTuple):
+    """One key in one bucket (ms since 1970 UTC); ``owner`` is ``batch`` or ``online``."""
+
+    key: Any
+    start: int
+    end: int
+    value: Any
+    owner: str
+
+
+@dataclass(frozen=True)
+class View:
+    """A view as it is now: one batch result (or none yet) and the online files found after it was chosen."""
+
+    description: Description
+    batch: Batch | None
+    folder: Path
+    promise: str = PROMISE
+
+    @property
+    def to_ms(self) -> int | None:
+        """T, up to which the batch is the authority; None before the first batch."""
+        return self.batch.to_ms if self.batch else None
+
+    def buckets(self, key: Any = ..., from_ms: int | None = None, to_ms: int | None = None) -> list[Answer]:
+        """Each key and bucket that lies in [from, to), by key and time. ``key`` limits it to one. Raises ViewError."""
+        monoid = self._monoid()
+        merged = self._merged(monoid, None if key is ... else [key_bytes(key)], from_ms, to_ms)
+        return [
+            Answer(decode_key(name), start, end, monoid.finish(acc), owner)
+            for (name, start, end), (acc, owner) in sorted(merged.items())
+        ]
+
+    def totals(self, key: Any = ..., from_ms: int | None = None, to_ms: int | None = None) -> dict[Any, Any]:
+        """Each key over all its buckets in [from, to): batch ⊕ online. Raises ViewError."""
+        monoid = self._monoid()
+        sums: dict[bytes, Any] = {}
+        merged = self._merged(monoid, None if key is ... else [key_bytes(key)], from_ms, to_ms)
+        for (name, *_), (acc, _) in sorted(merged.items()):
+            sums[name] = monoid.add(sums[name], acc) if name in sums else acc
+        return {decode_key(name): monoid.finish(acc) for name, acc in sums.items()}
+
+    def _monoid(self) -> Monoid:
+        if self.description.monoid is None:
+            raise ViewError(
+                f"view {self.description.name} adds up by a monoid of the program's own, whose code is not here; "
+                "give it: read_view(name, monoid=…)"
+            )
+        return by_name(self.description.monoid, dict(self.description.parameters))
+
+    def _merged(
+        self, monoid: Monoid, keys: list[bytes] | None, from_ms: int | None, to_ms: int | None
+    ) -> dict[tuple[bytes, int, int], tuple[Any, str]]:
+        found: dict[tuple[bytes, int, int], tuple[Any, str]] = {}
+        for row, owner in self._rows(keys, from_ms, to_ms):
+            place = (row.key, row.start, row.end)
+            acc = monoid.unpack(row.packed)
+            found[place] = (monoid.add(found[place][0], acc), owner) if place in found else (acc, owner)
+        return found
+
+    def _rows(self, keys: list[bytes] | None, from_ms: int | None, to_ms: int | None) -> Iterator[tuple[Row, str]]:
+        if self.batch is not None:
+            wanted = _expression(keys, from_ms, to_ms)
+            for file in _files(self.batch.folder):
+                yield from ((row, "batch") for row in read_rows(str(file), expression=wanted))
+        for found in online_files(self.folder, self.to_ms):
+            for row in found.rows:
+                inside = (from_ms is None or row.start >= from_ms) and (to_ms is None or row.end <= to_ms)
+                if inside and (keys is None or row.key in keys) and not _owned(row.end, self.to_ms):
+                    yield row, "online"
+
+
+@dataclass(frozen=True)
+class _Given(View):
+    """A view whose monoid came from its caller."""
+
+    monoid: Monoid | None = None
+
+    def _monoid(self) -> Monoid:
+        assert self.monoid is not None
+        return self.monoid
+
+
+def online_files(folder: Path, owned_to_ms: int | None = None) -> Iterator[OnlineFile]:
+    """What the online reducers wrote, without buckets that end at or before ``owned_to_ms``. Raises ViewError."""
+    for bucket in _buckets(folder):
+        for file in sorted(bucket.glob("*.msgpack")):
+            try:
+                found = read_online(file)
+            except FileNotFoundError:
+                continue  # the batch owns the bucket since a moment ago, and somebody tidied up
+            except ValueError as error:
+                raise ViewError(str(error)) from error
+            if _owned(int(bucket.name) + found.length_ms, owned_to_ms):
+                break
+            yield found
+
+
+def _buckets(folder: Path) -> list[Path]:
+    """The folders of buckets, oldest first."""
+    online = folder / ONLINE
+    found = [entry for entry in online.iterdir() if _is_number(entry.name)] if online.is_dir() else []
+    return sorted(found, key=lambda entry: int(entry.name))
+
+
+def _is_number(name: str) -> bool:
+    return name.removeprefix("-").isdecimal()
+
+
+def _owned(end_ms: int, to_ms: int | None) -> bool:
+    """True if the batch owns a bucket that ends here."""
+    return to_ms is not None and end_ms <= to_ms
+
+
+def open_view(folder: Path, monoid: Monoid | None = None) -> View:
+    """The view in ``folder`` at this moment. Raises NoSuchView, ViewError."""
+    description = read_description(folder)
+    batch = newest_batch(folder)
+    if monoid is not None:
+        return _Given(description, batch, folder, monoid=monoid)
+    return View(description, batch, folder)
+
+
+def read_description(folder: Path) -> Description:
+    """Raises NoSuchView, ViewError."""
+    try:
+        found = json.loads((folder / DESCRIPTION).read_bytes())
+        parameters = tuple((str(name), value) for name, value in found.get("parameters", ()))
+        return Description(**{**found, "parameters": parameters})
+    except (FileNotFoundError, NotADirectoryError):
+        return _from_online(folder)  # no batch has run yet
+    except (ValueError, TypeError) as error:
+        raise ViewError(f"{folder / DESCRIPTION} is not understood: {error}") from error
+
+
+def _from_online(folder: Path) -> Description:
+    for found in online_files(folder):
+        return Description(found.view, "", "", found.length_ms, found.monoid, tuple(found.parameters.items()))
+    raise NoSuchView(f"there is no view in {folder}: neither a batch nor the online topology has written there")
+
+
+def describe_view(folder: Path, description: Description) -> None:
+    """Write ``view.json``, at once. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".{DESCRIPTION}.{os.getpid()}.tmp"
+    temporary.write_text(json.dumps(asdict(description), indent=2))
+    os.replace(temporary, folder / DESCRIPTION)
+
+
+def batches(folder: Path) -> list[Batch]:
+    """Every whole result there is, oldest first."""
+    found = []
+    for entry in (folder / BATCH).iterdir() if (folder / BATCH).is_dir() else ():
+        if entry.name.isdecimal():
+            try:
+                manifest = json.loads((entry / MANIFEST).read_bytes())
+            except FileNotFoundError:
+                continue  # pruned a moment ago
+            found.append(Batch(int(entry.name), int(manifest["to_ms"]), entry, manifest))
+    return sorted(found, key=lambda batch: batch.version)
+
+
+def newest_batch(folder: Path) -> Batch | None:
+    """The result that counts."""
+    return next(iter(reversed(batches(folder))), None)
+
+
+def next_version(folder: Path) -> Path:
+    """Where the next result goes. The rename to it fails if somebody else was faster."""
+    newest = newest_batch(folder)
+    return folder / BATCH / f"{(newest.version if newest else 0) + 1:06d}"
+
+
+def prune(folder: Path) -> None:
+    """Remove batch results before the two latest, and the online buckets that both of these own."""
+    found = batches(folder)
+    for batch in found[:-KEPT_VERSIONS]:
+        shutil.rmtree(batch.folder, ignore_errors=True)
+    if len(found) < KEPT_VERSIONS:
+        return
+    owned_to_ms = min(batch.to_ms for batch in found[-KEPT_VERSIONS:])
+    length_ms = read_description(folder).bucket_ms
+    for bucket in _buckets(folder):
+        if _owned(int(bucket.name) + length_ms, owned_to_ms):
+            shutil.rmtree(bucket, ignore_errors=True)
+
+
+def _files(folder: Path) -> list[Path]:
+    """The Parquet files of a result, by name."""
+    if not folder.is_dir():
+        return []
+    found = (file for file in folder.rglob("*.parquet"))
+    return sorted(f for f in found if not any(p.startswith((".", "_")) for p in f.relative_to(folder).parts))
+
+
+def _expression(keys: list[bytes] | None, from_ms: int | None, to_ms: int | None) -> Any:
+    import pyarrow.compute as pc
+
+    parts = []
+    if keys is not None:
+        parts.append(pc.field("key").isin(keys))
+    if from_ms is not None:
+        parts.append(pc.field("start") >= from_ms)
+    if to_ms is not None:
+        parts.append(pc.field("end") <= to_ms)
+    expression = None
+    for part in parts:
+        expression = part if expression is None else expression & part
+    return expression

@@ -1,0 +1,41 @@
+"""Real Spark for the tests: one session for the whole process, and a standalone master and worker where asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="needs PySpark: deploy/spark-setup")
+
+from pyspark.sql import SparkSession
+from spark_cluster import Standalone
+
+from data_pipeline.shell.session import SessionOptions, session
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The marker, and time enough for a machine under load."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.timeout(900))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One session on two cores for every test that runs in this process."""
+    with session(SessionOptions("heronry-tests", "local[2]", {"spark.log.level": "FATAL"})) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    """The cluster ``spark://…``."""
+    cluster = Standalone(tmp_path_factory.mktemp("standalone"))
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()

@@ -1,0 +1,41 @@
+"""Programs on the session of the tests: many of them in one Spark job, since each job costs a second."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from functools import reduce as fold
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+
+from data_pipeline.core.combine import Limits
+from data_pipeline.core.planner import Choice, plan
+from data_pipeline.shell.execute import Execution
+from data_pipeline.shell.inputs import with_columns
+from data_pipeline.shell.scan import Tables
+from heronry.streamlet.program import Program
+
+Results = list[dict[str, list[Any]]]
+
+
+def run_all(
+    spark: SparkSession, programs: Sequence[Program], limits: Limits | None = None, choice: Choice | None = None
+) -> Results:
+    """What the sinks of each program get, by step."""
+    executions, frames = [], []
+    for number, program in enumerate(programs):
+        tables = Tables(spark)
+        found = plan(program, with_columns(tables, program, choice or Choice()))
+        execution = Execution(spark, found, limits, tables=tables)
+        executions.append(execution)
+        for step, rows in execution.outputs.items():
+            frames.append(rows.select(sql.lit(number).alias("program"), sql.lit(step).alias("step"), "data"))
+    results: Results = [{step: [] for step in execution.outputs} for execution in executions]
+    if frames:
+        for row in fold(DataFrame.union, frames).collect():
+            results[row["program"]][row["step"]].append(pickle.loads(row["data"]))
+    for execution in executions:
+        execution.close()
+    return results

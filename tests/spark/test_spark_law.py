@@ -1,0 +1,148 @@
+"""The law on real Spark: batch == reference == online, for random programs and for random typed files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+from spark_world import run_all
+
+from data_pipeline.core.combine import Limits
+from data_pipeline.core.planner import Choice, plan
+from heronry.streamlet import Builder, collect, count, files, max_, mean, min_, sliding, sum_, tumbling
+from heronry.streamlet.compare import difference
+from heronry.streamlet.program import KeyValue, Program
+from heronry.streamlet.reference import run
+from heronry.streamlet.results import latest
+
+sys.path += [str(Path(__file__).parents[1] / "unit" / part) for part in ("data_pipeline", "streamlet")]
+import program_strategies  # where the law without Spark is
+from online_world import OnlineWorld, importable
+from program_strategies import RECIPES, Recipe
+
+# Its functions go to the workers as they are: nothing there could import them by name.
+cloudpickle.register_pickle_by_value(program_strategies)
+
+# A job takes seconds: few examples of many programs each, and no shrinking.
+FEW = settings(
+    max_examples=3, phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
+)  # fmt: skip
+SCHEMA = {"k": "str", "n": "int", "x": "float", "b": "bool", "t": "int"}
+ARROW = pa.schema([("k", pa.string()), ("n", pa.int64()), ("x", pa.float64()), ("b", pa.bool_()), ("t", pa.int64())])
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "k": st.sampled_from([None, "a", "b", "ä b", "c,d", 'e"f']),
+            "n": st.one_of(st.none(), st.integers(-3, 3), st.sampled_from([2**63 - 1, -(2**63), 2**62])),
+            "x": st.one_of(st.none(), st.floats(-1e6, 1e6)),
+            "b": st.one_of(st.none(), st.booleans()),
+            "t": st.integers(-100, 300),
+        }
+    ),
+    max_size=30,
+)
+REDUCERS = st.tuples(
+    st.sampled_from(["k", "n", "x", "b"]),
+    st.one_of(
+        st.tuples(st.just(count()), st.none()),
+        st.tuples(st.sampled_from([sum_(), mean()]), st.sampled_from(["n", "x", "b"])),
+        st.tuples(st.sampled_from([min_(), max_()]), st.sampled_from(["k", "n", "x", "b", "t"])),
+    ),
+    st.sampled_from([None, tumbling(60), sliding(90, 40)]),
+)
+
+
+@FEW
+@given(recipes=st.lists(RECIPES, min_size=5, max_size=5), small=st.booleans(), seed=st.integers(0, 1000))
+def test_random_programs_give_the_same_on_spark_online_and_by_the_reference(
+    spark: SparkSession, recipes: list[Recipe], small: bool, seed: int
+) -> None:
+    programs = [recipe.build().build() for recipe in recipes]
+    limits = Limits(max_keys=2, max_bytes=50, chunk_records=3) if small else None
+    for recipe, program, found in zip(recipes, programs, run_all(spark, programs, limits), strict=True):
+        expected = run(program)
+        for sink, records in expected.items():
+            assert difference(records, found[sink]) == "", f"Spark: {sink} of {program.describe()}"
+        for number, (sink, records) in enumerate(zip(expected.values(), online(recipe, seed), strict=True)):
+            assert difference(sink, records) == "", f"online: end {number} of {program.describe()}"
+
+
+def online(recipe: Recipe, seed: int) -> list[list[Any]]:
+    """What each end gets of the compiled topology, in the order of ends; of running results the last ones."""
+    ends: list[list[Any]] = []
+
+    def end(stream: Any) -> None:
+        ends.append([])
+        stream.tap(ends[-1].append, name=f"end-{len(ends)}")
+
+    with tempfile.TemporaryDirectory() as folder:
+        builder = recipe.build(end, **{"user.streamlet.state": folder})
+        with importable(builder):
+            world = OnlineWorld(builder.definition(), Path(folder), seed)
+            world.until_final()
+            world.stop()
+    return [latest(records) if records and isinstance(records[0], KeyValue) else records for records in ends]
+
+
+@FEW
+@given(rows=ROWS, reducers=st.lists(REDUCERS, min_size=3, max_size=3))
+def test_sql_over_typed_files_gives_what_the_reference_gives(
+    spark: SparkSession, rows: list[dict[str, Any]], reducers: list[Any]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        programs = [over_files(Path(folder), form, rows, reducers) for form in ("json", "csv", "parquet")]
+        columns = {"source": {name: str(SPARK_TYPES[kind]) for name, kind in SCHEMA.items()}}
+        for program in programs:
+            planned = plan(program, Choice(columns=columns))
+            assert [reduction.sql for reduction in planned.reductions] == [True] * len(reducers)
+        for program, found in zip(programs, run_all(spark, programs), strict=True):
+            for sink, expected in run(program).items():
+                assert difference(expected, found[sink]) == "", f"{sink} of {program.describe()}"
+
+
+SPARK_TYPES = {"str": "string", "int": "bigint", "float": "double", "bool": "boolean"}
+
+
+def over_files(folder: Path, form: str, rows: list[dict[str, Any]], reducers: list[Any]) -> Program:
+    """A program that reduces the rows, written in two files of the format, in several ways."""
+    half = len(rows) // 2
+    for number, part in enumerate((rows[:half], rows[half:])):
+        place = folder / form / f"part-{number}.{form}"
+        place.parent.mkdir(exist_ok=True)
+        if form == "parquet":
+            pq.write_table(pa.Table.from_pylist(part, schema=ARROW), place)
+        else:
+            place.write_text(as_json(part) if form == "json" else as_csv(part), newline="")
+    builder = Builder(form)
+    schema = None if form == "parquet" else SCHEMA
+    source = builder.source(files(folder / form, form, schema=schema), event_time="t", name="source")
+    for key, (monoid, value), window in reducers:
+        keyed = source.key_by(key)
+        (keyed if window is None else keyed.window(window)).reduce_by_key(monoid, value).sink(collect())
+    return builder.build()
+
+
+def as_json(rows: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def as_csv(rows: list[dict[str, Any]]) -> str:
+    """Str fields have no None in csv, so they are empty there."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(SCHEMA))
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({name: "" if value is None else value for name, value in row.items()})
+    return text.getvalue()

@@ -1,0 +1,78 @@
+"""``heron submit spark`` before there is any Spark: instants, options of other clusters, the missing extra."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heronry.cli import spark_submit
+from heronry.cli.spark_submit import SparkOptions, milliseconds, submit_to_spark
+from heronry.failures import NotFound, Unavailable, UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", None), ("0", 0), ("1.5", 1500), ("-2", -2000), ("1970-01-01", 0), ("1970-01-01T00:00:01Z", 1000),
+        ("1970-01-01T01:00:00+01:00", 0), ("1969-12-31T23:59:59.999", -1), ("2026-11-21 07:00", 1795244400000),
+    ],
+)  # fmt: skip
+def test_an_instant_is_iso_8601_or_seconds(text: str, expected: int | None) -> None:
+    assert milliseconds("--to", text) == expected
+
+
+@pytest.mark.parametrize("text", ["tomorrow", "nan", "inf", "2026-13-01"])
+def test_what_is_no_instant_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--to"):
+        milliseconds("--to", text)
+
+
+def test_options_of_spark_are_refused_elsewhere() -> None:
+    SparkOptions().check_unused("local")
+    for options in (
+        SparkOptions(["x"]),
+        SparkOptions(master="yarn"),
+        SparkOptions(from_="1"),
+        SparkOptions(conf=["a"]),
+    ):
+        with pytest.raises(UsageError, match="not for local"):
+            options.check_unused("local")
+
+
+def submit(file: Path, **options: Any) -> None:
+    given = SparkOptions(**{"output_path": "/out", **options})
+    submit_to_spark(file, None, (), given, dry_run=False, replace=False)
+
+
+def test_a_command_that_makes_no_sense_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_submit, "_run", lambda command: pytest.fail(f"started {command}"))
+    file = tmp_path / "p.py"
+    with pytest.raises(NotFound):
+        submit(file)
+    file.touch()
+    for options in (
+        {"output_path": ""}, {"input_format": "xml"}, {"conf": ["memory=1g"]}, {"from_": "5", "to": "5"},
+    ):  # fmt: skip
+        with pytest.raises(UsageError):
+            submit(file, **options)
+
+
+def test_without_the_extra_the_cure_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "p.py"
+    file.touch()
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pyspark" else found(name))
+    with pytest.raises(Unavailable) as caught:
+        submit(file)
+    assert caught.value.exit_code == 6
+    assert "pip install 'heronry[spark]'" in caught.value.cure
+
+
+def test_the_command_line_does_not_import_pyspark() -> None:
+    code = "import sys, heronry.cli.main; sys.exit('pyspark' in sys.modules or 'pyarrow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0

@@ -1,0 +1,23 @@
+"""The law of the batch plan: cut, combined, shuffled and merged, a program gives what the reference gives."""
+
+from __future__ import annotations
+
+from engine_world import evaluate
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from program_strategies import RECIPES, Recipe
+
+from data_pipeline.core.combine import Limits
+from data_pipeline.core.planner import plan
+from heronry.streamlet.compare import difference
+from heronry.streamlet.reference import run
+
+
+@settings(max_examples=150)
+@given(recipe=RECIPES, seed=st.integers(0, 1000), small=st.booleans())
+def test_the_plan_gives_what_the_reference_gives(recipe: Recipe, seed: int, small: bool) -> None:
+    program = recipe.build().build()
+    limits = Limits(max_keys=2, max_bytes=50, chunk_records=3) if small else None
+    found = evaluate(plan(program), seed, limits)
+    for sink, expected in run(program).items():
+        assert difference(expected, found[sink]) == "", sink

@@ -1,0 +1,182 @@
+"""The planner: where a program is cut, what becomes SQL, what is refused and by which words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data_pipeline.core.describe import described
+from data_pipeline.core.plan import CannotPlan
+from data_pipeline.core.planner import Choice, plan
+from heronry.streamlet import (
+    Builder,
+    archive,
+    collect,
+    count,
+    distinct,
+    files,
+    mean,
+    sequence,
+    sliding,
+    sum_,
+    to_files,
+    tumbling,
+    view,
+)
+from heronry.streamlet.endpoints import FileSource
+from heronry.streamlet.program import Program, ReduceStep, Ref
+
+TYPED = {"k": "str", "n": "int", "x": "float", "t": "int"}
+
+
+def json_source(**options: Any) -> FileSource:
+    return files("/in", "json", schema=TYPED, **options)
+
+
+def reduced(
+    key: Any, monoid: Any, value: Any = None, window: Any = None, source: Any = None, **options: Any
+) -> Program:
+    builder = Builder("p")
+    keyed = builder.source(source or json_source(), **options).key_by(key)
+    (keyed if window is None else keyed.window(window)).reduce_by_key(monoid, value).sink(collect())
+    return builder.build()
+
+
+def test_a_chain_is_one_unit_up_to_the_reducer_and_one_behind_it() -> None:
+    builder = Builder("p")
+    lines = builder.source(files("/in", "text"), name="lines")
+    lines.flat_map(str.split, name="split").map(str.lower, name="lower").key_by().count_by_key(name="count").filter(
+        bool, name="some"
+    ).sink(to_files("/out"), name="out")
+    found = plan(builder.build())
+    (scan,), (reduction,), (output,) = found.scans, found.reductions, found.outputs
+    assert scan.unit is not None
+    assert [(e.step, e.kind) for e in scan.unit.exits] == [("count", "reduce")]
+    assert reduction.inputs == (("lines", 0),)
+    assert not reduction.sql
+    assert [(e.step, e.kind) for e in reduction.unit.exits] == [("out", "sink")]
+    assert output.inputs == (("count", 0),)
+    text = described(found)
+    for part in ("scan lines: text files at /in", "split: flat_map", "count: reduce, combined on the spot", "merge"):
+        assert part in text
+
+
+def test_a_stream_with_several_readers_is_computed_once_with_several_exits() -> None:
+    builder = Builder("p")
+    numbers = builder.source(sequence(10), name="numbers").map(abs, name="abs")
+    numbers.sink(collect(), name="all")
+    odd, _ = numbers.branch(bool, name="parts")
+    odd.union(numbers, name="both").key_by().count_by_key(name="count").sink(collect(), name="counts")
+    _.sink(collect(), name="rest")
+    found = plan(builder.build())
+    (scan,) = found.scans
+    assert scan.unit is not None
+    assert {e.step for e in scan.unit.exits} == {"all", "count", "rest"}
+    assert len(scan.unit.nodes) == 1
+
+
+@pytest.mark.parametrize(
+    ("program", "is_sql"),
+    [
+        (reduced("k", count()), True),
+        (reduced("n", sum_(), "x"), True),
+        (reduced("k", mean(), "n", tumbling(60), event_time="t"), True),
+        (reduced("k", sum_(), "n", sliding(60, 10), event_time="t"), True),
+        (reduced("k", sum_(), "k"), False),  # Python joins str where SQL has no sum
+        (reduced("k", distinct(), "n"), False),
+        (reduced("absent", count()), False),
+        (reduced(lambda record: record["k"], count()), False),
+        (reduced("k", sum_(), lambda record: record["n"]), False),
+        (reduced("k", count(), window=tumbling(60), event_time=lambda record: record["t"]), False),
+        (reduced("k", count(), window=tumbling(60), event_time="k"), False),  # text is parsed by Python
+        (reduced("k", count(), source=files("/in", "json")), False),  # no types
+        (reduced(None, count(), source=files("/in", "text")), True),
+        (reduced(None, count(), source=sequence(5)), False),
+        (reduced("k", count(), source=files("/in", "archive")), False),
+    ],
+)  # fmt: skip
+def test_built_in_reducers_over_plain_typed_fields_become_sql(program: Program, is_sql: bool) -> None:
+    (reduction,) = plan(program).reductions
+    assert reduction.sql is is_sql
+    assert (plan(program).scans[0].unit is None) is is_sql
+
+
+def test_parquet_is_sql_where_the_types_of_its_columns_allow() -> None:
+    program = reduced("k", sum_(), "n", source=files("/in", "parquet"))
+    for types, is_sql in (
+        ({}, False), ({"k": "string", "n": "bigint"}, True), ({"k": "string", "n": "decimal(10,2)"}, False),
+        ({"k": "struct<a:int>", "n": "bigint"}, False), ({"k": "string"}, False),
+    ):  # fmt: skip
+        found = plan(program, Choice(columns={"source": types}))
+        assert found.reductions[0].sql is is_sql, types
+
+
+def test_a_function_between_makes_it_python_and_a_union_of_tables_does_not() -> None:
+    builder = Builder("p")
+    one, two = (builder.source(json_source(), name=name) for name in ("one", "two"))
+    one.union(two).key_by("k").count_by_key(name="sql").sink(collect())
+    one.filter(bool).key_by("k").count_by_key(name="python").sink(collect())
+    found = {reduction.step.name: reduction for reduction in plan(builder.build()).reductions}
+    assert found["sql"].sql
+    assert found["sql"].tables == ("one", "two")
+    assert not found["python"].sql
+
+
+def test_a_view_behind_a_reducer_without_windows_gets_buckets_of_its_own() -> None:
+    builder = Builder("p")
+    source = builder.source(json_source(), event_time="t")
+    source.key_by("k").count_by_key(name="count").sink(view("v", "/view", bucket=60), name="view")
+    found = plan(builder.build())
+    (reduction,) = found.reductions
+    assert isinstance(reduction.step, ReduceStep)
+    assert reduction.step.windowing is not None
+    assert reduction.step.windowing.window.length_ms == 60_000
+    assert found.outputs[0].reduce == reduction.step
+
+
+def test_an_archive_stands_in_for_the_step_whose_records_it_has() -> None:
+    builder = Builder("p")
+    parsed = builder.source(files("/in", "text"), name="lines", event_time=len).map(str.split, name="parse")
+    parsed.sink(archive("/archive"), name="keep")
+    parsed.key_by(0).count_by_key(name="count").sink(collect(), name="out")
+    found = plan(builder.build(), Choice(archive=FileSource("/archive", "archive", by_hour=True)))
+    (scan,) = found.scans
+    assert (scan.step, scan.source.path) == ("parse", "/archive")  # type: ignore[union-attr]  # a file source
+    assert [output.step for output in found.outputs] == ["out"]
+    without = plan(builder.build())
+    assert without.scans[0].step == "lines"
+    assert any("archive" in note for note in without.notes)
+
+
+def endless(source: Any) -> Program:
+    builder = Builder("p")
+    builder.source(source, name="numbers").sink(collect())
+    return builder.build()
+
+
+def test_what_spark_cannot_run_is_refused_by_name() -> None:
+    with pytest.raises(CannotPlan, match=r"'numbers'.*without an end"):
+        plan(endless(sequence()))
+    with pytest.raises(CannotPlan, match=r"'numbers'.*no"):
+        plan(endless(sequence(5)), Choice(to_ms=5))
+    with pytest.raises(CannotPlan, match="no source step 'nothing'"):
+        plan(endless(sequence(5)), Choice(inputs={"nothing": FileSource("/in", "json")}))
+
+    class Join:
+        name, inputs = "both", (Ref("numbers"),)
+
+    strange = Program("p", (*endless(sequence(5)).steps, Join()))  # type: ignore[arg-type]  # an operator of the future
+    with pytest.raises(CannotPlan, match=r"'both'.*Join"):
+        plan(strange)
+
+
+def test_an_input_of_the_command_line_takes_the_place_of_the_declared_one() -> None:
+    program = endless(sequence())
+    found = plan(program, Choice(inputs={"numbers": FileSource("/history", "json")}))
+    assert found.scans[0].source == FileSource("/history", "json")
+
+
+def test_planning_reads_nothing(tmp_path: Path) -> None:
+    plan(endless(files(tmp_path / "not there", "json")))

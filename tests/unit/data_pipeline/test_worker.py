@@ -1,0 +1,157 @@
+"""What happens in a Python worker: failures that name step, file and value; memory that stays bounded."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+from engine_world import evaluate
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_pipeline.core.combine import Combiner, Limits
+from data_pipeline.core.decode import Decoding
+from data_pipeline.core.failure import Failure, RecordFailed, failed, failure_in
+from data_pipeline.core.payload import dump, load
+from data_pipeline.core.planner import plan
+from data_pipeline.core.runner import Runner
+from heronry.streamlet import Builder, collect, count, distinct, files, monoid, sequence, sum_, tumbling
+from heronry.streamlet.program import ReduceStep
+
+
+def inverse(number: int) -> float:
+    return 1 / number
+
+
+def failing(build: Any, stop: int = 10) -> Failure:
+    """The failure of a program over 0, 1, 2, …"""
+    builder = Builder("p")
+    build(builder.source(sequence(stop), name="numbers"))
+    with pytest.raises(RecordFailed) as caught:
+        evaluate(plan(builder.build()))
+    return caught.value.failure
+
+
+def test_the_step_and_the_value_are_named_wherever_it_is() -> None:
+    steps = {
+        "divide": lambda s: s.map(inverse, name="divide").sink(collect()),
+        "choose": lambda s: s.filter(inverse, name="choose").sink(collect()),
+        "cut": lambda s: s.flat_map(lambda n: [inverse(n)], name="cut").sink(collect()),
+        "look": lambda s: s.tap(inverse, name="look").sink(collect()),
+        "part": lambda s: s.branch(inverse, name="part")[0].sink(collect()),
+        "by": lambda s: s.key_by(inverse, name="by").count_by_key().sink(collect()),
+        "when": lambda s: s.key_by().window(tumbling(5), inverse, name="when").count_by_key().sink(collect()),
+        "add": lambda s: s.sum_by_key(inverse, key=abs, name="add").sink(collect()),
+        "behind": lambda s: s.map(lambda n: n).filter(lambda n: n < 1).map(inverse, name="behind").sink(collect()),
+    }
+    for name, build in steps.items():
+        found = failing(build)
+        assert (found.step, found.value) == (name, "0"), found
+        assert "ZeroDivisionError" in found.error
+        assert "inverse" in found.traceback
+        assert "runner.py" not in found.traceback
+
+
+def test_a_monoid_that_fails_is_named_with_the_value_it_failed_on() -> None:
+    strict = monoid(0, lambda a, b: a + b, finish=lambda acc: 1 / acc, name="strict")
+    found = failing(
+        lambda s: s.map(lambda n: n and "text").reduce_by_key(sum_(), key=lambda n: 1, name="add").sink(collect())
+    )
+    assert found.step == "add"
+    found = failing(
+        lambda s: s.map(lambda n: 0).reduce_by_key(strict, key=lambda n: "all", name="total").sink(collect())
+    )
+    assert (found.step, found.value) == ("total", "'all'")
+
+
+def test_a_key_that_is_none_is_refused_with_the_cure() -> None:
+    found = failing(lambda s: s.key_by(lambda n: [n], name="by").count_by_key().sink(collect()))
+    assert found.step == "by"
+    assert "use tuple(value)" in found.error
+
+
+def test_a_line_that_is_no_json_is_named_with_its_file() -> None:
+    decoding = Decoding("lines", files("/in", "json"), None, False)
+    with pytest.raises(RecordFailed) as caught:
+        decoding.decode({"value": [b"1", b" ", b"{no", b"2"], "file": ["a", "a", "b", "b"]})
+    assert (caught.value.failure.step, caught.value.failure.file) == ("lines", "b")
+    assert "{no" in caught.value.failure.value
+    records, _, file = decoding.decode({"value": [b"1", b" ", b"2"], "file": ["a", "b", "c"]})
+    assert (records, file(0), file(1)) == ([1, 2], "a", "c")
+
+
+def test_a_function_that_fails_once_only_is_told_as_such() -> None:
+    calls = iter([True])
+    found = failing(lambda s: s.map(lambda n: inverse(0) if next(calls, False) else n, name="once").sink(collect()))
+    assert "not found" in found.value
+    assert "ZeroDivisionError" in found.error
+
+
+@given(step=st.text(), value=st.text(), file=st.text(), before=st.text(max_size=20), after=st.text(max_size=20))
+def test_a_failure_is_found_again_in_whatever_text_surrounds_it(
+    step: str, value: str, file: str, before: str, after: str
+) -> None:
+    error = failed(step, value, ValueError("no"), file)
+    assert failure_in(f"{before}\n{error}\n{after}") == error.failure
+    assert pickle.loads(pickle.dumps(error)).failure == error.failure
+
+
+def combiner(reducer: Any, limits: Limits) -> Combiner:
+    builder = Builder("p")
+    builder.source(sequence(1)).key_by(lambda n: n % 1000).reduce_by_key(reducer, name="r").sink(collect())
+    step = builder.build().by_name["r"]
+    assert isinstance(step, ReduceStep)
+    return Combiner(0, step, False, limits)
+
+
+@pytest.mark.parametrize(
+    "reducer", [count(), sum_(), distinct(5), monoid(frozenset, frozenset.union, lift=lambda n: frozenset([n]))]
+)
+def test_a_combiner_never_holds_more_than_its_limit_and_a_chunk(reducer: Any) -> None:
+    tried = combiner(reducer, Limits(max_keys=50, chunk_records=20))
+    rows, most = 0, 0
+    for part in tried.add(iter(range(5_000))):
+        rows += len(part.keys)
+        most = max(most, len(part.keys))
+    assert most <= 50 + 20
+    assert rows + len(tried.table) == 5_000
+    assert not list(combiner(reducer, Limits()).flush())
+
+
+def test_large_accumulators_are_flushed_by_their_size() -> None:
+    longer = monoid(bytes, bytes.__add__, lift=lambda n: b"x" * 1_000, name="longer")
+    tried = combiner(longer, Limits(max_bytes=1_500_000, chunk_records=500))
+    assert any(list(tried.add(iter(range(100_000)))))
+    assert len(tried.table) <= 1_000
+    assert max(map(len, tried.table.values()), default=0) < 100_000
+
+
+def test_a_flat_map_that_makes_very_many_of_one_is_not_gathered() -> None:
+    builder = Builder("p")
+    builder.source(sequence(1)).flat_map(lambda n: range(10_000_000), name="many").sink(collect())
+    (scan,) = plan(builder.build()).scans
+    assert scan.unit is not None
+    seen: list[int] = []
+
+    def render(record: int) -> bytes:
+        seen.append(record)
+        return b""
+
+    runner = Runner(scan.unit, {0: render})
+    first = next(runner.run([0], None, lambda _: ""))
+    assert len(first.payloads) == len(seen) < 10_000
+
+
+ANY = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.binary(), st.tuples(st.integers()))
+
+
+@given(key=ANY, accumulator=ANY)
+def test_what_crosses_the_shuffle_comes_back_with_its_types(key: Any, accumulator: Any) -> None:
+    found = load(dump(key, accumulator))
+    assert repr(tuple(found)) == repr((key, accumulator))
+    assert [type(part) for part in found] == [type(key), type(accumulator)]
+
+
+def test_a_lone_surrogate_crosses_too() -> None:
+    assert tuple(load(dump("\ud800", 1 << 70))) == ("\ud800", 1 << 70)

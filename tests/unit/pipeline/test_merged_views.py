@@ -1,0 +1,195 @@
+"""Merged views: each bucket has one owner, half results are not seen, the next batch corrects the online layer."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections import Counter
+from collections.abc import Iterable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("pyarrow", reason="needs pyarrow: pip install heronry[archive]")
+
+from heronry.model.keys import encode
+from heronry.pipeline import NoSuchView, read_view
+from heronry.pipeline.registry import Registered, all_registered, register
+from heronry.pipeline.rows import decode_key, key_bytes, row_of, write_rows
+from heronry.pipeline.views import Description, ViewError, describe_view, next_version, open_view, prune
+from heronry.streamlet.compare import close
+from heronry.streamlet.monoid import Monoid, count, distinct, mean, top_k
+
+BUCKET = 10
+Event = tuple[str, int, int]  # key, time, value
+
+
+def bucket_of(time: int) -> int:
+    return time - time % BUCKET
+
+
+def grouped(events: Iterable[Event], monoid: Monoid) -> dict[tuple[str, int], Any]:
+    """(key, bucket) → accumulator."""
+    values: dict[tuple[str, int], list[int]] = {}
+    for key, time, value in events:
+        values.setdefault((key, bucket_of(time)), []).append(value)
+    return {place: monoid.folded(these) for place, these in values.items()}
+
+
+def write_batch(folder: Path, events: Iterable[Event], monoid: Monoid, to_ms: int, parameters: Any = ()) -> None:
+    """What a batch up to ``to_ms`` publishes."""
+    describe_view(folder, Description("v", "p", "s", BUCKET, monoid.builtin, parameters or monoid.parameters))
+    place = next_version(folder)
+    work = place.with_name(f".{place.name}")
+    before = grouped([event for event in events if event[1] < to_ms], monoid)
+    rows = [
+        row_of(key, start, start + BUCKET, acc, monoid)
+        for (key, start), acc in before.items()
+        if start + BUCKET <= to_ms
+    ]
+    write_rows(work / "rows" / "part-0.parquet", rows)
+    (work / "_heronry.json").write_text(json.dumps({"to_ms": to_ms}))
+    work.rename(place)
+
+
+def write_online(folder: Path, events: Iterable[Event], monoid: Monoid, tasks: int = 2) -> None:
+    """What online reducers write: a file for each bucket and task, a key always in the same one."""
+    files: dict[tuple[int, int], list[Any]] = {}
+    for (key, start), acc in grouped(events, monoid).items():
+        files.setdefault((start, len(key) % tasks), []).append([key, start, monoid.pack(acc)])
+    for (start, task), rows in files.items():
+        file = folder / "online" / str(start) / f"{task}.msgpack"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        head = {"view": "v", "monoid": monoid.builtin, "parameters": dict(monoid.parameters)}
+        body = {**head, "bucket_ms": BUCKET, "length_ms": None, "written_ms": 1, "rows": rows}
+        file.write_bytes(msgspec.msgpack.encode(body))
+
+
+EVENTS = st.lists(st.tuples(st.sampled_from(["a", "bb", "c", "dddd"]), st.integers(-40, 90), st.integers(-5, 5)))
+
+
+@given(events=EVENTS, to_ms=st.integers(-50, 100), monoid=st.sampled_from([count(), mean(), top_k(2), distinct(6)]))
+def test_batch_before_t_and_online_behind_it_are_the_truth(
+    tmp_path_factory: pytest.TempPathFactory, events: list[Event], to_ms: int, monoid: Monoid
+) -> None:
+    folder = tmp_path_factory.mktemp("view")
+    write_batch(folder, events, monoid, to_ms)
+    write_online(folder, events, monoid)
+    view = open_view(folder)
+    expected = {place: monoid.finish(acc) for place, acc in grouped(events, monoid).items()}
+    found = view.buckets()
+    assert close({(b.key, b.start): b.value for b in found}, expected)
+    assert all(b.owner == ("batch" if b.end <= to_ms else "online") for b in found)
+    by_key: dict[str, list[int]] = {}
+    for key, _, value in events:
+        by_key.setdefault(key, []).append(value)
+    assert close(view.totals(), {k: monoid.finish(monoid.folded(v)) for k, v in by_key.items()})
+    for key in by_key:
+        assert close(view.totals(key, from_ms=0, to_ms=50).get(key), _total(events, key, monoid))
+
+
+def _total(events: list[Event], key: str, monoid: Monoid) -> Any:
+    these = [value for k, time, value in events if k == key and 0 <= time < 50]
+    return monoid.finish(monoid.folded(these)) if these else None
+
+
+def test_a_wrong_online_result_is_corrected_by_the_next_batch(tmp_path: Path) -> None:
+    events = [("a", time, 1) for time in range(40)]
+    write_batch(tmp_path, events, count(), 20)
+    write_online(tmp_path, [*events, *events[20:]], count())  # everything behind T came twice
+    assert read_view(tmp_path).totals() == {"a": 60}
+    write_batch(tmp_path, events, count(), 40)
+    view = read_view(tmp_path)
+    assert view.totals() == {"a": 40}
+    assert {bucket.owner for bucket in view.buckets()} == {"batch"}
+
+
+def test_a_reader_stays_with_the_version_it_has_while_newer_ones_come(tmp_path: Path) -> None:
+    events = [("a", time, 1) for time in range(40)]
+    write_online(tmp_path, events, count())
+    write_batch(tmp_path, events, count(), 20)
+    reader = open_view(tmp_path)
+    write_batch(tmp_path, [*events, ("a", 5, 1)], count(), 30)
+    prune(tmp_path)
+    assert reader.totals() == {"a": 40}
+    assert open_view(tmp_path).totals() == {"a": 41}
+    assert sorted(int(entry.name) for entry in (tmp_path / "online").iterdir()) == [20, 30]
+    write_batch(tmp_path, events, count(), 40)
+    prune(tmp_path)
+    assert sorted(entry.name for entry in (tmp_path / "batch").iterdir()) == ["000002", "000003"]
+
+
+def test_half_a_result_is_not_seen(tmp_path: Path) -> None:
+    events = [("a", time, 1) for time in range(40)]
+    write_batch(tmp_path, events, count(), 20)
+    half = tmp_path / "batch" / ".000002.host.1.tmp"
+    write_rows(half / "rows" / "part-0.parquet", [row_of("a", 0, BUCKET, 1000, count())])
+    half_online = tmp_path / "online" / "30" / ".0.part"
+    half_online.parent.mkdir(parents=True)
+    half_online.write_bytes(b"\x81")
+    assert open_view(tmp_path).totals() == {"a": 20}
+    assert next_version(tmp_path).name == "000002"
+
+
+def test_before_the_first_batch_the_online_layer_answers_alone(tmp_path: Path) -> None:
+    with pytest.raises(NoSuchView, match="neither a batch nor"):
+        read_view(tmp_path)
+    write_online(tmp_path, [("a", 5, 1), ("bb", 15, 1)], count())
+    view = read_view(tmp_path)
+    assert (view.to_ms, view.totals()) == (None, {"a": 1, "bb": 1})
+
+
+def test_a_monoid_of_the_programs_own_needs_its_code(tmp_path: Path) -> None:
+    own = Monoid("longest", str, lambda a, b: max(a, b, key=len), lift=lambda n: "x" * n)
+    write_batch(tmp_path, [("a", 1, 2), ("a", 2, 3)], own, 10)
+    with pytest.raises(ViewError, match="monoid="):
+        read_view(tmp_path).totals()
+    assert read_view(tmp_path, monoid=own).totals() == {"a": "xxx"}
+
+
+KEYS = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(), st.binary(), st.dates(),
+        st.datetimes(), st.datetimes(timezones=st.just(dt.UTC)), st.decimals(-99, 99, places=3),
+    ),
+    lambda inner: st.one_of(st.tuples(inner, inner), st.frozensets(inner, max_size=3)),
+    max_leaves=4,
+)  # fmt: skip
+
+
+@given(KEYS)
+def test_a_key_comes_back_equal_from_its_encoding(key: Any) -> None:
+    assert decode_key(encode(key)) == key
+
+
+def test_a_key_is_one_key_in_both_layers() -> None:
+    for key in (
+        "a",
+        1,
+        1.5,
+        None,
+        True,
+        ("a", 1),
+        dt.date(2026, 1, 2),
+        dt.datetime(2026, 1, 2, 3),
+        Decimal("1.50"),
+        b"x",
+    ):
+        online = msgspec.msgpack.decode(msgspec.msgpack.encode(key))
+        assert key_bytes(key) == encode(tuple(online) if isinstance(online, list) else online)
+
+
+def test_views_are_known_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HERONRY_HOME", str(tmp_path))
+    write_online(tmp_path / "view", [("a", 5, 1)], count())
+    for name in ("clicks", "../clicks"):
+        with pytest.raises(NoSuchView):
+            read_view(name)
+    register(Registered("clicks", str(tmp_path / "view"), "f.py", "p", ("x",), ("/in",), "archive"))
+    assert Counter(read_view("clicks").totals()) == {"a": 1}
+    assert [view.arguments for view in all_registered()] == [("x",)]

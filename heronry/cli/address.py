@@ -6,7 +6,7 @@ import getpass
 import os
 from dataclasses import dataclass
 
-from heronry.cli.errors import UsageError
+from heronry.failures import UsageError
 from heronry.model.ids import is_safe_name
 
 DEFAULT_ENVIRON = "default"

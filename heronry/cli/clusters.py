@@ -1,29 +1,31 @@
 """What a cluster offers to the commands, and which clusters there are.
 
-A command knows a cluster by this protocol only. ``local`` runs topologies on this machine; a cluster behind an api
-server joins by a class of its own and an entry in ``CLUSTERS``.
+A command knows a cluster by this protocol only. ``local`` runs topologies on this machine; every name with an entry in
+``credentials.json`` (``heron login``) is a cluster behind an api server.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from heronry.api.errors import did_you_mean, listing
+from heronry.api.fitting import Target
 from heronry.cli.address import Address
-from heronry.cli.ask import Asker
-from heronry.cli.errors import NotFound, topology_not_found
+from heronry.cli.credentials import read_credentials
 from heronry.cli.home import Home
+from heronry.failures import NotFound
+from heronry.inspection.inspector import SINCE_THE_START, LoggedProcess
+from heronry.inspection.topology_status import TopologyStatus
 from heronry.model.plan import PackingPlan
 from heronry.model.topology import TopologyDefinition, TopologyState
-from heronry.state import topologies
-from heronry.state.store import StateStore
-from heronry.state.topologies import NoSuchTopology, TopologyRecord
+from heronry.wire.container import FileData
 
 Talk = Callable[[str], None]  # shows what goes on
+LOCAL = "local"
 
 
 @dataclass(frozen=True)
@@ -38,64 +40,77 @@ class Submission:
     settings: Mapping[str, Any] = field(default_factory=dict)  # heron.* keys
 
 
+@dataclass(frozen=True)
+class Logs:
+    """The logs of a topology: who writes one, and how a part of one is read (container, path, offset, length)."""
+
+    processes: tuple[LoggedProcess, ...]
+    components: tuple[str, ...]
+    read: Callable[[int, str, int, int], FileData]
+
+
 class Cluster(Protocol):
-    """Where topologies run."""
+    """Where topologies run. Every method may raise what ``heronry.failures.translate`` knows."""
 
     name: str
 
-    def open_store(self) -> AbstractContextManager[StateStore]:
-        """The cluster's state store, open for the length of the block. Raises StoreError."""
+    def session(self) -> AbstractContextManager[object]:
+        """What is asked within shares one connection; may be nested, and may be left out."""
 
-    def asker(self, record: TopologyRecord) -> Asker:
-        """Who may ask the topology's processes. Raises CliError."""
+    def target(self) -> Target | None:
+        """What the topologies' packages must fit; None where this very interpreter runs them."""
 
     def submit(self, submission: Submission, talk: Talk, *, replace: bool = False) -> Callable[[], bool]:
         """Start it. All or nothing: when this raises, nothing of it is left behind.
 
         ``replace`` kills a topology of this name first, once everything else is prepared. Returns a question: does that
-        which starts the topology still live? Raises CliError and what ``translate`` knows.
+        which starts the topology still live?
         """
 
-    def kill(self, address: Address, name: str, talk: Talk, *, keep_logs: bool = False) -> None:
-        """End it, and return when no process, socket or state is left. Raises NotFound, CliError."""
+    def kill(self, address: Address, name: str, talk: Talk, *, keep_logs: bool = False) -> str:
+        """End it; returns when no process, socket or state is left, and where its logs are kept ("" if nowhere)."""
 
-    def restart(self, record: TopologyRecord, container: int, timeout_secs: float) -> tuple[int, ...]:
-        """Stop and start one container, or all (-1); returns which. Raises SchedulerError."""
+    def restart(self, address: Address, name: str, container: int, timeout_secs: float) -> tuple[int, ...]:
+        """Stop and start one container, or all (-1); returns which."""
 
-    def log_folder(self, record: TopologyRecord) -> Path | None:
-        """Where the topology's log files are on this machine; None if they are elsewhere."""
+    def set_state(self, address: Address, name: str, state: TopologyState, talk: Talk) -> None:
+        """Let the spouts emit, or pause them; returns when the topology master has decided so."""
 
+    def topologies(self, address: Address) -> list[dict[str, Any]]:
+        """The rows of ``heron list``, for the parts of the address that were given."""
 
-def _local(home: Home) -> Cluster:
-    from heronry.cli.local_cluster import LocalCluster
+    def status(self, address: Address, name: str) -> TopologyStatus:
+        """What all of its processes say."""
 
-    return LocalCluster(home)
+    def metrics(
+        self,
+        address: Address,
+        name: str,
+        component: str = "",
+        interval: float = SINCE_THE_START,
+        wanted: Iterable[str] = (),
+    ) -> dict[str, Any]:
+        """See ``heronry.inspection.metrics_table.document``."""
 
-
-CLUSTERS: Mapping[str, Callable[[Home], Cluster]] = {"local": _local}
+    def logs(self, address: Address, name: str) -> Logs:
+        """Its logs."""
 
 
 def cluster_named(name: str) -> Cluster:
-    """The cluster of this name. Raises NotFound."""
-    make = CLUSTERS.get(name)
-    if make is None:
-        raise NotFound(f"there is no cluster {name!r}{did_you_mean(name, CLUSTERS)}", f"There is {listing(CLUSTERS)}.")
-    return make(Home.of_user())
+    """The cluster of this name. Raises NotFound, Failure."""
+    home = Home.of_user()
+    if name == LOCAL:
+        from heronry.cli.local_cluster import LocalCluster
 
+        return LocalCluster(home)
+    logins = read_credentials(home)
+    login = logins.get(name)
+    if login is None:
+        known = (LOCAL, *logins)
+        raise NotFound(
+            f"there is no cluster {name!r}{did_you_mean(name, known)}",
+            f"There is {listing(known)}; `heron login {name} --api URL` adds a cluster behind an api server.",
+        )
+    from heronry.cli.api_cluster import ApiCluster
 
-def find_topology(store: StateStore, address: Address, name: str) -> TopologyRecord:
-    """The topology of this name, which must run at ``address``. Raises NotFound, StoreError."""
-    try:
-        record = topologies.read_topology(store, name)
-    except NoSuchTopology:
-        known = [state.topology for state in topologies.list_topologies(store)]
-        raise topology_not_found(name, address.cluster, known) from None
-    check_place(address, name, record.execution.role, record.execution.environ)
-    return record
-
-
-def check_place(address: Address, name: str, role: str, environ: str) -> None:
-    """Raises NotFound if the topology runs for another role or environment than ``address`` says."""
-    if (role, environ) != (address.role, address.environ):
-        place = f"{address.cluster}/{role}/{environ}"
-        raise NotFound(f"topology {name!r} is not at {address} but at {place}", f"Write {place}.")
+    return ApiCluster(name, login)

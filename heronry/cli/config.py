@@ -10,12 +10,13 @@ import typer
 from heronry.api.config import normalise
 from heronry.api.errors import did_you_mean
 from heronry.cli.address import parse_address
-from heronry.cli.clusters import cluster_named
+from heronry.cli.clusters import LOCAL, cluster_named
 from heronry.cli.console import Format, print_json, print_table, say
-from heronry.cli.errors import NotFound, UsageError
 from heronry.cli.home import Home
 from heronry.cli.options import Output, Verbose, read_property
+from heronry.failures import NotFound, UsageError
 from heronry.model.settings import ALL_SETTINGS
+from heronry.state.local import STATE_KEYS
 
 
 class Action(StrEnum):
@@ -44,6 +45,8 @@ def config(
         if key is None or value is None:
             raise UsageError("set needs a key and a value", "heron config CLUSTER set KEY VALUE")
         key, plain = read_property(f"{key}={value}")
+        if key in STATE_KEYS and name != LOCAL:
+            raise UsageError(f"{key} is for {LOCAL}", f"The api server of {name} has its store's address at its start.")
         checked = normalise({**mine, key: plain}, where=str(home.config_file), component=False)
         home.write_config({**everything, name: checked})
         say(f"{key} = {plain!r} for topologies submitted to {name} from now on")

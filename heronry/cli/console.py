@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from heronry.cli.errors import CliError
+from heronry.failures import Failure
 
 PIPE_WIDTH = 10_000  # a table that is piped is as wide as its content
 
@@ -140,7 +140,7 @@ class Progress:
             self._status.update(Text(visible(text)))
 
 
-def show_error(error: CliError) -> None:
+def show_error(error: Failure) -> None:
     """The error in words, on stderr."""
     console = err()
     for detail in error.details:

@@ -18,10 +18,13 @@ from pathlib import Path
 from rich.text import Text
 
 from heronry.cli.console import Format, print_json, print_table, say
-from heronry.cli.errors import CliError, translate
-from heronry.cli.home import Home, make_runtime_dir, runtime_base
+from heronry.cli.credentials import read_credentials
+from heronry.cli.home import Home
 from heronry.cli.local_kill import stale
 from heronry.cli.options import Output, Verbose
+from heronry.failures import Failure, translate
+from heronry.schedulers.runtime import make_runtime_dir, runtime_base
+from heronry.state import open_address
 from heronry.state.files import FilesStore
 
 PYTHON_NEEDED = (3, 11)
@@ -60,7 +63,7 @@ def doctor(output: Output = Format.TABLE, verbose: Verbose = False) -> None:
         print_table(("check", "verdict", "found", "cure"), rows)
     bad = [finding.check for finding in findings if finding.verdict is Verdict.BAD]
     if bad:
-        raise CliError(f"to be mended: {', '.join(bad)}")
+        raise Failure(f"to be mended: {', '.join(bad)}")
     say("everything that Heronry needs is here", "green")
 
 
@@ -74,6 +77,7 @@ def examine(home: Home) -> Iterator[Finding]:
         ("state store", _store),
         ("runtime folder", _runtime),
         ("network", _network),
+        ("clusters", _clusters),
         ("open files", _open_files),
         ("Java", _java),
         ("Docker", _docker),
@@ -123,15 +127,16 @@ def _disk(home: Home) -> Iterator[Finding]:
 
 
 def _store(home: Home) -> Iterator[Finding]:
-    store = FilesStore(home.root / "state")
+    store = open_address(home.store)
     store.open()
     try:
-        damage = store.damage()
+        damage = store.damage() if isinstance(store, FilesStore) else []
         if damage:
             cure = f"Stop what runs, move {home.root / 'state'} away and submit again."
             yield Finding("state store", Verdict.BAD, damage[0], cure)
             return
-        yield Finding("state store", Verdict.GOOD, f"{home.root / 'state'} is sound")
+        good = f"{home.root / 'state'} is sound" if isinstance(store, FilesStore) else f"{home.store.url} answers"
+        yield Finding("state store", Verdict.GOOD, good)
         for name, place in stale(store):
             cure = f"heron kill local/{place} {name}"
             yield Finding("stale topology", Verdict.BAD, f"{name} stands in the store, but nothing of it runs", cure)
@@ -156,6 +161,24 @@ def _network(_: Home) -> Iterator[Finding]:
         address = listener.getsockname()
         with socket.create_connection(address, timeout=_ANSWER_SECS):
             yield Finding("network", Verdict.GOOD, "127.0.0.1 can be reached")
+
+
+def _clusters(home: Home) -> Iterator[Finding]:
+    """Those that this user has logged in to: does the api server answer, and take the token?"""
+    for name, login in read_credentials(home).items():
+        # Here, since without a login nothing needs httpx, which takes a moment.
+        from heronry.cli.api_client import ApiClient
+
+        check = f"cluster {name}"
+        try:
+            with ApiClient(login, name) as client:
+                found = client.json("GET", "/api/v1/whoami")
+                ready = client.json("GET", "/readyz")
+        except Failure as error:
+            yield Finding(check, Verdict.BAD, error.message, error.cure or f"heron login {name} --api {login.api}")
+            continue
+        text = f"{login.api} answers, role {found['role']}, {ready['topologies']} topologies"
+        yield Finding(check, Verdict.GOOD, text)
 
 
 def _open_files(_: Home) -> Iterator[Finding]:

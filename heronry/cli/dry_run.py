@@ -1,4 +1,4 @@
-"""``heron submit --dry-run``: the packing plan, as Heron's users know it."""
+"""``heron submit --dry-run``: the packing plan, as Heron's users know it; of a Streamlet program also its stages."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from heronry.model.plan import PackingPlan
 from heronry.model.settings import MiB, setting
 from heronry.model.topology import TopologyDefinition
 from heronry.packing import ContainerRow, describe
+
+STEPS = "user.streamlet.steps"  # set by heronry.streamlet.online.compile, which is not imported for a dry run
 
 
 class DryRunFormat(StrEnum):
@@ -41,12 +43,24 @@ def show(definition: TopologyDefinition, packing: PackingPlan, wanted: DryRunFor
     if chosen is DryRunFormat.COLORED_TABLE and wanted is not None:
         console = Console(file=sys.stdout, force_terminal=True, highlight=False, markup=False, emoji=False)
     algorithm = setting(definition.config, "topology.packing")
+    _show_stages(definition, console)
     console.print(Text(f"Total number of containers: {len(described.containers)}"))
     console.print(Text(f"Using packing class: {algorithm}"))
     for row in described.containers:
         console.print(Text(f"\nContainer {row.container}", style="bold"))
         console.print(Text(f"CPU: {row.cpu:g}, RAM: {_mib(row.ram_bytes)} MB, Disk: {_mib(row.disk_bytes)} MB"))
         console.print(_table(row))
+
+
+def _show_stages(definition: TopologyDefinition, console: Console) -> None:
+    """Which steps run together in which component."""
+    staged = [spec for spec in definition.components if STEPS in spec.config]
+    if staged:
+        console.print(Text(f"Streamlet program {definition.name}:"))
+    for spec in staged:
+        tasks = "1 task" if spec.parallelism == 1 else f"{spec.parallelism} tasks"
+        reads = ", ".join(dict.fromkeys(edge.component for edge in spec.inputs))
+        console.print(Text(f"  {spec.name}, {tasks}: {', '.join(spec.config[STEPS])}{reads and f' <- {reads}'}"))
 
 
 def _table(row: ContainerRow) -> Table:

@@ -1,12 +1,10 @@
 """Everything local: ``HERONRY_HOME`` with the state store, the topologies' folders and ``config.yaml``.
 
-``state/``, ``topologies/CLUSTER/ROLE/ENV/NAME/{log-files,package,metrics}/``, ``config.yaml``; all 0700. Sockets live
-in a short folder of the runtime directory, since the path of a Unix socket has 107 bytes at most.
+``state/``, ``topologies/CLUSTER/ROLE/ENV/NAME/{log-files,package,metrics}/``, ``config.yaml``; all 0700.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import stat
@@ -17,11 +15,11 @@ from typing import Any
 import platformdirs
 import yaml
 
-from heronry.cli.errors import CliError, NotAllowed
+from heronry.failures import Failure, NotAllowed
+from heronry.schedulers.topology_folder import place_of
+from heronry.state.local import StoreAddress, local_store
 
-SOCKET_PATH_BYTES = 107
 SPACE_NEEDED_BYTES = 16 * 1024 * 1024
-LONGEST_SOCKET_NAME = "/12345678/mm4096.sock"
 
 
 class Home:
@@ -37,9 +35,9 @@ class Home:
         return cls(Path(given).expanduser().absolute() if given else Path(platformdirs.user_data_dir("heronry")))
 
     @property
-    def state_url(self) -> str:
-        """The ``files`` store of the local cluster."""
-        return (self.root / "state").as_uri().replace("file:", "files:", 1)
+    def store(self) -> StoreAddress:
+        """Where the local cluster keeps its state. Raises StoreError."""
+        return local_store(self.root)
 
     @property
     def config_file(self) -> Path:
@@ -48,10 +46,10 @@ class Home:
 
     def topology(self, cluster: str, role: str, environ: str, name: str) -> Path:
         """The topology's folder."""
-        return self.root / "topologies" / cluster / role / environ / name
+        return place_of(self.root, cluster, role, environ, name)
 
     def prepare(self) -> None:
-        """Make the folder, for this user alone. Raises NotAllowed, CliError."""
+        """Make the folder, for this user alone. Raises NotAllowed, Failure."""
         try:
             self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
             found = self.root.stat()
@@ -60,19 +58,19 @@ class Home:
             if stat.S_IMODE(found.st_mode) & 0o077:
                 self._tighten()
         except (FileExistsError, NotADirectoryError) as error:
-            raise CliError(
+            raise Failure(
                 f"{error.filename} is a file, not a folder", "Move it away, or set HERONRY_HOME to another folder."
             ) from error
 
     def need_space(self) -> None:
-        """Raises NotAllowed, CliError where a topology could write neither its state nor its logs."""
+        """Raises NotAllowed, Failure where a topology could write neither its state nor its logs."""
         if not os.access(self.root, os.W_OK):  # asked first: a read-only file system often has no free space either
             raise NotAllowed(
                 f"{self.root} cannot be written", "Make it writable, or set HERONRY_HOME to another folder."
             )
         free = shutil.disk_usage(self.root).free
         if free < SPACE_NEEDED_BYTES:
-            raise CliError(
+            raise Failure(
                 f"the disk of {self.root} is full: {free // 1024} KiB are left",
                 "Free some space, or set HERONRY_HOME to another disk.",
             )
@@ -82,14 +80,14 @@ class Home:
         known = {"state", "topologies", "history", "cache", "config.yaml", "credentials.json", "output"}
         strangers = sorted({entry.name for entry in self.root.iterdir()} - known)
         if strangers and not (self.root / "state").is_dir():
-            raise CliError(
+            raise Failure(
                 f"{self.root} is open to other users and holds other things ({strangers[0]})",
                 "Set HERONRY_HOME to a folder of its own.",
             )
         self.root.chmod(0o700)
 
     def read_config(self) -> dict[str, dict[str, Any]]:
-        """Cluster to settings, as ``config.yaml`` has them. Raises CliError."""
+        """Cluster to settings, as ``config.yaml`` has them. Raises Failure."""
         try:
             text = self.config_file.read_text()
         except FileNotFoundError:
@@ -97,11 +95,11 @@ class Home:
         try:
             found = yaml.safe_load(text)
         except yaml.YAMLError as error:
-            raise CliError(f"{self.config_file} is not YAML: {error}", "Mend or remove it.") from error
+            raise Failure(f"{self.config_file} is not YAML: {error}", "Mend or remove it.") from error
         if found is None:
             return {}
         if not isinstance(found, dict) or not all(isinstance(v, dict) for v in found.values()):
-            raise CliError(
+            raise Failure(
                 f"{self.config_file} is not understood", "It holds, for each cluster, a mapping of keys to values."
             )
         return found
@@ -114,39 +112,3 @@ class Home:
         with os.fdopen(descriptor, "w") as file:
             yaml.safe_dump({name: dict(values) for name, values in config.items() if values}, file, sort_keys=True)
         os.replace(temporary, self.config_file)
-
-
-def runtime_base() -> Path:
-    """The folder for the runtime folders of topologies: in XDG_RUNTIME_DIR where there is one and it is short enough.
-
-    Not made, not checked: see ``make_runtime_dir``.
-    """
-    given = os.environ.get("XDG_RUNTIME_DIR", "")
-    if given.startswith("/") and os.path.isdir(given) and os.access(given, os.W_OK):
-        base = Path(given, "heronry")
-        fits = len(os.fsencode(base)) + len(LONGEST_SOCKET_NAME) <= SOCKET_PATH_BYTES
-        if fits and os.stat(given).st_uid == os.geteuid():
-            return base
-    return Path(f"/tmp/heronry-{os.geteuid()}")
-
-
-def runtime_dir(topology_id: str) -> Path:
-    """The runtime folder of one submission."""
-    return runtime_base() / hashlib.blake2b(topology_id.encode(), digest_size=4).hexdigest()
-
-
-def make_runtime_dir(folder: Path) -> None:
-    """Make the folder and its parent, both 0700 and ours, not a link laid there. Raises NotAllowed, CliError."""
-    if len(os.fsencode(folder.parent)) + len(LONGEST_SOCKET_NAME) > SOCKET_PATH_BYTES:
-        raise CliError(f"{folder} is too long for Unix sockets", "Set XDG_RUNTIME_DIR to a shorter folder.")
-    for path in (folder.parent, folder):
-        try:
-            path.mkdir(mode=0o700)
-        except FileExistsError:
-            pass
-        found = path.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
-            raise NotAllowed(
-                f"{path} is not a folder that belongs to this user alone",
-                "Remove it, or set XDG_RUNTIME_DIR to a private folder.",
-            )

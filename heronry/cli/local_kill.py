@@ -7,46 +7,40 @@ after the grace time is killed by its id. A kill that was interrupted is finishe
 
 from __future__ import annotations
 
-import re
 import shutil
-import time
-from collections.abc import Callable, Collection, Iterator
-from itertools import pairwise
+from collections.abc import Collection
 from pathlib import Path
 
 import grpc
-import psutil
 
-from heronry.cli.address import Address
-from heronry.cli.ask import Asker
 from heronry.cli.clusters import Talk
-from heronry.cli.errors import CliError, Interrupted, topology_not_found
-from heronry.cli.home import Home
+from heronry.failures import Failure, Interrupted, topology_not_found
+from heronry.inspection.asking import Asker
 from heronry.launch import Launch
 from heronry.model.settings import setting
-from heronry.schedulers.identity import process_title
+from heronry.schedulers.local import LocalScheduler
+from heronry.schedulers.local_processes import processes_of
+from heronry.schedulers.topology_folder import load_launch, remove_folder
 from heronry.state import topologies
 from heronry.state.store import StateStore, StoreError
 from heronry.state.topologies import TopologyRecord
 
-LAUNCH_FILE = "launch.json"
-POLL_SECS = 0.1
-KILL_WAIT_SECS = 5.0
 ASK_SECS = 1.0
-_RUNTIME_NAME = re.compile(r"[0-9a-f]{8}")
 
 
 def kill(
-    home: Home,
     store: StateStore,
-    address: Address,
+    cluster: str,
     name: str,
+    place: Path,
     record: TopologyRecord | None,
     talk: Talk,
     keep_logs: bool,
 ) -> None:
-    """End ``name``, or finish an earlier kill of it. Raises NotFound, Interrupted, CliError, StoreError."""
-    place = Path(record.execution.home) if record else home.topology(*address.parts, name)
+    """End ``name``, whose folder is ``place``, or finish an earlier kill of it.
+
+    Raises NotFound, Interrupted, Failure, StoreError.
+    """
     launch = _load_launch(place)
     pids = _ask_for_pids(record, launch)
     topology_id = record.definition.id if record else None
@@ -62,7 +56,7 @@ def kill(
         was_there = topologies.kill(store, name, topology_id)
     if not was_there and launch is None and record is None:
         known = [state.topology for state in topologies.list_topologies(store)]
-        raise topology_not_found(name, address.cluster, known)
+        raise topology_not_found(name, cluster, known)
     try:
         if launch is not None:
             clean_up(launch, talk, pids, keep_logs=keep_logs)
@@ -85,63 +79,16 @@ def clean_up(
 ) -> None:
     """Wait for the processes of a topology whose killed state is written, end who remains, remove its folders.
 
-    Raises CliError when a process does not even die by SIGKILL.
+    Raises Failure when a process does not even die by SIGKILL.
     """
     if grace_secs is None:
         grace_secs = setting(launch.settings, "heron.stop.grace.secs") + 5.0
-    talk("waiting for its processes to stop")
-    remaining = _wait_gone(lambda: processes_of(launch, pids), grace_secs, talk)
-    if remaining:
-        talk(f"ending {len(remaining)} processes that did not stop by themselves")
-        for process in remaining:
-            try:
-                process.kill()  # psutil checks that the id still means the same process
-            except psutil.NoSuchProcess:
-                continue
-        remaining = _wait_gone(lambda: processes_of(launch, pids), KILL_WAIT_SECS, talk)
-    if remaining:
-        ids = ", ".join(str(process.pid) for process in remaining)
-        raise CliError(f"processes of {launch.topology} do not end: {ids}", "They may hang in the kernel; see `ps`.")
-    _remove_folders(launch, keep_logs)
-
-
-def processes_of(launch: Launch, pids: Collection[int] = ()) -> list[psutil.Process]:
-    """The living processes of this very submission.
-
-    A process is ours if its title names the topology and either it told us its id or it works in the topology's folder
-    (another home may run a topology of the same name), or if it was started with our launch file and has no title yet.
-    """
-    prefix = process_title(launch.topology, "")
-    launch_file = str(Path(launch.home, LAUNCH_FILE))
-    found = []
-    for process in psutil.process_iter():
-        try:
-            command = process.cmdline()
-            titled = " ".join(command).startswith(prefix)
-            known = titled and (process.pid in pids or _works_in(process, launch.home))
-            ours = known or ("--launch", launch_file) in pairwise(command)
-            if ours and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except psutil.Error:
-            continue  # it ended meanwhile, or belongs to somebody else
-    return found
-
-
-def _works_in(process: psutil.Process, home: str) -> bool:
-    folder = process.cwd().removesuffix(" (deleted)")
-    return folder == home or folder.startswith(home + "/")
-
-
-def _wait_gone(
-    look: Callable[[], list[psutil.Process]], timeout_secs: float, talk: Talk
-) -> list[psutil.Process]:
-    deadline = time.monotonic() + timeout_secs
-    while True:
-        remaining = look()
-        if not remaining or time.monotonic() > deadline:
-            return remaining
-        talk(f"waiting for {len(remaining)} processes to stop")
-        time.sleep(POLL_SECS)
+    scheduler = LocalScheduler()
+    if not scheduler.kill(launch, grace_secs, pids, talk):
+        ids = ", ".join(str(process.pid) for process in processes_of(launch, pids))
+        raise Failure(f"processes of {launch.topology} do not end: {ids}", "They may hang in the kernel; see `ps`.")
+    scheduler.remove(launch)
+    remove_folder(Path(launch.home), keep_logs=keep_logs)
 
 
 def _ask_for_pids(record: TopologyRecord | None, launch: Launch | None) -> set[int]:
@@ -159,37 +106,8 @@ def _ask_for_pids(record: TopologyRecord | None, launch: Launch | None) -> set[i
 
 
 def _load_launch(place: Path) -> Launch | None:
-    try:
-        launch = Launch.load(place / LAUNCH_FILE)
-    except (OSError, ValueError, TypeError):
-        return None
-    return launch if Path(launch.home) == place else None
-
-
-def _remove_folders(launch: Launch, keep_logs: bool) -> None:
-    runtime = Path(launch.runtime_dir)
-    # launch.json is only a file: no folder is removed that does not look like one of ours.
-    if _RUNTIME_NAME.fullmatch(runtime.name) and "heronry" in runtime.parent.name:
-        shutil.rmtree(runtime, ignore_errors=True)
-    place = Path(launch.home)
-    if keep_logs:
-        for entry in _entries(place):
-            if entry.name != "log-files":
-                shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)
-        return
-    shutil.rmtree(place, ignore_errors=True)
-    for parent in list(place.parents)[:3]:  # ENV, ROLE and CLUSTER go when nothing is left in them
-        try:
-            parent.rmdir()
-        except OSError:
-            return
-
-
-def _entries(folder: Path) -> Iterator[Path]:
-    try:
-        yield from list(folder.iterdir())
-    except FileNotFoundError:
-        return
+    launch = load_launch(place)
+    return launch if launch is not None and Path(launch.home) == place else None
 
 
 def stale(store: StateStore) -> list[tuple[str, str]]:

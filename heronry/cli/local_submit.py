@@ -7,8 +7,6 @@ starting the scheduler) is undone with the transaction if it fails or is interru
 
 from __future__ import annotations
 
-import os
-import secrets
 import shutil
 import time
 from collections.abc import Callable
@@ -17,17 +15,26 @@ from pathlib import Path
 from heronry.cli import local_kill
 from heronry.cli.address import user
 from heronry.cli.clusters import Submission, Talk
-from heronry.cli.home import Home, make_runtime_dir, runtime_dir
+from heronry.cli.home import Home
 from heronry.launch import Launch
 from heronry.model.stored import ExecutionState
 from heronry.schedulers.local import LocalScheduler
+from heronry.schedulers.runtime import make_runtime_dir, runtime_dir
+from heronry.schedulers.topology_folder import (
+    LAUNCH_FILE,
+    LOG_FILES,
+    METRICS,
+    PACKAGE,
+    make_folder,
+    staging_beside,
+    take_place,
+    write_secret,
+)
 from heronry.state import paths, topologies
+from heronry.state.local import STATE_KEYS
 from heronry.state.store import StateStore
 from heronry.state.topologies import AlreadyExists
 from heronry.version import VERSION
-
-LAUNCH_FILE = "launch.json"
-PREVIOUS_LOGS = "previous"
 
 
 def submit(
@@ -43,17 +50,18 @@ def submit(
     address = submission.address
     place = home.topology(address.cluster, address.role, address.environ, definition.name)
     runtime = runtime_dir(definition.id)
-    staging = place.with_name(f".{definition.name}.{secrets.token_hex(4)}")
+    staging = staging_beside(place)
     launch = Launch(
         address.cluster,
         address.role,
         address.environ,
         definition.name,
         definition.id,
-        home.state_url,
+        home.store.url,
         str(place),
         str(runtime),
-        settings=dict(submission.settings),
+        settings={key: value for key, value in submission.settings.items() if key not in STATE_KEYS},
+        store_credential=home.store.credential_file,
     )
     try:
         _stage(staging, launch, submission.package)
@@ -67,7 +75,7 @@ def submit(
         shutil.rmtree(runtime, ignore_errors=True)
         raise
     try:
-        _take_place(staging, place)
+        take_place(staging, place)
         talk("starting the containers")
         return LocalScheduler().start(launch, place / LAUNCH_FILE)
     except BaseException:
@@ -93,23 +101,10 @@ def _execution_state(submission: Submission, place: Path) -> ExecutionState:
 
 
 def _stage(staging: Path, launch: Launch, package: Path) -> None:
-    """The topology's folder as it will be: package, empty folders, secret (0400), launch.json."""
-    above = [folder for folder in staging.parents if not folder.exists()]
-    for folder in (*reversed(above), staging, staging / "log-files", staging / "metrics"):
-        folder.mkdir(mode=0o700, exist_ok=folder in above)  # mkdir(parents=True) would leave those above open to all
-    shutil.move(package, staging / "package")
-    descriptor = os.open(staging / "secret", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(secrets.token_hex(32))
+    """The topology's folder as it will be: package, empty folders, secret, launch.json."""
+    make_folder(staging)
+    for name in (LOG_FILES, METRICS):
+        (staging / name).mkdir(mode=0o700)
+    shutil.move(package, staging / PACKAGE)
+    write_secret(staging)
     launch.save(staging / LAUNCH_FILE)
-
-
-def _take_place(staging: Path, place: Path) -> None:
-    """Give the staged folder its name. What an earlier topology of this name left there goes, but its logs are kept."""
-    kept = place / "log-files"
-    if kept.is_dir():
-        shutil.rmtree(kept / PREVIOUS_LOGS, ignore_errors=True)
-        os.rename(kept, staging / "log-files" / PREVIOUS_LOGS)
-    if place.exists():
-        shutil.rmtree(place)
-    os.rename(staging, place)

@@ -1,6 +1,6 @@
 """The ``heron`` command: its sub-commands, and what happens when one of them fails.
 
-A sub-command is a function in a file of its own that raises ``CliError``, or what ``translate`` knows. ``guarded``
+A sub-command is a function in a file of its own that raises ``Failure``, or what ``translate`` knows. ``guarded``
 turns that into words on stderr and an exit code; a Python traceback is shown with ``--verbose`` only.
 """
 
@@ -16,10 +16,11 @@ from typing import Any
 
 import typer
 
-from heronry.cli import activate, config, doctor, kill, logs, metrics, restart, status, submit, tracker, version
+from heronry.cli import activate, config, doctor, kill, login, logs, metrics, restart, status, submit, tracker, version
 from heronry.cli import list as list_command
+from heronry.cli import pipeline as pipeline_commands
 from heronry.cli.console import is_verbose, say, show_error
-from heronry.cli.errors import Interrupted, translate
+from heronry.failures import Interrupted, translate
 
 app = typer.Typer(
     name="heron",
@@ -39,6 +40,8 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(*arguments, **options)
             sys.stdout.flush()
+        except typer.Exit:
+            raise  # somebody else has said why
         except KeyboardInterrupt:
             show_error(Interrupted("interrupted"))
             raise typer.Exit(Interrupted.exit_code) from None
@@ -78,12 +81,19 @@ _COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("logs", logs.logs),
     ("metrics", metrics.metrics),
     ("config", config.config),
+    ("login", login.login),
+    ("logout", login.logout),
     ("tracker", tracker.tracker),
     ("version", version.version),
     ("doctor", doctor.doctor),
 )
 for _name, _command in _COMMANDS:
     app.command(_name)(guarded(_command))
+
+_pipeline = typer.Typer(help="Batches on Spark for merged views, and what is known of them.", no_args_is_help=True)
+for _name, _command in pipeline_commands.COMMANDS:
+    _pipeline.command(_name)(guarded(_command))
+app.add_typer(_pipeline, name="pipeline")
 
 
 def main() -> None:

@@ -6,17 +6,12 @@ from typing import Annotated
 
 import typer
 
-from heronry.api.errors import did_you_mean
-from heronry.cli import metrics_table
 from heronry.cli.address import parse_address
-from heronry.cli.clusters import cluster_named, find_topology
+from heronry.cli.clusters import cluster_named
 from heronry.cli.console import Format, print_json, print_table, say
-from heronry.cli.errors import NotFound, Unavailable
 from heronry.cli.options import Name, Output, Place, Verbose
-from heronry.net.services import MASTER_SERVICE
-from heronry.wire.master import MetricsRequest
-
-SINCE_THE_START = -1.0
+from heronry.inspection import metrics_table
+from heronry.inspection.inspector import SINCE_THE_START
 
 
 def metrics(
@@ -34,26 +29,16 @@ def metrics(
 ) -> None:
     """Show metrics of a topology: counts, rates, latencies."""
     address = parse_address(place)
-    cluster = cluster_named(address.cluster)
-    with cluster.open_store() as store:
-        record = find_topology(store, address, name)
-    known = [spec.name for spec in record.definition.components]
-    if component and component not in known and not component.startswith("__"):
-        raise NotFound(f"{name} has no component {component!r}{did_you_mean(component, known)}")
-    if record.master is None:
-        raise Unavailable(f"{name} has no topology master at this moment", "Try again in a few seconds.")
-    request = MetricsRequest(component, interval)
-    reply = cluster.asker(record).call(record.master, MASTER_SERVICE, "Metrics", request)
+    found = cluster_named(address.cluster).metrics(address, name, component, interval, wanted or ())
     if output is Format.JSON:
-        print_json(metrics_table.as_json(name, reply, wanted or ()))
+        print_json({key: value for key, value in found.items() if key != "flow"})
         return
-    span = f"the last {reply.interval_seconds:.0f} s" if interval > 0 else "all time"
+    span = f"the last {found['interval']:.0f} s" if interval > 0 else "all time"
     say(f"{name}, {span}")
     if wanted or component.startswith("__"):
         columns = ("component", "instance", "metric", "total", "rate/s", "p50 ms", "p99 ms")
-        print_table(columns, metrics_table.detail_rows(reply, wanted or ()), columns[3:])
+        print_table(columns, metrics_table.detail_rows(found), columns[3:])
         return
-    if not any(value.component in known for value in reply.values):
+    if not any(row["component"] in found["components"] for row in found["flow"]):
         say("no task has reported yet: each does, every few seconds (heron.metrics.interval.secs)")
-    shown = {s.name: s.is_spout for s in record.definition.components if component in ("", s.name)}
-    print_table(metrics_table.COLUMNS, metrics_table.as_rows(reply, shown), metrics_table.NUMBERS)
+    print_table(metrics_table.COLUMNS, metrics_table.flow_rows(found), metrics_table.NUMBERS)

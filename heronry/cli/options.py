@@ -9,7 +9,7 @@ import typer
 from heronry.api.config import parse_property
 from heronry.api.errors import ConfigError
 from heronry.cli.console import Format, set_verbose
-from heronry.cli.errors import UsageError
+from heronry.failures import UsageError
 
 
 def read_property(text: str) -> tuple[str, Any]:

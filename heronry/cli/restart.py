@@ -7,12 +7,10 @@ from typing import Annotated
 import typer
 
 from heronry.cli.address import parse_address
-from heronry.cli.clusters import cluster_named, find_topology
+from heronry.cli.clusters import cluster_named
 from heronry.cli.console import progress, say
-from heronry.cli.errors import NotFound
 from heronry.cli.options import Name, Place, Verbose, Wait, WaitTimeout
 from heronry.cli.wait import wait_for_state
-from heronry.model.ids import MASTER_CONTAINER
 
 ALL = -1
 
@@ -28,15 +26,9 @@ def restart(
     """Restart a container of a topology, or all of them."""
     address = parse_address(place)
     cluster = cluster_named(address.cluster)
-    with cluster.open_store() as store:
-        record = find_topology(store, address, name)
-        numbers = [MASTER_CONTAINER, *(plan.container for plan in record.packing.containers)]
-        if container != ALL and container not in numbers:
-            raise NotFound(f"{name} has no container {container}", f"It has {numbers[0]} to {numbers[-1]}.")
-        with progress(f"restarting {name}") as spinner:
-            done = cluster.restart(record, container, wait_timeout)
-            if wait:
-                wait_for_state(
-                    cluster, store, name, record.definition.id, timeout_secs=wait_timeout, talk=spinner.update
-                )
+    with cluster.session(), progress(f"restarting {name}") as spinner:
+        topology_id = cluster.status(address, name).execution.topology_id if wait else ""
+        done = cluster.restart(address, name, container, wait_timeout)
+        if wait:
+            wait_for_state(cluster, address, name, topology_id, timeout_secs=wait_timeout, talk=spinner.update)
     say(f"restarted container {', '.join(str(number) for number in done)} of {name}", "green")

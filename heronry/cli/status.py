@@ -6,10 +6,10 @@ import time
 from collections.abc import Sequence
 
 from heronry.cli.address import parse_address
-from heronry.cli.clusters import cluster_named, find_topology
+from heronry.cli.clusters import cluster_named
 from heronry.cli.console import Format, out, print_json, print_line, print_table, state_text
 from heronry.cli.options import Name, Output, Place, Verbose
-from heronry.cli.topology_status import TopologyStatus, as_json, topology_status
+from heronry.inspection.topology_status import TopologyStatus, as_json
 from heronry.model.causes import Cause
 from heronry.wire.container import ProcessState, ProcessStatus
 
@@ -22,20 +22,16 @@ MAX_ERROR_CHARACTERS = 120
 def status(place: Place, name: Name, output: Output = Format.TABLE, verbose: Verbose = False) -> None:
     """Show containers and processes of a topology."""
     address = parse_address(place)
-    cluster = cluster_named(address.cluster)
-    with cluster.open_store() as store:
-        record = find_topology(store, address, name)
-    now = time.time()
-    found = topology_status(record, cluster.asker(record).everybody(record, exceptions=True), now)
+    found = cluster_named(address.cluster).status(address, name)
     if output is Format.JSON:
         print_json(as_json(found))
     else:
-        show(found, now, verbose)
+        show(found, time.time(), verbose)
 
 
 def show(status: TopologyStatus, now: float, verbose: bool = False) -> None:
     """The table, and in words what is not as it should be."""
-    execution = status.record.execution
+    execution = status.execution
     line = state_text(status.state)
     place = f"{execution.cluster}/{execution.role}/{execution.environ}"
     line = line.__class__.assemble(f"{execution.topology} at {place}: ", line)

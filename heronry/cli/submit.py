@@ -15,15 +15,18 @@ from heronry.api.package import stage_package
 from heronry.api.requirements import install_requirements
 from heronry.cli import dry_run as plan
 from heronry.cli.address import Address, parse_address
-from heronry.cli.clusters import Cluster, Submission, Talk, cluster_named
+from heronry.cli.clusters import LOCAL, Cluster, Submission, Talk, cluster_named
 from heronry.cli.console import note, progress, say
-from heronry.cli.errors import CliError, Interrupted, NotFound, UsageError
+from heronry.cli.fit import fit
 from heronry.cli.home import Home
 from heronry.cli.options import Place, Verbose, Wait, WaitTimeout, read_property
+from heronry.cli.spark_submit import SPARK, SparkOptions, submit_to_spark
 from heronry.cli.wait import wait_for_state
+from heronry.failures import Failure, Interrupted, NotFound, UsageError
 from heronry.model.ids import is_safe_name
 from heronry.model.topology import TopologyDefinition, TopologyState
 from heronry.packing import pack
+from heronry.state.local import STATE_KEYS
 
 DEFINE_TIMEOUT_SECS = 60.0
 NAME_KEY = "topology.name"
@@ -43,23 +46,40 @@ def submit(
         list[str] | None, typer.Option("--config-property", metavar="KEY=VALUE", help="Set a key; may be repeated.")
     ] = None,
     deploy_deactivated: Annotated[bool, typer.Option("--deploy-deactivated", help="Spouts start paused.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the packing plan and change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")] = False,
     dry_run_format: Annotated[
         plan.DryRunFormat | None, typer.Option("--dry-run-format", help="Default: coloured on a terminal.")
     ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Kill a running topology of this name first.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Kill a running one (spark: its result) first.")] = False,
     wait: Wait = True,
     wait_timeout: WaitTimeout = 120.0,
     verbose: Verbose = False,
+    input_path: Annotated[
+        list[str] | None, typer.Option("--input-path", metavar="[STEP=]URL", help="spark: read this; may be repeated.")
+    ] = None,
+    input_format: Annotated[str, typer.Option(help="spark: text, json, csv, parquet or archive.")] = "",
+    output_path: Annotated[str, typer.Option(metavar="URL", help="spark: the folder of the result.")] = "",
+    from_: Annotated[str, typer.Option("--from", metavar="TIME", help="spark: event times from here on.")] = "",
+    to: Annotated[str, typer.Option("--to", metavar="TIME", help="spark: event times below this.")] = "",
+    master: Annotated[str, typer.Option(help="spark: local[*], spark://…, yarn, k8s://…")] = "",
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", metavar="spark.KEY=VALUE", help="spark: may be repeated.")
+    ] = None,
 ) -> None:
-    """Submit a topology. Ends with success only when every task runs."""
+    """Submit a topology, or a program to spark. Ends with success only when every task runs, or the job is done."""
     address = parse_address(place)
+    spark = SparkOptions(input_path or (), input_format, output_path, from_, to, master, conf or ())
+    if address.cluster == SPARK:
+        submit_to_spark(file, topology, arguments or [], spark, dry_run=dry_run, replace=replace)
+        return
+    spark.check_unused(address.cluster)
     cluster = cluster_named(address.cluster)
     if not file.exists():
         raise NotFound(f"{file} is not there", "FILE is a .py file, a package folder, .zip or .tar.gz.")
     if name is not None and not is_safe_name(name):
         raise UsageError(f"{name!r} is no name of a topology", "Use letters, digits, '_', '-' and '.', a letter first.")
     given = dict(read_property(text) for text in config_property or ())
+    refuse_state_keys(given)
     home = Home.of_user()
     configured = normalise(home.read_config().get(address.cluster, {}), where="config.yaml", component=False)
     home.prepare()
@@ -71,6 +91,9 @@ def submit(
             definition = configure(definition, configured, given)
             packing = pack(definition)
             if not dry_run:
+                target = cluster.target()
+                if target is not None:
+                    fit(package, target, cluster.name, home.root / "cache", spinner.update)
                 state = TopologyState.PAUSED if deploy_deactivated else TopologyState.RUNNING
                 settings = {k: v for k, v in {**configured, **given}.items() if k.startswith("heron.")}
                 submission = Submission(address, definition, packing, package, state, settings)
@@ -93,6 +116,15 @@ def define(
         install_requirements(staged, home.root / "cache")
     talk(f"asking {file.name} for its topology")
     return define_topology(staged.entry, topology, name, arguments, DEFINE_TIMEOUT_SECS, talk=say)
+
+
+def refuse_state_keys(given: dict[str, Any]) -> None:
+    """Raises UsageError for a key that no single topology can have."""
+    for key in STATE_KEYS:
+        if key in given:
+            raise UsageError(
+                f"{key} holds for a whole cluster, not for one topology", f"See `heron config {LOCAL} set {key} VALUE`."
+            )
 
 
 def configure(
@@ -122,9 +154,9 @@ def run(
     if not wait:
         return
     try:
-        with cluster.open_store() as store:
+        with cluster.session():
             wait_for_state(
-                cluster, store, name, submission.definition.id,
+                cluster, submission.address, name, submission.definition.id,
                 timeout_secs=wait_timeout, talk=talk, starter_lives=starter_lives,
             )  # fmt: skip
     except KeyboardInterrupt:
@@ -133,15 +165,15 @@ def run(
             f"interrupted: {name} is submitted and goes on starting",
             f"See `heron status {where}`, or end it with `heron kill {where}`.",
         ) from None
-    except CliError as error:
-        _take_back(cluster, submission.address, name, talk)
-        logs = Home.of_user().topology(*submission.address.parts, name) / "log-files"
-        error.cure = f"It was taken back. Its logs are kept in {logs}"
+    except Failure as error:
+        kept = _take_back(cluster, submission.address, name, talk)
+        error.cure = f"It was taken back. Its logs are kept in {kept}" if kept else "It was taken back."
         raise
 
 
-def _take_back(cluster: Cluster, address: Address, name: str, talk: Talk) -> None:
+def _take_back(cluster: Cluster, address: Address, name: str, talk: Talk) -> str:
     try:
-        cluster.kill(address, name, talk, keep_logs=True)
+        return cluster.kill(address, name, talk, keep_logs=True)
     except NotFound:
         note(f"somebody killed {name} meanwhile")
+        return ""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from heronry.cli.errors import Unavailable, UsageError
 from heronry.cli.home import Home
 from heronry.cli.options import Verbose
+from heronry.failures import Unavailable, UsageError
 from heronry.model.ids import is_safe_name
 
 
@@ -19,6 +20,10 @@ def tracker(
     cluster: Annotated[
         list[str] | None,
         typer.Option("--cluster", metavar="NAME=STORE_URL", help="Follow this cluster; may be repeated."),
+    ] = None,
+    store_credential: Annotated[
+        list[str] | None,
+        typer.Option("--store-credential", metavar="NAME=FILE", help="The credential of that cluster's store."),
     ] = None,
     home: Annotated[Path | None, typer.Option("--home", help="Where the local cluster is.")] = None,
     allow_host: Annotated[
@@ -31,15 +36,22 @@ def tracker(
     # Here, since no other command needs FastAPI, which takes a moment.
     from heron_tracker.shell.server import Options, StartError, serve
 
-    clusters = []
-    for text in cluster or ():
-        name, separator, url = text.partition("=")
-        if not separator or not url or not is_safe_name(name):
-            raise UsageError(f"{text!r} is no cluster", "Write NAME=STORE_URL, as local=files:///home/me/heronry/state.")
-        clusters.append((name, url))
+    clusters = _pairs(cluster or (), "no cluster", "Write NAME=STORE_URL, as local=files:///home/me/heronry/state.")
+    credentials = _pairs(store_credential or (), "no credential", "Write NAME=FILE, as docker=/run/secrets/reader.")
     if not clusters and home is None:
         Home.of_user().prepare()
     try:
-        serve(Options(host, port, tuple(clusters), home, tuple(allow_host or ()), verbose=verbose))
+        serve(Options(host, port, clusters, credentials, home, tuple(allow_host or ()), verbose=verbose))
     except StartError as error:
         raise Unavailable(str(error)) from error
+
+
+def _pairs(texts: Iterable[str], fault: str, cure: str) -> tuple[tuple[str, str], ...]:
+    """NAME=VALUE of each. Raises UsageError."""
+    found = []
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator or not value or not is_safe_name(name):
+            raise UsageError(f"{text!r} is {fault}", cure)
+        found.append((name, value))
+    return tuple(found)

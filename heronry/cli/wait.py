@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 
+from heronry.cli.address import Address
 from heronry.cli.clusters import Cluster, Talk
-from heronry.cli.errors import CliError, Unavailable
-from heronry.cli.topology_status import TopologyStatus, topology_status
-from heronry.state import topologies
-from heronry.state.store import StateStore
+from heronry.failures import Failure, Unavailable
+from heronry.inspection.topology_status import TopologyStatus
 from heronry.wire.container import ProcessState, ProcessStatus
 
 POLL_SECS = 0.2
@@ -19,7 +18,7 @@ MAX_SHOWN = 5  # processes
 MAX_LINES = 20  # of the log of each
 
 
-class DoesNotRun(CliError):
+class DoesNotRun(Failure):
     """A process keeps dying, or whatever starts the topology is gone."""
 
 
@@ -29,7 +28,7 @@ class NotInTime(Unavailable):
 
 def wait_for_state(
     cluster: Cluster,
-    store: StateStore,
+    address: Address,
     name: str,
     topology_id: str,
     *,
@@ -38,15 +37,14 @@ def wait_for_state(
     wanted: Collection[str] = RUNNING,
     starter_lives: Callable[[], bool] = lambda: True,
 ) -> TopologyStatus:
-    """Look until the topology's state is one of ``wanted``. Raises DoesNotRun, NotInTime, StoreError."""
+    """Look until the topology's state is one of ``wanted``. Raises DoesNotRun, NotInTime, and what it raises."""
     deadline = time.monotonic() + timeout_secs
     failing = 0
     while True:
         lives = starter_lives()  # asked first: what it wrote before its end is then seen below
-        record = topologies.read_topology(store, name)
-        if record.definition.id != topology_id:
-            raise CliError(f"{name} was killed and submitted anew by somebody else")
-        status = topology_status(record, cluster.asker(record).everybody(record), time.time())
+        status = cluster.status(address, name)
+        if status.execution.topology_id != topology_id:
+            raise Failure(f"{name} was killed and submitted anew by somebody else")
         if status.state in wanted:
             return status
         failing = failing + 1 if status.state == "failing" else 0

@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 import pytest
-from cli_world import NAME, World, all_processes, process
+from topology_world import NAME, World, all_processes, process
 from typer.testing import CliRunner, Result
 
 from heronry.cli.main import app
@@ -208,7 +208,7 @@ def test_restart_asks_the_scheduler_and_waits(world: World) -> None:
         json.dumps(
             {
                 "cluster": "local", "role": "me", "environ": "default", "topology": NAME, "topology_id": f"{NAME}-abc",
-                "store_url": world.home.state_url, "home": str(world.place), "runtime_dir": "/tmp/heronry/00000000",
+                "store_url": world.home.store.url, "home": str(world.place), "runtime_dir": "/tmp/heronry/00000000",
             }
         )
     )  # fmt: skip

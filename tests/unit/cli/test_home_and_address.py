@@ -6,11 +6,14 @@ import stat
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from heronry.cli import home
 from heronry.cli.address import Address, parse_address
-from heronry.cli.errors import CliError, NotAllowed, UsageError
-from heronry.cli.home import SOCKET_PATH_BYTES, Home, make_runtime_dir, runtime_base, runtime_dir
+from heronry.cli.home import Home
+from heronry.cli.main import app
+from heronry.failures import Failure, NotAllowed, UsageError
+from heronry.schedulers.runtime import SOCKET_PATH_BYTES, make_runtime_dir, runtime_base, runtime_dir
 
 
 def test_addresses() -> None:
@@ -37,14 +40,14 @@ def test_home_is_private(tmp_path: Path) -> None:
 def test_a_folder_with_other_things_is_not_closed_to_others(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     (tmp_path / "letter.txt").write_text("")
-    with pytest.raises(CliError, match=r"letter\.txt"):
+    with pytest.raises(Failure, match=r"letter\.txt"):
         Home(tmp_path).prepare()
 
 
 def test_a_file_in_place_of_the_home(tmp_path: Path) -> None:
     (tmp_path / "h").write_text("")
     for root in (tmp_path / "h", tmp_path / "h" / "below"):
-        with pytest.raises(CliError, match="not a folder"):
+        with pytest.raises(Failure, match="not a folder"):
             Home(root).prepare()
 
 
@@ -60,7 +63,7 @@ def test_config_survives_writing_and_is_private(tmp_path: Path) -> None:
 def test_a_broken_config_names_its_file(tmp_path: Path, text: str) -> None:
     made = Home(tmp_path)
     made.config_file.write_text(text)
-    with pytest.raises(CliError, match=r"config\.yaml"):
+    with pytest.raises(Failure, match=r"config\.yaml"):
         made.read_config()
 
 
@@ -100,5 +103,17 @@ def test_a_runtime_folder_that_others_may_enter_or_redirect_is_refused(tmp_path:
 def test_a_full_disk_is_told_before_anything_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Home(tmp_path).need_space()
     monkeypatch.setattr(home, "SPACE_NEEDED_BYTES", 1 << 60)  # no disk has that
-    with pytest.raises(CliError, match="is full"):
+    with pytest.raises(Failure, match="is full"):
         Home(tmp_path).need_space()
+
+
+def test_where_the_state_is_belongs_to_the_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HERONRY_HOME", str(tmp_path))
+    url, key = "zookeeper://zk:2181/x", "heron.state.url"
+    assert CliRunner().invoke(app, ["config", "local", "set", key, url]).exit_code == 0
+    assert Home.of_user().store.url == url
+    file = tmp_path / "words.py"
+    file.write_text("")
+    refused = CliRunner().invoke(app, ["submit", "local", str(file), "--config-property", f"{key}={url}"])
+    assert refused.exit_code == 2
+    assert "whole cluster" in refused.output

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import grpc
 
-from heronry.cli.topology_status import HERON_SCHEDULER, TOPOLOGY_MASTER, Answers
+from heronry.inspection.topology_status import HERON_SCHEDULER, TOPOLOGY_MASTER, Answers
 from heronry.net.rpc import Service, credentials, make_blocking_channel
 from heronry.net.services import CONTAINER_SERVICE, MASTER_SERVICE, SCHEDULER_SERVICE
 from heronry.state.topologies import TopologyRecord

@@ -22,6 +22,7 @@ from typing import Any
 from heronry.model.causes import Cause
 from heronry.model.ids import MASTER_CONTAINER, instance_id
 from heronry.model.settings import setting
+from heronry.model.stored import ExecutionState
 from heronry.model.topology import TopologyState
 from heronry.state.topologies import TopologyRecord
 from heronry.wire.container import ContainerStatus, ProcessState, ProcessStatus, SchedulerStatus
@@ -64,7 +65,7 @@ class ContainerView:
 class TopologyStatus:
     """All that ``heron status`` shows."""
 
-    record: TopologyRecord
+    execution: ExecutionState
     state: str
     containers: tuple[ContainerView, ...]
     processes: tuple[ProcessStatus, ...]
@@ -120,7 +121,9 @@ def topology_status(record: TopologyRecord, answers: Answers, now: float) -> Top
     processes = [_scheduler(record, answers, young)]
     for kind, name, container, component, task in expected_processes(record):
         found = told.pop(name, None)
-        if found is None and kind == HERON_CONTAINER:
+        if found is not None and kind == HERON_CONTAINER:
+            found = _with_past(found, answers)
+        elif found is None and kind == HERON_CONTAINER:
             found = _container_process(name, container, record, answers)
         if found is None:
             state, reason = silent[container]
@@ -135,7 +138,7 @@ def topology_status(record: TopologyRecord, answers: Answers, now: float) -> Top
     for manager in answers.master.stream_managers if answers.master else ():
         causes += manager.causes
     return TopologyStatus(
-        record,
+        record.execution,
         topology_state(record.execution.state, processes, record.physical is not None),
         containers,
         tuple(processes),
@@ -161,6 +164,14 @@ def _scheduler(record: TopologyRecord, answers: Answers, young: bool) -> Process
     pid = record.scheduler.pid if record.scheduler else 0
     since = record.execution.submitted_at
     return ProcessStatus(HERON_SCHEDULER, HERON_SCHEDULER, NO_CONTAINER, "", 0, pid, state, since, 0, reason)
+
+
+def _with_past(found: ProcessStatus, answers: Answers) -> ProcessStatus:
+    """How often a container was started anew, and why, its scheduler knows; itself, it has only just begun."""
+    for known in answers.scheduler.containers if answers.scheduler else ():
+        if known.name == found.name:
+            return replace(found, restarts=known.restarts, last_error=found.last_error or known.last_error)
+    return found
 
 
 def _container_process(
@@ -197,7 +208,7 @@ def iso(seconds: float) -> str | None:
 
 def as_json(status: TopologyStatus) -> dict[str, Any]:
     """The shape of ``heron status --output json``."""
-    execution = status.record.execution
+    execution = status.execution
     return {
         "cluster": execution.cluster,
         "role": execution.role,

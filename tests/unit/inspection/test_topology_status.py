@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from cli_world import all_processes, definition, execution, packing, process
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from topology_world import all_processes, definition, execution, packing, process
 
-from heronry.cli.topology_status import (
+from heronry.inspection.topology_status import (
     KEEPS_DYING,
     START_GRACE_SECS,
     Answers,
@@ -88,6 +88,17 @@ def test_a_container_that_is_being_restarted_says_so() -> None:
     assert status.containers[2].state is S.RESTARTING
     assert {p.state for p in status.processes if p.container == 2} == {S.RESTARTING, S.STARTING}
     assert status.unwell()[0] == again
+
+
+def test_restarts_of_a_container_and_their_cause_come_from_its_scheduler() -> None:
+    told = answers(0, 1, 2)
+    assert told.scheduler is not None
+    past = replace(told.scheduler.containers[1], restarts=4, last_error="killed by SIGKILL")
+    scheduler = replace(told.scheduler, containers=(told.scheduler.containers[0], past))
+    status = topology_status(record(), replace(told, scheduler=scheduler), NOW)
+    (found,) = [p for p in status.processes if p.name == "heron_container-1"]
+    assert (found.state, found.restarts, found.last_error) == (S.RUNNING, 4, "killed by SIGKILL")
+    assert status.state == "running", "what is past does not count against it"
 
 
 def test_after_submit_everything_is_starting_and_not_for_ever() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heronry.cli.metrics_table import as_json, as_rows, detail_rows
+from heronry.inspection.metrics_table import as_json, detail_rows, document, flow_rows
 from heronry.model.sketch import Sketch
 from heronry.sketches import encode_sketch
 from heronry.wire.master import MetricsReply, MetricValue
@@ -48,7 +48,7 @@ def test_metrics_are_chosen_with_or_without_their_key() -> None:
 
 
 def test_the_table_has_a_row_for_each_component_of_the_topology() -> None:
-    rows = as_rows(REPLY, {"word": True, "count": False, "silent": False})
+    rows = flow_rows(document("words", REPLY, {"word": True, "count": False, "silent": False}))
     assert rows[0][:5] == ["word", "105", None, None, None]
     assert rows[1][:5] == ["count", None, "100", None, None]
     assert rows[1][6] == "10"
@@ -57,7 +57,7 @@ def test_the_table_has_a_row_for_each_component_of_the_topology() -> None:
 
 
 def test_details_name_instances() -> None:
-    rows = detail_rows(REPLY, ["__process-latency"])
+    rows = detail_rows(as_json("words", REPLY, ["__process-latency"]))
     assert [row[1] for row in rows] == ["container_2_count_2", "container_2_count_3"]
     own = ["__stmgr__", "stream_manager-1", "user-metric", "3", "0", None, None]
-    assert detail_rows(REPLY, ["user-metric"]) == [own]
+    assert detail_rows(as_json("words", REPLY, ["user-metric"])) == [own]

@@ -21,6 +21,8 @@ from heronry.wire.master import MetricsReply, MetricValue
 
 COLUMNS = ("component", "emitted", "executed", "acked", "failed", "emitted/s", "executed/s", "p50 ms", "p99 ms")
 NUMBERS = COLUMNS[1:]
+FLOW = ("emitted", "executed", "acked", "failed")
+RATES = ("emitted_rate", "executed_rate")
 
 
 def matches(name: str, wanted: Iterable[str]) -> bool:
@@ -72,13 +74,13 @@ def _sketch(value: MetricValue) -> Sketch:
     return decode_sketch(value.sketch)
 
 
-def as_rows(reply: MetricsReply, components: Mapping[str, bool]) -> list[list[object]]:
-    """One row for each component (name to: is it a spout) with what flows through it and how long it takes.
+def flow(reply: MetricsReply, components: Mapping[str, bool]) -> list[dict[str, Any]]:
+    """What flows through each component (name to: is it a spout) and how long it takes; None where nothing is known.
 
-    Emitted, executed and failed are sums over streams. The latencies are of whole tuple trees for a spout, of
-    processing one tuple for a bolt.
+    Emitted, executed, acked and failed are sums over streams. The latencies are of whole tuple trees for a spout, of
+    processing one tuple for a bolt, in milliseconds.
     """
-    rows: list[list[object]] = []
+    rows = []
     for component, is_spout in components.items():
         values = [value for value in reply.values if value.component == component]
         latency = COMPLETE_LATENCY if is_spout else PROCESS_LATENCY
@@ -87,29 +89,48 @@ def as_rows(reply: MetricsReply, components: Mapping[str, bool]) -> list[list[ob
             if base_name(value.name) == latency:
                 together = together + _sketch(value)
         p50, p99 = together.quantiles((0.5, 0.99))
+        sums = zip(FLOW, (EMIT_COUNT, EXECUTE_COUNT, ACK_COUNT, FAIL_COUNT), strict=True)
+        rates = zip(RATES, (EMIT_COUNT, EXECUTE_COUNT), strict=True)
         rows.append(
-            [
-                component,
-                *(_count(_sum(values, name)) for name in (EMIT_COUNT, EXECUTE_COUNT, ACK_COUNT, FAIL_COUNT)),
-                *(_count(_sum(values, name, rate=True)) for name in (EMIT_COUNT, EXECUTE_COUNT)),
-                None if p50 is None else f"{p50:.2f}",
-                None if p99 is None else f"{p99:.2f}",
-            ]
+            {
+                "component": component,
+                "spout": is_spout,
+                **{key: _sum(values, name) for key, name in sums},
+                **{key: _sum(values, name, rate=True) for key, name in rates},
+                "p50": p50,
+                "p99": p99,
+            }
         )
     return rows
 
 
-def detail_rows(reply: MetricsReply, wanted: Iterable[str]) -> list[list[object]]:
+def document(
+    topology: str, reply: MetricsReply, components: Mapping[str, bool], wanted: Iterable[str] = ()
+) -> dict[str, Any]:
+    """All that ``heron metrics`` shows: what ``as_json`` gives, and ``flow``. Plain data, as JSON has it."""
+    return {**as_json(topology, reply, wanted), "flow": flow(reply, components)}
+
+
+def flow_rows(found: Mapping[str, Any]) -> list[list[object]]:
+    """The rows of the table that shows ``flow``."""
+    return [
+        [row["component"], *(_count(row[key]) for key in (*FLOW, *RATES)), _ms(row["p50"]), _ms(row["p99"])]
+        for row in found["flow"]
+    ]
+
+
+def detail_rows(found: Mapping[str, Any]) -> list[list[object]]:
     """One row for each metric of each instance: component, instance, metric, total, rate, p50, p99."""
-    chosen = tuple(wanted)
-    rows: list[list[object]] = []
-    for value in sorted(reply.values, key=lambda v: (v.component, v.name, v.instance)):
-        if not matches(value.name, chosen):
-            continue
-        p50, p99 = _sketch(value).quantiles((0.5, 0.99)) if value.kind == MetricKind.LATENCY else (None, None)
-        shown = [None if q is None else f"{q:.2f}" for q in (p50, p99)]
-        rows.append([value.component, value.instance, value.name, _count(value.total), _count(value.rate), *shown])
-    return rows
+    return [
+        [component, instance, name, _count(one["total"]), _count(one["rate"]), _ms(one.get("p50")), _ms(one.get("p99"))]
+        for component, metrics in found["components"].items()
+        for name, metric in metrics.items()
+        for instance, one in metric["instances"].items()
+    ]
+
+
+def _ms(value: float | None) -> str | None:
+    return None if value is None else f"{value:.2f}"
 
 
 def _sum(values: Iterable[MetricValue], base: str, *, rate: bool = False) -> float | None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heronry.cli import log_reading
-from heronry.cli.log_reading import CHUNK_BYTES, Follower, read_local, tail
+from heronry.inspection import log_reading
+from heronry.inspection.log_reading import CHUNK_BYTES, Follower, read_local, tail
 from heronry.wire.container import FileData
 
 

@@ -74,7 +74,7 @@ class World:
         (self.place / "log-files").mkdir(parents=True)
         (self.place / "secret").write_text(SECRET)
         root.chmod(0o700)
-        self.store = open_store(self.home.state_url)
+        self.store = open_store(self.home.store.url)
         self.store.open()
         topologies.submit(self.store, definition(), packing(), execution(str(self.place)))
         self.loop = asyncio.new_event_loop()

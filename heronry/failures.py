@@ -25,7 +25,7 @@ from heronry.state.topologies import AlreadyExists, NoSuchTopology
 from heronry.state.validation import InvalidPath
 
 
-class CliError(Exception):
+class Failure(Exception):
     """The command failed."""
 
     exit_code = 1
@@ -37,43 +37,43 @@ class CliError(Exception):
         self.details = tuple(details)
 
 
-class UsageError(CliError):
+class UsageError(Failure):
     """The command line makes no sense."""
 
     exit_code = 2
 
 
-class NotFound(CliError):
+class NotFound(Failure):
     """What was named is not there."""
 
     exit_code = 3
 
 
-class ExistsAlready(CliError):
+class ExistsAlready(Failure):
     """The name is in use."""
 
     exit_code = 4
 
 
-class NotAllowed(CliError):
+class NotAllowed(Failure):
     """The operating system or the cluster forbids it."""
 
     exit_code = 5
 
 
-class Unavailable(CliError):
+class Unavailable(Failure):
     """Something that has to answer does not, or not in time."""
 
     exit_code = 6
 
 
-class InvalidTopology(CliError):
+class InvalidTopology(Failure):
     """The topology, its code or its package cannot be run."""
 
     exit_code = 7
 
 
-class Interrupted(CliError):
+class Interrupted(Failure):
     """Ctrl-C; the message says what was done and what not."""
 
     exit_code = 130
@@ -85,9 +85,9 @@ def topology_not_found(name: str, cluster: str, known: Iterable[str]) -> NotFoun
     return NotFound(f"there is no topology {name!r} in {cluster}{hint}", f"See `heron list {cluster}`.")
 
 
-def translate(error: BaseException) -> CliError | None:
-    """The CliError that says what ``error`` of another part means; None if it is not known."""
-    if isinstance(error, CliError):
+def translate(error: BaseException) -> Failure | None:
+    """The Failure that says what ``error`` of another part means; None if it is not known."""
+    if isinstance(error, Failure):
         return error
     text = str(error)
     if isinstance(error, NoSuchTopology):
@@ -99,7 +99,7 @@ def translate(error: BaseException) -> CliError | None:
     if isinstance(error, StoreUnavailable):
         return Unavailable(text)
     if isinstance(error, StoreError):
-        return NotAllowed(text) if _forbidden(error.__cause__) else CliError(text)
+        return NotAllowed(text) if _forbidden(error.__cause__) else Failure(text)
     if isinstance(error, UserCodeError):
         details = [part for part in (error.output.rstrip(), error.traceback.rstrip()) if part]
         return InvalidTopology(text, details=details)
@@ -119,7 +119,7 @@ def _forbidden(error: BaseException | None) -> bool:
     return isinstance(error, PermissionError) or (isinstance(error, OSError) and error.errno == errno.EROFS)
 
 
-def _from_rpc(error: grpc.RpcError) -> CliError:
+def _from_rpc(error: grpc.RpcError) -> Failure:
     code = error.code() if isinstance(error, grpc.Call) else grpc.StatusCode.UNKNOWN
     detail = (error.details() if isinstance(error, grpc.Call) else "") or code.name
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
@@ -128,16 +128,16 @@ def _from_rpc(error: grpc.RpcError) -> CliError:
         return NotAllowed(f"refused: {detail}")
     if code is grpc.StatusCode.NOT_FOUND:
         return NotFound(detail)
-    return CliError(f"{code.name.lower().replace('_', ' ')}: {detail}")
+    return Failure(f"{code.name.lower().replace('_', ' ')}: {detail}")
 
 
-def _from_os(error: OSError) -> CliError:
+def _from_os(error: OSError) -> Failure:
     name = f"{error.filename}: " if error.filename else ""
     text = f"{name}{error.strerror or error}"
     if _forbidden(error):
         return NotAllowed(text, "Make it writable, or set HERONRY_HOME to another folder.")
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return CliError(text, "The disk is full or the quota used up: free some space.")
+        return Failure(text, "The disk is full or the quota used up: free some space.")
     if isinstance(error, FileNotFoundError):
         return NotFound(text)
-    return CliError(text)
+    return Failure(text)

@@ -1,0 +1,1 @@
+"""Accepts submissions for a cluster, keeps the uploads, and drives the scheduler that runs the containers."""

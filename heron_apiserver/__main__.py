@@ -1,0 +1,82 @@
+"""``python -m heron_apiserver``: takes topologies in and runs them until it is asked to stop."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from heron_apiserver.shell.api import Bounds
+from heron_apiserver.shell.server import DOCKER, LOCAL, Options, serve
+from heronry.api.shipping import LIMITS
+from heronry.web.serving import StartError
+
+MiB = 1 << 20
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port (0 to 65535)")
+    return int(text)
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is no positive number")
+    return value
+
+
+def parse(arguments: Sequence[str] | None = None) -> Options:
+    """The options of a command line. Ends the process on a mistake (exit code 2)."""
+    parser = argparse.ArgumentParser(
+        prog="python -m heron_apiserver", description="Takes topologies in, packs them, and drives their scheduler."
+    )
+    parser.add_argument("--home", type=Path, required=True, help="a folder of its own: tokens, packages, topologies")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
+    parser.add_argument("--port", type=_port, default=9000, help="0 picks a free one (default 9000)")
+    parser.add_argument("--public", action="store_true", help="allow a --host that other machines reach (no TLS here)")
+    parser.add_argument("--scheduler", choices=(LOCAL, DOCKER), default=LOCAL, help="what runs the containers")
+    parser.add_argument("--cluster", default="", help="name of the cluster (default: that of the scheduler)")
+    parser.add_argument("--state-url", default="", help="the state store (default: files in the home)")
+    parser.add_argument("--state-credential", default="", metavar="FILE", help="file with the store's credential")
+    parser.add_argument("--advertise", default="", metavar="HOST", help="where trackers reach this process")
+    parser.add_argument(
+        "--allow-host", action="append", default=[], metavar="NAME",
+        help="a host name that requests may use beside localhost and 127.0.0.1, may be repeated",
+    )  # fmt: skip
+    parser.add_argument("--max-package-mb", type=_positive, default=512, help="largest package, compressed (MiB)")
+    parser.add_argument("--max-unpacked-mb", type=_positive, default=2048, help="what a package may unpack to (MiB)")
+    parser.add_argument("--upload-seconds", type=_positive, default=900, help="longest time for a request's body")
+    parser.add_argument("--idle-seconds", type=_positive, default=30, help="longest pause within a request's body")
+    parser.add_argument("--verbose", action="store_true", help="log requests")
+    given = parser.parse_args(arguments)
+    unpacked = int(given.max_unpacked_mb * MiB)
+    bounds = Bounds(
+        package_bytes=int(given.max_package_mb * MiB),
+        unpacked=replace(LIMITS, total_bytes=unpacked, file_bytes=min(unpacked, LIMITS.file_bytes)),
+        upload_seconds=given.upload_seconds, idle_seconds=given.idle_seconds,
+    )  # fmt: skip
+    return Options(
+        given.home, given.host, given.port, given.scheduler, given.cluster, given.state_url, given.state_credential,
+        given.public, tuple(given.allow_host), given.advertise, bounds, given.verbose,
+    )  # fmt: skip
+
+
+def main() -> None:
+    """Entry point."""
+    try:
+        serve(parse())
+    except StartError as error:
+        logging.getLogger("heron_apiserver").error("%s", error)
+        sys.exit(6)
+
+
+if __name__ == "__main__":
+    main()

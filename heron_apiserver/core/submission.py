@@ -1,0 +1,138 @@
+"""From the fields of a submit request to what is to be run, or to every fault found in them.
+
+The definition was computed by the client; nothing in it is trusted and nothing it names is imported. It is checked by
+the same rules as on the client, and the packing plan is made here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from heronry.api.config import examine
+from heronry.api.validate import problems_of
+from heronry.model.ids import is_safe_name
+from heronry.model.plan import PackingPlan
+from heronry.model.topology import TopologyDefinition, TopologyState
+from heronry.packing import PackingError, pack
+
+NEEDED = ("name", "cluster", "role", "environment")
+OPTIONAL = ("user", "state", "settings", "replace", "dry_run", "package")
+FILES = ("definition", "topology")
+NAME_KEY = "topology.name"
+FORBIDDEN_SETTINGS = ("heron.scheduler", "heron.state.url", "heron.state.credential.file")  # the cluster's own
+MAX_SETTINGS = 200
+MAX_COMPONENTS = 2000
+
+
+class Rejected(ValueError):
+    """The request makes no sense. ``problems`` are sentences, ``missing`` the names of fields."""
+
+    def __init__(self, problems: Collection[str], missing: Collection[str] = ()) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
+        self.missing = tuple(missing)
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitFields:
+    """The text fields, checked. ``package`` is the digest of one that is at the api server already, or ""."""
+
+    name: str
+    cluster: str
+    role: str
+    environ: str
+    user: str
+    state: TopologyState
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    replace: bool = False
+    dry_run: bool = False
+    package: str = ""
+
+
+def read_fields(fields: Mapping[str, str], files: Collection[str], cluster: str) -> SubmitFields:
+    """Check the text fields of a request to the api server of ``cluster``. Raises Rejected with every fault."""
+    problems = [f"there is no field {name!r}" for name in sorted(set(fields) - {*NEEDED, *OPTIONAL})]
+    problems += [f"there is no file {name!r}" for name in sorted(set(files) - set(FILES))]
+    missing = [name for name in NEEDED if not fields.get(name)]
+    missing += [] if "definition" in files else ["definition"]
+    missing += [] if ("topology" in files) != bool(fields.get("package")) else ["topology"]
+    if missing:
+        problems.append(
+            f"missing: {', '.join(missing)}"
+            + (" (a file, or the field package with its digest; not both)" if "topology" in missing else "")
+        )
+    for name in (n for n in NEEDED if fields.get(n)):
+        if not is_safe_name(fields[name]):
+            problems.append(f"{name} {fields[name][:64]!r} is no name: letters, digits, '_', '-', '.', a letter first")
+    if fields.get("cluster", cluster) != cluster:
+        problems.append(f"this is the api server of cluster {cluster!r}")
+    state = fields.get("state") or TopologyState.RUNNING
+    if state not in (TopologyState.RUNNING, TopologyState.PAUSED):
+        problems.append("state is running or paused")
+    settings, faults = _settings(fields.get("settings", ""))
+    replace, dry_run = (_flag(fields, name, faults) for name in ("replace", "dry_run"))
+    user = fields.get("user", "")
+    if len(user) > 128 or not user.isprintable():
+        faults.append("user is a short printable text")
+    if problems + faults:
+        raise Rejected(problems + faults, missing)
+    return SubmitFields(
+        fields["name"], fields["cluster"], fields["role"], fields["environment"], user, TopologyState(state), settings,
+        replace, dry_run, fields.get("package", ""),
+    )  # fmt: skip
+
+
+def check_definition(definition: TopologyDefinition, fields: SubmitFields) -> PackingPlan:
+    """The packing plan of a definition that can run. Raises Rejected with every fault, ``PackingError`` included."""
+    if len(definition.components) > MAX_COMPONENTS:
+        raise Rejected([f"a topology has at most {MAX_COMPONENTS} components, this one {len(definition.components)}"])
+    problems = problems_of(definition)
+    if definition.name != fields.name:
+        problems.append(f"the definition is of {definition.name!r}, the request of {fields.name!r}")
+    if not is_safe_name(definition.id) or not definition.id.startswith(definition.name):
+        problems.append(f"the definition's id {definition.id[:64]!r} does not begin with its name")
+    plain = {key: value for key, value in definition.config.items() if key != NAME_KEY}
+    problems += examine(plain, component=False, operator=True)[1]
+    for spec in definition.components:
+        problems += [f"{spec.name}: {fault}" for fault in examine(spec.config, component=True, operator=False)[1]]
+    if not problems:
+        try:
+            return pack(definition)
+        except PackingError as error:
+            problems.append(str(error))
+    raise Rejected(problems)
+
+
+def fingerprint(fields: SubmitFields, definition: bytes, package: str) -> str:
+    """What tells two requests apart."""
+    parts = (
+        fields.name, fields.cluster, fields.role, fields.environ, fields.state, str(fields.replace), package,
+        json.dumps(fields.settings, sort_keys=True), hashlib.sha256(definition).hexdigest(),
+    )  # fmt: skip
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _settings(text: str) -> tuple[dict[str, Any], list[str]]:
+    if not text:
+        return {}, []
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}, ["settings is no JSON"]
+    if not isinstance(found, dict) or len(found) > MAX_SETTINGS:
+        return {}, ["settings is a JSON object of heron.* keys"]
+    problems = [f"settings holds heron.* keys only, not {key[:64]!r}" for key in found if not key.startswith("heron.")]
+    problems += [f"{key} is the cluster's own" for key in FORBIDDEN_SETTINGS if key in found]
+    plain, faults = examine({k: v for k, v in found.items() if k.startswith("heron.")}, component=False)
+    return plain, problems + faults
+
+
+def _flag(fields: Mapping[str, str], name: str, problems: list[str]) -> bool:
+    text = fields.get(name, "").lower()
+    if text not in ("", "true", "false"):
+        problems.append(f"{name} is true or false")
+    return text == "true"

@@ -1,0 +1,32 @@
+"""How many wrong tokens are heard from one address. A bounded table; the right token is never throttled."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+ALLOWED = 20  # wrong tokens in a row that are answered and written down
+REFILL_SECONDS = 3.0  # after which one more is
+MAX_ADDRESSES = 4096
+
+
+class Throttle:
+    """A bucket per address; who has not been heard for longest is forgotten first."""
+
+    def __init__(self) -> None:
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # address to (left, as of)
+
+    def wrong(self, address: str, now: float) -> bool:
+        """A wrong token came; True if that is to be heard, False if there were too many. ``now`` in seconds."""
+        left, since = self._buckets.pop(address, (float(ALLOWED), now))
+        left = min(float(ALLOWED), left + (now - since) / REFILL_SECONDS)
+        heard = left >= 1
+        self._buckets[address] = (left - 1 if heard else left, now)
+        while len(self._buckets) > MAX_ADDRESSES:
+            self._buckets.popitem(last=False)
+        self.check()
+        return heard
+
+    def check(self) -> None:
+        """Assert what always holds."""
+        assert len(self._buckets) <= MAX_ADDRESSES
+        assert all(0 <= left <= ALLOWED for left, _ in self._buckets.values())

@@ -1,0 +1,147 @@
+"""The api server: what requests share, and its life: recover once the store answers, then watch until the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from heron_apiserver.core.access import Role
+from heron_apiserver.core.throttle import Throttle
+from heron_apiserver.shell.audit import Audit
+from heron_apiserver.shell.packages import Packages
+from heron_apiserver.shell.recovery import recover
+from heron_apiserver.shell.request_files import Requests
+from heron_apiserver.shell.scheduler_presence import SchedulerPresence
+from heron_apiserver.shell.self_metrics import Counters
+from heron_apiserver.shell.service import Place, TopologyService
+from heronry.api.archive import Limits
+from heronry.api.fitting import Target, this_interpreter
+from heronry.api.shipping import LIMITS
+from heronry.schedulers.scheduler import Scheduler, Watching
+from heronry.state.store import StateStore, StoreError
+
+RETRY_SECONDS = 1.0
+LONGEST_RETRY_SECONDS = 30.0
+LOOK_SECONDS = 2.0
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Of uploads: bytes as sent, what they may unpack to, how many at a time, seconds for one."""
+
+    package_bytes: int = 512 << 20
+    unpacked: Limits = field(default_factory=lambda: LIMITS)
+    uploads: int = 4
+    upload_seconds: float = 900.0
+    idle_seconds: float = 30.0
+
+
+class Api:
+    """``start`` and ``stop`` are called on the loop that serves."""
+
+    def __init__(
+        self,
+        place: Place,
+        store: StateStore,
+        scheduler: Scheduler,
+        scheduler_name: str,
+        tokens: dict[Role, str],
+        bounds: Bounds | None = None,
+        *,
+        target: Target | None = None,
+        advertise: str = "127.0.0.1",
+    ) -> None:
+        self.bounds = bounds or Bounds()
+        self.tokens = tokens
+        self.scheduler_name = scheduler_name
+        self.target = target or this_interpreter()
+        self.packages = Packages(place.home, self.bounds.unpacked)
+        self.service = TopologyService(place, store, scheduler, self.packages)
+        self.requests = Requests(place.home)
+        self.audit = Audit(Path(place.home, "audit.jsonl"))
+        self.throttle = Throttle()
+        self.counters = Counters()
+        self.uploads = 0
+        self.trouble = "starting"
+        self._presence = SchedulerPresence(self.service, advertise)
+        self._task: asyncio.Task[Any] | None = None
+
+    @property
+    def ready(self) -> bool:
+        """True once the state store was read and what was left is settled."""
+        return not self.trouble
+
+    async def start(self) -> None:
+        """Begin; does not wait for the store."""
+        self._task = asyncio.create_task(self._live(), name="api-server")
+
+    async def stop(self) -> None:
+        """End what runs beside the requests. Topologies run on."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._presence.close()
+        close = getattr(self.service.scheduler, "close", None)
+        if close is not None:
+            await asyncio.to_thread(close)
+        await asyncio.to_thread(self.service.store.close)
+        self.audit.close()
+
+    async def _live(self) -> None:
+        await self._open()
+        async with asyncio.TaskGroup() as tasks:
+            if isinstance(self.service.scheduler, Watching):
+                tasks.create_task(self._watch(self.service.scheduler), name="scheduler-watch")
+            tasks.create_task(self._recover_and_look(), name="look")
+
+    async def _open(self) -> None:
+        delay = RETRY_SECONDS
+        while True:
+            try:
+                return await asyncio.to_thread(self.service.store.open)
+            except StoreError as error:
+                self.trouble = f"the state store does not answer: {error}"
+                log.error("%s", self.trouble)
+                await asyncio.sleep(delay)
+                delay = min(2 * delay, LONGEST_RETRY_SECONDS)
+
+    async def _recover_and_look(self) -> None:
+        recovered = False
+        while True:
+            try:
+                if not recovered:
+                    await asyncio.to_thread(recover, self.service, self.requests, self.audit)
+                    log.info("ready: %d topologies", len(self.service.launches))
+                    recovered = True
+                await self._presence.keep()
+                self.trouble = ""
+            except StoreError as error:
+                self.trouble = f"the state store does not answer: {error}"
+                log.warning("%s", self.trouble)
+            except Exception as error:
+                self.trouble = f"fault in the api server: {type(error).__name__}; its log says more"
+                log.exception("fault while looking after the topologies")
+            self.counters.state(len(self.service.launches), self.ready)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _watch(self, scheduler: Watching) -> None:
+        """Run the scheduler's watch for ever: whatever ends it, it begins again after a growing pause."""
+        delay = RETRY_SECONDS
+        while True:
+            began = asyncio.get_running_loop().time()
+            with contextlib.suppress(Exception):
+                try:
+                    await scheduler.run()
+                except Exception:
+                    log.exception("the scheduler's watch failed; starting it again in %g s", delay)
+                    raise
+            self.counters.watch_failed()
+            if asyncio.get_running_loop().time() - began > LONGEST_RETRY_SECONDS:
+                delay = RETRY_SECONDS
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, LONGEST_RETRY_SECONDS)

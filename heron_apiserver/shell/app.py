@@ -1,0 +1,56 @@
+"""The application: paths, errors, the door, bounds of bodies, and the life of the api server behind them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+from heron_apiserver.shell import package_routes, replies, self_routes, submit_routes, topology_routes
+from heron_apiserver.shell.api import Api
+from heronry.version import VERSION
+from heronry.web.body import BodyBounds
+from heronry.web.guard import Guard
+
+DESCRIPTION = (
+    "Takes topologies in, runs them, and answers for them. Every path but those about the api server itself needs a "
+    "token in the Authorization header (Bearer); a token anywhere else is not looked at. Errors are JSON with a "
+    "message and often a cure."
+)
+SUBMIT_PATH = "/api/v1/topologies"
+SMALL_BODY_BYTES = 64 * 1024
+FORM_BYTES = 8 << 20  # of a submit request beside the package
+
+
+def make_app(api: Api, hosts: Iterable[str] = ()) -> FastAPI:
+    """The application around an api server. ``hosts`` are names it answers to beside localhost."""
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        await api.start()
+        yield
+        await api.stop()
+
+    app = FastAPI(
+        title="Heron api server", version=VERSION, description=DESCRIPTION, lifespan=life,
+        docs_url=None, redoc_url=None, openapi_url="/openapi.json", redirect_slashes=False,
+    )  # fmt: skip
+    app.state.api = api
+    for module in (submit_routes, topology_routes, package_routes, self_routes):
+        app.include_router(module.router)
+    replies.install(app)
+
+    def most_bytes(method: str, path: str) -> int:
+        return api.bounds.package_bytes + FORM_BYTES if (method, path) == ("POST", SUBMIT_PATH) else SMALL_BODY_BYTES
+
+    bounds = api.bounds
+    app.add_middleware(
+        BodyBounds, most_bytes=most_bytes, refuse=replies.refusal, idle_seconds=bounds.idle_seconds,
+        total_seconds=bounds.upload_seconds,
+    )  # fmt: skip
+    app.add_middleware(
+        Guard, hosts=tuple(hosts), who="this api server", failure=replies.failure_body,
+        observe=api.counters.request,
+    )  # fmt: skip
+    return app

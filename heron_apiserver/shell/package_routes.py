@@ -1,0 +1,42 @@
+"""``GET /api/v1/packages/{digest}``: a container fetches its code, with its topology's secret and nothing else."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request
+from starlette.responses import FileResponse, Response
+
+from heron_apiserver.core.access import Caller, Right, Role
+from heron_apiserver.shell.replies import failures
+from heron_apiserver.shell.routing import Route, api_of, needs
+from heronry.api.shipping import DIGEST
+from heronry.failures import NotAllowed, NotFound
+
+router = APIRouter(prefix="/api/v1", tags=["packages"], route_class=Route)
+FILE = {"content": {"application/gzip": {"schema": {"type": "string", "format": "binary"}}}}
+
+
+@router.api_route(
+    "/packages/{digest}", methods=["GET"], response_class=Response, summary="Download a package",
+    responses={200: FILE, **failures(401, 404)}, dependencies=[needs(Right.CODE)],
+)  # fmt: skip
+@router.api_route(
+    "/packages/{digest}", methods=["HEAD"], response_class=Response, summary="Is this package here?",
+    name="package_is_here", responses={200: {"description": "It is."}, **failures(401, 404)},
+    dependencies=[needs(Right.CODE)],
+)  # fmt: skip
+def package(
+    request: Request,
+    digest: Annotated[str, Path(description="SHA-256 of the tar.gz, in hex", pattern=f"^{DIGEST.pattern}$")],
+) -> Response:
+    """For the admin token; and for a topology's secret with the header `heronry-topology` (its id), which gives its own
+    package only."""
+    api = api_of(request)
+    caller: Caller = request.state.caller
+    if caller.role is Role.TOPOLOGY and api.service.package_of(caller.topology_id) != digest:
+        raise NotAllowed("this is not the package of that topology")
+    path = api.packages.path(digest)
+    if path is None:
+        raise NotFound(f"there is no package {digest}")
+    return FileResponse(path, media_type="application/gzip", headers={"etag": f'"{digest}"'})

@@ -1,0 +1,74 @@
+"""At the start: finish or remove what an earlier life of the api server left, then forget packages nobody refers to."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from heron_apiserver.core.recovery import Folder, Step, decide, unused
+from heron_apiserver.shell.audit import Audit
+from heron_apiserver.shell.replies import submitted
+from heron_apiserver.shell.request_files import Requests
+from heron_apiserver.shell.service import TopologyService
+from heronry.schedulers.topology_folder import TOPOLOGIES, load_launch
+from heronry.state import paths, topologies
+
+log = logging.getLogger(__name__)
+
+
+def recover(service: TopologyService, requests: Requests, audit: Audit) -> None:
+    """Do it. Blocks; may be called again. Raises StoreError while the store does not answer.
+
+    What cannot be finished with one topology is logged and does not keep the others waiting.
+    """
+    states = {s.topology: s for s in topologies.list_topologies(service.store)}
+    stored = {name: state.topology_id for name, state in states.items()}
+    unreadable = set(service.store.children(paths.EXECUTION_STATES)) - set(states)
+    for folder, step in decide(list(_folders(service.place.home / TOPOLOGIES)), stored, unreadable):
+        try:
+            _carry_out(service, folder, step)
+        except Exception:
+            log.exception("%s of %s failed; it is tried again at the next start", step, folder.path)
+            continue
+        if step is not Step.LEAVE:
+            log.info("%s: %s", step, folder.path)
+        if step not in (Step.LEAVE, Step.START):
+            audit.write("recovery", who="heron_apiserver", source="", result=str(step), topology=folder.path)
+    requests.settle(
+        stored,
+        {s.topology_id: json.dumps(submitted(s.cluster, s.role, s.environ, s.topology)) for s in states.values()},
+    )
+    for digest in unused(service.packages.digests(), list(_folders(service.place.home / TOPOLOGIES))):
+        service.packages.remove_unless_held(digest)
+
+
+def _carry_out(service: TopologyService, folder: Folder, step: Step) -> None:
+    path = Path(folder.path)
+    launch = load_launch(path)
+    if step is Step.DISCARD:
+        if launch is not None:
+            service.scheduler.remove(launch)
+        shutil.rmtree(path)
+    if launch is None:
+        return
+    if step is Step.START:
+        service.adopt(launch)
+    if step in (Step.START, Step.FINISH_SUBMIT):
+        service.start(launch, path)
+    if step is Step.FINISH_KILL:
+        service.clean_up(launch, path)
+
+
+def _folders(root: Path) -> Iterator[Folder]:
+    for path in sorted(root.glob("*/*/*/*")):
+        if not path.is_dir():
+            continue
+        staged = path.name.startswith(".")
+        topology = path.name[1:].rpartition(".")[0] if staged else path.name
+        launch = load_launch(path)
+        yield Folder(
+            str(path), topology, launch.topology_id if launch else "", staged, launch.package_digest if launch else ""
+        )

@@ -1,0 +1,147 @@
+"""Answers: plain JSON, and errors that are all alike: a message, and often a cure."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse, Response
+
+from heron_apiserver.core.request_book import Mismatch, UnderWay
+from heron_apiserver.core.submission import Rejected
+from heronry.failures import (
+    ExistsAlready,
+    Failure,
+    Interrupted,
+    InvalidTopology,
+    NotAllowed,
+    NotFound,
+    Unavailable,
+    UsageError,
+    translate,
+)
+
+log = logging.getLogger(__name__)
+CLIENT_GONE = 499
+RETRY = {"retry-after": "2"}
+_CODES: tuple[tuple[type[Failure], int], ...] = (
+    (NotFound, 404),
+    (ExistsAlready, 409),
+    (NotAllowed, 403),
+    (Unavailable, 503),
+    (Interrupted, 503),
+    (UsageError, 422),
+    (InvalidTopology, 422),
+)
+
+
+class Problem(BaseModel):
+    """Every answer that is an error."""
+
+    message: str = Field(description="what is wrong")
+    cure: str = Field(default="", description="what to do about it")
+    details: list[str] = Field(default_factory=list, description="every fault that was found, where there are several")
+    missing: list[str] = Field(default_factory=list, description="fields of a submit request that are missing")
+
+
+def failures(*codes: int) -> dict[int | str, dict[str, Any]]:
+    """For the documentation of a path: the errors it may answer, beside those that any path may."""
+    return {code: {"model": Problem, "description": _WORDS[code]} for code in sorted({*codes, *_ANYWHERE})}
+
+
+_ANYWHERE = (403, 408, 413, 414, 421, 422, 429, 503)
+_WORDS = {
+    401: "The token is missing or wrong.",
+    403: "The token does not give this right, or the request comes from a page of another site.",
+    404: "What was named is not there.",
+    408: "The body did not come in time.",
+    409: "The name is in use, or this very request is being done.",
+    413: "The body is too large.",
+    414: "The query is too long.",
+    421: "The server does not answer to this host name.",
+    422: "The request makes no sense, or the topology cannot run.",
+    429: "Too many wrong tokens came from this address.",
+    503: "Something that has to answer does not; try again.",
+    507: "The disk of the api server is full.",
+}
+
+
+def submitted(cluster: str, role: str, environ: str, name: str) -> dict[str, str]:
+    """The answer to a submit, as Heron's."""
+    return {"cluster": cluster, "role": role, "environ": environ, "environment": environ, "name": name}
+
+
+def problem(code: int, message: str, cure: str = "", headers: dict[str, str] | None = None, **more: Any) -> Response:
+    """An error."""
+    content = {"message": message, "cure": cure, "details": [], "missing": [], **more}
+    extra = dict(headers or {})
+    if code == 401:
+        extra["www-authenticate"] = 'Bearer realm="heron"'
+    if code in (408, 413):
+        extra["connection"] = "close"
+    return JSONResponse(content, code, headers={**(RETRY if code == 503 else {}), **extra})
+
+
+def refusal(_code: int, message: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """Headers and body of an error, for middleware."""
+    body = failure_body(message)
+    head = [
+        (b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), (b"connection", b"close"),
+    ]  # fmt: skip
+    return head, body
+
+
+def failure_body(message: str) -> bytes:
+    """The JSON of an error."""
+    return json.dumps(Problem(message=message).model_dump()).encode()
+
+
+def answer_to(error: Exception, code: int | None = None) -> Response:
+    """The answer that says what ``error`` means; one that nobody knows is logged and is 500. ``code`` overrules."""
+    if isinstance(error, RequestValidationError):
+        return validation(error)
+    if isinstance(error, HTTPException):
+        headers = dict(error.headers or {})
+        message = str(error.detail)
+        if error.status_code == 404 and message == "Not Found":
+            message = "there is no such path; see /docs"
+        return problem(error.status_code, message, headers=headers)
+    if isinstance(error, Rejected):
+        return problem(422, str(error), details=list(error.problems), missing=list(error.missing))
+    if isinstance(error, Mismatch):
+        return problem(422, str(error))
+    if isinstance(error, UnderWay):
+        return problem(409, str(error), headers=RETRY)
+    if isinstance(error, ClientDisconnect):
+        return problem(CLIENT_GONE, "the client has gone")
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return problem(507, "the disk of the api server is full", "Free some space on it, or kill a topology.")
+    known = translate(error)
+    if known is None or isinstance(error, OSError):
+        log.error("fault while answering", exc_info=error)
+        return problem(500, f"fault in the api server: {type(error).__name__}; its log says more")
+    code = code or next((code for kind, code in _CODES if isinstance(known, kind)), 500)
+    return problem(code, known.message, known.cure, details=list(known.details))
+
+
+def validation(error: RequestValidationError) -> Response:
+    """The answer to arguments that make no sense."""
+    faults = [f"{'.'.join(str(p) for p in e['loc'][1:]) or e['loc'][0]}: {e['msg']}" for e in error.errors()][:8]
+    return problem(422, "; ".join(faults), details=faults)
+
+
+def install(app: FastAPI) -> None:
+    """Make the errors alike that come from outside any path of ours (those within: ``routing.Route``)."""
+
+    async def no_path(_: Request, error: Exception) -> Response:
+        return answer_to(error)
+
+    app.add_exception_handler(HTTPException, no_path)
+    app.add_exception_handler(Exception, no_path)

@@ -1,0 +1,134 @@
+"""How a function becomes a path: who may call it, how its errors become answers, and how a change is written down."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Annotated, Any, cast
+
+from fastapi import Depends, Path, Request
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPBearer
+from starlette.responses import Response
+
+from heron_apiserver.core.access import Caller, Right, Role, bearer, role_of
+from heron_apiserver.shell.api import Api
+from heron_apiserver.shell.replies import answer_to
+from heronry.failures import Failure, NotAllowed, NotFound, Unavailable
+from heronry.model.ids import is_safe_name
+
+log = logging.getLogger(__name__)
+_SCHEME = Depends(HTTPBearer(auto_error=False, description="the admin token, or the read token for looking"))
+TOPOLOGY_HEADER = "heronry-topology"
+MAX_NAME = 128
+
+
+class WrongToken(Failure):
+    """401."""
+
+
+class TooManyWrong(Failure):
+    """429."""
+
+
+def api_of(request: Request) -> Api:
+    """The api server that answers this request."""
+    return cast(Api, request.app.state.api)
+
+
+def source_of(request: Request) -> str:
+    """The address a request came from: the connection's, never what a header says."""
+    return request.client.host if request.client else ""
+
+
+def needs(right: Right) -> Any:
+    """A dependency: the caller has this right. Everything is refused that has not."""
+
+    async def check(request: Request, _: Any = _SCHEME) -> Caller:
+        api = api_of(request)
+        request.state.caller = None
+        headers = request.headers.getlist("authorization")
+        token = bearer(headers[0]) if len(headers) == 1 else ""
+        caller = _caller(api, token, request.headers.get(TOPOLOGY_HEADER, ""))
+        if caller is None:
+            if not api.throttle.wrong(source_of(request), time.monotonic()):
+                raise TooManyWrong("too many wrong tokens came from this address", "Wait a few seconds.")
+            raise WrongToken(
+                "the token is wrong" if token else "there is no token in the Authorization header",
+                f"`heron login {api.service.place.cluster} --api URL` stores the right one.",
+            )
+        request.state.caller = caller
+        if not caller.may(right):
+            raise NotAllowed(f"the {caller.role} token does not give the right to {right}", "Use the admin token.")
+        if right is Right.CHANGE and not api.ready:
+            raise Unavailable(f"the api server is not ready: {api.trouble}", "Try again in a few seconds.")
+        return caller
+
+    return Depends(check)
+
+
+def _caller(api: Api, token: str, topology_id: str) -> Caller | None:
+    role = role_of(token, api.tokens)
+    if role is not None:
+        return Caller(role)
+    if topology_id and api.service.knows(topology_id, token):
+        return Caller(Role.TOPOLOGY, topology_id)
+    return None
+
+
+class Route(APIRoute):
+    """A path whose errors are answers of ours, and whose changes and refusals are in the audit file."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Around FastAPI's own."""
+        original: Callable[[Request], Awaitable[Response]] = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            message = ""
+            try:
+                response = await original(request)
+            except (WrongToken, TooManyWrong) as error:
+                response = answer_to(error, 401 if isinstance(error, WrongToken) else 429)
+                message = error.message
+            except Exception as error:
+                response = answer_to(error)
+                message = str(error) or type(error).__name__
+            self._write_down(request, response.status_code, message)
+            return response
+
+        return handle
+
+    def _write_down(self, request: Request, code: int, message: str) -> None:
+        if request.method in ("GET", "HEAD") and code not in (401, 403):
+            return
+        if code == 429:
+            return  # whoever knocks without end shall not fill the disk
+        caller = getattr(request.state, "caller", None)
+        parts = [request.path_params.get(key, "") for key in ("cluster", "role", "environ", "name")]
+        topology = getattr(request.state, "topology", "") or "/".join(part for part in parts if part)
+        api_of(request).audit.write(
+            self.name, who=str(caller or "nobody"), source=source_of(request), result=code, topology=topology,
+            user=getattr(request.state, "user", ""), request=getattr(request.state, "request_id", ""), message=message,
+        )  # fmt: skip
+
+
+def _name(what: str) -> Any:
+    return Path(description=what, min_length=1, max_length=MAX_NAME)
+
+
+Cluster = Annotated[str, _name("this server's cluster")]
+RoleName = Annotated[str, _name("role")]
+Environ = Annotated[str, _name("environment")]
+Name = Annotated[str, _name("name of the topology")]
+PLACE = "/topologies/{cluster}/{role}/{environ}/{name}"
+
+
+def check_names(request: Request, cluster: str, *names: str) -> None:
+    """Raises NotFound for another cluster, and for what can be no name: it never comes near a path."""
+    mine = api_of(request).service.place.cluster
+    if cluster != mine:
+        raise NotFound(f"this is the api server of cluster {mine!r}, not {cluster[:64]!r}")
+    for name in names:
+        if not is_safe_name(name):
+            raise NotFound(f"{name[:64]!r} is no name of a role, environment or topology")

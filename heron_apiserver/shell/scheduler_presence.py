@@ -1,0 +1,101 @@
+"""For schedulers without a process of their own per topology: this process is it, and says so where others ask.
+
+Trackers and ``heron status`` find a topology's scheduler at ``/schedulers/<topology>`` and ask it over gRPC with the
+topology's secret. So there is one small server for each topology, and its ephemeral node, kept every few seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from dataclasses import dataclass
+
+import grpc
+import grpc.aio
+
+from heron_apiserver.shell.service import TopologyService
+from heronry.launch import Launch
+from heronry.model.stored import SchedulerLocation
+from heronry.net.rpc import make_server
+from heronry.net.services import SCHEDULER_SERVICE
+from heronry.schedulers.presence import Presence
+from heronry.schedulers.scheduler import SchedulerError
+from heronry.state import paths
+from heronry.web.names import is_loopback
+from heronry.wire import codec
+from heronry.wire.container import RestartContainer, RestartReply, SchedulerStatus, SchedulerStatusRequest
+
+RESTART_SECONDS = 120.0
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    server: grpc.aio.Server
+    presence: Presence
+
+
+class SchedulerPresence:
+    """Belongs to one loop. ``advertise`` is the host under which others reach this process."""
+
+    def __init__(self, service: TopologyService, advertise: str) -> None:
+        self._service = service
+        self._advertise = advertise
+        self._served: dict[str, _Served] = {}
+
+    async def keep(self) -> None:
+        """Serve every topology that is there, and none that is not. Raises StoreError."""
+        launches = self._service.launches
+        for topology_id in [known for known in self._served if known not in launches]:
+            await self._leave(topology_id)
+        for topology_id, launch in launches.items():
+            if topology_id not in self._served:
+                if await asyncio.to_thread(self._status, launch) is None:
+                    continue  # a process of its own tells
+                secret = self._service.secret_of(topology_id)
+                if secret is None:
+                    continue  # killed at this moment
+                self._served[topology_id] = await self._serve(launch, secret)
+            await asyncio.to_thread(self._served[topology_id].presence.keep)
+
+    async def close(self) -> None:
+        """Stop all servers; the nodes go with the store's session."""
+        for topology_id in list(self._served):
+            await self._leave(topology_id)
+
+    async def _leave(self, topology_id: str) -> None:
+        await self._served.pop(topology_id).server.stop(0.2)
+
+    def _status(self, launch: Launch) -> SchedulerStatus | None:
+        try:
+            return self._service.scheduler.status(launch)
+        except SchedulerError as error:
+            log.warning("%s", error)
+            return None
+
+    async def _serve(self, launch: Launch, secret: str) -> _Served:
+        async def answer(_: SchedulerStatusRequest, context: grpc.aio.ServicerContext) -> SchedulerStatus:
+            status = await asyncio.to_thread(self._status, launch)
+            if status is None:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "the scheduler knows nothing at this moment")
+            assert status is not None
+            return status
+
+        async def restart(request: RestartContainer, context: grpc.aio.ServicerContext) -> RestartReply:
+            try:
+                done = await asyncio.to_thread(
+                    self._service.scheduler.restart, launch, request.container, RESTART_SECONDS
+                )
+            except SchedulerError as error:
+                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+                raise
+            return RestartReply(done)
+
+        handler = SCHEDULER_SERVICE.handler(Status=answer, Restart=restart)
+        server = make_server(secret, launch.topology_id, [handler])
+        port = server.add_insecure_port("127.0.0.1:0" if is_loopback(self._advertise) else "0.0.0.0:0")
+        await server.start()
+        location = SchedulerLocation(launch.topology_id, self._advertise, port, os.getpid())
+        data = codec.SCHEDULER_LOCATION.encode(location)
+        return _Served(server, Presence(self._service.store, paths.scheduler(launch.topology), data))

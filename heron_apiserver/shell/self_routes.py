@@ -1,0 +1,110 @@
+"""Paths about the api server itself: its version and what its containers run, who one is, health, metrics, docs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+
+from heron_apiserver.core.access import Caller, Right
+from heron_apiserver.shell.replies import failures
+from heron_apiserver.shell.routing import Route, api_of, needs
+from heronry.version import VERSION
+from heronry.web.docs_page import docs_page
+
+router = APIRouter(tags=["api server"], route_class=Route)
+_TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+
+
+class Runs(BaseModel):
+    """The interpreter that runs the topologies: what packages must fit."""
+
+    python: str
+    implementation: str
+    system: str
+    machine: str
+    libc: str
+
+
+class Version(BaseModel):
+    """What answers here."""
+
+    heronry: str
+    api: str = Field(description="of the paths: v1")
+    cluster: str
+    scheduler: str
+    runs: Runs
+    max_package_bytes: int
+
+
+class WhoAmI(BaseModel):
+    """What the token gives."""
+
+    role: str
+    cluster: str
+
+
+class Ready(BaseModel):
+    """Whether changes are taken."""
+
+    ready: bool
+    trouble: str
+    topologies: int
+
+
+@router.get("/api/v1/version", response_model=Version, summary="Versions", responses=failures())
+async def version(request: Request) -> Any:
+    """Needs no token."""
+    api = api_of(request)
+    target = api.target
+    return Version(
+        heronry=VERSION, api="v1", cluster=api.service.place.cluster, scheduler=api.scheduler_name,
+        runs=Runs(python=target.python, implementation=target.implementation, system=target.system,
+                  machine=target.machine, libc=target.libc),
+        max_package_bytes=api.bounds.package_bytes,
+    )  # fmt: skip
+
+
+@router.get(
+    "/api/v1/whoami", response_model=WhoAmI, summary="What my token gives", responses=failures(401),
+    dependencies=[needs(Right.LOOK)],
+)  # fmt: skip
+async def who_am_i(request: Request) -> Any:
+    """Any token but a topology's secret."""
+    caller: Caller = request.state.caller
+    return WhoAmI(role=str(caller.role), cluster=api_of(request).service.place.cluster)
+
+
+@router.get(
+    "/healthz", response_class=PlainTextResponse, responses={**_TEXT, **failures()}, summary="The process lives"
+)
+async def healthz() -> Response:
+    """`ok` as long as the process answers at all."""
+    return PlainTextResponse("ok")
+
+
+@router.get(
+    "/readyz", response_model=Ready, summary="Changes are taken",
+    responses={**failures(), 503: {"model": Ready, "description": "Not yet, or not at this moment."}},
+)  # fmt: skip
+async def readyz(request: Request) -> Any:
+    """Once the state store was read and what an earlier life left is settled; not while the store is away."""
+    api = api_of(request)
+    found = Ready(ready=api.ready, trouble=api.trouble, topologies=len(api.service.launches))
+    return JSONResponse(found.model_dump(), 200 if api.ready else 503)
+
+
+@router.get(
+    "/metrics", response_class=PlainTextResponse, responses={**_TEXT, **failures()}, summary="Its own metrics"
+)
+async def metrics(request: Request) -> Response:
+    """In the text format of Prometheus."""
+    return Response(api_of(request).counters.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+@router.get("/docs", response_class=HTMLResponse, include_in_schema=False)
+async def docs(request: Request) -> Response:
+    """The paths, for people."""
+    return HTMLResponse(docs_page(request.app.openapi()))

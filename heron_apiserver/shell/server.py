@@ -1,0 +1,129 @@
+"""Options, home, lock, token files; then binds the port and serves until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from heron_apiserver.core.access import Role
+from heron_apiserver.shell.api import Api, Bounds
+from heron_apiserver.shell.app import make_app
+from heron_apiserver.shell.service import Place
+from heron_apiserver.shell.tokens import FILES, load_tokens
+from heronry.model.ids import is_safe_name
+from heronry.process import set_up_process
+from heronry.schedulers.identity import HostLock
+from heronry.schedulers.scheduler import Scheduler
+from heronry.state import open_store
+from heronry.state.store import StateStore, StoreError
+from heronry.web.names import hosts_of, is_loopback
+from heronry.web.serving import Server, StartError, bind, config_of, url_of
+
+STOP_SECONDS = 10
+MAX_CONNECTIONS = 512
+LOCAL, DOCKER = "local", "docker"
+log = logging.getLogger("heron_apiserver")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the api server is started. ``public``: it may listen where other machines reach it."""
+
+    home: Path
+    host: str = "127.0.0.1"
+    port: int = 9000
+    scheduler: str = LOCAL
+    cluster: str = ""  # by default named after the scheduler
+    state_url: str = ""  # by default the files store in the home
+    state_credential: str = ""
+    public: bool = False
+    allowed_hosts: tuple[str, ...] = ()
+    advertise: str = ""
+    bounds: Bounds = field(default_factory=Bounds)
+    verbose: bool = False
+
+
+def serve(options: Options) -> None:
+    """Serve until SIGTERM or SIGINT. Raises StartError."""
+    set_up_process("heron_apiserver", "INFO")
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    if not is_loopback(options.host) and not options.public:
+        raise StartError(
+            f"{options.host} can be reached from other machines, and tokens would travel there in clear. Listen on "
+            "127.0.0.1 behind a proxy with TLS, or say --public if something else keeps strangers away"
+        )
+    os.umask(0o077)
+    home = prepare_home(options.home)
+    lock = HostLock(home / "heron_apiserver.lock")
+    if not lock.acquire("heron_apiserver"):
+        raise StartError(f"another api server works in {home}; give each a --home of its own")
+    tokens, made = load_tokens(home)
+    place = place_of(options, home)
+    store, scheduler = parts_of(options, place)
+    listener = bind(options.host, options.port, "api server")
+    api = Api(
+        place, store, scheduler, options.scheduler, tokens, options.bounds,
+        advertise=options.advertise or options.host,
+    )  # fmt: skip
+    app = make_app(api, hosts_of(options.host, options.allowed_hosts))
+    config = config_of(
+        app, access_log=options.verbose, stop_seconds=STOP_SECONDS, limit_concurrency=MAX_CONNECTIONS
+    )
+    url = url_of(options.host, listener)
+    _say_how(place.cluster, url, home, made=bool(made))
+    sys.stdout.write(url + "\n")
+    sys.stdout.flush()
+    Server(config).run(sockets=[listener])
+
+
+def prepare_home(home: Path) -> Path:
+    """Make the folder (0700). Raises StartError."""
+    home = home.expanduser().absolute()
+    try:
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        found = home.stat()
+        if found.st_uid != os.geteuid():
+            raise StartError(f"{home} belongs to another user; give a --home of your own")
+        home.chmod(0o700)
+    except OSError as error:
+        raise StartError(f"{home}: {error.strerror}; give another --home") from error
+    return home
+
+
+def place_of(options: Options, home: Path) -> Place:
+    """Where it works. Raises StartError."""
+    cluster = options.cluster or options.scheduler
+    if not is_safe_name(cluster):
+        raise StartError(f"{cluster!r} is no name of a cluster; use letters, digits, '_', '-' and '.'")
+    state_url = options.state_url or (home / "state").as_uri().replace("file:", "files:", 1)
+    return Place(home, cluster, state_url, options.state_credential)
+
+
+def parts_of(
+    options: Options, place: Place, environment: Mapping[str, str] = os.environ
+) -> tuple[StateStore, Scheduler]:
+    """The state store, not yet open, and the scheduler. Raises StartError."""
+    try:
+        store = open_store(place.store_url, credential_file=place.store_credential or None)
+    except StoreError as error:
+        raise StartError(str(error)) from error
+    if options.scheduler == LOCAL:
+        from heronry.schedulers.local import LocalScheduler
+
+        return store, LocalScheduler()
+    from heronry.schedulers.docker import DockerOptions, DockerScheduler
+
+    docker = DockerOptions.of_environment(environment, place.store_credential)
+    return store, DockerScheduler(store, place.cluster, docker)
+
+
+def _say_how(cluster: str, url: str, home: Path, *, made: bool) -> None:
+    """How to log in; the token itself never goes to a log."""
+    token = home / FILES[Role.ADMIN]
+    if made:
+        log.info("drew the tokens of this api server: %s, and read-token beside it to look only", token)
+    log.info("log in with: heron login %s --api %s   (the token is in %s)", cluster, url.rstrip("/"), token)

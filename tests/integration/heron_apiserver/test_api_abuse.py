@@ -1,0 +1,343 @@
+"""What strangers, and clients gone wrong, send to an api server: refused in words, and nothing of it is left."""
+
+from __future__ import annotations
+
+import io
+import json
+import socket
+import subprocess
+import sys
+import tarfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_process import TOPOLOGIES, ApiProcess, api_server, until
+
+from heronry.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition
+from heronry.wire import codec
+
+pytestmark = pytest.mark.integration
+PLACE = f"{TOPOLOGIES}/box/ads/prod/words"
+FIELDS = {"name": "words", "cluster": "box", "role": "ads", "environment": "prod"}
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
+    home = tmp_path_factory.mktemp("abuse") / "api"
+    bounds = ("--max-package-mb", "1", "--max-unpacked-mb", "64", "--idle-seconds", "1")
+    with api_server(home, "--cluster", "box", *bounds) as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(api: ApiProcess) -> Iterator[None]:
+    before = api.files()
+    yield
+    until(lambda: api.files() == before)
+    assert api.request("GET", TOPOLOGIES).json() == []
+
+
+def definition(**change: Any) -> bytes:
+    spout = ComponentSpec("word", ComponentKind.SPOUT, "m:Word", 1, (StreamSchema(fields=("word",)),))
+    made = {"name": "words", "id": "words-1", "components": (spout,), **change}
+    return codec.TOPOLOGY.encode(TopologyDefinition(**made))
+
+
+def tar(name: str = "m.py", content: bytes = b"x = 1\n", kind: bytes = tarfile.REGTYPE, target: str = "") -> bytes:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:gz") as archive:
+        entry = tarfile.TarInfo(name)
+        entry.type, entry.linkname = kind, target
+        entry.size = len(content) if kind == tarfile.REGTYPE else 0
+        archive.addfile(entry, io.BytesIO(content))
+    return made.getvalue()
+
+
+def submit(api: ApiProcess, fields: dict[str, str] | None = None, **files: bytes) -> tuple[int, dict[str, Any]]:
+    sent = {"definition": definition(), "topology": tar(), **files}
+    answer = api.request(
+        "POST", TOPOLOGIES, data={**FIELDS, **(fields or {})}, files={k: (k, v) for k, v in sent.items() if v != b"-"}
+    )
+    return answer.status_code, answer.json()
+
+
+CHANGES = [
+    ("POST", TOPOLOGIES), ("DELETE", PLACE), ("POST", f"{PLACE}/activate"), ("POST", f"{PLACE}/deactivate"),
+    ("POST", f"{PLACE}/restart"),
+]  # fmt: skip
+LOOKS = [
+    ("GET", TOPOLOGIES), ("GET", f"{PLACE}/status"), ("GET", f"{PLACE}/metrics"), ("GET", f"{PLACE}/logs"),
+    ("GET", f"{PLACE}/containers/1/file?path=a.log"), ("GET", "/api/v1/whoami"),
+]  # fmt: skip
+CODE = [("GET", f"/api/v1/packages/{'a' * 64}"), ("HEAD", f"/api/v1/packages/{'a' * 64}")]
+
+
+def test_the_list_of_paths_is_complete(api: ApiProcess) -> None:
+    """A path that is added without a right is found here."""
+    paths = api.request("GET", "/openapi.json", token="").json()["paths"]
+    known = {(m.upper(), p) for p, methods in paths.items() for m in methods}
+    free = {("GET", p) for p in ("/api/v1/version", "/healthz", "/readyz", "/metrics")}
+    assert len(known - free) == len(CHANGES + LOOKS + CODE)
+
+
+@pytest.mark.parametrize(("method", "path"), CHANGES + LOOKS + CODE)
+@pytest.mark.parametrize("token", ["", "wrong", "Ünicode", "a" * 10_000])
+def test_nothing_without_a_token(api: ApiProcess, method: str, path: str, token: str) -> None:
+    headers = {"authorization": f"Bearer {token}".encode()} if token else {}
+    answer = api.request(method, path, token="", headers=headers)
+    assert answer.status_code in (401, 429)
+    if method != "HEAD":
+        assert "token" in answer.json()["message"]
+    assert api.request("GET", "/api/v1/whoami").json()["role"] == "admin"  # never throttled
+
+
+@pytest.mark.parametrize(("method", "path"), CHANGES + CODE)
+def test_who_may_look_changes_nothing(api: ApiProcess, method: str, path: str) -> None:
+    assert api.request(method, path, token=api.reader).status_code == 403
+
+
+def test_tokens_count_in_one_header_only(api: ApiProcess) -> None:
+    for path in (f"{TOPOLOGIES}?token={api.admin}", f"{TOPOLOGIES}?access_token={api.admin}"):
+        assert api.request("GET", path, token="").status_code in (401, 429)
+    for headers in ({"X-User": "admin"}, {"Cookie": f"token={api.admin}"}, {"X-Forwarded-User": "root"}):
+        assert api.request("GET", TOPOLOGIES, token="", headers=headers).status_code in (401, 429)
+    twice = {"Authorization": "Bearer wrong", "authorization": f"Bearer {api.admin}"}
+    assert api.raw("GET", TOPOLOGIES, twice) in (401, 429)
+
+
+def test_a_topology_s_header_gives_no_right_to_a_stranger(api: ApiProcess) -> None:
+    headers = {"heronry-topology": "words-1"}
+    assert api.request("GET", CODE[0][1], token="0" * 64, headers=headers).status_code in (401, 429)
+
+
+def test_other_sites_and_other_names_are_not_heard(api: ApiProcess) -> None:
+    assert api.raw("GET", TOPOLOGIES, {"Host": "evil.example"}) == 421
+    assert api.raw("GET", TOPOLOGIES, {"Origin": "http://evil.example"}) == 403
+    answer = api.request("GET", TOPOLOGIES)
+    assert "access-control-allow-origin" not in answer.headers
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize(
+    "digest",
+    ["../../admin-token", "..%2f..%2fadmin-token", "%2e%2e%2fadmin-token", "a" * 63, "A" * 64, "a" * 64 + "%00"],
+)
+def test_digests_are_digests(api: ApiProcess, digest: str) -> None:
+    assert api.raw("GET", f"/api/v1/packages/{digest}") in (404, 422)
+
+
+@pytest.mark.parametrize(
+    "name", ["..", "%2e%2e", "a%2fb", "a%00b", "a%0ab", "$(reboot)", "x" * 200, "..%2f..%2fstate", "a\\b"]
+)
+def test_names_in_paths_are_names(api: ApiProcess, name: str) -> None:
+    for method, tail in (("DELETE", ""), ("GET", "/status")):
+        for path in (f"{TOPOLOGIES}/box/ads/prod/{name}{tail}", f"{TOPOLOGIES}/box/{name}/prod/words{tail}"):
+            assert api.raw(method, path) in (404, 405, 422)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": "../../x"}, {"role": ".."}, {"environment": "a/b"}, {"cluster": "other"}, {"extra": "1"},
+        {"settings": "{"}, {"settings": '{"heron.scheduler": "x"}'}, {"package": "../../admin-token"},
+        {"package": "a" * 64}, {"name": ""}, {"state": "killed"},
+    ],
+)  # fmt: skip
+def test_fields_that_make_no_sense_are_422(api: ApiProcess, change: dict[str, str]) -> None:
+    code, answer = submit(api, change)
+    assert code == 422
+    assert answer["details"]
+
+
+def test_what_is_missing_is_named(api: ApiProcess) -> None:
+    code, answer = submit(api, {"name": ""}, topology=b"-")
+    assert (code, answer["missing"]) == (422, ["name", "topology"])
+    assert submit(api, {"package": "a" * 64}, topology=b"-")[0] == 404  # not here
+    assert submit(api, {"package": "../../admin-token"}, topology=b"-")[0] == 404
+
+
+BAD_DEFINITIONS: dict[str, bytes] = {
+    "garbage": b"\xff" * 100,
+    "pickle": b"\x80\x04cos\nsystem\n(S'touch /tmp/pwned'\ntR.",
+    "empty": b"",
+    "unknown field": definition() + b"\xfa\x3f\x01x",
+    "length beyond the end": b"\x0a\xff\xff\xff\xff\x07abc",
+    "nested without end": definition(config={"user.deep": json.loads("[" * 400 + "]" * 400)}),
+    "tasks without end": definition(
+        components=(ComponentSpec("word", ComponentKind.SPOUT, "m:W", (1 << 31) - 1, (StreamSchema(fields=("w",)),)),)
+    ),
+    "another name": definition(name="other", id="other-1"),
+    "id with a path": definition(id="words/../../x"),
+    "unknown key": definition(config={"topology.nonsense": 1}),
+    "page in a name": definition(
+        components=(ComponentSpec("<img onerror=x>", ComponentKind.SPOUT, "m:W", 1, (StreamSchema(fields=("w",)),)),)
+    ),
+    "deep bytes": b"\x1a\x7f" * 5000,
+}
+
+
+@pytest.mark.parametrize("what", BAD_DEFINITIONS)
+def test_definitions_that_cannot_be_are_422(api: ApiProcess, what: str) -> None:
+    code, answer = submit(api, definition=BAD_DEFINITIONS[what])
+    assert code == 422, answer
+    assert answer["message"]
+
+
+BAD_PACKAGES: dict[str, bytes] = {
+    "leaves by dots": tar("../../../tmp/evil.py"),
+    "leaves by root": tar("/tmp/evil.py"),
+    "symbolic link": tar("link", kind=tarfile.SYMTYPE, target="/etc/passwd"),
+    "hard link": tar("link", kind=tarfile.LNKTYPE, target="/etc/passwd"),
+    "device": tar("zero", kind=tarfile.CHRTYPE),
+    "garbage": b"\x1f\x8b" + b"\0" * 100,
+    "cut off": tar(content=bytes(100_000))[:60],
+    "empty": b"",
+}
+
+
+@pytest.mark.parametrize("what", BAD_PACKAGES)
+def test_packages_that_are_not_safe_are_422(api: ApiProcess, what: str) -> None:
+    code, answer = submit(api, topology=BAD_PACKAGES[what])
+    assert code == 422, answer
+
+
+def test_a_bomb_does_not_go_off(api: ApiProcess) -> None:
+    bomb = tar(content=bytes(256 << 20))
+    assert len(bomb) < 1 << 20  # it may be sent
+    code, answer = submit(api, topology=bomb)
+    assert (code, "67108864 bytes" in answer["message"]) == (422, True)
+
+
+def test_large_bodies_are_413(api: ApiProcess) -> None:
+    code, answer = submit(api, topology=b"x" * ((1 << 20) + 1))
+    assert (code, "1048576" in answer["message"]) == (413, True)
+    assert submit(api, definition=b"x" * ((4 << 20) + 1))[0] == 413
+    assert submit(api, {"settings": "x" * 70_000})[0] == 413
+    announced = {"Content-Length": str(1 << 40), "Content-Type": "multipart/form-data; boundary=x"}
+    assert api.raw("POST", TOPOLOGIES, announced) == 413
+    assert api.request("POST", f"{PLACE}/restart", data={"container_id": "1" * 100_000}).status_code == 413
+
+
+PART = b'--x\r\ncontent-disposition: form-data; name="a"\r\n\r\nb\r\n'
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("application/json", b"{}"),
+        ("multipart/form-data", b"--x"),
+        ("multipart/form-data; boundary=x", b""),
+        ("multipart/form-data; boundary=x", b"not a form"),
+        ("multipart/form-data; boundary=x", b"--x\r\ncontent-disposition: form-data; name=\"name\"\r\n\r\nwor"),
+        ("multipart/form-data; boundary=x", b"--x\r\ncontent-disposition: form-data\r\n\r\nwords\r\n--x--\r\n"),
+        ("multipart/form-data; boundary=x", b"--x\r\n" + b"a: b\r\n" * 2000 + b"\r\n\r\n--x--\r\n"),
+        ("multipart/form-data; boundary=x", PART * 40 + b"--x--"),
+    ],
+)  # fmt: skip
+def test_bodies_that_are_no_form(api: ApiProcess, kind: str, body: bytes) -> None:
+    answer = api.request("POST", TOPOLOGIES, content=body, headers={"content-type": kind})
+    assert answer.status_code in (413, 422), answer.text
+    assert answer.json()["message"]
+
+
+def test_file_names_of_clients_are_never_used(api: ApiProcess) -> None:
+    other = definition(name="other", id="other-1")
+    files = {"definition": ("../../../tmp/evil", other), "topology": ("/etc/passwd", tar())}
+    assert api.request("POST", TOPOLOGIES, data=FIELDS, files=files).status_code == 422
+
+
+def test_slow_senders_lose_their_connection(api: ApiProcess) -> None:
+    head = (
+        f"POST {TOPOLOGIES} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {api.admin}\r\n"
+        "Content-Type: multipart/form-data; boundary=x\r\nContent-Length: 1000\r\n\r\n--x\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", api.port), timeout=60) as connection:
+        connection.sendall(head.encode())
+        answer = b""
+        while chunk := connection.recv(4096):  # ends when the server closes the connection
+            answer += chunk
+    assert answer.startswith(b"HTTP/1.1 408")
+
+
+def test_slow_heads_lose_their_connection(api: ApiProcess) -> None:
+    for begin in (b"", b"GET /healthz HTTP/1.1\r\nHost: loc", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET"):
+        with socket.create_connection(("127.0.0.1", api.port), timeout=120) as connection:
+            connection.sendall(begin)
+            while connection.recv(4096):  # ends when the server closes the connection
+                pass
+
+
+def test_an_upload_that_breaks_off_leaves_nothing(api: ApiProcess) -> None:
+    head = (
+        f"POST {TOPOLOGIES} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {api.admin}\r\n"
+        "Content-Type: multipart/form-data; boundary=x\r\nContent-Length: 500000\r\n\r\n"
+        '--x\r\ncontent-disposition: form-data; name="topology"; filename="x"\r\n\r\n'
+    )
+    with socket.create_connection(("127.0.0.1", api.port), timeout=60) as connection:
+        connection.sendall(head.encode() + b"y" * 100_000)
+        until(lambda: any((api.home / "uploads").iterdir()))
+    until(lambda: not any((api.home / "uploads").iterdir()))
+
+
+def test_many_uploads_at_once_are_bounded(api: ApiProcess) -> None:
+    head = (
+        f"POST {TOPOLOGIES} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {api.admin}\r\n"
+        "Content-Type: multipart/form-data; boundary=x\r\nContent-Length: 500000\r\n\r\n"
+    )
+    stop = threading.Event()
+
+    def hold() -> None:
+        with socket.create_connection(("127.0.0.1", api.port), timeout=60) as connection:
+            connection.sendall(head.encode())
+            while not stop.wait(0.2):
+                connection.sendall(b"-")
+
+    threads = [threading.Thread(target=hold) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        answer = until(lambda: (a := submit(api, topology=b"x"))[0] == 503 and a)
+        assert "uploads are under way" in answer[1]["message"]
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_unknown_paths_and_methods(api: ApiProcess) -> None:
+    assert api.request("GET", "/nowhere").json()["message"] == "there is no such path; see /docs"
+    assert api.request("PUT", TOPOLOGIES).status_code == 405
+    assert api.request("GET", "/docs", token="").status_code == 200
+    assert "POST /api/v1/topologies" in api.request("GET", "/docs", token="").text
+    assert b"heron_apiserver_requests_total" in api.request("GET", "/metrics", token="").content
+
+
+def test_the_audit_file_has_who_and_what_and_no_secret(api: ApiProcess) -> None:
+    api.request("DELETE", PLACE, token="wrong")
+    api.request("DELETE", f"{TOPOLOGIES}/box/ads/prod/nobody", headers={"X-Forwarded-For": "9.9.9.9"})
+    text = (api.home / "audit.jsonl").read_text()
+    assert api.admin not in text
+    assert api.reader not in text
+    line = next(line for line in reversed(api.audit()) if line["what"] == "kill" and line["who"] == "admin")
+    assert (line["from"], line["result"], line["topology"]) == ("127.0.0.1", 404, "box/ads/prod/nobody")
+    assert any(line["who"] == "nobody" and line["result"] == 401 for line in api.audit())
+    assert (api.home / "audit.jsonl").stat().st_mode & 0o077 == 0
+
+
+def test_no_client_can_make_the_server_listen_publicly_or_share_a_home(api: ApiProcess, tmp_path: Path) -> None:
+    def start(home: Path, *more: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "heron_apiserver", "--port", "0", "--home", str(home), *more]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    public = start(tmp_path / "a", "--host", "0.0.0.0")
+    assert (public.returncode, "--public" in public.stderr) == (6, True)
+    second = start(api.home)
+    assert (second.returncode, "another api server" in second.stderr) == (6, True)
+    (tmp_path / "b").mkdir(mode=0o700)
+    (tmp_path / "b" / "admin-token").write_text("x" * 43)
+    (tmp_path / "b" / "admin-token").chmod(0o644)
+    open_token = start(tmp_path / "b")
+    assert (open_token.returncode, "other users may read" in open_token.stderr) == (6, True)

@@ -1,0 +1,40 @@
+"""A disk that fills up while an upload comes in: 507, nothing is left, and what fits is taken afterwards."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from api_process import TOPOLOGIES, api_server, until
+
+pytestmark = pytest.mark.integration
+FIELDS = {"name": "words", "cluster": "box", "role": "ads", "environment": "prod"}
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """8 MiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("needs the right to mount")
+    yield folder
+    until(lambda: subprocess.run(["umount", str(folder)], capture_output=True, check=False).returncode == 0)
+
+
+def test_a_full_disk(small_disk: Path) -> None:
+    with api_server(small_disk / "api", "--cluster", "box") as server:
+
+        def submit(size: int) -> int:
+            files = {"definition": ("d", b"\xff"), "topology": ("t", os.urandom(size))}
+            return server.request("POST", TOPOLOGIES, data=FIELDS, files=files).status_code
+
+        assert submit(16 << 20) == 507
+        until(lambda: server.files() == set())
+        assert submit(1 << 20) == 422  # it came in; what it says is the next question
+        assert server.files() == set()
+        assert any(line["result"] == 507 for line in server.audit())

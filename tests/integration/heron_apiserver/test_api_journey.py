@@ -1,0 +1,183 @@
+"""The ``heron`` command and a cluster behind an api server: the whole life of a topology, and crashes in between."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from api_process import ROOT, ApiProcess, Heron, api_server, until
+
+from heronry.launch import Launch
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(500)]
+FILE = Path(__file__).parent.parent / "heron_tracker" / "paced_words.py"
+PLACE, NAME = "staging/ada/test", "PacedWords"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("journey") / "api"
+
+
+@pytest.fixture(scope="module")
+def heron(tmp_path_factory: pytest.TempPathFactory) -> Heron:
+    return Heron(tmp_path_factory.mktemp("user") / "home")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_leftovers(home: Path) -> Iterator[None]:
+    yield
+    ours = [p for p in psutil.process_iter(["cmdline"]) if any(str(home) in part for part in p.info["cmdline"] or ())]
+    for process in ours:
+        process.kill()
+    assert ours == []
+
+
+def log_in(heron: Heron, server: ApiProcess) -> None:
+    """Under another name than the server's own."""
+    heron.run("login", "staging", "--api", server.url, "--token-file", str(server.home / "admin-token"))
+
+
+def test_a_life(home: Path, heron: Heron) -> None:
+    with api_server(home, "--cluster", "box") as server:
+        log_in(heron, server)
+        assert heron.data("list", "staging") == []
+        heron.run("submit", PLACE, str(FILE), "--wait-timeout", "150")
+        found = heron.data("status", PLACE, NAME)
+        assert (found["cluster"], found["role"], found["state"]) == ("staging", "ada", "running")
+        assert {p["kind"] for p in found["processes"]} >= {"heron_scheduler", "topology_master", "heron_instance"}
+        assert heron.data("list", "staging/ada")[0]["topology"] == NAME
+        assert heron.data("list", "staging/bob") == []
+
+        def emitted() -> Any:
+            shown = heron.data("metrics", PLACE, NAME)
+            assert set(shown) == {"topology", "interval", "components"}
+            return shown["components"].get("numbers", {}).get("__emit-count/default", {}).get("total")
+
+        assert until(emitted, 90) > 0
+        assert "numbers" in heron.run("metrics", PLACE, NAME).stdout
+        assert "container_1_numbers_1" in heron.run("logs", PLACE, NAME).stdout
+        assert "plan" in heron.run("logs", PLACE, NAME, "stream_manager-1").stdout
+        assert heron.run("logs", PLACE, NAME, "nobody", code=3).stdout == ""
+        follower = subprocess.Popen(
+            [sys.executable, "-m", "heronry.cli", "logs", PLACE, NAME, "stream_manager-1", "--follow", "-n", "1"],
+            cwd=ROOT, stdout=subprocess.PIPE, text=True, env={**os.environ, "HERONRY_HOME": str(heron.home)},
+        )  # fmt: skip
+        assert follower.stdout is not None
+        assert follower.stdout.readline()
+        follower.kill()
+        follower.wait(30)
+        follower.stdout.close()
+        heron.run("deactivate", PLACE, NAME)
+        until(lambda: heron.data("status", PLACE, NAME)["state"] == "paused")
+        heron.run("activate", PLACE, NAME)
+        heron.run("restart", PLACE, NAME, "1")
+        assert heron.run("restart", PLACE, NAME, "9", code=3).stderr
+        assert "exists already" in heron.run("submit", PLACE, str(FILE), code=4).stderr
+        assert heron.run("kill", "staging/bob/test", NAME, code=3).stderr
+
+        # The api server dies; what runs runs on, and the next one takes it up.
+        server.kill()
+        assert "cannot be reached" in heron.run("status", PLACE, NAME, code=6).stderr
+    with api_server(home, "--cluster", "box") as server:
+        log_in(heron, server)
+        assert heron.data("status", PLACE, NAME)["state"] in ("running", "degraded")
+        launch = Launch.load(next(home.glob(f"topologies/*/*/*/{NAME}/launch.json")))
+        its_package(server, launch)
+        heron.run("kill", PLACE, NAME)
+        heron.run("kill", PLACE, NAME, code=3)
+        assert heron.data("list", "staging") == []
+        assert server.files() == set()
+        assert not Path(launch.runtime_dir).exists()
+        did = [(line["what"], line["result"]) for line in server.audit() if line["who"] == "admin"]
+        assert did[0] == ("submit", 201)
+        assert ("kill", 200) in did
+        assert ("submit", 409) in did
+        heron.run("logout", "staging")
+        assert heron.run("list", "staging", code=3).stderr
+        assert not (heron.home / "credentials.json").exists()
+
+
+def its_package(server: ApiProcess, launch: Launch) -> None:
+    """A container fetches its code with its topology's secret; nobody else's, and nothing else with it."""
+    headers = {"heronry-topology": launch.topology_id}
+    path = f"/api/v1/packages/{launch.package_digest}"
+    answer = server.request("GET", path, token=launch.secret(), headers=headers)
+    assert answer.status_code == 200
+    assert answer.headers["etag"] == f'"{launch.package_digest}"'
+    assert answer.content.startswith(b"\x1f\x8b")
+    assert server.request("GET", path, token=launch.secret()).status_code == 401
+    assert server.request("GET", path, token=launch.secret(), headers={"heronry-topology": "x"}).status_code == 401
+    other = server.request("GET", f"/api/v1/packages/{'a' * 64}", token=launch.secret(), headers=headers)
+    assert other.status_code == 403
+    for method, denied in (("GET", "/api/v1/topologies"), ("DELETE", f"/api/v1/topologies/box/ada/test/{NAME}")):
+        assert server.request(method, denied, token=launch.secret(), headers=headers).status_code == 403
+
+
+def test_two_at_once_and_requests_sent_again(home: Path, heron: Heron) -> None:
+    with api_server(home, "--cluster", "box") as server:
+        log_in(heron, server)
+        with ThreadPoolExecutor(2) as pool:
+            submits = [
+                pool.submit(heron.run, "submit", PLACE, str(FILE), "--no-wait", code=None) for _ in range(2)
+            ]
+            codes = sorted(done.result().returncode for done in submits)
+        assert codes == [0, 4]
+        folder = next(home.glob(f"topologies/*/*/*/{NAME}"))
+        first = Launch.load(folder / "launch.json").topology_id
+        heron.run("submit", PLACE, str(FILE), "--replace", "--no-wait", "--deploy-deactivated")
+        second = Launch.load(folder / "launch.json").topology_id
+        assert first != second
+        (entry,) = [e for p in home.glob("requests/*") if (e := json.loads(p.read_text()))["topology_id"] == second]
+        assert entry["answer"] is not None
+        heron.run("kill", PLACE, NAME)
+        assert server.files() == set()
+
+
+def test_a_topology_that_does_not_come_up_is_taken_back(home: Path, heron: Heron, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text(
+        "from heronry import Spout, Topology\n\n\n"
+        "class Bad(Spout):\n    outputs = ['x']\n\n"
+        "    def initialize(self, config, context):\n        raise RuntimeError('no such database')\n\n"
+        "    def next_tuple(self):\n        pass\n\n\n"
+        "class Broken(Topology):\n    bad = Bad.spec()\n"
+    )
+    with api_server(home, "--cluster", "box") as server:
+        log_in(heron, server)
+        done = heron.run("submit", PLACE, str(broken), code=1)
+        assert "no such database" in done.stderr
+        assert "taken back" in done.stderr
+        assert heron.data("list", "staging") == []
+        heron.run("submit", PLACE, str(tmp_path / "nothing.py"), code=3)
+
+
+def test_logging_in(home: Path, tmp_path: Path) -> None:
+    heron = Heron(tmp_path / "home")
+    with api_server(home, "--cluster", "box") as server:
+        assert "token" in heron.run("login", "box", "--api", server.url, stdin="wrong-token\n", code=5).stderr
+        assert heron.run("login", "local", "--api", server.url, stdin=server.admin, code=2).stderr
+        assert heron.run("login", "box", "--api", "ftp://x", stdin=server.admin, code=2).stderr
+        assert heron.run("login", "box", "--api", server.url, stdin="", code=2).stderr
+        assert not (heron.home / "credentials.json").exists()
+        heron.run("login", "box", "--api", f"{server.url}/", stdin=f"{server.reader}\n")
+        assert (heron.home / "credentials.json").stat().st_mode & 0o777 == 0o600
+        assert heron.data("list", "box") == []
+        refused = heron.run("submit", "box/ada", str(FILE), code=5)
+        assert "read token" in refused.stderr
+        good = [f for f in heron.data_of_doctor() if f["check"] == "cluster box"]
+        assert [f["verdict"] for f in good] == ["good"]
+        (heron.home / "credentials.json").chmod(0o644)
+        assert "other users" in heron.run("list", "box", code=5).stderr
+        (heron.home / "credentials.json").chmod(0o600)
+    assert "cannot be reached" in heron.run("list", "box", code=6).stderr
+    assert heron.run("logout", "boxx", code=3).stderr
+    heron.run("logout", "box")

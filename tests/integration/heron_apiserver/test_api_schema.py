@@ -1,0 +1,78 @@
+"""schemathesis against the OpenAPI description of a real api server: nothing makes a 500 or an undocumented answer."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_process import ApiProcess, api_server
+from hypothesis import HealthCheck, given, settings
+
+from heron_apiserver.core.access import Role
+from heron_apiserver.shell.api import Api
+from heron_apiserver.shell.app import make_app
+from heron_apiserver.shell.server import Options, parts_of, place_of, prepare_home
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # those of the libraries that schemathesis loads
+    import schemathesis
+    from schemathesis.specs.openapi.checks import ignored_auth, positive_data_acceptance
+
+# A schema cannot say what is no topology; and whoever tries many wrong tokens is told 429 (see test_api_abuse).
+EXCLUDED = [positive_data_acceptance, ignored_auth]
+# Its own use of other libraries warns of this and that; what is judged here is the api server.
+pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("default")]
+bounded = settings(
+    max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), print_blob=False
+)
+
+
+def schema() -> dict[str, Any]:
+    """Of an application that is never started."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = prepare_home(Path(folder, "home"))
+        options = Options(home, cluster="box")
+        place = place_of(options, home)
+        return make_app(Api(place, *parts_of(options, place), "local", {Role.ADMIN: "a" * 43})).openapi()
+
+
+SCHEMA = schemathesis.openapi.from_dict(schema())
+OPERATIONS = [found.ok() for found in SCHEMA.get_all_operations()]
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
+    with api_server(tmp_path_factory.mktemp("schema") / "api", "--cluster", "box") as server:
+        yield server
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: f"{o.method} {o.path}")
+def test_any_request_gets_a_documented_answer(operation: Any, api: ApiProcess) -> None:
+    @given(operation.as_strategy())
+    @bounded
+    def check(case: Any) -> None:
+        case.headers = {**(case.headers or {}), "Authorization": f"Bearer {api.admin}"}
+        case.call_and_validate(base_url=api.url, timeout=60, excluded_checks=EXCLUDED)
+
+    check()
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: f"{o.method} {o.path}")
+def test_any_request_to_the_right_place(operation: Any, api: ApiProcess) -> None:
+    """The cluster is right, so that the other arguments reach what is behind."""
+
+    @given(operation.as_strategy())
+    @bounded
+    def check(case: Any) -> None:
+        if "cluster" in (case.path_parameters or {}):
+            case.path_parameters.update(cluster="box", role="ads", environ="prod", name="words")
+        case.headers = {**(case.headers or {}), "Authorization": f"Bearer {api.admin}"}
+        answer = case.call(base_url=api.url, timeout=60)
+        assert answer.status_code < 500 or answer.status_code == 503
+
+    check()
+    assert api.request("GET", "/api/v1/topologies").json() == []

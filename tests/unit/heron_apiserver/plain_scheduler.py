@@ -1,0 +1,161 @@
+"""A scheduler whose containers are files in a folder: what runs is what is there, also after a crash.
+
+``python plain_scheduler.py HOME STEP`` submits the topology ``words`` and dies, as by SIGKILL, at STEP.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from heron_apiserver.core.submission import SubmitFields, check_definition
+from heron_apiserver.shell.packages import Packages
+from heron_apiserver.shell.service import Place, TopologyService
+from heronry.api.shipping import pack_package
+from heronry.launch import Launch
+from heronry.model.topology import (
+    ComponentKind,
+    ComponentSpec,
+    StreamSchema,
+    TopologyDefinition,
+    TopologyState,
+)
+from heronry.schedulers.scheduler import SchedulerError
+from heronry.state import open_store
+from heronry.state.store import Operation, StateStore
+from heronry.wire.container import SchedulerStatus
+
+STEPS = ("prepare", "before commit", "after commit", "start", "kill", "remove")
+
+
+class PlainScheduler:
+    """See ``heronry.schedulers.scheduler.Scheduler``. ``fails`` and ``dies`` name steps."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.fails: set[str] = set()
+        self.dies = ""
+        folder.mkdir(exist_ok=True)
+
+    def at(self, step: str) -> None:
+        """A step is taken."""
+        if step == self.dies:
+            os._exit(9)
+        if step in self.fails:
+            raise SchedulerError(f"{step} fails")
+
+    def running(self) -> set[str]:
+        """Ids of what runs."""
+        return {p.name for p in self.folder.iterdir() if p.suffix != ".made"}
+
+    def made(self) -> set[str]:
+        """Ids of what was prepared and not removed."""
+        return {p.stem for p in self.folder.iterdir() if p.suffix == ".made"}
+
+    def prepare(self, launch: Launch, folder: Path, package: Path) -> Launch:
+        """Unpacks nothing, remembers that it was here."""
+        (self.folder / f"{launch.topology_id}.made").touch()
+        self.at("prepare")
+        return replace(launch, host="inside")
+
+    def start(self, launch: Launch, launch_file: Path) -> int:
+        """It runs."""
+        assert Launch.load(launch_file).topology_id == launch.topology_id
+        assert (launch_file.parent / "secret").stat().st_mode & 0o777 == 0o400
+        self.at("start")
+        (self.folder / launch.topology_id).touch()
+        return 0
+
+    def restart(self, launch: Launch, container: int, timeout_seconds: float) -> tuple[int, ...]:
+        """Nothing to do."""
+        return (container,)
+
+    def kill(self, launch: Launch, timeout_seconds: float) -> bool:
+        """It runs no more."""
+        self.at("kill")
+        (self.folder / launch.topology_id).unlink(missing_ok=True)
+        return True
+
+    def remove(self, launch: Launch) -> None:
+        """What ``prepare`` made."""
+        self.at("remove")
+        (self.folder / f"{launch.topology_id}.made").unlink(missing_ok=True)
+
+    def status(self, launch: Launch) -> SchedulerStatus | None:
+        """Somebody else tells."""
+        return None
+
+
+class DyingStore:
+    """A store whose process dies just before or after a commit."""
+
+    def __init__(self, store: StateStore, scheduler: PlainScheduler) -> None:
+        self._store = store
+        self._scheduler = scheduler
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def commit(self, operations: Sequence[Operation]) -> list[int]:
+        """Dies, or does it, or both."""
+        self._scheduler.at("before commit")
+        done = self._store.commit(operations)
+        self._scheduler.at("after commit")
+        return done
+
+
+def world(home: Path) -> tuple[TopologyService, PlainScheduler, StateStore]:
+    """A service in ``home``, its scheduler and its open store."""
+    home.mkdir(exist_ok=True, mode=0o700)
+    scheduler = PlainScheduler(home.with_name(f"{home.name}-runs"))
+    url = (home / "state").as_uri().replace("file:", "files:", 1)
+    store = open_store(url)
+    store.open()
+    service = TopologyService(Place(home, "box", url), DyingStore(store, scheduler), scheduler, Packages(home))  # type: ignore[arg-type]  # delegates the rest
+    return service, scheduler, store
+
+
+def definition(serial: int = 1) -> TopologyDefinition:
+    """One spout."""
+    spout = ComponentSpec("word", ComponentKind.SPOUT, "m:Word", 1, (StreamSchema(fields=("word",)),))
+    return TopologyDefinition("words", f"words-{serial}", (spout,))
+
+
+def fields(**more: Any) -> SubmitFields:
+    """A request for it."""
+    return replace(SubmitFields("words", "box", "ads", "prod", "ada", TopologyState.RUNNING), **more)
+
+
+def package(service: TopologyService, content: bytes = b"x = 1\n") -> str:
+    """Upload one."""
+    incoming = service.packages.incoming()
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "package")
+        source.mkdir()
+        (source / "words.py").write_bytes(content)
+        pack_package(source, Path(folder, "sent"))
+        incoming.write(Path(folder, "sent").read_bytes())
+    return service.packages.accept(incoming)
+
+
+def submit(service: TopologyService, serial: int = 1, **more: Any) -> bool:
+    """Submit ``words``."""
+    made = definition(serial)
+    wanted = fields(**more)
+    return service.submit(wanted, made, check_definition(made, wanted), package(service))
+
+
+if __name__ == "__main__":
+    made_service, made_scheduler, _ = world(Path(sys.argv[1]))
+    if sys.argv[2] in ("kill", "remove"):
+        submit(made_service)
+        made_scheduler.dies = sys.argv[2]
+        made_service.kill("words", "ads", "prod")
+    else:
+        made_scheduler.dies = sys.argv[2]
+        submit(made_service)

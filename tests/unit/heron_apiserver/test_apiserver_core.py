@@ -1,0 +1,236 @@
+"""The decisions of the api server, as pure functions: rights, throttle, request ids, submissions, recovery."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from topology_world import definition
+
+from heron_apiserver.core.access import RIGHTS, Caller, Right, Role, bearer, role_of, same
+from heron_apiserver.core.recovery import Folder, Step, decide, unused
+from heron_apiserver.core.request_book import (
+    MAX_AGE_SECONDS,
+    MAX_ENTRIES,
+    Entry,
+    Mismatch,
+    RequestBook,
+    UnderWay,
+    is_request_id,
+)
+from heron_apiserver.core.submission import MAX_COMPONENTS, Rejected, SubmitFields, check_definition, read_fields
+from heron_apiserver.core.throttle import ALLOWED, MAX_ADDRESSES, REFILL_SECONDS, Throttle
+from heronry.model.topology import (
+    GroupingKind,
+    GroupingSpec,
+    InputSpec,
+    StreamSchema,
+    TopologyDefinition,
+    TopologyState,
+)
+
+TOKENS = {Role.ADMIN: "a" * 43, Role.READ: "r" * 43}
+
+
+def test_every_right_of_every_role_is_stated_and_the_rest_is_denied() -> None:
+    table = {(role, right): Caller(role).may(right) for role in Role for right in Right}
+    assert {pair for pair, may in table.items() if may} == {
+        (Role.ADMIN, Right.LOOK), (Role.ADMIN, Right.CHANGE), (Role.ADMIN, Right.CODE),
+        (Role.READ, Right.LOOK), (Role.TOPOLOGY, Right.CODE),
+    }  # fmt: skip
+    assert set(RIGHTS) == set(Role)
+
+
+@given(st.text(max_size=60))
+def test_only_the_very_token_has_a_role(text: str) -> None:
+    expected = {value: role for role, value in TOKENS.items()}.get(text)
+    assert role_of(text, TOKENS) is expected
+    assert not same(text, "")
+
+
+def test_tokens_come_as_bearer_only() -> None:
+    assert bearer("Bearer abc") == bearer("bearer  abc ") == "abc"
+    assert bearer("Basic abc") == bearer("abc") == bearer("") == bearer("Bearer") == ""
+    assert str(Caller(Role.TOPOLOGY, "words-1")) == "topology:words-1"
+
+
+def test_wrong_tokens_are_heard_now_and_then_and_addresses_are_bounded() -> None:
+    throttle = Throttle()
+    assert [throttle.wrong("a", 0.0) for _ in range(ALLOWED + 2)] == [True] * ALLOWED + [False] * 2
+    assert throttle.wrong("b", 0.0)
+    assert throttle.wrong("a", REFILL_SECONDS)
+    assert not throttle.wrong("a", REFILL_SECONDS)
+    for number in range(MAX_ADDRESSES + 10):
+        throttle.wrong(str(number), 1.0)
+    throttle.check()
+
+
+def entry(request_id: str = "1", mark: str = "x", at: float = 0.0, answer: str | None = None) -> Entry:
+    return Entry(request_id, mark, "words", "words-1", at, answer)
+
+
+def test_a_request_is_done_once() -> None:
+    book = RequestBook()
+    assert book.begin(entry()) is None
+    with pytest.raises(UnderWay):
+        book.begin(entry())
+    book.succeeded(entry(answer="done"))
+    assert book.begin(entry()) == "done"
+    with pytest.raises(Mismatch):
+        book.begin(entry(mark="y"))
+
+
+def test_a_request_that_failed_may_be_tried_again() -> None:
+    book = RequestBook()
+    assert book.begin(entry()) is None
+    book.failed("1")
+    assert book.begin(entry(mark="y")) is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.booleans()), max_size=80))
+def test_the_book_is_bounded_and_forgets_nothing_that_is_under_way(steps: list[tuple[int, bool]]) -> None:
+    book = RequestBook(entry(f"old{n}", at=-float(n), answer="a") for n in range(MAX_ENTRIES))
+    under_way = set()
+    for number, finish in steps:
+        request = entry(str(number), at=float(number))
+        if str(number) not in under_way and str(number) not in {e.request_id for e in book}:
+            assert book.begin(request) is None
+            under_way.add(str(number))
+        elif finish and str(number) in under_way:
+            book.succeeded(replace(request, answer="b"))
+            under_way.discard(str(number))
+        book.expire(100.0)
+        kept = {e.request_id for e in book}
+        assert under_way <= kept
+        assert len(kept - under_way) <= MAX_ENTRIES
+    book.expire(MAX_AGE_SECONDS + 1000)
+    assert {e.request_id for e in book} == under_way
+
+
+def test_request_ids_can_stand_in_logs() -> None:
+    assert is_request_id("words-4f2a")
+    for bad in ("", "a" * 129, "a\nb", "ä", "a\0"):
+        assert not is_request_id(bad)
+
+
+FIELDS = {"name": "words", "cluster": "box", "role": "ads", "environment": "prod"}
+FILES = {"definition", "topology"}
+
+
+def problems(fields: Mapping[str, str], files: set[str] | None = None) -> Rejected:
+    with pytest.raises(Rejected) as caught:
+        read_fields(fields, FILES if files is None else files, "box")
+    return caught.value
+
+
+def test_fields_of_a_good_request() -> None:
+    found = read_fields({**FIELDS, "state": "paused", "settings": '{"heron.logging.level": "DEBUG"}'}, FILES, "box")
+    assert (found.name, found.environ, found.state) == ("words", "prod", TopologyState.PAUSED)
+    assert found.settings == {"heron.logging.level": "DEBUG"}
+    assert read_fields({**FIELDS, "package": "d" * 64}, {"definition"}, "box").package == "d" * 64
+
+
+def test_missing_fields_are_all_named() -> None:
+    assert set(problems({}, set()).missing) == {"name", "cluster", "role", "environment", "definition", "topology"}
+    assert problems({**FIELDS, "package": "d" * 64}).missing == ("topology",)  # both is none
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": "../up"}, {"role": "a/b"}, {"environment": "a b"}, {"name": "$(reboot)"}, {"cluster": "other"},
+        {"name": "a\nb"}, {"state": "killed"}, {"replace": "maybe"}, {"dry_run": "1"}, {"nonsense": "x"},
+        {"settings": "["}, {"settings": "[1]"}, {"settings": "[" * 100_000}, {"settings": '{"topology.debug": true}'},
+        {"settings": '{"heron.scheduler": "local"}'}, {"settings": '{"heron.logging.level": "LOUD"}'},
+        {"settings": '{"heron.state.url": "files:///etc"}'}, {"settings": '{"heron.state.credential.file": "/etc/x"}'},
+        {"user": "a" * 129}, {"user": "a\nb"}, {"config.override": "1"},
+    ],
+)  # fmt: skip
+def test_fields_that_make_no_sense(change: dict[str, str]) -> None:
+    assert problems({**FIELDS, **change}).problems
+
+
+READ = SubmitFields("words", "box", "ads", "prod", "", TopologyState.RUNNING)
+
+
+def sound() -> TopologyDefinition:
+    spout, bolt = definition().components
+    grouping = GroupingSpec(GroupingKind.SHUFFLE)
+    return replace(definition(), components=(spout, replace(bolt, inputs=(InputSpec("word", "default", grouping),))))
+
+
+def with_config(**config: Any) -> TopologyDefinition:
+    return replace(sound(), config={key.replace("_", "."): value for key, value in config.items()})
+
+
+def test_a_definition_that_can_run_is_packed() -> None:
+    packing = check_definition(sound(), READ)
+    assert [i.component for i in packing.instances()] == ["word", "count", "count"]
+
+
+def cyclic() -> TopologyDefinition:
+    made = sound()
+    spout, bolt = made.components
+    loop = InputSpec("count", "default", GroupingSpec(GroupingKind.SHUFFLE))
+    return replace(made, components=(spout, replace(bolt, outputs=(StreamSchema(),), inputs=(*bolt.inputs, loop))))
+
+
+BAD: dict[str, TopologyDefinition] = {
+    "cycle": cyclic(),
+    "other name": replace(sound(), name="other", id="other-1"),
+    "id of another": replace(sound(), id="other-1"),
+    "id with a path": replace(sound(), id="words/../../x"),
+    "no spout": replace(sound(), components=sound().components[1:]),
+    "nothing": replace(sound(), components=()),
+    "unknown key": with_config(topology_nonsense=1),
+    "operator's key": with_config(heron_logging_level="LOUD"),
+    "too many": replace(sound(), components=sound().components * MAX_COMPONENTS),
+    "tasks without end": replace(
+        sound(), components=(replace(sound().components[0], parallelism=1 << 30), sound().components[1])
+    ),
+    "unsafe component": replace(
+        sound(), components=(replace(sound().components[0], name="<img onerror=x>"), sound().components[1])
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_definitions_that_cannot_run_are_refused(what: str) -> None:
+    with pytest.raises(Rejected) as caught:
+        check_definition(BAD[what], READ)
+    assert json.dumps(caught.value.problems)
+
+
+IDS = st.sampled_from(["", "words-1", "words-2"])
+FOLDERS = st.lists(
+    st.builds(Folder, st.uuids().map(str), st.just("words"), IDS, st.booleans(), st.sampled_from("pq")), max_size=6
+)
+
+
+@given(FOLDERS, IDS)
+def test_recovery_keeps_exactly_what_the_store_has(folders: list[Folder], stored: str) -> None:
+    steps = decide(folders, {"words": stored} if stored else {})
+    assert sorted(f.path for f, _ in steps) == sorted(f.path for f in folders)
+    for folder, step in steps:
+        lives = bool(stored) and folder.topology_id == stored
+        assert (step in (Step.START, Step.FINISH_SUBMIT)) == lives
+        assert (step is Step.DISCARD) == (folder.staged and not lives)
+        assert (step is Step.LEAVE) == (not folder.staged and not folder.topology_id)
+    staged = [folder.staged for folder, _ in steps]
+    assert staged == sorted(staged, reverse=True)  # a submit takes its place before that place is looked at
+
+
+@given(FOLDERS)
+def test_recovery_touches_nothing_that_the_store_cannot_tell(folders: list[Folder]) -> None:
+    assert all(step is Step.LEAVE for _, step in decide(folders, {}, {"words"}))
+
+
+@given(st.sets(st.sampled_from("pqrs")), FOLDERS, st.sets(st.sampled_from("pqrs")))
+def test_packages_in_use_stay(packages: set[str], folders: list[Folder], held: set[str]) -> None:
+    gone = unused(packages, folders, held)
+    assert set(gone) == packages - {f.package for f in folders} - held

@@ -1,0 +1,81 @@
+"""Where a scheduler has no process of its own per topology, the api server answers for it; request ids on disk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from plain_scheduler import PlainScheduler, submit, world
+from topology_world import process
+
+from heron_apiserver.core.request_book import Entry, UnderWay
+from heron_apiserver.shell.request_files import Requests
+from heron_apiserver.shell.scheduler_presence import SchedulerPresence
+from heron_apiserver.shell.service import TopologyService
+from heronry.inspection.asking import Asker
+from heronry.launch import Launch
+from heronry.net.services import SCHEDULER_SERVICE
+from heronry.state import topologies
+from heronry.wire.container import RestartContainer, RestartReply, SchedulerStatus, SchedulerStatusRequest
+
+
+class TellingScheduler(PlainScheduler):
+    """One that knows its containers itself."""
+
+    def status(self, launch: Launch) -> SchedulerStatus | None:
+        """Of container 1."""
+        own = process("heron_scheduler", "heron_scheduler", -1)
+        return SchedulerStatus(own, (process("heron_container", "heron_container-1", 1),))
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[TopologyService]:
+    made, scheduler, store = world(tmp_path / "home")
+    made.scheduler = TellingScheduler(scheduler.folder)
+    yield made
+    store.close()
+
+
+async def test_the_api_server_answers_as_the_scheduler(service: TopologyService) -> None:
+    await asyncio.to_thread(submit, service)
+    presence = SchedulerPresence(service, "127.0.0.1")
+    try:
+        await presence.keep()
+        await presence.keep()
+        record = await asyncio.to_thread(topologies.read_topology, service.store, "words")
+        assert record.scheduler is not None
+        secret = service.secret_of("words-1")
+        assert secret is not None
+
+        def ask(given: str, method: str, request: object) -> object:
+            return Asker(given, "words-1", 20.0).call(record.scheduler, SCHEDULER_SERVICE, method, request)
+
+        status = await asyncio.to_thread(ask, secret, "Status", SchedulerStatusRequest())
+        assert status == service.scheduler.status(service.launches["words-1"])
+        assert await asyncio.to_thread(ask, secret, "Restart", RestartContainer(1)) == RestartReply((1,))
+        with pytest.raises(grpc.RpcError, match="secret"):
+            await asyncio.to_thread(ask, "0" * 64, "Status", SchedulerStatusRequest())
+        await asyncio.to_thread(service.kill, "words", "ads", "prod")
+        await presence.keep()
+        with pytest.raises(grpc.RpcError):
+            await asyncio.to_thread(ask, secret, "Status", SchedulerStatusRequest())
+    finally:
+        await presence.close()
+
+
+def test_request_ids_outlive_a_crash(tmp_path: Path) -> None:
+    first, second = (Entry(str(n), "mark", f"words{n}", f"words{n}-1", 1e12) for n in range(2))
+    before = Requests(tmp_path)
+    assert before.begin(first) is None
+    assert before.begin(second) is None
+    (tmp_path / "requests" / "torn.json").write_text('{"request_id": "3", "fing')
+    after = Requests(tmp_path)
+    with pytest.raises(UnderWay):
+        after.begin(first)
+    after.settle({"words0": "words0-1"}, {"words0-1": "the answer"})
+    assert after.begin(first) == "the answer"
+    assert after.begin(second) is None  # it had not come through
+    assert Requests(tmp_path).begin(first) == "the answer"

@@ -1,0 +1,155 @@
+"""Submit and kill are all or nothing, whatever fails, whoever is faster, and wherever the process dies."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import plain_scheduler
+import pytest
+from plain_scheduler import STEPS, PlainScheduler, definition, fields, package, submit, world
+
+from heron_apiserver.core.submission import check_definition
+from heron_apiserver.shell.audit import Audit
+from heron_apiserver.shell.recovery import recover
+from heron_apiserver.shell.request_files import Requests
+from heron_apiserver.shell.service import TopologyService
+from heronry.failures import NotFound
+from heronry.launch import Launch
+from heronry.schedulers.scheduler import SchedulerError
+from heronry.state import topologies
+from heronry.state.topologies import AlreadyExists
+
+PLACE = "topologies/box/ads/prod"
+World = tuple[TopologyService, PlainScheduler]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[World]:
+    service, scheduler, store = world(tmp_path / "home")
+    yield service, scheduler
+    store.close()
+
+
+def nothing_is_left(service: TopologyService, scheduler: PlainScheduler) -> None:
+    home = service.place.home
+    assert list((home / "topologies").glob("*/*/*/*")) == []
+    assert topologies.list_topologies(service.store) == ()
+    assert scheduler.running() == scheduler.made() == set()
+    assert service.launches == {}
+    assert list((home / "uploads").iterdir()) == []
+
+
+def test_submit_and_kill(made: World) -> None:
+    service, scheduler = made
+    assert submit(service)
+    folder = service.place.home / PLACE / "words"
+    assert Launch.load(folder / "launch.json").host == "inside"
+    assert scheduler.running() == {"words-1"}
+    secret = (folder / "secret").read_text()
+    digest = Launch.load(folder / "launch.json").package_digest
+    assert service.knows("words-1", secret)
+    assert not service.knows("words-1", secret[:-1] + "x")
+    assert not service.knows("words-2", "0" * 64)
+    assert service.package_of("words-1") == digest
+    assert not submit(service)  # this very submission runs
+    assert service.kill("words", "ads", "prod") == ""
+    nothing_is_left(service, scheduler)
+    assert service.packages.digests() == []
+    with pytest.raises(NotFound):
+        service.kill("words", "ads", "prod")
+
+
+@pytest.mark.parametrize("step", ["prepare", "before commit", "start"])
+def test_what_fails_leaves_nothing_behind(made: World, step: str) -> None:
+    service, scheduler = made
+    scheduler.fails = {step}
+    with pytest.raises(SchedulerError):
+        submit(service)
+    nothing_is_left(service, scheduler)
+    scheduler.fails = set()
+    assert submit(service)
+
+
+def test_a_name_that_is_in_use_stays_as_it_is(made: World) -> None:
+    service, scheduler = made
+    submit(service)
+    with pytest.raises(AlreadyExists):
+        submit(service, 2)
+    with pytest.raises(NotFound, match="not at box/other/prod but at box/ads/prod"):
+        submit(service, 2, role="other", replace=True)
+    with pytest.raises(NotFound, match="not at box/other/prod"):
+        service.kill("words", "other", "prod")
+    assert scheduler.running() == scheduler.made() == {"words-1"}
+    assert submit(service, 2, replace=True)
+    assert scheduler.running() == scheduler.made() == {"words-2"}
+
+
+def test_of_many_at_once_one_wins(made: World) -> None:
+    service, scheduler = made
+    digest = package(service)
+
+    def attempt(serial: int) -> bool:
+        mine = definition(serial)
+        try:
+            with service.packages.held(digest):
+                return service.submit(fields(), mine, check_definition(mine, fields()), digest)
+        except AlreadyExists:
+            return False
+
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(attempt, range(16)))
+    assert won.count(True) == 1
+    assert scheduler.running() == scheduler.made() == {f"words-{won.index(True)}"}
+    assert [p.name for p in (service.place.home / PLACE).iterdir()] == ["words"]
+
+
+def test_a_topology_whose_folder_is_lost_can_be_killed(made: World) -> None:
+    service, scheduler = made
+    submit(service)
+    (service.place.home / PLACE / "words" / "launch.json").unlink()
+    service.kill("words", "ads", "prod")
+    nothing_is_left(service, scheduler)
+
+
+def test_logs_are_kept_if_wanted(made: World) -> None:
+    service, _ = made
+    submit(service)
+    folder = service.place.home / PLACE / "words"
+    (folder / "log-files").mkdir()
+    (folder / "log-files" / "a.log").write_text("last words")
+    assert service.kill("words", "ads", "prod", keep_logs=True) == str(folder / "log-files")
+    assert [p.name for p in folder.iterdir()] == ["log-files"]
+    submit(service, 2)
+    assert (folder / "log-files" / "previous" / "a.log").read_text() == "last words"
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_after_a_crash_it_is_all_there_or_not_at_all(tmp_path: Path, step: str) -> None:
+    home = tmp_path / "home"
+    script = plain_scheduler.__file__
+    root = str(Path(__file__).parents[3])
+    done = subprocess.run(
+        [sys.executable, script, str(home), step], env={**os.environ, "PYTHONPATH": root}, timeout=60, check=False
+    )
+    assert done.returncode == 9
+    (home / "uploads").mkdir(exist_ok=True)
+    (home / "uploads" / "half").write_bytes(b"half an upload")
+    service, scheduler, store = world(home)
+    try:
+        recover(service, Requests(home), Audit(home / "audit.jsonl"))
+        recover(service, Requests(home), Audit(home / "audit.jsonl"))  # once more does no harm
+        assert list((home / "uploads").iterdir()) == []
+        if step in ("after commit", "start"):
+            assert scheduler.running() == scheduler.made() == set(service.launches) == {"words-1"}
+            assert [p.name for p in (home / PLACE).iterdir()] == ["words"]
+            assert len(service.packages.digests()) == 1
+            service.kill("words", "ads", "prod")
+        nothing_is_left(service, scheduler)
+        assert service.packages.digests() == []
+    finally:
+        store.close()

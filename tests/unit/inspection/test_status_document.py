@@ -1,0 +1,47 @@
+"""A status survives the way through JSON; anything else is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from topology_world import all_processes, definition, execution, packing, process
+
+from heronry.inspection.status_document import from_document, to_document
+from heronry.inspection.topology_status import Answers, TopologyStatus, as_json, topology_status
+from heronry.model.causes import Cause, CauseKind
+from heronry.model.plan import PlanVersion
+from heronry.model.topology import TopologyState
+from heronry.state.topologies import TopologyRecord
+from heronry.wire.container import ContainerStatus, ProcessState
+from heronry.wire.master import MasterStatus, StreamManagerStatus
+from heronry.wire.metrics import ExceptionReport
+
+
+def status() -> TopologyStatus:
+    record = TopologyRecord(definition(), packing(), None, execution("/home"), None, None, ())
+    sick = process("heron_instance", "container_2_count_3", 2, ProcessState.DEAD, component="count", task=3,
+                   restarts=4, last_error="exit code 1", last_lines=("a", "b"))  # fmt: skip
+    containers = {2: ContainerStatus(2, "h", 1, (*all_processes(2)[:-1], sick))}
+    causes = (Cause(CauseKind.TASK, "count", 2, 2), Cause(CauseKind.LINK, "", 0, 1, 2))
+    master = MasterStatus(1, TopologyState.RUNNING, PlanVersion(1, 1), (StreamManagerStatus(2, True, causes=causes),))
+    report = ExceptionReport("count", "container_2_count_3", "ValueError", "bad", "Traceback…", 7, 1.0, 2.0)
+    return topology_status(record, Answers(None, containers, master, (report,)), 5000.0)
+
+
+def test_there_and_back() -> None:
+    made = status()
+    back = from_document(json.loads(json.dumps(to_document(made))))
+    assert as_json(back) == as_json(made)
+    assert (back.causes, back.exceptions, back.processes) == (made.causes, made.exceptions, made.processes)
+    assert back.execution.topology_id == made.execution.topology_id
+    assert back.unwell() == made.unwell()
+
+
+@pytest.mark.parametrize(
+    "change", [{"processes": None}, {"state": 3}, {"processes": [{"kind": "x"}]}, {"submitted_at": "yesterday"}]
+)
+def test_other_documents_are_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011  # whichever field it is
+        from_document({**to_document(status()), **change})

@@ -36,9 +36,10 @@ from typing import Any
 
 DEFAULT_MAIN = "heron_instance.shell.main:run_instance"
 IMPORTED = (
-    "asyncio", "grpc", "grpc.aio", "google.protobuf.message", "numpy", "msgspec", "mmh3", "psutil", "setproctitle",
-    "heronry.process", "heronry.net.services", "heronry.wire.codec", "heronry.wire.data_codec", "heronry.api",
-    "heronry.telemetry",
+    "asyncio", "uvloop", "grpc", "grpc.aio", "google.protobuf.message", "numpy", "numpy.random", "msgspec", "mmh3",
+    "psutil", "setproctitle", "heronry.process", "heronry.net.services", "heronry.wire.codec",
+    "heronry.wire.data_codec", "heronry.telemetry", "heronry.api.assemble", "heronry.api.builder",
+    "heronry.api.context", "heronry.api.grouping", "heronry.api.metrics", "heronry.api.stream", "heronry.api.topology",
 )  # fmt: skip
 MAX_MESSAGE_BYTES = 128 * 1024
 _PR_SET_PDEATHSIG = 1

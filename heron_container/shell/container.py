@@ -24,18 +24,19 @@ from heron_container.core.processes import ProcessSpec, processes_of
 from heron_container.core.supervisor import Effect, FindReplacement, Kill, Start, Supervisor, Terminate
 from heron_container.shell.children import Child
 from heron_container.shell.logs import LastLines, LogWriter
+from heron_container.shell.memory_limit import MemoryLimit
 from heron_container.shell.spawning import Spawning
 from heron_container.shell.status import container_status, count_up
 from heron_container.shell.store_loop import Look, Plans
 from heronry.launch import Launch
 from heronry.liveness import Phase, Slots
 from heronry.model.backoff import BackoffPolicy
-from heronry.model.ids import MASTER_CONTAINER
+from heronry.model.ids import MASTER_CONTAINER, container_name
 from heronry.model.settings import MiB, setting
 from heronry.process import EXIT_REPLACED
 from heronry.schedulers import local
 from heronry.schedulers.endings import exit_in_words
-from heronry.schedulers.identity import catches, container_name
+from heronry.schedulers.identity import catches
 from heronry.schedulers.scheduler import SchedulerError
 from heronry.telemetry import Telemetry
 from heronry.wire.container import ContainerStatus
@@ -72,6 +73,7 @@ class Container:
             int(setting(settings, "heron.logging.maximum.files")),
         )
         self._telemetry = Telemetry("__container__", container_name(number), number, 0, incarnation)
+        self._memory_limit = MemoryLimit()
         self._slots: Slots | None = None
         self._children: dict[int, Child] = {}
         self._last_lines: dict[str, LastLines] = {}
@@ -236,6 +238,8 @@ class Container:
         self._children.pop(slot, None)
         self._liveness.forget(slot)
         reason = error or exit_in_words(code, self._last_lines[spec.name].last())
+        if code == -signal.SIGKILL:
+            reason = self._memory_limit.explain(reason)
         (log.info if self.supervisor.stopping else log.error)("%s has ended: %s", spec.name, reason)
         self._act(self.supervisor.ended(self._now_ms(), slot, reason, replaced=code == EXIT_REPLACED))
         self._settle()

@@ -12,18 +12,20 @@ import time
 from heron_container.shell.container import Container
 from heron_container.shell.service import serve
 from heron_container.shell.store_loop import StoreLoop
+from heronry.model.ids import container_name
 from heronry.model.settings import MiB, setting
 from heronry.model.stored import ContainerLocation
 from heronry.process import (
     EXIT_REPLACED,
     ProcessArguments,
+    also_log_to,
     parse_arguments,
     set_up_process,
     stop_on_signals,
     watch_lifeline,
 )
 from heronry.schedulers.commands import own_group, raise_descriptor_limit
-from heronry.schedulers.identity import HostLock, container_lock, container_name, process_title
+from heronry.schedulers.identity import HostLock, container_lock, process_title
 from heronry.schedulers.log_files import OwnLog
 from heronry.telemetry import Reporter
 
@@ -36,6 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m heron_container")
     parser.add_argument("--instance-main", default="", help="module:function that the zygote's children run")
     parser.add_argument("--own-log", action="store_true", help="send stdout and stderr to the log folder")
+    parser.add_argument("--echo-log", action="store_true", help="with --own-log, to the old stderr as well")
     arguments, options = parse_arguments("heron_container", parser)
     launch = arguments.launch
     os.makedirs(launch.runtime_dir, mode=0o700, exist_ok=True)
@@ -45,17 +48,25 @@ def main() -> None:
         int(setting(launch.settings, "heron.logging.maximum.size.mb")) * MiB,
         int(setting(launch.settings, "heron.logging.maximum.files")),
     )
+    echo = os.dup(2) if options.echo_log else -1
     if options.own_log:
         own_log.take()
     title = process_title(launch.topology, container_name(arguments.container))
     set_up_process(title, setting(launch.settings, "heron.logging.level"))
+    if echo >= 0:
+        also_log_to(echo)
     own_group()
     raise_descriptor_limit()
     lock = HostLock(container_lock(launch.runtime_dir, arguments.container))
     if not lock.acquire(launch.topology_id):
         log.error("container %d of %s runs already on this host", arguments.container, launch.topology)
         sys.exit(EXIT_REPLACED)
-    sys.exit(asyncio.run(_run(arguments, options.instance_main, own_log if options.own_log else None)))
+    try:
+        code = asyncio.run(_run(arguments, options.instance_main, own_log if options.own_log else None))
+    except Exception:
+        log.exception("heron_container has failed")  # in every log, also in the one that Docker keeps
+        code = 1
+    sys.exit(code)
 
 
 async def _run(arguments: ProcessArguments, instance_main: str, own_log: OwnLog | None) -> int:

@@ -30,7 +30,7 @@ from heronry.wire.container import (
 async def serve(
     launch: Launch, status: Callable[[], ContainerStatus], child: Callable[[str], Child | None] = lambda _: None
 ) -> tuple[grpc.aio.Server, int]:
-    """Start the server on a free port of ``launch.host``; returns it and its port. Raises OSError, RuntimeError.
+    """Start the server on a free port of ``launch.bind_host``; returns it and its port. Raises OSError, RuntimeError.
 
     ``child`` finds a living child by its name.
     """
@@ -65,7 +65,7 @@ async def serve(
         Status=answer_status, ListFiles=answer_list, ReadFile=answer_read, Stacks=answer_stacks
     )
     server = make_server(launch.secret(), launch.topology_id, [handler])
-    port = server.add_insecure_port(f"{launch.host}:0")
+    port = server.add_insecure_port(f"{launch.bind_host}:0")
     await server.start()
     return server, port
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from heron_container.core.supervisor import Supervisor
 from heronry.launch import Launch
-from heronry.schedulers.identity import container_name
+from heronry.model.ids import container_name
 from heronry.telemetry import Telemetry
 from heronry.wire.container import ContainerStatus, ProcessState, ProcessStatus
 

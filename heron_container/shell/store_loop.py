@@ -12,7 +12,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from heronry.launch import Launch
@@ -23,7 +23,7 @@ from heronry.model.stored import ContainerLocation
 from heronry.model.topology import TopologyDefinition
 from heronry.schedulers.killed import is_killed
 from heronry.schedulers.presence import Presence
-from heronry.state import open_store, paths
+from heronry.state import paths, store_of
 from heronry.state.store import StateStore, StoreError
 from heronry.wire import codec
 from heronry.wire.errors import MalformedMessage
@@ -98,7 +98,7 @@ class StoreLoop:
     def _look(self) -> Look:
         launch = self._launch
         if self._store is None:
-            store = open_store(launch.store_url, **launch.settings)
+            store = store_of(launch)
             store.open()
             self._store = store
             data = codec.CONTAINER_LOCATION.encode(self._location)
@@ -108,12 +108,22 @@ class StoreLoop:
         if is_killed(store, launch.topology, launch.topology_id):
             # The scheduler's node still counts: without it somebody has to clean up behind us.
             return Look(True, scheduler=store.get(paths.scheduler(launch.topology)) is not None)
+        location = replace(self._location, metrics_port=self._metrics_port())
+        self._presence.data = codec.CONTAINER_LOCATION.encode(location)
         data = self._presence.keep()
         holder = codec.CONTAINER_LOCATION.decode(data) if data else None
         scheduler = True
         if self._container == MASTER_CONTAINER:
             scheduler = store.get(paths.scheduler(launch.topology)) is not None
         return Look(False, self._read_plans(store), holder, scheduler)
+
+    def _metrics_port(self) -> int:
+        """Where Prometheus finds this container's metrics; 0 as long as nobody serves them."""
+        try:
+            text = self._launch.prometheus_port_file(self._container).read_text().strip()
+        except OSError:
+            return 0
+        return int(text) if text.isdecimal() and int(text) <= 65_535 else 0
 
     def _read_plans(self, store: StateStore) -> Plans | None:
         packing = store.get(paths.packing_plan(self._launch.topology))

@@ -1,0 +1,1 @@
+"""The room's decisions are ``heronry.schedulers.containers``, which every scheduler shares."""

@@ -16,8 +16,9 @@ from pathlib import Path
 import psutil
 
 from heronry.launch import Launch
+from heronry.model.ids import container_name
 from heronry.model.stored import ContainerLocation
-from heronry.schedulers.identity import container_name, group_members, is_process, last_holder, process_title
+from heronry.schedulers.identity import group_members, is_process, last_holder, process_title
 from heronry.state import paths
 from heronry.state.store import StateStore
 from heronry.wire import codec

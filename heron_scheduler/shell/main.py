@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from heron_scheduler.shell.adoption import Found, find_containers
+from heron_scheduler.shell.metrics import SchedulerMetrics
 from heron_scheduler.shell.scheduler import LocalContainers
 from heron_scheduler.shell.service import serve
 from heronry.launch import Launch
@@ -27,8 +28,9 @@ from heronry.schedulers.identity import HostLock, is_held, last_holder, process_
 from heronry.schedulers.killed import is_killed
 from heronry.schedulers.log_files import OwnLog
 from heronry.schedulers.presence import Presence
-from heronry.state import open_store, paths
+from heronry.state import paths, store_of
 from heronry.state.store import StateStore, StoreError
+from heronry.telemetry import Reporter
 from heronry.wire import codec
 from heronry.wire.errors import MalformedMessage
 
@@ -105,6 +107,9 @@ class Scheduler:
         stop_on_signals(loop, self._asked_to_leave)
         containers = LocalContainers(self._launch, self._launch_file)
         server, port = await serve(self._launch, containers)
+        # It lives in no container; the metrics manager beside the topology master speaks for it.
+        reporter = Reporter(self._launch, MASTER_CONTAINER, SchedulerMetrics(containers.core).report)
+        reporter.start()
         try:
             adopted = await self._begin(loop, port)
             if adopted is not None:
@@ -112,6 +117,7 @@ class Scheduler:
                 await self._watch(containers)
         finally:
             await server.stop(0.2)
+            await reporter.stop()
         if not self._leave:
             remove_runtime_dir(self._launch)
             log.info("%s is over; nothing of it runs any more", self._launch.topology)
@@ -140,7 +146,7 @@ class Scheduler:
     def _open(self, location: SchedulerLocation, wake: Callable[[str], None]) -> list[Found]:
         launch = self._launch
         if self._store is None:
-            store = open_store(launch.store_url, **launch.settings)
+            store = store_of(launch)
             store.open()
             self._store = store
             data = codec.SCHEDULER_LOCATION.encode(location)

@@ -15,21 +15,22 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from heron_scheduler.core.containers import (
-    SHOWN,
+from heron_scheduler.shell.adoption import Found
+from heronry.launch import Launch
+from heronry.model.backoff import BackoffPolicy
+from heronry.model.ids import container_name
+from heronry.model.settings import setting
+from heronry.schedulers.commands import child_environment, python_command
+from heronry.schedulers.containers import (
     Containers,
     Effect,
     KillGroup,
     StartContainer,
     TerminateContainer,
+    container_statuses,
 )
-from heron_scheduler.shell.adoption import Found
-from heronry.launch import Launch
-from heronry.model.backoff import BackoffPolicy
-from heronry.model.settings import setting
-from heronry.schedulers.commands import child_environment, python_command
 from heronry.schedulers.endings import exit_in_words
-from heronry.schedulers.identity import container_name, group_exists, group_members, kill_group
+from heronry.schedulers.identity import group_exists, group_members, kill_group
 from heronry.wire.container import ProcessState, ProcessStatus, SchedulerStatus
 
 CONFIRM_SECONDS = 0.05
@@ -92,22 +93,7 @@ class LocalContainers:
         now_ms, now = self._now_ms(), time.time()
         state = ProcessState.STOPPED if self.core.stopping else ProcessState.RUNNING
         own = ProcessStatus("heron_scheduler", "heron_scheduler", -1, "", 0, os.getpid(), state, self._started)
-        rows = [
-            ProcessStatus(
-                kind="heron_container",
-                name=container_name(row.number),
-                container=row.number,
-                component="",
-                task=0,
-                pid=row.group,
-                state=SHOWN[row.stage],
-                since=now - (now_ms - row.since_ms) / 1000,
-                restarts=row.restarts,
-                last_error=row.last_error,
-            )
-            for _, row in sorted(self.core.rows.items())
-        ]
-        return SchedulerStatus(own, tuple(rows))
+        return SchedulerStatus(own, container_statuses(self.core, now_ms, now))
 
     def act(self, effects: Iterable[Effect]) -> None:
         """Do what the core has decided, and see to what follows."""

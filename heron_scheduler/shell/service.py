@@ -24,7 +24,7 @@ RESTART_MARGIN_SECONDS = 15.0
 
 
 async def serve(launch: Launch, containers: LocalContainers) -> tuple[grpc.aio.Server, int]:
-    """Start the server on a free port of ``launch.host``; returns it and its port. Raises OSError, RuntimeError."""
+    """Start the server on a free port; returns it and its port. Raises OSError, RuntimeError."""
     patience = 2 * setting(launch.settings, "heron.stop.grace.secs") + RESTART_MARGIN_SECONDS
 
     async def answer_status(_: SchedulerStatusRequest, __: grpc.aio.ServicerContext) -> SchedulerStatus:
@@ -45,6 +45,6 @@ async def serve(launch: Launch, containers: LocalContainers) -> tuple[grpc.aio.S
 
     handler = SCHEDULER_SERVICE.handler(Status=answer_status, Restart=restart)
     server = make_server(launch.secret(), launch.topology_id, [handler])
-    port = server.add_insecure_port(f"{launch.host}:0")
+    port = server.add_insecure_port(f"{launch.bind_host}:0")
     await server.start()
     return server, port

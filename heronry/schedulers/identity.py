@@ -25,11 +25,6 @@ def process_title(topology: str, name: str) -> str:
     return f"heron:{topology}:{name}"
 
 
-def container_name(container: int) -> str:
-    """The process name of a container's ``heron_container``."""
-    return f"heron_container-{container}"
-
-
 def container_lock(runtime_dir: str, container: int) -> Path:
     """The lock of a container."""
     return Path(runtime_dir, f"container{container}.lock")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,14 @@ from heronry.launch import Launch
 from heronry.net.rpc import credentials, make_blocking_channel
 from heronry.net.services import SCHEDULER_SERVICE
 from heronry.schedulers.commands import child_environment, python_command
-from heronry.schedulers.identity import container_lock, is_held, last_holder, scheduler_lock
+from heronry.schedulers.local_processes import Talk, end_processes
+from heronry.schedulers.runtime import make_runtime_dir, remove_runtime_dir
 from heronry.schedulers.scheduler import SchedulerError
-from heronry.state import open_store, paths
+from heronry.schedulers.topology_folder import LOG_FILES, METRICS, PACKAGE
+from heronry.state import paths, store_of
 from heronry.state.store import StoreError
 from heronry.wire import codec
 from heronry.wire.container import RestartContainer, SchedulerStatus, SchedulerStatusRequest
-
-POLL_SECONDS = 0.05
 
 
 def start(launch: Launch, launch_file: Path) -> int:
@@ -65,6 +65,17 @@ def status(launch: Launch, timeout_seconds: float = 5.0) -> SchedulerStatus:
 class LocalScheduler:
     """``heronry.schedulers.scheduler.Scheduler`` for the local cluster."""
 
+    def prepare(self, launch: Launch, folder: Path, package: Path) -> Launch:
+        """Unpack the package into the folder, and make the runtime folder."""
+        # Here, since heron_container, which only starts schedulers, has no use for what packages need.
+        from heronry.api.shipping import unpack_package
+
+        unpack_package(package, folder / PACKAGE)
+        for name in (LOG_FILES, METRICS):
+            (folder / name).mkdir(mode=0o700, exist_ok=True)
+        make_runtime_dir(Path(launch.runtime_dir))
+        return launch
+
     def start(self, launch: Launch, launch_file: Path) -> int:
         """Start the scheduler process."""
         return start(launch, launch_file)
@@ -74,18 +85,22 @@ class LocalScheduler:
         reply = _call(launch, "Restart", RestartContainer(container), timeout_seconds)
         return tuple(reply.containers)
 
-    def kill(self, launch: Launch, timeout_seconds: float) -> bool:
-        """Wait until scheduler and containers are gone; the killed state must stand in the store already."""
-        deadline = time.monotonic() + timeout_seconds
-        runtime = Path(launch.runtime_dir)
-        while time.monotonic() < deadline:
-            locks = [scheduler_lock(launch.runtime_dir), *runtime.glob(container_lock("", 0).name.replace("0", "*"))]
-            held = [last_holder(lock) for lock in locks if is_held(lock)]
-            # A newer submission of the same name may use the folder already.
-            if not any(holder is None or holder.topology_id == launch.topology_id for holder in held):
-                return True
-            time.sleep(POLL_SECONDS)
-        return False
+    def kill(
+        self, launch: Launch, timeout_seconds: float, pids: Collection[int] = (), talk: Talk = lambda _: None
+    ) -> bool:
+        """Wait until its processes have stopped, as they do in the killed state; end those that remain then.
+
+        ``pids`` are processes it is known to have had. False when one does not even end by SIGKILL.
+        """
+        return not end_processes(launch, timeout_seconds, pids, talk)
+
+    def remove(self, launch: Launch) -> None:
+        """The runtime folder."""
+        remove_runtime_dir(Path(launch.runtime_dir))
+
+    def status(self, launch: Launch) -> SchedulerStatus | None:
+        """The topology's own scheduler process tells."""
+        return None
 
 
 def _call(launch: Launch, method: str, request: object, timeout_seconds: float) -> Any:
@@ -102,7 +117,7 @@ def _call(launch: Launch, method: str, request: object, timeout_seconds: float) 
 
 def _address(launch: Launch) -> str:
     try:
-        store = open_store(launch.store_url)
+        store = store_of(launch)
         store.open()
         try:
             node = store.get(paths.scheduler(launch.topology))

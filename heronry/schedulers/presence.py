@@ -2,12 +2,13 @@
 
 ``keep`` is called again and again (each second or two). It looks at the node, makes it when it is missing and tells
 who holds it. A node that an earlier session or an earlier process left behind vanishes by itself when that session
-ends, and the next call makes the new one; so no callback about sessions is needed.
+ends, and the next call makes the new one; so no callback about sessions is needed. What the node says may be changed;
+the next call writes it.
 """
 
 from __future__ import annotations
 
-from heronry.state.store import Create, NodeExists, StateStore, TransactionFailed
+from heronry.state.store import CheckOwner, Create, NodeExists, Set, StateStore, TransactionFailed
 
 
 class Presence:
@@ -17,6 +18,7 @@ class Presence:
         self._store = store
         self.path = path
         self.data = data
+        self._written = data
 
     def keep(self) -> bytes:
         """The bytes of the node as it stands now: ours, or those of another holder.
@@ -24,10 +26,14 @@ class Presence:
         b"" when it could not be made at this moment. Blocks; call it on a thread. Raises StoreUnavailable.
         """
         node = self._store.get(self.path)
-        if node is not None:
-            return node.data
         try:
-            self._store.commit([Create(self.path, self.data, ephemeral=True)])
+            if node is not None and (node.data == self.data or node.data != self._written):
+                return node.data
+            if node is not None:  # ours, and it says what was true before
+                self._store.commit([CheckOwner(self.path), Set(self.path, self.data, node.version)])
+            else:
+                self._store.commit([Create(self.path, self.data, ephemeral=True)])
+            self._written = self.data
             return self.data
         except NodeExists:
             node = self._store.get(self.path)

@@ -1,15 +1,21 @@
-"""What a scheduler offers to the command line, whatever runs the containers underneath.
+"""What a scheduler offers to the command line and to the api server, whatever runs the containers underneath.
 
 A scheduler gets a topology whose definition, packing plan and execution state already stand in the state store, and
-whose folder (``Launch.home``) holds ``launch.json``, the secret and the user's package. It never writes those.
+whose folder holds ``launch.json``, the secret and, where the containers share the disk, the user's package. It never
+writes those.
+
+A scheduler that watches its containers itself (``local`` does not: it starts a process that does) has one method more,
+``async def run(self) -> None``: it reconciles what runs with the packing plans until it is cancelled. The api server
+runs it.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from heronry.launch import Launch
+from heronry.wire.container import SchedulerStatus
 
 
 class SchedulerError(Exception):
@@ -19,10 +25,18 @@ class SchedulerError(Exception):
 class Scheduler(Protocol):
     """Starts, restarts and ends the containers of one topology."""
 
+    def prepare(self, launch: Launch, folder: Path, package: Path) -> Launch:
+        """Make ready what must be there before ``start``; returns the launch as the topology's processes shall see it.
+
+        ``folder`` will be the topology's folder (it gets its final name later), ``package`` is its code as tar.gz.
+        Whatever this makes, ``remove`` removes. Raises SchedulerError, PackageError, OSError.
+        """
+
     def start(self, launch: Launch, launch_file: Path) -> int:
         """See to it that all containers get started; returns at once. Raises SchedulerError.
 
-        Returns the process id of what watches the containers, or 0 where that is not a process of this host.
+        Idempotent: what runs already is left alone. Returns the process id of what watches the containers, or 0 where
+        that is not a process of this host.
         """
 
     def restart(self, launch: Launch, container: int, timeout_seconds: float) -> tuple[int, ...]:
@@ -33,3 +47,17 @@ class Scheduler(Protocol):
 
         False when something still runs at the end of the timeout. Raises SchedulerError.
         """
+
+    def remove(self, launch: Launch) -> None:
+        """Remove what the other methods made outside the topology's folder. Idempotent. Raises SchedulerError."""
+
+    def status(self, launch: Launch) -> SchedulerStatus | None:
+        """What is known of the containers; None where a ``heron_scheduler`` process tells. Raises SchedulerError."""
+
+
+@runtime_checkable
+class Watching(Protocol):
+    """A scheduler that watches its containers itself."""
+
+    async def run(self) -> None:
+        """Reconcile until cancelled."""

@@ -1,10 +1,10 @@
-"""Which containers to start, end and start again: the decisions of heron_scheduler.
+"""Which containers to start, end and start again: the decisions of every scheduler that watches containers.
 
-The core is told what was found and what happened; it answers with what to do. A container is one process group whose
-leader is ``heron_container``. When the leader ends, the others follow by their lifelines; what does not follow
-within the grace is killed. Only when the whole group is confirmed gone (``gone``) may the container be started
-again, so there are never two of one number. The first restart is at once, then the delay doubles while it keeps
-dying young.
+A pure core: it is told what was found and what happened, and answers with what to do. A container is a *group* of
+processes whose leader is ``heron_container``: on the local cluster a process group, with Docker a Docker container.
+When the leader ends, the others follow; what does not follow within the grace is killed. Only when the whole group is
+confirmed gone (``gone``) may the container be started again, so there are never two of one number. The first restart
+is at once, then the delay doubles while it keeps dying young.
 
 ::
 
@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from heronry.model.backoff import Backoff, BackoffPolicy
-from heronry.wire.container import ProcessState
+from heronry.model.ids import container_name
+from heronry.wire.container import ProcessState, ProcessStatus
 
 
 class Stage(StrEnum):
@@ -69,7 +70,7 @@ Effect = StartContainer | TerminateContainer | KillGroup
 
 @dataclass(slots=True)
 class ContainerRow:
-    """One container. Times are monotonic milliseconds. ``group`` is also its leader's process id."""
+    """One container. Times are monotonic milliseconds. ``group`` names what runs of it: the leader's process id."""
 
     number: int
     backoff: Backoff
@@ -228,3 +229,22 @@ class Containers:
         row.since_ms = now_ms
         if stage is not Stage.WAITING:
             row.due_ms = None
+
+
+def container_statuses(containers: Containers, now_ms: int, now: float) -> tuple[ProcessStatus, ...]:
+    """The table as it is told to others. ``now_ms`` (monotonic) and ``now`` (since 1970, seconds) are one instant."""
+    return tuple(
+        ProcessStatus(
+            kind="heron_container",
+            name=container_name(row.number),
+            container=row.number,
+            component="",
+            task=0,
+            pid=row.group,
+            state=SHOWN[row.stage],
+            since=now - (now_ms - row.since_ms) / 1000,
+            restarts=row.restarts,
+            last_error=row.last_error,
+        )
+        for _, row in sorted(containers.rows.items())
+    )

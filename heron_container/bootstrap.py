@@ -1,0 +1,78 @@
+"""The first program in a container that a scheduler of containers has made: it makes ready what heron_container
+expects, and becomes it.
+
+``python -m heron_container.bootstrap --launch FILE --container N``. The scheduler has put ``launch.json``, the secret
+and, if there is one, the store's credential into a folder of this container alone, each time before it starts. The
+volume around it is shared by the topology's containers and outlives them: there are the logs, the saved plans and the
+user's code. Code that is there already is not fetched again, so that a container starts without the api server;
+where it is not, the api server is asked until it answers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+
+from heron_container.shell.fetching import FetchError, Refused, fetch_package
+from heronry.api.errors import PackageError
+from heronry.launch import Launch
+from heronry.model.backoff import BackoffPolicy
+from heronry.model.ids import container_name
+from heronry.process import set_up_process
+from heronry.schedulers.commands import python_command
+from heronry.schedulers.identity import process_title
+
+EXIT_REFUSED = 65
+PATIENCE = BackoffPolicy(500, 10_000, 60_000)
+log = logging.getLogger("heron_container")
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -m heron_container.bootstrap")
+    parser.add_argument("--launch", required=True, type=Path)
+    parser.add_argument("--container", required=True, type=int)
+    options = parser.parse_args()
+    launch = Launch.load(options.launch)
+    set_up_process(process_title(launch.topology, container_name(options.container)))
+    try:
+        prepare(launch, options.launch.parent / "secret")
+    except (Refused, PackageError, OSError) as error:
+        log.error("cannot start: %s", error)
+        sys.exit(EXIT_REFUSED)
+    number = str(options.container)
+    command = python_command("heron_container", "--launch", str(options.launch), "--container", number)
+    os.execv(command[0], [*command, "--own-log", "--echo-log"])
+
+
+def prepare(launch: Launch, secret: Path) -> None:
+    """Folders, secret, package. Raises Refused, PackageError, OSError."""
+    for folder in (Path(launch.home), launch.log_dir, launch.metrics_dir, Path(launch.runtime_dir)):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    install_secret(secret, launch.secret_file)
+    attempts = 0
+    while True:
+        try:
+            return fetch_package(launch)
+        except FetchError as error:
+            attempts += 1
+            delay = PATIENCE.delay_ms(attempts + 1) / 1000
+            log.warning("no package yet: %s; trying again in %.1f s", error, delay)
+            time.sleep(delay)
+
+
+def install_secret(source: Path, target: Path) -> None:
+    """Copy it (0400) to where all containers of the topology look for it, by one rename. Raises OSError."""
+    temporary = target.with_name(f".{target.name}-{os.getpid()}-{time.monotonic_ns()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(source.read_bytes())
+    os.replace(temporary, target)
+
+
+if __name__ == "__main__":
+    main()

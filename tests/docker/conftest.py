@@ -1,0 +1,61 @@
+"""One cluster by docker compose for all tests here, with three ZooKeeper servers and Prometheus; removed at the end.
+
+What tests of faults on one machine use (``tests/faults``: the ledger, the components) is used here, too.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "faults"))
+
+import docker_fault_table
+from compose_cluster import ComposeCluster
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The marker, and time enough for a machine that builds images first."""
+    for item in items:
+        if "/tests/docker/" in str(item.path):
+            item.add_marker(pytest.mark.docker)
+            item.add_marker(pytest.mark.timeout(900))
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[ComposeCluster]:
+    """Up and logged in. Whoever ends the run by SIGTERM has it cleared up, too."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    made = ComposeCluster("--env-file", "deploy/ensemble.env", "--profile", "ensemble", "--profile", "monitoring")
+    try:
+        made.up()
+        made.lap("the cluster is up")
+        made.login()
+        yield made
+        made.down()
+        made.lap("the cluster is down")
+    finally:
+        made.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Any:
+    """A failure comes with what the engine and the containers say."""
+    report = yield
+    made = getattr(item, "funcargs", {}).get("cluster")
+    if report.when == "call" and report.failed and isinstance(made, ComposeCluster):
+        report.sections.append(("the cluster", made.explain()))
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print the table of faults."""
+    if docker_fault_table.ROWS:
+        terminalreporter.section("faults of containers survived")
+        for line in docker_fault_table.table():
+            terminalreporter.write_line(line)

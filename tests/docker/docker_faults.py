@@ -1,0 +1,155 @@
+"""The faults: what is done to which container or service, and for how long.
+
+A fault is a generator function's first half (harm) and second half (healing), written as a context manager: what is in
+between is how long it lasts. A victim that the scheduler brings back by itself is not healed by us.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+
+from compose_cluster import ComposeCluster, docker, eventually
+
+PAUSE_SECONDS = 20.0
+NO_STORE_SECONDS = 30.0
+API_AWAY_SECONDS = 5.0
+Strike = Callable[[ComposeCluster, str, random.Random], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One row of the table. ``flows``: the data plane must go on while it lasts."""
+
+    name: str
+    strike: Strike
+    lasts: float = 0.0
+    flows: bool = False
+
+
+def worker(cluster: ComposeCluster, topology: str, draw: random.Random) -> str:
+    """The name of a container with tasks."""
+    return draw.choice([name for number, name in sorted(cluster.containers(topology).items()) if number > 0])
+
+
+@contextmanager
+def nothing(cluster: ComposeCluster, topology: str, draw: random.Random) -> Iterator[None]:
+    """The control run."""
+    yield
+
+
+@contextmanager
+def kill_worker(cluster: ComposeCluster, topology: str, draw: random.Random) -> Iterator[None]:
+    """docker kill of a container with tasks."""
+    docker("kill", worker(cluster, topology, draw))
+    yield
+
+
+@contextmanager
+def remove_worker(cluster: ComposeCluster, topology: str, draw: random.Random) -> Iterator[None]:
+    """docker rm -f of a container with tasks."""
+    docker("rm", "--force", worker(cluster, topology, draw))
+    yield
+
+
+@contextmanager
+def kill_master(cluster: ComposeCluster, topology: str, draw: random.Random) -> Iterator[None]:
+    """docker kill of the container that holds the topology master (and its standby, if it has one)."""
+    docker("kill", cluster.containers(topology)[0])
+    yield
+
+
+@contextmanager
+def pause_worker(cluster: ComposeCluster, topology: str, draw: random.Random) -> Iterator[None]:
+    """docker pause of a container with tasks."""
+    name = worker(cluster, topology, draw)
+    docker("pause", name)
+    try:
+        yield
+    finally:
+        docker("unpause", name)
+
+
+@contextmanager
+def cut_off_worker(cluster: ComposeCluster, topology: str, draw: random.Random) -> Iterator[None]:
+    """docker network disconnect of a container with tasks."""
+    name = worker(cluster, topology, draw)
+    network = docker("inspect", "--format", "{{.HostConfig.NetworkMode}}", name)
+    docker("network", "disconnect", network, name)
+    try:
+        yield
+    finally:
+        docker("network", "connect", network, name)
+
+
+def zookeepers(cluster: ComposeCluster) -> list[str]:
+    """The names of the servers' containers."""
+    return [name for service in ("zookeeper", "zookeeper-2", "zookeeper-3") for name in cluster.service(service)]
+
+
+def leader(cluster: ComposeCluster) -> str | None:
+    """The container of the server that leads the ensemble."""
+    ask = "exec 3<>/dev/tcp/127.0.0.1/2181 && printf srvr >&3 && timeout 2 cat <&3"
+    for name in zookeepers(cluster):
+        if "Mode: leader" in docker("exec", name, "bash", "-c", ask, check=False):
+            return name
+    return None
+
+
+@contextmanager
+def kill_leader(cluster: ComposeCluster, topology: str, draw: random.Random) -> Iterator[None]:
+    """docker kill of ZooKeeper's leader; the other two elect another."""
+    old = eventually(lambda: leader(cluster), "ZooKeeper has a leader")
+    docker("kill", old)
+    try:
+        eventually(lambda: leader(cluster) not in (None, old), "ZooKeeper has another leader")
+        yield
+    finally:
+        docker("start", old)
+
+
+@contextmanager
+def no_store(cluster: ComposeCluster, topology: str, draw: random.Random) -> Iterator[None]:
+    """All of ZooKeeper is down."""
+    servers = zookeepers(cluster)
+    docker("kill", *servers)
+    try:
+        yield
+    finally:
+        docker("start", *servers)
+
+
+@contextmanager
+def kill_api_and_trackers(cluster: ComposeCluster, topology: str, draw: random.Random) -> Iterator[None]:
+    """docker kill of the api and of both trackers; meanwhile a container dies, and stays down."""
+    names = [*cluster.service("api"), *cluster.service("tracker")]
+    docker("kill", *names)
+    victim = worker(cluster, topology, draw)
+    try:
+        docker("kill", victim)
+        yield
+        assert docker("inspect", "--format", "{{.State.Status}}", victim) == "exited", "who has started it?"
+    finally:
+        docker("start", *names)
+
+
+FAULTS = [
+    Fault("nothing (control run)", nothing, flows=True),
+    Fault("docker kill, container with tasks", kill_worker),
+    Fault("docker rm -f, container with tasks", remove_worker),
+    Fault("docker kill, master's container", kill_master, flows=True),
+    Fault("docker pause 20 s", pause_worker, PAUSE_SECONDS),
+    Fault("network disconnect 20 s", cut_off_worker, PAUSE_SECONDS),
+    Fault("ZooKeeper's leader killed", kill_leader, flows=True),
+    Fault("all of ZooKeeper down 30 s", no_store, NO_STORE_SECONDS, flows=True),
+    Fault("api and trackers killed, a container dies", kill_api_and_trackers, API_AWAY_SECONDS),
+]
+STANDBY_FAULT = Fault("docker kill, master's container with standby", kill_master, flows=True)
+
+
+def last(seconds: float) -> None:
+    """Let the fault be for as long as the table says."""
+    time.sleep(seconds)

@@ -1,0 +1,81 @@
+"""A spout at a steady rate and a bolt that counts, for tests of many topologies and of what a container may use.
+
+    heron submit docker tests/docker/docker_small_topology.py Small -- '{"crash": …, "hog": …, "config": …}'
+
+The bolt writes ``[seconds, tuples]`` to ``out/count`` on the topology's volume, once a second. With ``crash`` it ends
+its process after so many tuples; with ``hog`` it takes so many MiB more of memory with each tuple.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from heronry import BasicBolt, Grouping, Spout, Topology
+
+COUNT = Path("/var/lib/heronry/out/count")
+
+
+class Steady(Spout):
+    """``user.per_second`` tuples a second."""
+
+    outputs = ["n"]
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        """Start the clock."""
+        self.per_second = config["user.per_second"]
+        self.began, self.n = time.monotonic(), 0
+
+    def next_tuple(self) -> None:
+        """What is due."""
+        due = int((time.monotonic() - self.began) * self.per_second)
+        while self.n < due:
+            self.n += 1
+            self.emit([self.n], tup_id=self.n)
+
+
+class Count(BasicBolt):
+    """Counts, and misbehaves if it is told to."""
+
+    outputs: list[str] = []
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        """Nothing counted yet."""
+        self.crash, self.hog = config["user.crash"], config["user.hog"]
+        self.n, self.write_at, self.held = 0, 0.0, []
+        COUNT.parent.mkdir(exist_ok=True)
+
+    def process(self, tup: Any) -> None:
+        """Count one."""
+        self.n += 1
+        if self.hog:
+            self.held.append(b"x" * (self.hog << 20))
+        if self.crash and self.n >= self.crash:
+            os._exit(3)
+        if time.monotonic() >= self.write_at:
+            self.write_at = time.monotonic() + 1
+            temporary = COUNT.with_suffix(".new")
+            temporary.write_text(json.dumps([time.time(), self.n]))
+            os.replace(temporary, COUNT)
+
+
+_given: dict[str, Any] = json.loads(sys.argv[1]) if sys.argv[1:] and sys.argv[1].startswith("{") else {}
+
+
+class Small(Topology):
+    """steady -> count"""
+
+    config = {
+        "topology.reliability.mode": "ATLEAST_ONCE",
+        "user.per_second": _given.get("per_second", 200),
+        "user.crash": _given.get("crash", 0),
+        "user.hog": _given.get("hog", 0),
+        **_given.get("config", {}),
+    }
+
+    steady = Steady.spec()
+    count = Count.spec(inputs={steady: Grouping.SHUFFLE})

@@ -1,0 +1,253 @@
+"""One small topology on the cluster: what a user sees, what a container may do, and what strangers may not."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compose_cluster import ROOT, TAG, ComposeCluster, docker, eventually, run, stranger
+
+from heronry.schedulers.docker_engine import Engine, EngineError
+
+SMALL = Path(__file__).with_name("docker_small_topology.py")
+NAME = "Small"
+BACK_SECONDS = 30.0  # a container that vanished is started again; seconds, on a machine under load
+
+
+@pytest.fixture(scope="module")
+def small(cluster: ComposeCluster) -> Iterator[ComposeCluster]:
+    """The cluster with the topology on it."""
+    cluster.submit(SMALL, NAME, NAME, {})
+    cluster.lap(f"{NAME} runs")
+    yield cluster
+    cluster.heron("kill", "docker/tests", NAME)
+    assert cluster.containers(NAME) == {}
+
+
+def process(cluster: ComposeCluster, name: str) -> dict[str, Any]:
+    """One process of the status."""
+    return next(p for p in cluster.status(NAME)["processes"] if p["name"] == name)
+
+
+def inspect(container: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(docker("inspect", container))[0]
+    return found
+
+
+def test_the_section_of_the_readme_works_as_typed(cluster: ComposeCluster) -> None:
+    """But for the ports, and for ``make up`` and ``make down``, which are how this cluster begins and ends."""
+    section = (ROOT / "README.md").read_text().split("## A cluster with docker compose")[1].split("\n## ")[0]
+    block = re.search(r"```sh\n(.*?)```", section, re.DOTALL)
+    assert block is not None
+    lines = [line for line in block[1].splitlines() if not line.startswith(("make ", "."))]
+    assert len(lines) == len(block[1].splitlines()) - 2, "make up and make down"
+    script = "set -euo pipefail\n" + "\n".join(lines)
+    script = script.replace(":9000", f":{cluster.api_port}").replace(":8888", f":{cluster.tracker_port}")
+    path = f"{Path(sys.executable).parent}:{cluster.environment['PATH']}"
+    said = run("bash", "-c", script, env={**cluster.environment, "PATH": path}).stdout
+    assert "running" in said
+    assert cluster.containers("RandomWordCount") == {}
+
+
+def test_containers_are_named_and_labelled_and_shown_by_the_tracker(small: ComposeCluster) -> None:
+    containers = small.containers(NAME)
+    assert set(containers) == {0, 1}
+    status = small.status(NAME)
+    assert {c["id"]: c["host"] for c in status["containers"]} == containers
+    labels = inspect(containers[1])["Config"]["Labels"]
+    shown = {name: labels[f"org.heronry.{name}"] for name in ("cluster", "role", "environ", "topology", "container")}
+    assert shown == {
+        "cluster": small.project, "role": "tests", "environ": "default", "topology": NAME, "container": "1",
+    }  # fmt: skip
+    assert not labels["com.docker.compose.project"], "compose would take it for a service of its own"
+    assert NAME in small.tracker("/topologies")["result"]["docker"]["tests"]["default"]
+    logs = small.heron("logs", "docker/tests", NAME, "heron_container-1")
+    assert "starting container_1_steady_" in logs
+
+
+def test_containers_are_confined(small: ComposeCluster) -> None:
+    for name in [*small.containers(NAME).values(), *small.service("tracker"), *small.service("balancer"),
+                 *small.service("zookeeper"), *small.service("prometheus"), *small.service("api")]:  # fmt: skip
+        host = inspect(name)["HostConfig"]
+        assert host["ReadonlyRootfs"], name
+        assert host["CapDrop"] == ["ALL"], name
+        assert host["Memory"] > 0, name
+        assert "no-new-privileges:true" in host["SecurityOpt"], name
+        assert host["LogConfig"]["Config"]["max-size"] == "10m", name
+        assert not host["Privileged"], name
+        sockets = [b for b in host["Binds"] or [] if "docker.sock" in b]
+        assert bool(sockets) == (name in small.service("api")), f"{name}: only the api holds the Docker socket"
+        for bindings in (host["PortBindings"] or {}).values():
+            assert {b["HostIp"] for b in bindings} == {"127.0.0.1"}, name
+        rows = [row.split() for row in docker("top", name, "-eo", "pid,user,comm").splitlines()[1:]]
+        # The first process of the api's container found out the group of the socket; it does nothing but wait.
+        rooted = {comm for _, user, comm in rows if user == "root"}
+        assert rooted <= ({"docker-init"} if name in small.service("api") else set()), f"{name}: {rows}"
+    assert inspect(small.containers(NAME)[1])["HostConfig"]["RestartPolicy"]["Name"] == "no"
+    ask = "for p in java javac gcc cc make pip; do command -v $p && exit 1; done; exit 0"
+    assert docker("run", "--rm", "--network", "none", f"heronry:{TAG}", "sh", "-c", ask) == ""
+
+
+def test_no_secret_is_where_others_look(small: ComposeCluster) -> None:
+    name = small.containers(NAME)[1]
+    secret = docker("exec", name, "cat", "/var/lib/heronry/topology/secret")
+    assert len(secret) >= 32
+    modes = docker("exec", name, "sh", "-c", "stat -c %a /var/lib/heronry/topology/secret /var/lib/heronry/start/1/*")
+    assert set(modes.split()) == {"400"}
+    password = docker("exec", name, "sh", "-c", "cut -d: -f3 /var/lib/heronry/start/1/store-credential").split()[0]
+    places = [docker("inspect", name), docker("top", name, "-eo", "pid,args"), run("docker", "logs", name).stderr]
+    places += [docker("inspect", api) for api in small.service("api")]
+    places += [
+        small.compose("logs", "api", "tracker"),
+        docker("exec", name, "cat", "/var/lib/heronry/start/1/launch.json"),
+    ]
+    for text in places:
+        for hidden in (secret, password, small.token()):
+            assert hidden not in text
+
+
+def test_a_container_that_vanishes_comes_back_and_says_why(small: ComposeCluster) -> None:
+    before = small.containers(NAME)
+    identity = small.identity(before[0])
+    docker("rm", "--force", before[1])
+    began = time.monotonic()
+    eventually(lambda: small.containers(NAME) == before, "the container is there again", BACK_SECONDS)
+    print(f"back after {time.monotonic() - began:.1f} s")
+    eventually(lambda: small.status(NAME)["state"] == "running", "it works again")
+    back = process(small, "heron_container-1")
+    assert back["restarts"] == 1
+    assert "vanished" in back["last_error"]
+    assert small.identity(before[0]) == identity, "nobody else was touched"
+
+
+def test_restart_touches_exactly_one_container(small: ComposeCluster) -> None:
+    before = {number: small.identity(name) for number, name in small.containers(NAME).items()}
+    small.heron("restart", "docker/tests", NAME, "1")
+    after = {number: small.identity(name) for number, name in small.containers(NAME).items()}
+    assert after[0] == before[0]
+    assert after[1] != before[1]
+    eventually(lambda: small.status(NAME)["state"] == "running", "it works again")
+
+
+def test_prometheus_scrapes_the_topology_and_the_trackers(small: ComposeCluster) -> None:
+    def ask(query: str) -> list[Any]:
+        url = f"http://127.0.0.1:{small.prometheus_port}/api/v1/query?query={query}"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            found: list[Any] = json.loads(answer.read())["data"]["result"]
+        return found
+
+    eventually(lambda: ask(f'heron_emitted_total{{topology="{NAME}"}}'), "Prometheus has the topology's counters")
+    eventually(lambda: len(ask('up{job="trackers"}==1')) == 2, "Prometheus scrapes both trackers")
+
+
+def test_strangers_get_nothing(small: ComposeCluster) -> None:
+    """From a container on the topology's network that has no secret."""
+    name = small.containers(NAME)[1]
+    network = inspect(name)["HostConfig"]["NetworkMode"]
+    program = f"""
+import http.client, pickle, socket, sys
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
+# Garbage and a pickle to every port: closed, or ignored.
+for port in {ports_of(name)}:
+    for rubbish in (b"\\xff" * 4096, pickle.dumps(print), (2**31 - 1).to_bytes(4, "big") + b"x" * 64):
+        with socket.create_connection(("{name}", port), 5) as s:
+            s.sendall(rubbish)
+            s.settimeout(1)
+            try:
+                while s.recv(65536):
+                    pass
+            except OSError:
+                pass
+# Code only with the topology's secret.
+for headers in ({{}}, {{"Authorization": "Bearer wrong", "heronry-topology": "{NAME}"}}):
+    c = http.client.HTTPConnection("api", 9000, timeout=10)
+    c.request("GET", "/api/v1/packages/" + "0" * 64, headers=headers)
+    assert c.getresponse().status == 401
+# The state store without its credential: neither read nor written.
+client = KazooClient("zookeeper:2181")
+client.start(20)
+for act in (lambda: client.get("/heronry/topologies/{NAME}"), lambda: client.create("/heronry/topologies/evil", b"")):
+    try:
+        act()
+    except NoAuthError:
+        continue
+    sys.exit("the store let a stranger in")
+client.stop()
+# The servers' own ports are on another network.
+for port in (2888, 3888):
+    try:
+        socket.create_connection(("zookeeper", port), 2).close()
+    except OSError:
+        continue
+    sys.exit(f"ZooKeeper's port {{port}} can be reached")
+"""
+    image = f"heronry:{TAG}"
+    docker("run", "--rm", *stranger(small.project), "--network", network, image, "python", "-c", program)
+    assert small.status(NAME)["state"] == "running"
+    assert process(small, "heron_container-1")["restarts"] >= 0
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        small.tracker("/topologies", host="evil.example")
+    assert refused.value.code == 421
+    refused.value.close()
+
+
+def ports_of(container: str) -> list[int]:
+    """The TCP ports that somebody in the container listens on, beside loopback and Docker's name server."""
+    found = docker("exec", container, "sh", "-c", "cat /proc/net/tcp /proc/net/tcp6")
+    rows = [line.split() for line in found.splitlines() if ":" in line]
+    listening = [row[1].rsplit(":", 1) for row in rows if row[3] == "0A"]
+    ports = sorted(
+        {int(port, 16) for address, port in listening if not address.endswith("0100007F") and address[-2:] != "7F"}
+    )
+    assert ports
+    return ports
+
+
+def test_memory_beyond_the_limit_is_named(cluster: ComposeCluster) -> None:
+    given = {"hog": 8, "per_second": 20, "config": {"topology.container.ram": 320 << 20}}
+    cluster.heron(
+        "submit", "docker/tests", str(SMALL), "Small", "--name", "Hog", "--no-wait", "--", json.dumps(given)
+    )  # fmt: skip
+    try:
+        said = eventually(lambda: out_of_memory(cluster), "the status names the limit")
+        assert "320 MiB" in said
+        eventually(lambda: cluster.status("Hog")["state"] in ("degraded", "failing"), "the topology's state says so")
+    finally:
+        cluster.heron("kill", "docker/tests", "Hog")
+
+
+def out_of_memory(cluster: ComposeCluster) -> str:
+    errors = [p["last_error"] or "" for p in cluster.status("Hog")["processes"]]
+    return next((error for error in errors if "out of memory" in error), "")
+
+
+def test_an_engine_that_cannot_do_it_is_named_with_a_cure(tmp_path: Path) -> None:
+    with (
+        contextlib.closing(Engine("x")) as engine,
+        pytest.raises(EngineError, match=r"heronry:none .*make it with `make image`"),
+    ):
+        engine.require_image("heronry:none")
+    with pytest.raises(EngineError, match="its socket is not there; start the engine"):
+        Engine("x", f"unix://{tmp_path}/docker.sock").containers()
+
+
+def test_a_taken_port_is_told_before_anything_starts(cluster: ComposeCluster) -> None:
+    other = ComposeCluster()
+    try:
+        other.environment["HERONRY_API_PORT"] = str(cluster.api_port)
+        done = run("deploy/up", check=False, env=other.environment)
+        assert done.returncode == 1
+        assert f"Port {cluster.api_port} of 127.0.0.1 is taken" in done.stderr
+        assert other.left() == []
+    finally:
+        other.close()

@@ -1,0 +1,166 @@
+"""Containers, links, ZooKeeper, api and trackers die while a reliable word count runs on the cluster; nothing is lost.
+
+One topology takes a third of the faults in turn, or with ``HERONRY_FAULTS=all`` every one; ``HERONRY_FAULTS_SEED``
+(default 1) draws them, their order and the victims. A second one, with a standby master, takes the fault that needs
+one. After each fault: every line emitted until then is acked and its words are in the append-only files, one master
+rules, nobody presses back, the containers are those of the packing plan, and 90 % of the earlier rate are reached.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import docker_fault_table
+import pytest
+from compose_cluster import ROOT, ComposeCluster, docker, eventually
+from docker_faults import FAULTS, STANDBY_FAULT, Fault, last
+from docker_flow import DockerFlow
+from fault_ledger import Text
+
+ALL = os.environ.get("HERONRY_FAULTS") == "all"
+SEED = os.environ.get("HERONRY_FAULTS_SEED", "1")
+TEXT = ROOT / "examples" / "data" / "northanger_abbey.txt"
+LINES_PER_SECOND = 150
+RATE_SECONDS, WINDOW_SECONDS = 4.0, 1.5
+FLOWS = 0.5  # of the rate must go on where the data plane is not touched
+TASKS = {"lines": 1, "words": 1, "sink": 2}
+
+
+@pytest.fixture(scope="module")
+def package() -> Iterator[Path]:
+    """What is submitted: the topology, the components it is made of, the text."""
+    folder = Path(tempfile.mkdtemp(prefix="heronry-package-"))
+    here = Path(__file__).parent
+    for file in (here / "docker_fault_topology.py", here.parent / "faults" / "fault_topology.py", TEXT):
+        shutil.copy(file, folder)
+    yield folder
+    shutil.rmtree(folder)
+
+
+class Run:
+    """One topology under faults."""
+
+    def __init__(self, cluster: ComposeCluster, package: Path, name: str, config: dict[str, Any]) -> None:
+        self.cluster = cluster
+        self.name = name
+        given = {
+            "config": {"topology.stmgrs": 2, **config},
+            "tasks": TASKS,
+            "lines_per_second": LINES_PER_SECOND,
+        }
+        cluster.submit(package, "docker_fault_topology:DockerFaults", name, given)
+        self.flow = DockerFlow(cluster.project, name)
+        eventually(lambda: self.flow.bytes > 0, f"{name} writes")
+        self.numbers = set(cluster.containers(name))
+        self.text = Text(TEXT)
+        self.again = 0  # words that came again, so far
+        self.epoch = 0  # of the last master
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        """Kill it; nothing of it is left."""
+        self.flow.close()
+        self.cluster.heron("kill", "docker/tests", self.name)
+        assert self.cluster.containers(self.name) == {}
+        assert self.flow.volume not in docker("volume", "ls", "--quiet")
+
+    def all_run(self) -> dict[str, Any] | None:
+        """The status, if everything runs and the containers are those of the plan."""
+        if set(self.cluster.containers(self.name)) != self.numbers:
+            return None
+        status = self.cluster.status(self.name)
+        return status if status["state"] == "running" else None
+
+    def take(self, fault: Fault, draw: random.Random) -> None:
+        """One fault, and all that must hold after it."""
+        cluster, flow = self.cluster, self.flow
+        eventually(self.all_run, f"{self.name} runs before: {fault.name}")
+        began = time.monotonic()
+        eventually(lambda: time.monotonic() - began > RATE_SECONDS, "some data flows")
+        failed, rate = flow.failed(), flow.rate(time.monotonic(), RATE_SECONDS)
+        epoch = self.epoch
+        struck = time.monotonic()
+        with fault.strike(cluster, self.name, draw):
+            last(fault.lasts)
+            if fault.flows and fault.lasts:
+                during = flow.rate(time.monotonic(), fault.lasts / 2)
+                assert during >= FLOWS * rate, f"{during:.0f} of {rate:.0f} bytes/s while {fault.name}"
+        lasted = time.monotonic() - struck
+        eventually(self.all_run, f"all processes run again after: {fault.name}")
+        whole = time.monotonic() - struck
+        emitted = {share: spout["next"] for share, spout in flow.spouts().items()}
+        eventually(lambda: flow.all_below_are_acked(emitted), "every line emitted so far is acked")
+        healed = time.monotonic()
+        eventually(
+            lambda: flow.seconds_to(0.9, rate, struck, healed, WINDOW_SECONDS) is not None, "90 % of the earlier rate"
+        )
+        again = self.account(emitted)
+        self.one_master_rules(epoch)
+        assert "backpressure:" not in cluster.say("status", "docker/tests", self.name), "somebody still presses back"
+        assert set(cluster.containers(self.name)) == self.numbers, "orphans"
+        docker_fault_table.ROWS.append(
+            docker_fault_table.Row(
+                fault.name, lasted, flow.failed() - failed, again - self.again, whole,
+                flow.seconds_to(0.9, rate, struck, healed, WINDOW_SECONDS),
+            )
+        )  # fmt: skip
+        self.again = again
+        cluster.lap(f"{fault.name}: {docker_fault_table.table()[-1]}")
+
+    def account(self, emitted: dict[int, int]) -> int:
+        """Every word of every line below ``emitted`` is written down; returns how many came again."""
+        with tempfile.TemporaryDirectory() as folder:
+            copied = self.flow.copy(Path(folder))
+            for file in copied.glob("progress-*.json"):
+                progress = json.loads(file.read_text())
+                file.write_text(json.dumps({**progress, "end": emitted[progress["share"]]}))
+            account = self.text.account(copied)
+        assert (account.missing, account.wrong) == (0, 0), account
+        return account.again
+
+    def master(self) -> dict[str, Any]:
+        """Who leads, by the state store."""
+        code = (
+            f"m = codec.MASTER_LOCATION.decode(store.get(paths.master({self.name!r})).data)\n"
+            f"e = codec.MASTER_EPOCH.decode(store.get(paths.epoch({self.name!r})).data)\n"
+            "print(json.dumps({'host': m.host, 'pid': m.pid, 'epoch': m.epoch, 'highest': e.epoch}))\n"
+        )
+        found: dict[str, Any] = self.cluster.in_api(code)
+        return found
+
+    def one_master_rules(self, epoch_before: int) -> None:
+        """Node, epoch and logs name one leader, and it is one of the processes."""
+        leader = self.master()
+        self.epoch = leader["epoch"]
+        assert leader["epoch"] == leader["highest"] >= epoch_before
+        assert leader["host"] == self.cluster.containers(self.name)[0]
+        masters = [p for p in self.cluster.status(self.name)["processes"] if p["kind"] == "topology_master"]
+        assert leader["pid"] in [p["pid"] for p in masters]
+        logs = docker("exec", leader["host"], "sh", "-c", "cat /var/lib/heronry/topology/log-files/topology_master-0*")
+        led = re.findall(rf"leading with epoch {leader['epoch']}\b", logs)
+        assert len(led) == 1, f"one epoch, one master: {led}"
+
+
+def test_nothing_is_lost_whatever_dies(cluster: ComposeCluster, package: Path) -> None:
+    draw = random.Random(SEED)
+    control, *others = FAULTS
+    with Run(cluster, package, "Survivor", {}) as run:
+        cluster.lap("Survivor runs")
+        for fault in [control, *draw.sample(others, len(others) if ALL else -(-len(others) // 3))]:
+            run.take(fault, draw)
+
+
+def test_with_a_standby_nothing_is_lost_either(cluster: ComposeCluster, package: Path) -> None:
+    with Run(cluster, package, "Standby", {"topology.master.replicas": 2}) as run:
+        run.take(STANDBY_FAULT, random.Random(SEED))

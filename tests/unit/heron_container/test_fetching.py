@@ -1,0 +1,139 @@
+"""Fetching the package from a real HTTP server that answers as the api server does, or worse."""
+
+from __future__ import annotations
+
+import hashlib
+import stat
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from heron_container.bootstrap import install_secret, prepare
+from heron_container.shell.fetching import FetchError, Refused, fetch_package
+from heronry.api.shipping import pack_package
+from heronry.launch import Launch
+
+SECRET = "s3cret" * 8
+
+
+class Server(ThreadingHTTPServer):
+    """Answers with ``status`` and ``body`` to whoever shows the secret; remembers what was asked for."""
+
+    body = b""
+    status = 200
+    fail_first = 0
+    asked: list[str]
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)
+        known = self.headers["Authorization"] == f"Bearer {SECRET}" and self.headers["heronry-topology"] == "T-1"
+        status = self.server.status if known else 401
+        if self.server.fail_first:
+            self.server.fail_first -= 1
+            status = 503
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(self.server.body)))
+        self.end_headers()
+        self.wfile.write(self.server.body)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Silence."""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "words.py").write_text("x = 1\n")
+    pack_package(source, tmp_path / "p.tar.gz")
+    with Server(("127.0.0.1", 0), Handler) as made:
+        made.asked = []
+        made.body = (tmp_path / "p.tar.gz").read_bytes()
+        thread = threading.Thread(target=made.serve_forever, args=(0.05,))
+        thread.start()
+        yield made
+        made.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def launch(tmp_path: Path, server: Server) -> Launch:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "secret").write_text(SECRET)
+    digest = hashlib.sha256(server.body).hexdigest()
+    url = f"http://127.0.0.1:{server.server_address[1]}"
+    return Launch(
+        "docker", "r", "e", "T", "T-1", "memory://", str(home), str(tmp_path / "run"),
+        package_digest=digest, api_url=url,
+    )  # fmt: skip
+
+
+def test_a_package_is_fetched_once_and_kept(server: Server, launch: Launch) -> None:
+    fetch_package(launch)
+    assert (launch.package_dir / "words.py").read_text() == "x = 1\n"
+    fetch_package(launch)
+    assert server.asked == [f"/api/v1/packages/{launch.package_digest}"], "what is there needs no api server"
+    assert [p.name for p in Path(launch.home).iterdir()] in (["secret", "package"], ["package", "secret"])
+
+
+def test_another_content_than_the_digest_names_is_not_unpacked(server: Server, launch: Launch) -> None:
+    with pytest.raises(FetchError, match="sent a package whose digest is"):
+        fetch_package(replace(launch, package_digest="0" * 64))
+    assert not launch.package_dir.exists()
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_a_refusal_is_final_and_a_fault_is_not(server: Server, launch: Launch, status: int) -> None:
+    server.status = status
+    with pytest.raises(Refused, match=str(status)):
+        fetch_package(launch)
+    server.status = 500
+    with pytest.raises(FetchError, match="500"):
+        fetch_package(launch)
+
+
+def test_without_an_api_server_it_may_come_later(launch: Launch) -> None:
+    with pytest.raises(FetchError, match="does not answer"):
+        fetch_package(replace(launch, api_url="http://127.0.0.1:9"))
+
+
+def test_a_redirect_does_not_carry_the_secret_elsewhere(server: Server, launch: Launch) -> None:
+    server.status = 302
+    with pytest.raises(FetchError, match="302"):
+        fetch_package(launch)
+    assert len(server.asked) == 1
+
+
+def test_a_container_gets_ready_and_asks_until_the_api_server_answers(
+    server: Server, launch: Launch, tmp_path: Path
+) -> None:
+    server.fail_first = 1
+    start = tmp_path / "start-secret"
+    start.write_text(SECRET)
+    prepare(launch, start)
+    assert launch.secret() == SECRET
+    assert stat.S_IMODE(launch.secret_file.stat().st_mode) == 0o400
+    assert len(server.asked) == 2
+    for folder in (launch.log_dir, launch.metrics_dir, launch.package_dir, Path(launch.runtime_dir)):
+        assert folder.is_dir()
+
+
+def test_two_that_install_the_secret_do_not_meet(tmp_path: Path) -> None:
+    source, target = tmp_path / "given", tmp_path / "secret"
+    source.write_text(SECRET)
+    threads = [threading.Thread(target=install_secret, args=(source, target)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert target.read_text() == SECRET
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["given", "secret"]

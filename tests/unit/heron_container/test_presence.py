@@ -1,0 +1,56 @@
+"""A node that says where a process is: kept over lost sessions, rewritten by its owner alone."""
+
+from __future__ import annotations
+
+from heronry.schedulers.presence import Presence
+from heronry.state.memory import MemoryStore, MemoryTree
+
+PATH = "/containers/t-1"
+
+
+def opened(tree: MemoryTree) -> MemoryStore:
+    store = MemoryStore(tree)
+    store.open()
+    return store
+
+
+def test_what_it_says_may_change_and_the_node_stays_ephemeral() -> None:
+    tree = MemoryTree()
+    mine, other = opened(tree), opened(tree)
+    presence = Presence(mine, PATH, b"no port yet")
+    assert presence.keep() == b"no port yet"
+    presence.data = b"port 4711"
+    assert presence.keep() == b"port 4711"
+    node = other.get(PATH)
+    assert node is not None
+    assert (node.data, node.ephemeral) == (b"port 4711", True)
+    version = node.version
+    assert presence.keep() == b"port 4711"
+    again = other.get(PATH)
+    assert again is not None
+    assert again.version == version, "nothing is written when nothing has changed"
+    mine.close()
+    assert other.get(PATH) is None
+
+
+def test_the_node_of_another_process_is_left_alone() -> None:
+    tree = MemoryTree()
+    presence, rival = Presence(opened(tree), PATH, b"first"), Presence(opened(tree), PATH, b"second")
+    presence.keep()
+    assert rival.keep() == b"first"
+    rival.data = b"second, changed"
+    assert rival.keep() == b"first"
+    presence.data = b"first, changed"
+    assert presence.keep() == rival.keep() == b"first, changed"
+
+
+def test_a_node_of_our_own_earlier_session_is_not_written_by_the_later_one() -> None:
+    tree = MemoryTree()
+    earlier, later = opened(tree), opened(tree)
+    Presence(earlier, PATH, b"same process").keep()
+    presence = Presence(later, PATH, b"same process")
+    assert presence.keep() == b"same process"
+    presence.data = b"with a port"
+    assert presence.keep() == b""
+    earlier.close()
+    assert presence.keep() == b"with a port"

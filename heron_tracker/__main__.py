@@ -19,6 +19,13 @@ def _cluster(text: str) -> tuple[str, str]:
     return name, url
 
 
+def _credential(text: str) -> tuple[str, str]:
+    name, separator, file = text.partition("=")
+    if not separator or not file or not is_safe_name(name):
+        raise argparse.ArgumentTypeError(f"{text!r}: write NAME=FILE, as docker=/run/secrets/reader")
+    return name, file
+
+
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65_535:
         raise argparse.ArgumentTypeError(f"{text!r} is no port (0 to 65535)")
@@ -36,6 +43,10 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         "--cluster", action="append", type=_cluster, default=[], metavar="NAME=STORE_URL",
         help="a cluster to follow, may be repeated (default: local, in the home)",
     )  # fmt: skip
+    parser.add_argument(
+        "--store-credential", action="append", type=_credential, default=[], metavar="NAME=FILE",
+        help="a file of mode 0400 with the credential of that cluster's store; a reader's is enough",
+    )  # fmt: skip
     parser.add_argument("--home", type=Path, help="where the local cluster is (default HERONRY_HOME)")
     parser.add_argument(
         "--allow-host", action="append", default=[], metavar="NAME",
@@ -44,7 +55,8 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     parser.add_argument("--verbose", action="store_true", help="log requests")
     given = parser.parse_args(arguments)
     return Options(
-        given.host, given.port, tuple(given.cluster), given.home, tuple(given.allow_host), verbose=given.verbose
+        given.host, given.port, tuple(given.cluster), tuple(given.store_credential), given.home,
+        tuple(given.allow_host), verbose=given.verbose,
     )
 
 

@@ -14,7 +14,7 @@ from heronry.process import (
     stop_on_signals,
     watch_lifeline,
 )
-from heronry.state import open_store
+from heronry.state import store_of
 from topology_master.shell.server import TopologyMaster
 
 
@@ -22,7 +22,7 @@ async def run(arguments: ProcessArguments, replica: int) -> None:
     """Serve until the topology is killed or the process is asked to stop. Raises StoreError, OSError."""
     launch = arguments.launch
     loop = asyncio.get_running_loop()
-    master = TopologyMaster(launch, open_store(launch.store_url, **launch.settings), arguments.container, replica)
+    master = TopologyMaster(launch, store_of(launch), arguments.container, replica)
     watch_lifeline(arguments.lifeline, loop)
     stop_on_signals(loop, master.stopped.set)
     beat = asyncio.create_task(beat_forever(arguments, lambda: master.phase), name="heartbeat")

@@ -20,6 +20,8 @@ from heronry.model.metrics import (
     PROCESS_LATENCY,
     MetricKind,
     base_name,
+    prometheus_name,
+    split_name,
 )
 from heronry.model.sketch import Sketch
 from heronry.sketches import decode_sketch
@@ -59,12 +61,14 @@ def latency(sketch: Sketch) -> dict[str, Any] | None:
 def heron_metrics(component: str, interval: int, reply: MetricsReply, instances: Sequence[str]) -> dict[str, Any]:
     """The shape of ``/topologies/metrics``: metric → instance → value (a latency: its mean in milliseconds).
 
-    Beside it ``rates`` (of counters, per second) and ``percentiles`` (of latencies; ``*`` stands for all instances).
+    Beside it ``rates`` (of counters, per second), ``ranges`` (of gauges: least, greatest and mean within the interval)
+    and ``percentiles`` (of latencies; ``*`` stands for all instances).
     """
     wanted = frozenset(instances)
     values = [v for v in reply.values if not wanted or v.instance in wanted]
     metrics: dict[str, dict[str, Any]] = {}
     rates: dict[str, dict[str, Any]] = {}
+    ranges: dict[str, dict[str, Any]] = {}
     latencies: dict[str, list[MetricValue]] = {}
     for value in values:
         if value.kind == MetricKind.LATENCY:
@@ -75,6 +79,8 @@ def heron_metrics(component: str, interval: int, reply: MetricsReply, instances:
         metrics.setdefault(value.name, {})[value.instance] = shown
         if value.kind == MetricKind.COUNTER:
             rates.setdefault(value.name, {})[value.instance] = number(value.rate)
+        elif value.kind == MetricKind.GAUGE:
+            ranges.setdefault(value.name, {})[value.instance] = gauge_range([value])
     percentiles = {
         name: {**{v.instance: latency(sketch_of([v])) for v in found}, "*": latency(sketch_of(found))}
         for name, found in latencies.items()
@@ -85,12 +91,23 @@ def heron_metrics(component: str, interval: int, reply: MetricsReply, instances:
         "component": component,
         "metrics": metrics,
         "rates": rates,
+        "ranges": ranges,
         "percentiles": percentiles,
     }
 
 
+def gauge_range(values: Sequence[MetricValue]) -> dict[str, Any]:
+    """What one instance of these had at least, at most, and they had in the mean."""
+    return {
+        "min": number(min(v.minimum for v in values)),
+        "max": number(max(v.maximum for v in values)),
+        "mean": number(sum(v.mean for v in values) / len(values)),
+    }
+
+
 def table(reply: MetricsReply, instance: str = "") -> list[dict[str, Any]]:
-    """One row for each metric, summed over instances (or of one): name, kind, total, rate, latency."""
+    """One row for each metric, summed over instances (or of one): name, kind, total, rate, latency; the range of gauges
+    over all instances; what the metric means, and its unit (bytes, seconds, none; ``scale`` turns numbers into it)."""
     by_name: dict[str, list[MetricValue]] = {}
     for value in reply.values:
         if instance in ("", value.instance):
@@ -103,9 +120,18 @@ def table(reply: MetricsReply, instance: str = "") -> list[dict[str, Any]]:
             "total": number(sum(v.total for v in values)),
             "rate": number(sum(v.rate for v in values)) if values[0].kind == MetricKind.COUNTER else None,
             "latency": latency(sketch_of(values)) if values[0].kind == MetricKind.LATENCY else None,
+            "range": gauge_range(values) if values[0].kind == MetricKind.GAUGE else None,
+            **_meaning(name, MetricKind(values[0].kind)),
         }
         for name, values in sorted(by_name.items())
     ]
+
+
+def _meaning(name: str, kind: MetricKind) -> dict[str, Any]:
+    known = prometheus_name(name, kind)
+    words = known.name.removesuffix("_total").split("_") if split_name(name).metric is not None else ()
+    unit = next((unit for unit in ("bytes", "seconds") if unit in words[-2:]), "")
+    return {"help": known.help, "unit": unit, "scale": known.scale}
 
 
 def flow(values: Sequence[MetricValue], *, is_spout: bool) -> dict[str, Any]:
@@ -157,4 +183,5 @@ def whole(reply: MetricsReply, components: dict[str, bool]) -> dict[str, Any]:
         "acked": of_spouts["acked"],
         "failed": of_spouts["failed"],
         "complete_latency": of_spouts["latency"],
+        "spout_time_share": of_spouts["time_share"],
     }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from heron_tracker.core.plain import number
 from heron_tracker.core.query_evaluation import MINUTE, Series, minutes_between
 from heron_tracker.core.query_language import TimeSeries
-from heronry.wire.master import TimelineReply, TimelineRequest
+from heronry.model.metrics import MetricKind
+from heronry.wire.master import TimelineReply, TimelineRequest, TimelineSeries
 
 LONGEST_RANGE = 3 * 3600  # what a topology master remembers
 SHORTEST_MINUTES = 600  # shorter intervals are answered in points of 5 seconds
@@ -64,6 +65,38 @@ def heron_timeline(
         }
         timeline.setdefault(series.name, {})[series.instance] = shown
     return {"component": component, "starttime": start, "endtime": end, "timeline": timeline}
+
+
+def together(reply: TimelineReply, instance: str = "") -> dict[str, Any]:
+    """Name → points of all instances together (or of one): a counter's are added, of gauges the greatest and the least
+    of any instance stand side by side, of latencies the slowest instance's mean. None where nobody reported."""
+    by_name: dict[str, list[TimelineSeries]] = {}
+    for series in reply.series:
+        if instance in ("", series.instance):
+            by_name.setdefault(series.name, []).append(series)
+    return {
+        "starttime": reply.start_time,
+        "step": reply.step_seconds,
+        "series": [_together(name, found) for name, found in sorted(by_name.items())],
+    }
+
+
+def _together(name: str, found: Sequence[TimelineSeries]) -> dict[str, Any]:
+    kind = found[0].kind
+    if kind == MetricKind.GAUGE:
+        return {
+            "name": name,
+            "kind": kind,
+            "values": _each_point(max, [s.maxima or s.values for s in found]),
+            "minima": _each_point(min, [s.minima or s.values for s in found]),
+        }
+    fold = sum if kind == MetricKind.COUNTER else max
+    return {"name": name, "kind": kind, "values": _each_point(fold, [s.values for s in found]), "minima": None}
+
+
+def _each_point(fold: Callable[[list[float]], float], columns: Sequence[Sequence[float]]) -> list[Any]:
+    points = ([value for value in values if value == value] for values in zip(*columns, strict=True))
+    return [number(fold(values)) if values else None for values in points]
 
 
 def stars(pattern: str, text: str) -> tuple[str, ...] | None:

@@ -9,10 +9,18 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from heron_tracker.shell import file_routes, metric_routes, page_routes, replies, self_routes, topology_routes
-from heron_tracker.shell.guard import Guard
+from heron_tracker.shell import (
+    file_routes,
+    metric_routes,
+    page_routes,
+    replies,
+    self_routes,
+    topology_routes,
+    view_routes,
+)
 from heron_tracker.shell.tracker import Tracker
 from heronry.version import VERSION
+from heronry.web.guard import Guard
 
 DESCRIPTION = """Everything about topologies that run. Answers come in an envelope (`status`, `message`, `result`,
 `executiontime`, `version`, `tracker_version`) unless `envelope=false` asks for the bare result; errors have the same
@@ -34,7 +42,7 @@ def make_app(tracker: Tracker, hosts: Iterable[str] = ()) -> FastAPI:
         docs_url=None, redoc_url=None, openapi_url="/openapi.json",
     )  # fmt: skip
     app.state.tracker = tracker
-    for module in (topology_routes, metric_routes, file_routes, page_routes, self_routes):
+    for module in (topology_routes, metric_routes, file_routes, view_routes, page_routes, self_routes):
         app.include_router(module.router)
     replies.install(app)
 
@@ -46,5 +54,7 @@ def make_app(tracker: Tracker, hosts: Iterable[str] = ()) -> FastAPI:
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way to extend the schema
-    app.add_middleware(Guard, hosts=tuple(hosts), counters=tracker.counters)
+    app.add_middleware(
+        Guard, hosts=tuple(hosts), who="this tracker", failure=replies.failure_body, observe=tracker.counters.request
+    )
     return app

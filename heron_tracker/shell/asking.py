@@ -22,7 +22,7 @@ import grpc
 import grpc.aio
 
 from heron_tracker.shell.self_metrics import Counters
-from heronry.cli.topology_status import HERON_SCHEDULER, TOPOLOGY_MASTER, Answers
+from heronry.inspection.topology_status import HERON_SCHEDULER, TOPOLOGY_MASTER, Answers
 from heronry.model.record import TopologyRecord
 from heronry.net.rpc import Service, credentials, make_channel
 from heronry.net.services import CONTAINER_SERVICE, MASTER_SERVICE, SCHEDULER_SERVICE

@@ -10,19 +10,40 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from heron_tracker.core import metrics_view, overview
+from heron_tracker.core.health import HEALTH_METRICS, health
 from heron_tracker.core.layout import layout
 from heron_tracker.core.metrics_view import OVERVIEW_METRICS, WINDOWS
 from heron_tracker.core.paging import BadCursor, page
+from heron_tracker.core.timeline import LONGEST_RANGE, together
 from heron_tracker.shell.asking import NoAnswer
 from heron_tracker.shell.metric_routes import ask_master, component_of
-from heron_tracker.shell.parameters import Cluster, Clusters, Cursor, Environ, Environs, Interval, Limit, Role, Topology
+from heron_tracker.shell.parameters import (
+    Cluster,
+    Clusters,
+    Component,
+    Cursor,
+    Environ,
+    Environs,
+    Interval,
+    Limit,
+    MetricNames,
+    Role,
+    Topology,
+)  # fmt: skip
 from heron_tracker.shell.replies import BadArgument, NotFound, reply
 from heron_tracker.shell.routing import get, tracker_of
 from heron_tracker.shell.tracker import Found, Tracker
-from heronry.cli.topology_status import TopologyStatus, topology_status
+from heronry.inspection.topology_status import TopologyStatus, topology_status
 from heronry.model.ids import MASTER_CONTAINER, instance_id
 from heronry.wire.container import ProcessStatus
-from heronry.wire.master import ExceptionsReply, ExceptionsRequest, MetricsReply, MetricsRequest
+from heronry.wire.master import (
+    ExceptionsReply,
+    ExceptionsRequest,
+    MetricsReply,
+    MetricsRequest,
+    TimelineReply,
+    TimelineRequest,
+)
 
 router = APIRouter(prefix="/api/v1", tags=["page"])
 DEFAULT_INTERVAL = 60
@@ -87,11 +108,15 @@ async def topology(
     role: Role = None,
     interval: Interval = DEFAULT_INTERVAL,
 ) -> Response:
-    """One topology: the graph with its rates, containers with their processes, backpressure."""
+    """One topology: how it is, the graph with its rates, containers with their processes, backpressure."""
     tracker = tracker_of(request)
     found = tracker.find(cluster, environ, topology, role)
     names = (*OVERVIEW_METRICS, *_USAGE)
-    status, metrics = await asyncio.gather(_status(tracker, found), _metrics(tracker, found, interval, names))
+    status, metrics, always = await asyncio.gather(
+        _status(tracker, found),
+        _metrics(tracker, found, interval, names),
+        _metrics(tracker, found, -1, HEALTH_METRICS),
+    )
     flowing = metrics_view.flows(metrics, found.components) if metrics is not None else None
     whole = metrics_view.whole(metrics, found.components) if metrics is not None else None
     by_instance = overview.instances(found.record, metrics)
@@ -103,6 +128,7 @@ async def topology(
         **overview.row(found.key, found.record, status.state, status.causes, whole),
         "stale": bool(found.stale),
         "master_answers": metrics is not None,
+        "health": health(always, found.components),
         "graph": overview.graph(found.record, layout(found.record.definition), flowing, status.causes),
         "container_list": [
             {
@@ -154,6 +180,29 @@ def _is_planned(found: Found, instance: str) -> bool:
         for plan in found.record.packing.containers
         for i in plan.instances
     )
+
+
+@get(router, "/topology/timeline")
+async def trend(
+    request: Request,
+    cluster: Cluster,
+    environ: Environ,
+    topology: Topology,
+    component: Component,
+    metricname: MetricNames,
+    role: Role = None,
+    interval: Annotated[int, Query(description="seconds back: points of 5 s up to 595, else of a minute", ge=5,
+                                   le=LONGEST_RANGE)] = 3600,
+    instance: Annotated[str, Query(max_length=256, description="only this one's; all together if empty")] = "",
+) -> Response:  # fmt: skip
+    """Points over time, of a component's instances together: growth of counters (sum), gauges (the greatest of any
+    instance, and the least), mean latencies (of the slowest instance). Null where nobody reported."""
+    found = tracker_of(request).find(cluster, environ, topology, role)
+    names = tuple(name.rstrip("/") for name in metricname if name.rstrip("/"))
+    question = TimelineRequest(component_of(found, component), float(interval), names, ranges=True)
+    answer: TimelineReply = await ask_master(request, found, "Timeline", question)
+    shown = {"component": component, "instance": instance or None, **together(answer, instance)}
+    return reply(request, shown, stale=found.stale)
 
 
 @get(router, "/topology/exceptions")

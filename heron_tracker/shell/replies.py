@@ -96,6 +96,11 @@ def failure(request: Request, code: int, message: str, headers: Any = None) -> R
     return JSONResponse(content, status_code=code, headers=headers)
 
 
+def failure_body(message: str) -> bytes:
+    """The JSON of an answer that is an error, for those who are not let in."""
+    return json.dumps(envelope(None, message, 0.0, VERSION, failed=True)).encode()
+
+
 def install(app: FastAPI) -> None:
     """Make every error an answer of ours."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
 
+from heronry.process_stats import GARBAGE, LoopLag
 from heronry.version import VERSION
 
 
@@ -30,6 +31,17 @@ class Counters:
             registry=self._registry,
         )  # fmt: skip
         self._listeners = Gauge("heron_tracker_event_listeners", "open event streams", registry=self._registry)
+        self.lag = LoopLag()
+        self._lag_seconds = Gauge(
+            "heron_tracker_event_loop_lag_seconds", "how late the loop came to a timer, at most, since the last scrape",
+            registry=self._registry,
+        )  # fmt: skip
+        garbage = Gauge(
+            "heron_tracker_gc_seconds", "time the garbage collector has taken", registry=self._registry
+        )  # fmt: skip
+        garbage.set_function(lambda: GARBAGE.total_ms / 1000)
+        GARBAGE.start()
+        ProcessCollector("heron_tracker", registry=self._registry)  # CPU, memory, descriptors
         Info("heron_tracker", "version of the tracker", registry=self._registry).info({"version": VERSION})
 
     def request(self, route: str, code: int, seconds: float) -> None:
@@ -51,5 +63,6 @@ class Counters:
         self._listeners.set(count)
 
     def text(self) -> bytes:
-        """The exposition."""
+        """The exposition. To be called on the loop, once the tracker has started."""
+        self._lag_seconds.set(self.lag.take_ms() / 1000)
         return generate_latest(self._registry)

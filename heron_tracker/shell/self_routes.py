@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from importlib import resources
 from typing import Any
@@ -10,16 +9,13 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
-from heron_tracker.shell.asking import NoAnswer
+from heron_tracker.core.targets import prometheus_targets
 from heron_tracker.shell.events import TooManyListeners
 from heron_tracker.shell.parameters import Clusters, Environs, Topologies
 from heron_tracker.shell.replies import Failure, bare_json
 from heron_tracker.shell.routing import tracker_of
-from heron_tracker.shell.tracker import Found, Tracker
 from heron_tracker.shell.watch import Change
-from heronry.wire.master import MetricsReply, MetricsRequest
 
-PORT_METRIC = "__prometheus-port"
 router = APIRouter(tags=["tracker"])
 TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -68,44 +64,10 @@ async def metrics(request: Request) -> Response:
     summary="Targets for Prometheus' http_sd_config",
 )
 async def targets(request: Request, cluster: Clusters, environ: Environs) -> Response:
-    """The metrics manager of every container that is there."""
-    tracker = tracker_of(request)
-    items = tracker.topologies(cluster, environ)
-    ports = await asyncio.gather(*(_ports(tracker, item) for item in items))
-    found = [
-        {
-            "targets": [f"{location.host}:{port}"],
-            "labels": {
-                "cluster": item.cluster,
-                "role": item.record.execution.role,
-                "environ": item.record.execution.environ,
-                "__meta_heron_topology": item.record.definition.name,
-                "__meta_heron_container": str(location.container),
-            },
-        }
-        for item, known in zip(items, ports, strict=True)
-        for location in item.record.containers
-        if (port := location.metrics_port or known.get(location.container, 0))
-    ]
+    """The metrics manager of every container that is there, as each container says in the state store."""
+    items = tracker_of(request).topologies(cluster, environ)
+    found = [target for item in items for target in prometheus_targets(item.cluster, item.record)]
     return bare_json(found)
-
-
-async def _ports(tracker: Tracker, item: Found) -> dict[int, int]:
-    """Container → port of its metrics manager, which tells it as a metric of its own."""
-    if all(location.metrics_port for location in item.record.containers):
-        return {}
-    try:
-        answer: MetricsReply = await tracker.asker.master(
-            item.record, "Metrics", MetricsRequest("__metricsmgr__", -1.0, (PORT_METRIC,))
-        )
-    except NoAnswer:
-        return {}
-    ports = {}
-    for value in answer.values:
-        number = value.instance.removeprefix("metrics_manager-")
-        if number.isdecimal() and 0 < value.total <= 65_535:
-            ports[int(number)] = int(value.total)
-    return ports
 
 
 @router.get(

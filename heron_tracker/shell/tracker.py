@@ -13,6 +13,7 @@ from heron_tracker.shell.replies import NotFound, Unavailable
 from heron_tracker.shell.self_metrics import Counters
 from heron_tracker.shell.watch import Change, ClusterState, ClusterWatch
 from heronry.model.record import TopologyRecord
+from heronry.state.local import StoreAddress
 
 
 @dataclass(frozen=True)
@@ -38,19 +39,21 @@ class Found:
 class Tracker:
     """Everything that requests share. ``start`` and ``stop`` are called on the loop that serves."""
 
-    def __init__(self, clusters: Mapping[str, str], deadline_seconds: float = DEADLINE_SECONDS) -> None:
+    def __init__(self, clusters: Mapping[str, StoreAddress], deadline_seconds: float = DEADLINE_SECONDS) -> None:
         self.counters = Counters()
         self.asker = Asker(self.counters, deadline_seconds)
         self.events = Broadcast(self.counters.listeners)
-        self.watches = {name: ClusterWatch(name, url, self._changed) for name, url in clusters.items()}
+        self.watches = {name: ClusterWatch(name, address, self._changed) for name, address in clusters.items()}
 
     async def start(self) -> None:
         """Begin to follow the clusters; does not wait for them."""
+        self.counters.lag.start()
         for watch in self.watches.values():
             watch.start()
 
     async def stop(self) -> None:
         """End. Idempotent."""
+        self.counters.lag.stop()
         self.events.close()
         await asyncio.gather(*(watch.stop() for watch in self.watches.values()))
         await self.asker.close()

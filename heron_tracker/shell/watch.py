@@ -22,7 +22,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from heronry.model.record import TopologyRecord
-from heronry.state import open_store, paths
+from heronry.state import open_address, paths
+from heronry.state.local import StoreAddress
 from heronry.state.store import SessionState, StateStore, StoreError
 from heronry.state.topologies import NoSuchTopology, read_topology
 
@@ -63,10 +64,10 @@ class ClusterState:
 class ClusterWatch:
     """One cluster. ``state`` is always there; ``changed`` is called on the loop after each change."""
 
-    def __init__(self, name: str, store_url: str, changed: Callable[[Change], None]) -> None:
+    def __init__(self, name: str, address: StoreAddress, changed: Callable[[Change], None]) -> None:
         self.state = ClusterState(name)
         self.name = name
-        self.store_url = store_url
+        self.address = address
         self._changed = changed
         self._store: StateStore | None = None
         self._dirty = asyncio.Event()
@@ -114,7 +115,7 @@ class ClusterWatch:
             wake(state)
 
         def join() -> StateStore:
-            store = open_store(self.store_url)
+            store = open_address(self.address)
             store.open()
             try:
                 for folder in WATCHED:

@@ -7,7 +7,9 @@ export class ApiError extends Error {
 async function get(path, parameters, signal) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(parameters)) {
-    if (value !== undefined && value !== null && value !== "") query.append(name, String(value));
+    for (const one of Array.isArray(value) ? value : [value]) {
+      if (one !== undefined && one !== null && one !== "") query.append(name, String(one));
+    }
   }
   let response;
   try {
@@ -29,6 +31,8 @@ export const topologies = (cursor, signal) => get("/api/v1/topologies", { cursor
 export const topology = (t, signal) => get("/api/v1/topology", place(t), signal);
 export const metrics = (t, component, instance, signal) =>
   get("/api/v1/topology/metrics", { ...place(t), component, instance }, signal);
+export const timeline = (t, component, instance, metricname, interval, signal) =>
+  get("/api/v1/topology/timeline", { ...place(t), component, instance, metricname, interval }, signal);
 export const exceptions = (t, component, instance, signal) =>
   get("/api/v1/topology/exceptions", { ...place(t), component, instance }, signal);
 export const log = (t, container, path, offset, length, signal) =>

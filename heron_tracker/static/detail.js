@@ -1,13 +1,22 @@
 // What is picked, a component or a process: counters and latencies, exceptions, log, stacks.
 
 import * as api from "./api.js";
+import { spark } from "./chart.js";
 import { calm, fill, h } from "./dom.js";
-import { age, count, millis } from "./format.js";
+import { age, count, millis, quantity } from "./format.js";
 import { LogView } from "./log.js";
 
 const TABS = [["counters", "Counters"], ["exceptions", "Exceptions"], ["log", "Log"], ["stacks", "Stacks"],
   ["config", "Config"]];
+const TREND_SECONDS = 3600;
 const WINDOW_NAMES = { 600: "10 min", 3600: "1 h", 10800: "3 h", "-1": "all time" };
+
+// A line without the time before the topology began; the last point of a counter is not over and left out.
+function since(line, trend, began) {
+  const from = Math.max(0, Math.floor((began - trend.starttime) / trend.step) + 1);
+  const to = line.kind === "counter" ? -1 : undefined;
+  return { ...line, values: line.values.slice(from, to), minima: line.minima && line.minima.slice(from, to) };
+}
 
 export class DetailView {
   constructor(t, go) {
@@ -52,7 +61,7 @@ export class DetailView {
     const { component, instance } = this.picked;
     if (component) return component;
     const kinds = { topology_master: "__tmanager__", stream_manager: "__stmgr__", metrics_manager: "__metricsmgr__",
-      heron_container: "__container__" };
+      heron_container: "__container__", heron_scheduler: "__scheduler__" };
     return kinds[(instance || "").split("-")[0]] || "";
   }
 
@@ -75,7 +84,11 @@ export class DetailView {
   async load_counters(signal) {
     const source = this.source();
     if (!source) return h("p", { class: "empty" }, "Pick a component in the graph or a process in a container.");
-    const answer = await api.metrics(this.t, source, this.picked.instance, signal);
+    const [answer, trend] = await Promise.all([
+      api.metrics(this.t, source, this.picked.instance, signal),
+      api.timeline(this.t, source, this.picked.instance, [], TREND_SECONDS, signal),
+    ]);
+    const lines = new Map(trend.series.map((line) => [line.name, since(line, trend, this.data.submitted_at)]));
     const counters = new Map(), latencies = new Map(), gauges = new Map();
     answer.windows.forEach((window, n) => {
       for (const m of window.metrics) {
@@ -87,18 +100,43 @@ export class DetailView {
     const names = answer.windows.map((w) => WINDOW_NAMES[w.interval]);
     if (!counters.size && !latencies.size && !gauges.size) return h("p", { class: "empty" }, "Nothing has been reported yet.");
     return [
-      this.table("Counters", names, counters, (m) => [count(m.total), h("div", { class: "soft small" }, `${count(m.rate)}/s`)]),
-      this.table("Latencies, p50 / p99", names, latencies, (m) => (m.latency
-        ? [`${millis(m.latency.p50)} / ${millis(m.latency.p99)}`, h("div", { class: "soft small" }, `mean ${millis(m.latency.mean)}`)] : "–")),
-      this.table("Now", ["value"], gauges, (m) => count(m.total)),
+      this.table("Counters", names, counters, (m) => [this.amount(m), h("div", { class: "soft small" }, `${this.amount(m, m.rate)}/s`)], lines),
+      this.table("Latencies, median", names, latencies, (m) => (m.latency ? [millis(m.latency.p50),
+        h("div", { class: "soft small" }, `p99 ${millis(m.latency.p99)}`),
+        h("div", { class: "soft small" }, `mean ${millis(m.latency.mean)}`)] : "–"), lines),
+      this.table("Gauges", ["Now", ...names.slice(0, 3)], this.nowAndRanges(gauges), (m) => m, lines),
     ];
   }
 
-  table(title, columns, metrics, cell) {
+  // Totals of time and bytes are shown as such, all others as numbers.
+  amount(m, value = m.total) { return m.unit === "bytes" ? quantity(value, m) : count(value); }
+
+  // Of each gauge: what it is now (of all instances together), and from where to where any instance's went.
+  nowAndRanges(gauges) {
+    const rows = new Map();
+    for (const [name, found] of gauges) {
+      const row = [];
+      row.meaning = found.find(Boolean).help;
+      row.push(quantity(found.find(Boolean).total, found.find(Boolean)));
+      for (const m of found.slice(0, 3)) {
+        row.push(m ? [`≤ ${quantity(m.range.max, m)}`, h("div", { class: "soft small" }, `≥ ${quantity(m.range.min, m)}`)] : null);
+      }
+      rows.set(name, row);
+    }
+    return rows;
+  }
+
+  table(title, columns, metrics, cell, lines) {
     if (!metrics.size) return null;
-    return [h("h3", {}, title), h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Metric"),
+    const meaning = (values) => values.meaning || (values.find(Boolean) || {}).help || "";
+    const trend = (name) => {
+      const line = lines.get(name);
+      return line ? spark(line.values, line.minima, `${name}, last hour`) : null;
+    };
+    return [h("h3", {}, title), h("table", { class: "metrics" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Metric"),
       columns.map((name) => h("th", { scope: "col", class: "number" }, name)))),
-    h("tbody", {}, [...metrics].map(([name, values]) => h("tr", {}, h("td", { class: "name mono" }, name),
+    h("tbody", {}, [...metrics].map(([name, values]) => h("tr", {},
+      h("td", { class: "name mono", title: meaning(values) }, name, h("div", {}, trend(name))),
       columns.map((_, n) => h("td", { class: "number" }, values[n] ? cell(values[n]) : "–"))))))];
   }
 

@@ -22,7 +22,7 @@ export function bytes(value) {
   for (const [unit, name] of [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]]) {
     if (value >= unit) return `${(value / unit).toFixed(value >= 100 * unit ? 0 : 1)} ${name}`;
   }
-  return `${value} B`;
+  return `${Math.round(value)} B`;
 }
 
 export function age(since) {
@@ -36,3 +36,18 @@ export function age(since) {
 
 export const share = (value) => (value === null || value === undefined ? "–" : `${(100 * value).toFixed(0)} %`);
 export const cores = (value) => (value === null || value === undefined ? "–" : value.toFixed(2));
+
+// A value of a metric: `row` says its unit and how to come to it.
+export function quantity(value, row) {
+  if (value === null || value === undefined) return "–";
+  if (row.unit === "bytes") return bytes(value * row.scale);
+  if (row.unit === "seconds") return value === 0 ? "0" : duration(value * row.scale);
+  return count(value);
+}
+
+function duration(seconds) {
+  for (const [unit, name] of [[86_400, "d"], [3600, "h"], [60, "min"]]) {
+    if (seconds >= 2 * unit) return `${(seconds / unit).toFixed(1)} ${name}`;
+  }
+  return millis(1000 * seconds);
+}

@@ -5,6 +5,7 @@ import { DetailView } from "./detail.js";
 import { breakable, calm, fill, h, pressure, state } from "./dom.js";
 import { age, bytes, cores, count, millis, rate } from "./format.js";
 import { drawGraph } from "./graph.js";
+import { drawHealth } from "./health.js";
 import { link } from "./list.js";
 
 export class TopologyView {
@@ -16,10 +17,11 @@ export class TopologyView {
     this.control = null;
     this.title = h("h1", {}, t.topology);
     this.figures = h("section", { class: "card", "aria-label": "Figures", id: "figures" });
+    this.health = h("section", { class: "card", "aria-label": "Health", id: "health" });
     this.graph = h("div", { class: "graph" });
     this.containers = h("section", { class: "card", id: "containers", "aria-label": "Containers" });
     this.detail = new DetailView(t, (picked) => this.go(picked));
-    parent.append(this.title, this.figures,
+    parent.append(this.title, this.figures, this.health,
       h("section", { class: "card", id: "graph", "aria-label": "Logical plan" }, h("h2", {}, "Logical plan"), this.graph),
       h("div", { class: "split" }, this.containers, this.detail.element));
   }
@@ -63,6 +65,7 @@ export class TopologyView {
     const d = this.data;
     fill(this.title, d.topology, " ", h("small", {}, state(d.state)));
     fill(this.figures, this.drawFigures(d));
+    fill(this.health, drawHealth(d));
     fill(this.graph, drawGraph(d.graph, this.picked.component, (name) =>
       this.go(this.picked.component === name && !this.picked.instance ? {} : { component: name, tab: this.picked.tab })));
     fill(this.containers, h("h2", {}, "Containers"), this.drawContainers(d));

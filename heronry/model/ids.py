@@ -32,6 +32,11 @@ def instance_id(container: int, component: str, task: int) -> str:
     return f"container_{container}_{component}_{task}"
 
 
+def container_name(container: int) -> str:
+    """The process name of a container's ``heron_container``."""
+    return f"heron_container-{container}"
+
+
 class InstanceName(NamedTuple):
     """The parts of an instance id."""
 

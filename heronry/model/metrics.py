@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from heronry.model.ids import parse_instance_id
-from heronry.model.metric_table import (
+from heronry.model.instance_metrics import (
     ACK_COUNT,
     COMPLETE_LATENCY,
     EMIT_COUNT,
@@ -25,16 +25,16 @@ from heronry.model.metric_table import (
     EXECUTE_TIME_NS,
     FAIL_COUNT,
     FAIL_LATENCY,
-    METRIC_TABLE,
+    FAILED_BY_REASON,
     NEXT_TUPLE_COUNT,
     NEXT_TUPLE_LATENCY,
     PENDING_ACKED_COUNT,
     PROCESS_LATENCY,
+    SPOUT_LAG,
     TIMEOUT_COUNT,
-    Key,
-    Metric,
-    MetricKind,
 )
+from heronry.model.metric_kinds import Key, Metric, MetricKind
+from heronry.model.metric_table import METRIC_TABLE
 
 __all__ = [
     "ACK_COUNT",
@@ -43,6 +43,7 @@ __all__ = [
     "EXECUTE_COUNT",
     "EXECUTE_LATENCY",
     "EXECUTE_TIME_NS",
+    "FAILED_BY_REASON",
     "FAIL_COUNT",
     "FAIL_LATENCY",
     "METRICS",
@@ -50,6 +51,7 @@ __all__ = [
     "NEXT_TUPLE_LATENCY",
     "PENDING_ACKED_COUNT",
     "PROCESS_LATENCY",
+    "SPOUT_LAG",
     "TIMEOUT_COUNT",
     "Key",
     "Metric",

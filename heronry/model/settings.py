@@ -108,9 +108,14 @@ HERON_SETTINGS = _table(
     Setting("heron.logging.maximum.size.mb", int, 100, "size at which a log file is rotated", "MiB", 1),
     Setting("heron.logging.maximum.files", int, 5, "rotated log files kept", "files", 1),
     Setting("heron.logging.level", str, "INFO", "log level of Heronry's own processes", choices=("DEBUG", "INFO", "WARNING", "ERROR")),
+    Setting("heron.process.scheduling", str, "batch",
+            "how the kernel schedules instances and stream managers; batch: a wake-up preempts nobody, so under load "
+            "batches grow", choices=("batch", "normal")),
     Setting("heron.instance.fork", bool, True, "fork instances from a prepared process instead of starting each from nothing"),
     Setting("heron.scheduler", str, "local", "what runs the containers; with local, container 0 brings back a dead scheduler process"),
     Setting("heron.stop.grace.secs", float, 5.0, "SIGTERM, this long, then SIGKILL", "s", 0),
+    Setting("heron.state.url", str, None, "where the local cluster keeps its state (default: files in its home); in config.yaml only"),
+    Setting("heron.state.credential.file", str, None, "file of mode 0400 with the credential of that store; in config.yaml only"),
     Setting("heron.state.session.timeout.secs", float, 6.0, "a store session ends after this silence", "s", 0.5),
 )
 

@@ -106,10 +106,10 @@ class PrometheusSink:
         self._registry.register(HeronCollector(context.metrics, context.launch.topology))
         self._connections: set[asyncio.Task[None]] = set()
         self._server = await asyncio.start_server(
-            self._serve, context.launch.host, 0, limit=MAX_REQUEST_BYTES, reuse_address=True
+            self._serve, context.launch.bind_host, 0, limit=MAX_REQUEST_BYTES, reuse_address=True
         )
         self.port: int = self._server.sockets[0].getsockname()[1]
-        self._port_file = context.launch.metrics_dir / f"prometheus-{context.container}.port"
+        self._port_file = context.launch.prometheus_port_file(context.container)
         await asyncio.to_thread(_write_atomically, self._port_file, f"{self.port}\n")
         context.telemetry.gauge("__prometheus-port", self.port)
 

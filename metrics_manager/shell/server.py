@@ -15,6 +15,7 @@ from heronry.liveness import Phase
 from heronry.model.settings import setting
 from heronry.net.rpc import make_server
 from heronry.net.services import METRICS_SERVICE
+from heronry.process_stats import LoopLag
 from heronry.telemetry import Telemetry
 from heronry.wire.metrics import MetricsAck, ProcessMetrics
 from metrics_manager.core.collection import Collection
@@ -42,6 +43,7 @@ class MetricsManager:
         self._state_file = launch.metrics_dir / f"metrics_manager-{container}.state"
         self._saved_version = 0
         self._refused = 0
+        self._lag = LoopLag()
         self._sinks: list[SinkRunner] = []
         self._server: grpc.aio.Server | None = None
         self._beats: asyncio.Task[None] | None = None
@@ -60,6 +62,7 @@ class MetricsManager:
         context = SinkContext(self.launch, self.container, self.collection, self.telemetry, self._saved_version)
         names = setting(self.launch.settings, "heron.metrics.sinks")
         self._sinks = [SinkRunner(name, factory, context) for name, factory in find_sinks(names).items()]
+        self._lag.start()
         self._beats = asyncio.create_task(self._beat(), name="beats")
         self.phase = Phase.RUNNING
 
@@ -71,6 +74,7 @@ class MetricsManager:
             self._beats.cancel()
             await asyncio.gather(self._beats, return_exceptions=True)
             self._report_itself()
+            self._lag.stop()
         sinks, self._sinks = self._sinks, []
         await asyncio.gather(*(sink.stop() for sink in sinks))
         if self._beats is not None:
@@ -93,6 +97,7 @@ class MetricsManager:
 
     def _report_itself(self) -> None:
         self.telemetry.gauge("__processes", len(self.collection))
+        self.telemetry.gauge("__event-loop-lag-ms", self._lag.take_ms())
         self.telemetry.count("__reports-refused", self.collection.refused - self._refused)
         self._refused = self.collection.refused
         self.telemetry.count("__reports-received", self.collection.received)

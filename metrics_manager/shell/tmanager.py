@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ import grpc.aio
 from heronry.model.stored import MasterLocation
 from heronry.net.rpc import credentials, make_channel
 from heronry.net.services import MASTER_SERVICE
-from heronry.state import open_store, paths
+from heronry.state import paths, store_of
 from heronry.state.store import StateStore
 from heronry.wire import codec
 from heronry.wire.master import PublishMetrics, PublishReply
@@ -41,7 +42,7 @@ class TopologyMasterSink:
         self._publish: Callable[..., Any] | None = None
         self._moved = True
         loop = asyncio.get_running_loop()
-        self._store: StateStore = open_store(context.launch.store_url, **context.launch.settings)
+        self._store: StateStore = store_of(context.launch)
         await asyncio.to_thread(self._store.open)
         path = paths.master(context.launch.topology)
 
@@ -96,6 +97,6 @@ class TopologyMasterSink:
 
     async def _send(self, after: int) -> PublishReply:
         assert self._publish is not None
-        message = PublishMetrics(self._context.container, self._context.metrics.entries(after))
+        message = PublishMetrics(self._context.container, self._context.metrics.entries(after), time.time())
         reply: PublishReply = await self._publish(message, timeout=PUBLISH_SECONDS, metadata=self._metadata)
         return reply

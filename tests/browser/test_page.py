@@ -152,6 +152,11 @@ def test_from_the_list_to_a_log_that_grows(browser: Any, rest: TrackerProcess, p
     assert len(nodes) == 6
     assert len(browser.find_elements(By.CSS_SELECTOR, "svg .edge")) == 6
     shows(browser, "#pressure", "count task")
+    for text in ("Lag, oldest tree", "most in 3 h", "Spouts held back", "Stream manager deaths", "690 MiB / 2.0 GiB"):
+        shows(browser, "#health", text)
+    shows(browser, "#reasons .chip", "exception in split")
+    shows(browser, "#reasons .chip", "timed out")
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#health .meter .part")) == 2
     assert shows(browser, ".node.pressed", "count")
     click(browser, ".node text.title", "count")
     shows(browser, "#detail h2", "Component count")
@@ -159,7 +164,18 @@ def test_from_the_list_to_a_log_that_grows(browser: Any, rest: TrackerProcess, p
     for window in ("10 min", "1 h", "3 h", "all time"):
         shows(browser, "#detail-body th", window)
     assert len(browser.find_elements(By.CSS_SELECTOR, "#containers tr.picked")) == 3
+    gauge = shows(browser, "#detail-body tr", "__gateway-in-stream-queue-size")
+    assert "≤" in gauge.text  # from where
+    assert "≥" in gauge.text  # to where it went
+    assert "KiB" in gauge.text
+    assert gauge.find_elements(By.CSS_SELECTOR, "svg.spark .line")
+    assert "bytes waiting" in gauge.find_element(By.CSS_SELECTOR, "td.name").get_attribute("title")
     screenshot(browser, "topology")
+    browser.execute_script(
+        "[...document.querySelectorAll('#detail-body h3')].find(e => e.textContent.startsWith('Lat')).scrollIntoView()"
+    )
+    screenshot(browser, "gauges")
+    browser.execute_script("scrollTo(0, 0)")
     click(browser, "#containers button", "container_1_split_5")
     shows(browser, "#detail h2", "container_1_split_5")
     click(browser, "[role=tab]", "Exceptions")

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from heronry.model.plan import PhysicalPlan, PlanVersion
+from heronry.model.plan import PackingPlan, PhysicalPlan, PlanVersion
 from heronry.model.topology import TopologyState
 from heronry.wire.master import Heartbeat, MasterStatus, Register
 from topology_master.core.events import (
@@ -71,6 +71,11 @@ class Master:
     def plan(self) -> PhysicalPlan | None:
         """The plan that stands."""
         return self._stored.plan
+
+    @property
+    def packing(self) -> PackingPlan | None:
+        """The packing plan, once it was read."""
+        return self._stored.packing
 
     @property
     def wanted_state(self) -> TopologyState:
@@ -145,11 +150,15 @@ class Master:
         if not self.mastership.acting:
             return [*effects, CloseLinks((link,))]
         info = message.stream_manager
-        same = self.membership.newest(info.container) == info.incarnation
+        before = self.membership.newest(info.container)
+        same = before == info.incarnation
         verdict, replaced = self.membership.register(link, message)
         if verdict is not Verdict.ACCEPTED:
             text = f"stream manager {message.stream_manager.container} refused: {verdict.value}"
             return [*effects, Note(text, "__registrations_refused"), Refuse(link, verdict.value)]
+        if before is not None and not same:
+            text = f"stream manager {info.container} had ended; another one has registered in its place"
+            effects.append(Note(text, "__stream_manager_deaths"))
         if replaced is not None:
             # Two links of one process: the one that registers last may be the stale one, whose word was held up on its
             # way. So the process is not told to leave; if it still uses the older link, it connects again.

@@ -5,18 +5,25 @@ fall and never count twice. The growth of that all-time total between two report
 into the rings of ``history`` at the time the report *arrives* (one clock, the master's, so clocks of other hosts do not
 matter). One thing is left out of the rings: what an incarnation counted before this master first heard of it and before
 this master began, since nobody knows when that was. So after a change of masters "since the start" is whole at once,
-while intervals fill up again.
+while intervals fill up again. The topology's first master misses nothing: without it no tuple could flow.
 
 For an interval, a latency is the sum of the sketches' differences: bins only grow, so a later sketch minus an earlier
 one is the sketch of what came between; processes need not send anything but totals.
 
-Bounds: ``MAX_PROCESSES`` processes, ``MAX_SERIES`` rings (2.4 kB each for a counter), 256 kinds of exceptions. What is
-beyond a bound is refused and counted.
+Gauges go into the rings of ``gauge_history`` when a report of the running incarnation arrives, at the time at which it
+was made (arrival less the age that its sender gives it): what a new master is told of processes that ended long ago is
+no news.
+
+Bounds: ``MAX_PROCESSES`` processes, 256 kinds of exceptions, ``MAX_SERIES`` rings of counters and latencies,
+``MAX_GAUGES`` of gauges. What is beyond a bound is refused and counted; a gauge without a ring has a last value all the
+same. Bytes of history, b being the bins of a latency (about 60 from 1 ms to 1 s at a point)::
+
+    2 400 x counters + (2 400 + 300 x (33 + 12 b)) x latencies + 13 200 x gauges
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from heronry.model.sketch import EMPTY_SKETCH, Sketch
@@ -35,10 +42,12 @@ from heronry.wire.master import (
     TimelineSeries,
 )
 from heronry.wire.metrics import ExceptionReport, ProcessMetrics
+from topology_master.core.gauge_history import EMPTY_POINT, GaugePoint, GaugeRings
 from topology_master.core.history import LONGEST_SECONDS, Rings, SketchRings, covered_seconds, window
 
 MAX_PROCESSES = 10_000
 MAX_SERIES = 20_000
+MAX_GAUGES = 8_000
 MAX_EXCEPTIONS = 256
 GAUGE_FRESH_SECONDS = 60.0
 # A process that began up to this long before the master counts as new: its first report is about now.
@@ -54,6 +63,7 @@ class _Process:
     counted_sketches: dict[str, Sketch] = field(default_factory=dict)
     rings: dict[str, Rings] = field(default_factory=dict)
     sketch_rings: dict[str, SketchRings] = field(default_factory=dict)
+    gauge_rings: dict[str, GaugeRings] = field(default_factory=dict)
     began: float = float("inf")
     heard: float = 0.0
 
@@ -61,28 +71,33 @@ class _Process:
 class MetricStore:
     """Takes what metrics managers publish, answers what the tracker asks. Times are seconds since 1970, UTC."""
 
-    def __init__(self, since: float) -> None:
+    def __init__(self, since: float, *, is_first: bool = False) -> None:
+        """``since``: when this master began; ``is_first``: the topology had none before."""
         self.since = since
+        self._is_first = is_first
         self.refused = 0
         self._processes: dict[tuple[str, str], _Process] = {}
         self._series = 0
+        self._gauges = 0
         self._exception_floor = float("-inf")
 
     @property
     def series(self) -> int:
         """Rings in use."""
-        return self._series
+        return self._series + self._gauges
 
     def publish(self, now: float, message: PublishMetrics) -> None:
         """Learn from the processes of a container. A malformed report is refused and counted, the others stand."""
         for report in message.processes:
+            age = max(0.0, message.sent_time - report.time) if message.sent_time else 0.0
             try:
-                self._take(now, report)
+                self._take(now, now - age, report)
             except MalformedMessage:
                 self.refused += 1
 
     def metrics(self, now: float, request: MetricsRequest) -> MetricsReply:
-        """Counters (growth and rate), gauges (last value) and latencies (``total`` values, a sketch) of an interval."""
+        """Counters (growth and rate), gauges (last value, range, mean) and latencies (``total`` values, a sketch) of an
+        interval."""
         seconds = min(request.interval_seconds, LONGEST_SECONDS)
         chosen = [(key, p) for key, p in sorted(self._processes.items()) if request.component in ("", key[0])]
         if seconds < 0:
@@ -92,12 +107,29 @@ class MetricStore:
         values: list[MetricValue] = []
         for (component, instance), process in chosen:
             for name, kind, total, sketch in self._values(now, seconds, process, request.names):
-                rate = total / covered if covered > 0 and kind != "gauge" else 0.0
+                rate = total / covered if covered > 0 else 0.0
                 values.append(MetricValue(component, instance, name, kind, total, rate, sketch))
+            if now - process.heard <= GAUGE_FRESH_SECONDS:
+                values += self._gauge_values(now, seconds, component, instance, process, request.names)
         return MetricsReply(covered, tuple(values))
 
+    def exactly(self, now: float, seconds: float, names: Sequence[str]) -> Iterator[tuple[int, str, float]]:
+        """(container, name, value) of every process for metrics of these very names: a counter's rate per second over
+        the last ``seconds``, a gauge's last value if it is fresh. Cheaper than ``metrics``, for few names."""
+        covered = max(1.0, min(covered_seconds(now, seconds), now - self.since))
+        for process in self._processes.values():
+            newest = process.totals.newest
+            if newest is None:
+                continue
+            fresh = now - process.heard <= GAUGE_FRESH_SECONDS
+            for name in names:
+                if fresh and name in newest.gauges:
+                    yield newest.container, name, newest.gauges[name]
+                elif name in process.rings:
+                    yield newest.container, name, process.rings[name].total(now, seconds) / covered
+
     def timeline(self, now: float, request: TimelineRequest) -> TimelineReply:
-        """The points of an interval: growth of counters, means of latencies."""
+        """The points of an interval: growth of counters, last values of gauges, means of latencies."""
         seconds = min(max(request.interval_seconds, 0.0), LONGEST_SECONDS)
         step, points = window(now, seconds)
         series: list[TimelineSeries] = []
@@ -112,6 +144,9 @@ class MetricStore:
                 if _asked(name, request.names):
                     values = sketch_rings.means(now, seconds)
                     series.append(TimelineSeries(component, instance, name, "latency", values))
+            for name, gauge_rings in sorted(process.gauge_rings.items()):
+                if _asked(name, request.names):
+                    series.append(_gauge_series(component, instance, name, gauge_rings, now, seconds, request.ranges))
         return TimelineReply((now // step - points + 1) * step, step, tuple(series))
 
     def exceptions(self, request: ExceptionsRequest) -> ExceptionsReply:
@@ -129,12 +164,14 @@ class MetricStore:
         """Assert every invariant."""
         assert len(self._processes) <= MAX_PROCESSES
         assert self._series == sum(len(p.rings) + len(p.sketch_rings) for p in self._processes.values()) <= MAX_SERIES
+        assert self._gauges == sum(len(p.gauge_rings) for p in self._processes.values()) <= MAX_GAUGES
         for process in self._processes.values():
             process.totals.check()
             counters = process.totals.counters()
             assert all(counters[name] >= value - 1e-6 for name, value in process.counted.items())
 
-    def _take(self, now: float, report: ProcessMetrics) -> None:
+    def _take(self, now: float, made: float, report: ProcessMetrics) -> None:
+        """``made`` is when the report was made, by the clock of ``now``."""
         key = (report.component, report.instance)
         process = self._processes.get(key)
         if process is None:
@@ -144,21 +181,24 @@ class MetricStore:
             process = self._processes[key] = _Process()
         known = process.totals.entries()
         if report.incarnation == EARLIER:
-            history = bool(known)
+            history = self._is_first or bool(known)
         else:
             first = all(entry.incarnation != report.incarnation for entry in known)
-            history = not first or report.started >= self.since - START_SLACK_SECONDS
+            history = self._is_first or not first or report.started >= self.since - START_SLACK_SECONDS
         if not process.totals.take(self._without_old_exceptions(report)):
             return
-        process.heard = now
         process.began = min(process.began, report.started)
         self._count(now, process, history)
+        newest = process.totals.newest
+        if newest is not None and newest.incarnation == report.incarnation:
+            process.heard = max(process.heard, made)
+            self._keep_gauges(made, process, report)
         self._trim_exceptions()
 
     def _count(self, now: float, process: _Process, history: bool) -> None:
         """Put the growth of every total into the rings; without ``history`` only remember the totals."""
         for name, total in process.totals.counters().items():
-            growth = total - process.counted.get(name, 0.0)
+            growth = total - process.counted.setdefault(name, 0.0)  # what is 0 is shown as 0
             if growth > 0:
                 process.counted[name] = total
                 if history and self._room(name in process.rings):
@@ -169,6 +209,17 @@ class MetricStore:
                 process.counted_sketches[name] = sketch
                 if history and self._room(name in process.sketch_rings):
                     process.sketch_rings.setdefault(name, SketchRings()).add(now, rest)
+
+    def _keep_gauges(self, made: float, process: _Process, report: ProcessMetrics) -> None:
+        for name, value in report.gauges.items():
+            rings = process.gauge_rings.get(name)
+            if rings is None:
+                if self._gauges >= MAX_GAUGES:
+                    self.refused += 1
+                    continue
+                self._gauges += 1
+                rings = process.gauge_rings[name] = GaugeRings()
+            rings.add(made, value)
 
     def _room(self, known: bool) -> bool:
         if known:
@@ -189,9 +240,6 @@ class MetricStore:
                     rings = process.rings.get(name)
                     total = rings.total(now, seconds) if rings else 0.0
                 found.append((name, "counter", total, b""))
-        newest = process.totals.newest
-        if newest is not None and now - process.heard <= GAUGE_FRESH_SECONDS:
-            found.extend((n, "gauge", value, b"") for n, value in newest.gauges.items() if _asked(n, names))
         for name, sketch in process.counted_sketches.items():
             if _asked(name, names):
                 if seconds >= 0:
@@ -199,6 +247,28 @@ class MetricStore:
                     sketch = history.total(now, seconds) if history else EMPTY_SKETCH
                 found.append((name, "latency", sketch.count, encode_sketch(sketch)))
         return sorted(found)
+
+    @staticmethod
+    def _gauge_values(
+        now: float, seconds: float, component: str, instance: str, process: _Process, names: Sequence[str]
+    ) -> list[MetricValue]:
+        newest = process.totals.newest
+        span = LONGEST_SECONDS if seconds < 0 else seconds
+        found = []
+        for name, value in sorted(newest.gauges.items()) if newest is not None else ():
+            if not _asked(name, names):
+                continue
+            rings = process.gauge_rings.get(name)
+            point = rings.together(now, span) if rings is not None else EMPTY_POINT
+            if not point.count:  # the interval is shorter than the time between two reports
+                point = GaugePoint(value, value, value, value, 1)
+            found.append(
+                MetricValue(
+                    component, instance, name, "gauge", value,
+                    minimum=point.minimum, maximum=point.maximum, mean=point.mean,
+                )
+            )  # fmt: skip
+        return found
 
     def _without_old_exceptions(self, report: ProcessMetrics) -> ProcessMetrics:
         if not report.exceptions:
@@ -219,6 +289,17 @@ class MetricStore:
                 process.totals.earlier = trimmed
             else:
                 process.totals.recent[entry.incarnation] = trimmed
+
+
+def _gauge_series(
+    component: str, instance: str, name: str, rings: GaugeRings, now: float, seconds: float, ranges: bool
+) -> TimelineSeries:
+    values = rings.lasts(now, seconds)
+    if not ranges:
+        return TimelineSeries(component, instance, name, "gauge", values)
+    points = rings.points(now, seconds)
+    minima, maxima = tuple(p.minimum for p in points), tuple(p.maximum for p in points)
+    return TimelineSeries(component, instance, name, "gauge", values, minima, maxima, tuple(p.mean for p in points))
 
 
 def _asked(name: str, names: Sequence[str]) -> bool:

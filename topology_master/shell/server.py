@@ -43,6 +43,7 @@ from heronry.wire.metrics import ProcessMetrics
 from topology_master.core import events as e
 from topology_master.core.master import NOT_LEADING, Master
 from topology_master.core.metric_store import MetricStore
+from topology_master.core.topology_gauges import topology_gauges
 from topology_master.shell.links import Links
 from topology_master.shell.store import MasterStore
 
@@ -50,6 +51,10 @@ TICKS_PER_LEASE = 10
 MAX_TICK_SECONDS = 1.0
 SET_STATE_SECONDS = 10.0
 LEAVE_GRACE_SECONDS = 0.5
+FIRST_EPOCH = 1
+COUNTED_FROM_ZERO = (
+    "__stream_manager_deaths", "__stream_managers_lapsed", "__registrations_refused", "__metric_series_refused",
+)  # fmt: skip
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +68,8 @@ class TopologyMaster:
         self.phase = Phase.STARTING
         name = f"topology_master-{container}" + (f"-{replica}" if replica else "")
         self.telemetry = Telemetry("__tmanager__", name, container, 0, time.time_ns())
+        for counter in COUNTED_FROM_ZERO:
+            self.telemetry.count(counter, 0)
         self._store_client = store
         self._container = container
         self._inbox: asyncio.Queue[e.Event] = asyncio.Queue()
@@ -89,7 +96,7 @@ class TopologyMaster:
             Exceptions=self._query_exceptions,
         )
         self._server = make_server(secret, self.launch.topology_id, [handler])
-        self.port = self._server.add_insecure_port(f"{self.launch.host}:0")
+        self.port = self._server.add_insecure_port(f"{self.launch.bind_host}:0")
         identity = (self.launch.host, self.port, os.getpid())
         self._core = Master(self.launch.topology_id, identity, int(self._lease * 1000))
         location = MasterLocation(self.launch.topology_id, self.launch.host, self.port, 0, os.getpid(), self._container)
@@ -153,8 +160,8 @@ class TopologyMaster:
                     self._links.close(link)
             case e.Answer(ask, status, error):
                 self._answer(ask, status, error)
-            case e.Lead():
-                self._metrics = MetricStore(time.time())
+            case e.Lead(epoch):
+                self._metrics = MetricStore(time.time(), is_first=epoch == FIRST_EPOCH)
             case e.Exit(reason):
                 log.info("ending: %s", reason)
                 self.stopped.set()
@@ -220,4 +227,7 @@ class TopologyMaster:
         self.telemetry.gauge("__stream_managers_missing", len(self._core.membership.missing()))
         self.telemetry.gauge("__plan_number", self._core.plan.version.number if self._core.plan else 0)
         self.telemetry.gauge("__metric_series", self._metrics.series)
+        # A master that leads no more says 0 of the topology, so that sums over masters are right.
+        for name, value in topology_gauges(self._metrics, self._core.packing, time.time()).items():
+            self.telemetry.gauge(name, value if mastership.acting else 0.0)
         return self.telemetry.report(time.time())

@@ -4,6 +4,7 @@ topology master and the real log service of heron_container behind them, and ans
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import threading
 import time
@@ -122,6 +123,7 @@ class PlayedTopology:
         self.states: dict[str, ProcessState] = {}
         self.errors: dict[str, str] = {}
         self.master_delay_seconds = 0.0
+        self.clock = time.time  # of the metric store
         self.calls: list[str] = []
         self.metrics = MetricStore(time.time() - 60 * MINUTES)
         self._servers: dict[str, grpc.aio.Server] = {}
@@ -187,6 +189,7 @@ class PlayedTopology:
                 reports = [self._report_of(plan.container, i, start, at, step) for i in plan.instances]
                 reports.append(self._report_of_manager(plan.container, start, at, step))
                 self.metrics.publish(at, PublishMetrics(plan.container, tuple(reports)))
+            self.metrics.publish(at, PublishMetrics(0, (self._report_of_master(start, at, step),)))
 
     def _report_of(self, container: int, i: InstancePlan, start: float, at: float, step: int) -> ProcessMetrics:
         spec = self.definition.component(i.component)
@@ -199,7 +202,9 @@ class PlayedTopology:
         milliseconds = Sketch.of([4 + i.task, 6, 9, 14, 30])
         sketches = {}
         if spec.is_spout:
-            counters |= {"__ack-count/default": float(done), "__fail-count/default": float(step * 2)}
+            counters |= {"__ack-count/default": float(done), "__fail-count/default": float(step * 2),
+                         f"__failed-by-reason/exception/{self.definition.components[2].name}": float(step),
+                         "__failed-by-reason/timeout": float(step)}  # fmt: skip
             sketches["__complete-latency/default"] = milliseconds
         else:
             source = spec.inputs[0].component
@@ -212,14 +217,29 @@ class PlayedTopology:
         if i.component.startswith("split"):
             raised = (ExceptionReport(i.component, name, "ValueError", "invalid literal for int(): 'bird'", TRACEBACK,
                                       step, start, at),)  # fmt: skip
-        gauges = {"__py-physical-memory-byte": 41.5 * 2**20 + i.task * 2**20, "__py-fd-count": 14.0}
+        wave = 1 + math.sin(step / 5 + i.task)
+        gauges = {"__py-physical-memory-byte": 41.5 * 2**20 + i.task * 2**20, "__py-fd-count": 14.0,
+                  "__event-loop-lag-ms": 1.5 + 2 * wave}  # fmt: skip
+        if spec.is_spout:
+            gauges |= {"__pending-acked-count": 120 + 40 * wave, "__spout-lag-ms": 60 + 45 * wave}
+        else:
+            gauges["__gateway-in-stream-queue-size"] = 90_000 * wave
         return ProcessMetrics(i.component, name, container, i.task, 1, at, counters, gauges, grown, raised, start)
 
     def _report_of_manager(self, container: int, start: float, at: float, step: int) -> ProcessMetrics:
         counters = {"__server/__tuples_to_workers": 9000.0 * step, "__process/__cpu_user_usec": 9e6 * step}
         gauges = {"__process/__mem_used_bytes": 62.0 * 2**20, "__tracked_roots": 312.0}
+        counters["__server/__time_spent_back_pressure_aggr"] = 900.0 * step
         return ProcessMetrics("__stmgr__", f"stream_manager-{container}", container, 0, 1, at, counters, gauges, {}, (),
                               start)  # fmt: skip
+
+    @staticmethod
+    def _report_of_master(start: float, at: float, step: int) -> ProcessMetrics:
+        gauges = {"__topology-lag-ms": 110 + 45 * math.sin(step / 5), "__used-cpu-cores": 6.6,
+                  "__reserved-cpu-cores": 11.0, "__used-memory-bytes": 690.0 * 2**20,
+                  "__reserved-memory-bytes": 2048.0 * 2**20}  # fmt: skip
+        return ProcessMetrics("__tmanager__", "topology_master-0", 0, 0, 1, at, {"__plans_made": 3.0,
+                              "__stream_manager_deaths": 1.0}, gauges, {}, (), start)  # fmt: skip
 
     def _processes(self, container: int) -> Sequence[ProcessStatus]:
         named: list[tuple[str, str, str, int]] = [("heron_container", f"heron_container-{container}", "", 0)]
@@ -264,8 +284,8 @@ class PlayedTopology:
 
         master = MASTER_SERVICE.handler(
             Status=answering("Status", lambda _: self._master_status()),
-            Metrics=answering("Metrics", lambda r: self.metrics.metrics(time.time(), r)),
-            Timeline=answering("Timeline", lambda r: self.metrics.timeline(time.time(), r)),
+            Metrics=answering("Metrics", lambda r: self.metrics.metrics(self.clock(), r)),
+            Timeline=answering("Timeline", lambda r: self.metrics.timeline(self.clock(), r)),
             Exceptions=answering("Exceptions", self.metrics.exceptions),
         )
         server = self._servers["master"] = make_server(secret, self.definition.id, [master])

@@ -254,12 +254,16 @@ def test_hostile_names_come_back_as_data(rest: TrackerProcess, folder: Path) -> 
 
 def test_about_itself(rest: TrackerProcess) -> None:
     assert rest.raw("/healthz")[2] == rest.raw("/health")[2] == b"ok"
+    rest.result("/topologies")
     assert json.loads(rest.raw("/readyz")[2])["clusters"]["local"]["topologies"] >= 1
     targets = json.loads(rest.raw("/prometheus/targets")[2])
     assert {t["targets"][0] for t in targets} >= {"127.0.0.1:40000", "127.0.0.1:40001", "127.0.0.1:40002"}
     assert targets[0]["labels"]["role"] == "ada"
     text = rest.raw("/metrics")[2].decode()
     assert 'heron_tracker_requests_total{code="200",route="/topologies"}' in text
+    for name in ("cpu_seconds_total", "resident_memory_bytes", "open_fds"):
+        assert f"heron_tracker_process_{name} " in text
+    assert "heron_tracker_event_loop_lag_seconds " in text
     schema = json.loads(rest.raw("/openapi.json")[2])
     assert "/topologies/metrics/query" in schema["paths"]
     assert rest.raw("/docs")[1]["content-type"].startswith("text/html")

@@ -18,7 +18,6 @@ from heron_tracker.core.physical import packing_plan
 from heron_tracker.core.plain import HIDDEN, plain, public_config
 from heron_tracker.core.timeline import heron_timeline, request_for, request_of, series_of, stars
 from heron_tracker.shell.file_routes import whole_characters
-from heron_tracker.shell.guard import host_of
 from heronry.model.plan import ContainerPlan, InstancePlan, PackingPlan, Resources
 from heronry.model.sketch import Sketch
 from heronry.model.topology import (
@@ -31,6 +30,7 @@ from heronry.model.topology import (
     TopologyDefinition,
 )
 from heronry.sketches import encode_sketch
+from heronry.web.guard import host_of
 from heronry.wire.master import MetricsReply, MetricValue, TimelineReply, TimelineSeries
 
 from heron_tracker.core.query_language import TimeSeries  # isort: skip

@@ -7,8 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from heronry.metrics_page import page
 from heronry.model import metrics
+from heronry.model.instance_metrics import EXECUTOR_METRICS, GATEWAY_METRICS
 from heronry.model.metrics import METRICS, Key, MetricKind, keyed, prometheus_name, split_name
+from heronry.model.system_metrics import (
+    CONTAINER_METRICS,
+    METRICS_MANAGER_METRICS,
+    PROCESS_METRICS,
+    STREAM_MANAGER_METRICS,
+    TOPOLOGY_MASTER_METRICS,
+)
 
 
 def test_every_entry_follows_the_conventions_of_prometheus() -> None:
@@ -55,7 +64,9 @@ def test_names_of_users_get_a_prefix_and_only_safe_characters() -> None:
 
 def test_every_name_the_processes_count_under_is_in_the_table() -> None:
     root = Path(__file__).resolve().parents[3]
-    rooms = ("stream_manager", "heron_instance", "topology_master", "metrics_manager", "heron_container")
+    rooms = (
+        "stream_manager", "heron_instance", "topology_master", "metrics_manager", "heron_container", "heron_scheduler",
+    )  # fmt: skip
     quoted = re.compile(r"""(?:count|gauge|latency|keyed)\(\s*f?"(__[^"{]+)(?="|/\{)""")
     unknown = {
         f"{path.relative_to(root)}: {name}"
@@ -65,3 +76,31 @@ def test_every_name_the_processes_count_under_is_in_the_table() -> None:
         if split_name(name).metric is None
     }
     assert sorted(unknown) == []
+
+
+def test_the_page_about_metrics_is_that_of_the_table() -> None:
+    root = Path(__file__).resolve().parents[3]
+    assert (root / "docs" / "metrics.md").read_text() == page(), "python -m heronry.metrics_page docs/metrics.md"
+
+
+def test_every_metric_of_the_table_is_counted_somewhere() -> None:
+    root = Path(__file__).resolve().parents[3]
+    names = {
+        "stream_manager": STREAM_MANAGER_METRICS, "topology_master": TOPOLOGY_MASTER_METRICS,
+        "metrics_manager": METRICS_MANAGER_METRICS, "heron_container": CONTAINER_METRICS,
+        "heron_instance": EXECUTOR_METRICS + GATEWAY_METRICS, "heronry/*.py": PROCESS_METRICS,
+    }  # fmt: skip
+    constants = {value: name for name, value in vars(metrics).items() if name.isupper() and isinstance(value, str)}
+    silent = []
+    for room, table in names.items():
+        files = root.glob(room) if "*" in room else (root / room).rglob("*.py")
+        source = "".join(path.read_text() for path in files)
+        for metric in table:
+            made = re.sub(r"generation-\d", "generation-{number}", metric.name)  # names put together from parts
+            parts = re.match(r"__server/__([a-z]+(?:_tuples)?)_((?:to|from)_(?:workers|stmgrs))(_lost)?$", metric.name)
+            found = made in source or constants.get(metric.name, "no constant") in source
+            if not found and parts is not None:
+                found = f'"{parts[1]}"' in source and f'"{parts[2]}"' in source
+            if not found:
+                silent.append(metric.name)
+    assert silent == []

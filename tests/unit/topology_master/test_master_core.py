@@ -107,6 +107,26 @@ def test_an_older_incarnation_is_told_to_leave_and_a_newer_one_replaces() -> Non
     assert [x.link for x in unknown if isinstance(x, e.Refuse)] == [9]
 
 
+def deaths(effects: list[e.Effect]) -> int:
+    return sum(isinstance(x, e.Note) and x.metric == "__stream_manager_deaths" for x in effects)
+
+
+def test_a_death_of_a_stream_manager_is_counted_once_and_a_new_link_is_none() -> None:
+    node = registered(leader(), 5, 5)
+    assert deaths(node.effects) == 0
+    node.tell(e.Registered(7, registration(1, incarnation=5)))
+    node.tell(e.Registered(8, registration(1, incarnation=4)))
+    assert deaths(node.effects) == 0
+    node.tell(e.Registered(9, registration(1, incarnation=6)), e.Registered(10, registration(1, incarnation=6)))
+    assert deaths(node.effects) == 1
+    standby = Node(node.store.tree, 2)
+    node.settle()
+    node.store.close()
+    standby.settle()
+    assert deaths(standby.tell(e.Registered(1, registration(1, incarnation=6)))) == 0
+    assert deaths(standby.tell(e.Registered(2, registration(2, incarnation=9)))) == 1
+
+
 def test_another_topology_is_refused() -> None:
     node = leader()
     effects = node.tell(e.Registered(1, replace(registration(1), topology_id="other")))

@@ -110,6 +110,12 @@ def test_a_new_master_knows_all_time_at_once_but_does_not_invent_an_interval() -
     assert ask(store, START + 5008, 60) == {"__emit-count/default": 50}
 
 
+def test_the_first_master_of_a_topology_misses_nothing_of_processes_older_than_itself() -> None:
+    store = MetricStore(START + 5, is_first=True)
+    store.publish(START + 9, PublishMetrics(1, (process(START + 9, 40, started=START),)))
+    assert ask(store, START + 10, 60) == ask(store, START + 10, -1) == {"__emit-count/default": 40}
+
+
 def test_latencies_of_an_interval_leave_out_what_came_before() -> None:
     store = MetricStore(START)
     slow, fast = Sketch.of([900.0] * 50), Sketch.of([2.0] * 50)
@@ -129,8 +135,8 @@ def test_gauges_are_those_of_the_running_incarnation_and_grow_old() -> None:
     store = MetricStore(START)
     store.publish(START, PublishMetrics(1, (process(START, gauges={"g": 1.0}),)))
     store.publish(START + 1, PublishMetrics(1, (process(START + 1, 0, 2, START + 1, gauges={"g": 2.0}),)))
-    assert ask(store, START + 2, 60) == {"g": 2.0}
-    assert ask(store, START + 2 + metric_store.GAUGE_FRESH_SECONDS, 60) == {}
+    assert ask(store, START + 2, 60) == {"g": 2.0, "__emit-count/default": 0}
+    assert ask(store, START + 2 + metric_store.GAUGE_FRESH_SECONDS, 60) == {"__emit-count/default": 0}
 
 
 def test_a_bad_report_spoils_nothing_and_bounds_hold(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,120 @@
+"""Two trackers behind a load balancer: whichever is asked, the answer is the same, and pages go on at the other one.
+
+Every path of the OpenAPI description is asked. The topology masters' clocks stand still, so that no rate can differ
+because the second question came a moment later. What a replica says of itself alone is left out: how long a request
+took, when it last read the store, its own metrics.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from played_topology import PlayedTopology, until, word_count
+from tracker_process import TrackerProcess, tracker
+
+from heron_tracker.shell.app import make_app
+from heron_tracker.shell.tracker import Tracker
+from heronry.state import open_store
+
+pytestmark = pytest.mark.integration
+OF_ITSELF = {"/metrics", "/events"}
+SPECIFICATION = make_app(Tracker({})).openapi()
+PATHS = sorted(path for path, methods in SPECIFICATION["paths"].items() if "get" in methods and path not in OF_ITSELF)
+INSTANCE = "container_1_sentences_1"
+
+
+def arguments(path: str, now: int) -> dict[str, Any]:
+    """A value for every parameter that the path needs or knows."""
+    known = {
+        "cluster": "local", "environ": "default", "topology": "WordCount", "role": "ada", "component": "count",
+        "container": 1, "path": f"{INSTANCE}.log", "offset": 0, "length": 500, "starttime": now - 900, "endtime": now,
+        "query": "TOPK(2, TS(count, *, __py-physical-memory-byte))", "interval": 600, "limit": 100,
+        "instance": INSTANCE,
+    }  # fmt: skip
+    found = {p["name"] for p in SPECIFICATION["paths"][path]["get"].get("parameters", ())}
+    if path.startswith(("/topologies/metrics", "/topologies/exceptions")) or path.endswith(("/metrics", "/exceptions")):
+        known["component"] = "sentences"
+    if path.endswith("filestats"):
+        known["path"] = "."
+    return {name: value for name, value in known.items() if name in found}
+
+
+def without_itself(answer: Any) -> Any:
+    """The answer without what a replica says of itself."""
+    if isinstance(answer, dict):
+        return {k: without_itself(v) for k, v in answer.items() if k not in ("executiontime", "read_at")}
+    return [without_itself(v) for v in answer] if isinstance(answer, list) else answer
+
+
+@pytest.fixture(scope="module")
+def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TrackerProcess, TrackerProcess]]:
+    folder = tmp_path_factory.mktemp("replicas")
+    now = time.time()
+    with contextlib.ExitStack() as stack:
+        store = open_store(f"files://{folder}/state")
+        store.open()
+        stack.callback(store.close)
+        for name in ("WordCount", "Invoices", "Clicks"):
+            played = PlayedTopology(store, folder / name, word_count(name))
+            stack.callback(played.close)
+            played.report(now)
+            played.press("count")
+            played.clock = lambda: now
+        cluster = ("--cluster", f"local=files://{folder}/state")
+        first = stack.enter_context(tracker(*cluster, log=folder / "first.log"))
+        second = stack.enter_context(tracker(*cluster, log=folder / "second.log"))
+        for replica in (first, second):
+            until(lambda replica=replica: replica.raw("/readyz")[0] == 200)  # type: ignore[misc]
+        yield first, second
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_the_answer_is_the_same(path: str, replicas: tuple[TrackerProcess, TrackerProcess]) -> None:
+    given = arguments(path, int(time.time()) - 60)
+    asked = f"{path}?{urlencode(given, doseq=True)}" if given else path
+    (one, one_headers, one_body), (other, other_headers, other_body) = (r.raw(asked) for r in replicas)
+    assert one == other
+    assert one != 422, one_body
+    for header in ("content-type", "etag", "link", "x-total-count", "x-heronry-stale", "cache-control"):
+        assert one_headers.get(header) == other_headers.get(header), header
+    if "json" in one_headers["content-type"]:
+        assert without_itself(json.loads(one_body)) == without_itself(json.loads(other_body))
+    else:
+        assert one_body == other_body
+
+
+def test_most_paths_really_answer(replicas: tuple[TrackerProcess, TrackerProcess]) -> None:
+    """Two trackers that refuse everything agree, too."""
+    now = int(time.time()) - 60
+    refused = {
+        path
+        for path in PATHS
+        if replicas[0].raw(f"{path}?{urlencode(arguments(path, now), doseq=True)}")[0] not in (200, 206)
+    }
+    # A played container has no processes to look into, and there is no merged view.
+    assert refused == {"/topologies/jstack", "/topologies/stacks", "/views/{name}"}
+
+
+def test_a_page_begun_at_one_goes_on_at_the_other(replicas: tuple[TrackerProcess, TrackerProcess]) -> None:
+    found, cursor, turn = [], None, 0
+    while True:
+        more = {"cursor": cursor} if cursor else {}
+        answer = replicas[turn % 2].result("/api/v1/topologies", limit=1, **more)
+        found += [row["topology"] for row in answer["topologies"]]
+        cursor, turn = answer["next"], turn + 1
+        if cursor is None:
+            break
+    assert found == ["Clicks", "Invoices", "WordCount"]
+
+
+def test_a_plan_kept_from_one_is_known_to_the_other(replicas: tuple[TrackerProcess, TrackerProcess]) -> None:
+    place = {"cluster": "local", "environ": "default", "topology": "WordCount"}
+    path = f"/topologies/logicalplan?{urlencode(place)}"
+    tag = replicas[0].raw(path)[1]["etag"]
+    assert replicas[1].raw(path, {"If-None-Match": tag})[0] == 304

@@ -1,0 +1,24 @@
+"""Targets for Prometheus: what each container says of itself, whatever its host is called."""
+
+from __future__ import annotations
+
+from heron_tracker.core.targets import prometheus_targets
+from heronry.model.plan import PackingPlan
+from heronry.model.record import TopologyRecord
+from heronry.model.stored import ContainerLocation, ExecutionState
+from heronry.model.topology import TopologyDefinition, TopologyState
+
+
+def record(*places: tuple[str, int]) -> TopologyRecord:
+    locations = tuple(ContainerLocation("t-1", n, host, 7000 + n, 1, 1, port) for n, (host, port) in enumerate(places))
+    execution = ExecutionState("t", "t-1", "docker", "ada", "prod", TopologyState.RUNNING, "ada", 1.0, "0.1.0", "/h")
+    return TopologyRecord(TopologyDefinition("t", "t-1", ()), PackingPlan("t"), None, execution, None, None, locations)
+
+
+def test_a_target_for_every_container_that_serves_metrics() -> None:
+    found = prometheus_targets("docker", record(("heron-t-0", 9100), ("10.0.0.7", 40123), ("fd00::7", 9101), ("h", 0)))
+    assert [t["targets"] for t in found] == [["heron-t-0:9100"], ["10.0.0.7:40123"], ["[fd00::7]:9101"]]
+    assert found[1]["labels"] == {
+        "cluster": "docker", "role": "ada", "environ": "prod", "__meta_heron_topology": "t",
+        "__meta_heron_container": "1",
+    }  # fmt: skip

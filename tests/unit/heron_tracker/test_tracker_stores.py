@@ -1,0 +1,41 @@
+"""Which stores a tracker follows, and with which credential."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from heron_tracker.__main__ import parse
+from heron_tracker.shell.server import Options, StartError, stores
+from heronry.state.local import StoreAddress
+
+
+def test_clusters_and_credentials_are_joined_by_name(tmp_path: Path) -> None:
+    clusters = ["--cluster", "a=zookeeper://zk:2181/a", "--cluster", "b=files:///b"]
+    options = parse([*clusters, "--store-credential", f"a={tmp_path}/reader"])
+    assert stores(options) == {
+        "a": StoreAddress("zookeeper://zk:2181/a", f"{tmp_path}/reader"),
+        "b": StoreAddress("files:///b"),
+    }
+
+
+def test_without_clusters_it_follows_the_home_wherever_its_state_is(tmp_path: Path) -> None:
+    assert stores(Options(home=tmp_path)) == {"local": StoreAddress(f"files://{tmp_path}/state")}
+    (tmp_path / "config.yaml").write_text(
+        "local: {heron.state.url: 'zookeeper://zk:2181/x', heron.state.credential.file: zk}\n"
+    )
+    assert stores(Options(home=tmp_path)) == {"local": StoreAddress("zookeeper://zk:2181/x", f"{tmp_path}/zk")}
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (Options(clusters=(("a", "memory://"), ("a", "memory://"))), "same name"),
+        (Options(clusters=(("a", "memory://"),), credentials=(("b", "/x"),)), "no such cluster"),
+        (Options(credentials=(("local", "/x"),)), "config.yaml"),
+    ],
+)
+def test_what_makes_no_sense_is_told(options: Options, why: str) -> None:
+    with pytest.raises(StartError, match=why):
+        stores(options)

@@ -1,0 +1,67 @@
+"""What a process measures of itself: garbage collection, the lag of its loop, descriptors."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import time
+
+from heronry.model.metrics import MetricKind, split_name
+from heronry.process_stats import GARBAGE, LoopLag, ProcessStats
+
+
+def test_both_kinds_of_process_say_the_same_in_prometheus() -> None:
+    names = []
+    for instance in (True, False):
+        counters, gauges = ProcessStats(instance=instance).read(3.0)
+        for values, kind in ((counters, MetricKind.COUNTER), (gauges, MetricKind.GAUGE)):
+            for name in values:
+                metric = split_name(name).metric
+                assert metric is not None, name
+                assert metric.kind is kind
+        names.append({metric.prometheus for name in (*counters, *gauges) if (metric := split_name(name).metric)})
+    of_instances, of_others = names
+    assert of_others < of_instances
+    assert all("_gc_generation_" in name for name in of_instances - of_others)
+
+
+def test_descriptors_and_memory_are_those_of_this_process() -> None:
+    stats = ProcessStats(instance=False)
+    before = stats.read(0.0)[1]
+    with contextlib.ExitStack() as files:
+        for _ in range(7):
+            files.enter_context(open(os.devnull))
+        after = stats.read(0.0)[1]
+    assert after["__process/__fd_count"] == before["__process/__fd_count"] + 7
+    assert after["__process/__mem_used_bytes"] > 1 << 20
+
+
+def test_collections_take_time_that_is_counted() -> None:
+    stats = ProcessStats(instance=True)
+    counters = stats.read(0.0)[0]
+    began = time.perf_counter()
+    gc.collect()
+    most_ms = 1000 * (time.perf_counter() - began)
+    later = stats.read(0.0)[0]
+    assert later["__py-generation-3-collections"] == counters["__py-generation-3-collections"] + 1
+    assert 0 < later["__gc-time-ms"] - counters["__gc-time-ms"] <= most_ms
+    assert gc.callbacks.count(GARBAGE._collected) == 1
+
+
+async def test_a_loop_that_is_held_up_says_so_once() -> None:
+    lag = LoopLag()
+    lag.start()
+    lag.start()
+    await asyncio.sleep(0)
+    held_ms = 1400
+    time.sleep(held_ms / 1000)  # what no task should do
+    found = lag.take_ms()
+    assert found >= held_ms - 1001
+    assert lag.take_ms() >= found  # the timer is late still: nobody has let it run
+    await asyncio.sleep(0.01)
+    lag.take_ms()
+    assert lag.take_ms() <= 0.0
+    lag.stop()
+    lag.stop()

@@ -1,0 +1,140 @@
+"""Gauges over time: as a list of all values would answer, rolled up without a mean of means, in bounded memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+from math import isnan
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heronry.wire.master import MetricsRequest, PublishMetrics, TimelineRequest
+from heronry.wire.metrics import ProcessMetrics
+from topology_master.core import metric_store
+from topology_master.core.gauge_history import GaugeRings
+from topology_master.core.history import window
+from topology_master.core.metric_store import MetricStore
+
+START = 1_000_020.0  # a whole minute
+GAUGE = "__spout-lag-ms"
+reports = st.lists(st.tuples(st.integers(0, 900), st.integers(-50, 100)), min_size=1, max_size=60)
+
+
+def process(now: float, value: float, incarnation: int = 1, started: float = START) -> ProcessMetrics:
+    return ProcessMetrics("word", "c", 1, 3, incarnation, now, gauges={GAUGE: value}, started=started)
+
+
+@given(reports, st.integers(1, 10_000), st.integers(0, 20_000))
+@settings(max_examples=150, deadline=None)
+def test_points_answer_as_a_list_would(values: list[tuple[int, int]], seconds: int, later: int) -> None:
+    rings, everything, now = GaugeRings(), [], START
+    for gap, value in values:
+        now += gap
+        rings.add(now, value)
+        everything.append((now, float(value)))
+    asked = now + later
+    step, count = window(asked, seconds)
+    first = int(asked // step) - count + 1
+    points, lasts = rings.points(asked, seconds), rings.lasts(asked, seconds)
+    assert len(points) == len(lasts) == count
+    for number, (point, last) in enumerate(zip(points, lasts, strict=True), first):
+        inside = [v for time, v in everything if time // step == number]
+        assert point.count == len(inside)
+        if inside:
+            assert (point.minimum, point.maximum, point.last) == (min(inside), max(inside), inside[-1])
+            assert last == inside[-1]
+            assert point.mean == pytest.approx(sum(inside) / len(inside))
+        else:
+            assert isnan(last)
+            assert isnan(point.mean)
+    together, all_inside = rings.together(asked, seconds), [v for time, v in everything if time // step >= first]
+    assert together.count == len(all_inside)
+    if all_inside:
+        assert (together.minimum, together.maximum) == (min(all_inside), max(all_inside))
+        assert together.last == all_inside[-1]
+        assert together.mean == pytest.approx(sum(all_inside) / len(all_inside))
+
+
+def test_a_minute_is_the_roll_up_of_its_values_not_of_its_points() -> None:
+    rings = GaugeRings()
+    for second, value in ((0, 10.0), (1, 10.0), (2, 10.0), (31, 50.0)):
+        rings.add(START + second, value)
+    fine, coarse = rings.together(START + 59, 55), rings.together(START + 59, 600)
+    assert fine == coarse
+    assert (coarse.minimum, coarse.maximum, coarse.last, coarse.mean) == (10, 50, 50, 20)
+
+
+def test_what_is_not_a_number_is_no_value() -> None:
+    rings = GaugeRings()
+    rings.add(START, float("nan"))
+    assert rings.together(START, 600).count == 0
+    rings.add(START, 1.0)
+    assert rings.together(START, 600).mean == 1
+
+
+def test_a_gauge_takes_no_more_memory_than_the_bound_says() -> None:
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        made = [GaugeRings() for _ in range(200)]
+        for second in range(0, 11_000, 5):
+            made[second % 200].add(START + second, 1e9 + second)
+        each = (tracemalloc.get_traced_memory()[0] - before) / len(made)
+    finally:
+        tracemalloc.stop()
+    assert 12_000 < each <= 13_200
+
+
+def test_a_store_shows_gauges_in_metrics_and_timelines() -> None:
+    store = MetricStore(START)
+    for second in range(0, 300, 5):
+        report = process(START + second, float(second % 60))
+        store.publish(START + second, PublishMetrics(1, (report,), report.time))
+        store.check()
+    now = START + 299
+    (value,) = store.metrics(now, MetricsRequest("word", 235)).values
+    assert (value.kind, value.total, value.minimum, value.maximum, value.mean) == ("gauge", 55, 0, 55, 27.5)
+    (always,) = store.metrics(now, MetricsRequest("word", -1)).values
+    assert (always.minimum, always.maximum) == (0, 55)
+    (series,) = store.timeline(now, TimelineRequest("word", 600)).series
+    assert series.kind == "gauge"
+    assert series.values[-5:] == (55.0,) * 5
+    assert all(isnan(v) for v in series.values[:-5])
+    assert series.means == ()
+    (ranged,) = store.timeline(now, TimelineRequest("word", 600, (GAUGE,), True)).series
+    assert (ranged.minima[-1], ranged.maxima[-1], ranged.means[-1]) == (0, 55, 27.5)
+
+
+def test_what_a_new_master_is_told_of_the_dead_is_no_news() -> None:
+    store = MetricStore(START)
+    ended, runs = process(START - 3000, 7.0, 1, START - 4000), process(START + 1, 8.0, 2, START - 10)
+    store.publish(START + 50_000, PublishMetrics(1, (ended,), START))  # another clock, far ahead of the sender's
+    assert store.metrics(START + 50_000, MetricsRequest()).values == ()
+    store.publish(START + 50_002, PublishMetrics(1, (ended, runs), START + 2))
+    (value,) = store.metrics(START + 50_002, MetricsRequest("", 60)).values
+    assert value.total == 8
+    (series,) = store.timeline(START + 50_002, TimelineRequest("", 3600)).series
+    seen = [v for v in series.values if not isnan(v)]
+    assert seen == [7.0, 8.0]
+
+
+def test_the_late_word_of_an_old_incarnation_changes_no_gauge() -> None:
+    store = MetricStore(START)
+    store.publish(START, PublishMetrics(1, (process(START, 1.0),)))
+    store.publish(START + 1, PublishMetrics(1, (process(START + 1, 2.0, 2, START + 1),)))
+    store.publish(START + 2, PublishMetrics(1, (process(START + 0.5, 9.0),)))
+    (series,) = store.timeline(START + 3, TimelineRequest("", 60, (), True)).series
+    assert (series.values[-1], series.maxima[-1]) == (2.0, 2.0)
+
+
+def test_beyond_the_bound_a_gauge_has_a_last_value_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metric_store, "MAX_GAUGES", 3)
+    store = MetricStore(START)
+    many = ProcessMetrics("word", "c", 1, 3, 1, START, gauges={f"g{n}": float(n) for n in range(5)}, started=START)
+    store.publish(START, PublishMetrics(1, (many,)))
+    store.check()
+    assert store.refused == 2
+    values = store.metrics(START + 1, MetricsRequest()).values
+    assert [(v.name, v.total, v.mean) for v in values] == [(f"g{n}", n, n) for n in range(5)]
+    assert len(store.timeline(START + 1, TimelineRequest()).series) == 3

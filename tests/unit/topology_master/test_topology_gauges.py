@@ -1,0 +1,56 @@
+"""Lag, CPU and memory of a whole topology: what its containers use, against what the packing plan gives them."""
+
+from __future__ import annotations
+
+import pytest
+
+from heronry.model.plan import ContainerPlan, PackingPlan, Resources
+from heronry.wire.master import PublishMetrics
+from heronry.wire.metrics import ProcessMetrics
+from topology_master.core.metric_store import GAUGE_FRESH_SECONDS, MetricStore
+from topology_master.core.topology_gauges import topology_gauges
+
+START = 1_000_020.0
+MIB = 1 << 20
+CONTAINERS = (ContainerPlan(1, (), Resources(1.5, 700 * MIB)), ContainerPlan(2, (), Resources(1, 500 * MIB)))
+PLAN = PackingPlan("t", CONTAINERS)
+
+
+def instance(container: int, task: int, second: float, lag_ms: float, cores: float) -> ProcessMetrics:
+    return ProcessMetrics(
+        "word", f"container_{container}_word_{task}", container, task, 1, START + second,
+        {"__py-user-cpu-time-secs": 0.75 * cores * second, "__py-sys-cpu-time-secs": 0.25 * cores * second},
+        {"__spout-lag-ms": lag_ms, "__py-physical-memory-byte": 100.0 * MIB}, started=START,
+    )  # fmt: skip
+
+
+def system(component: str, name: str, container: int, second: float, cores: float) -> ProcessMetrics:
+    return ProcessMetrics(
+        component, name, container, 0, 1, START + second,
+        {"__process/__cpu_user_usec": cores * second * 1e6}, {"__process/__mem_used_bytes": 50.0 * MIB}, started=START,
+    )  # fmt: skip
+
+
+def test_sums_over_the_containers_with_tasks() -> None:
+    store = MetricStore(START)
+    for second in range(5, 121, 5):
+        processes = (
+            instance(1, 1, second, 40.0, 0.5), instance(2, 2, second, 900.0, 1.0),
+            system("__stmgr__", "stream_manager-1", 1, second, 0.25),
+            system("__tmanager__", "topology_master-0", 0, second, 3.0),
+        )  # fmt: skip
+        store.publish(START + second, PublishMetrics(1, processes, START + second))
+    found = topology_gauges(store, PLAN, START + 120)
+    assert found == {
+        "__topology-lag-ms": 900.0,
+        "__used-cpu-cores": pytest.approx(1.75, rel=0.1),  # of whole points of 5 s
+        "__used-memory-bytes": 250 * MIB,
+        "__reserved-cpu-cores": 2.5,
+        "__reserved-memory-bytes": 1200 * MIB,
+    }
+    gone = topology_gauges(store, None, START + 121 + GAUGE_FRESH_SECONDS)
+    assert gone == dict.fromkeys(found, 0.0) | {"__used-cpu-cores": gone["__used-cpu-cores"]}
+
+
+def test_nothing_is_known_yet() -> None:
+    assert topology_gauges(MetricStore(START), PLAN, START)["__used-cpu-cores"] == 0

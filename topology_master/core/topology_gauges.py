@@ -1,0 +1,45 @@
+"""The topology as a whole, out of what its processes report: lag, and CPU and memory used against reserved.
+
+Reserved is what the packing plan gives the containers with tasks, used what all processes of those containers take:
+instances, stream manager, metrics manager, heron_container and its zygote's children. The master's own container is in
+neither. Resident memory counts a page that processes share (what instances were forked with) once in each.
+"""
+
+from __future__ import annotations
+
+from heronry.model.ids import MASTER_CONTAINER
+from heronry.model.metrics import SPOUT_LAG
+from heronry.model.plan import PackingPlan
+from topology_master.core.metric_store import MetricStore
+
+USE_SECONDS = 60.0
+# Name to (which sum, factor to its unit).
+_CPU = {
+    "__py-user-cpu-time-secs": 1.0,
+    "__py-sys-cpu-time-secs": 1.0,
+    "__process/__cpu_user_usec": 1e-6,
+    "__process/__cpu_system_usec": 1e-6,
+}
+_MEMORY = ("__py-physical-memory-byte", "__process/__mem_used_bytes")
+
+
+def topology_gauges(store: MetricStore, packing: PackingPlan | None, now: float) -> dict[str, float]:
+    """Name to value. ``now`` in seconds since 1970."""
+    cpu = memory = lag_ms = 0.0
+    for container, name, value in store.exactly(now, USE_SECONDS, (*_CPU, *_MEMORY, SPOUT_LAG)):
+        if name == SPOUT_LAG:
+            lag_ms = max(lag_ms, value)
+        elif container == MASTER_CONTAINER:
+            continue
+        elif name in _CPU:
+            cpu += value * _CPU[name]
+        else:
+            memory += value
+    containers = packing.containers if packing is not None else ()
+    return {
+        "__topology-lag-ms": lag_ms,
+        "__used-cpu-cores": cpu,
+        "__used-memory-bytes": memory,
+        "__reserved-cpu-cores": sum(c.resources.cpu for c in containers),
+        "__reserved-memory-bytes": float(sum(c.resources.ram_bytes for c in containers)),
+    }

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 ROOT = Path(__file__).resolve().parent.parent
-NAME = "Benchmark"
+NAME = "Benchmark"  # and the number of the process that runs it
 
 
 @dataclass
@@ -44,6 +44,7 @@ class Cluster:
     """A temporary home, one topology in it."""
 
     def __init__(self) -> None:
+        self.name = f"{NAME}{os.getpid()}"
         self.home = Path(tempfile.mkdtemp(prefix="heronry-bench-"))
         self.environment = {**os.environ, "HERONRY_HOME": str(self.home)}
 
@@ -55,25 +56,26 @@ class Cluster:
         )  # fmt: skip
         return done.stdout
 
-    def submit(self, arguments: dict[str, Any]) -> None:
-        """Start the benchmark topology and wait until every task runs."""
-        self.heron("submit", "local", "benchmarks/topologies.py", "benchmark", "--", json.dumps(arguments))
+    def submit(self, arguments: dict[str, Any], settings: dict[str, Any]) -> None:
+        """Start the benchmark topology under these heron.* settings and wait until every task runs."""
+        properties = [part for key, value in settings.items() for part in ("--config-property", f"{key}={value}")]
+        self.heron("submit", *properties, "local", "benchmarks/topologies.py", "benchmark", "--", json.dumps(arguments))
 
     def processes(self) -> list[dict[str, Any]]:
         """The processes as ``heron status`` lists them."""
-        return list(json.loads(self.heron("status", "local", NAME, "-o", "json"))["processes"])
+        return list(json.loads(self.heron("status", "local", self.name, "-o", "json"))["processes"])
 
     def usage(self, memory: bool = False) -> Usage:
         """CPU of every process whose title carries the topology's name, children included."""
         found = Usage()
         for process in psutil.process_iter(["pid", "cmdline"]):
             line = " ".join(process.info["cmdline"] or ())
-            if f"heron:{NAME}:" not in line:
+            if f"heron:{self.name}:" not in line:
                 continue
             try:
                 times = process.cpu_times()
                 found.cpu_seconds[process.pid] = times.user + times.system
-                found.kinds[process.pid] = _kind(line)
+                found.kinds[process.pid] = kind_of(line)
                 if memory:
                     full = process.memory_full_info()
                     found.rss_bytes += full.rss
@@ -85,14 +87,15 @@ class Cluster:
     def close(self) -> None:
         """Kill the topology and remove the home."""
         subprocess.run(
-            [sys.executable, "-m", "heronry.cli", "kill", "local", NAME],
+            [sys.executable, "-m", "heronry.cli", "kill", "local", self.name],
             cwd=ROOT, env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False,
         )  # fmt: skip
         shutil.rmtree(self.home, ignore_errors=True)
 
 
-def _kind(line: str) -> str:
-    name = line.split(f"heron:{NAME}:", 1)[1].split()[0]
+def kind_of(line: str) -> str:
+    """What kind of process has this title: a room, or an instance's component."""
+    name = line.split(f"heron:{NAME}", 1)[1].split(":", 1)[1].split()[0]
     if name.startswith("container_"):
         return name.split("_", 2)[2].rsplit("_", 1)[0]
     return name.split("-")[0]

@@ -2,93 +2,161 @@
 
 from __future__ import annotations
 
-import array
 import platform
+import signal
+import sys
+import threading
 import time
+from dataclasses import dataclass, field
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 
 from benchmarks.calibration import REFERENCE_NS, nanoseconds_per_step
-from benchmarks.cluster import NAME, Cluster
-from benchmarks.topologies import ACKED, DONE, EMITTED, EXECUTED, FAILED, ROW_BYTES, Board
+from benchmarks.cluster import Cluster, Usage
+from benchmarks.latency import percentiles
+from benchmarks.topologies import ACKED, DONE, EMITTED, EXECUTED, FAILED, MEASURE, ROW_BYTES, STOP, Board
 
 WARM_UP_SECONDS = 3.0
 DRAIN_SECONDS = 60.0
+PACKAGES = ("heronry", "grpcio", "protobuf", "numpy", "msgspec", "mmh3", "uvloop")
 
 
 class TuplesLost(Exception):
     """The counts at the end do not agree with the source."""
 
 
-def run(
-    case: str, acks: bool, tasks: int, containers: int, rate: float, seconds: float, bolt: str, size: int,
-    overrides: dict[str, Any],
-) -> dict[str, Any]:  # fmt: skip
-    """Run one case; the figures as a plain dictionary. Raises TuplesLost."""
+@dataclass(frozen=True)
+class Options:
+    """What to run. ``rate``: tuples/s over all spouts, 0 for flat out; ``overrides``: topology.* and heron.* keys."""
+
+    case: str
+    acks: bool = False
+    tasks: int = 1
+    containers: int = 1
+    rate: float = 0.0
+    seconds: float = 10.0
+    bolt: str = "process"
+    size: int = 100
+    branches: int = 4
+    overrides: dict[str, Any] = field(default_factory=dict)
+
+    def settings(self, family: str) -> dict[str, Any]:
+        """The overrides of one family of keys, ``topology.`` or ``heron.``."""
+        return {key: value for key, value in self.overrides.items() if key.startswith(family)}
+
+
+def run(options: Options) -> dict[str, Any]:
+    """Run one case; the figures as a plain dictionary. Raises TuplesLost, CalledProcessError."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the topology is killed when we are ended
     before = nanoseconds_per_step()
     cluster = Cluster()
     try:
         board_file = cluster.home / "board"
         board_file.write_bytes(bytes(ROW_BYTES * 4096))
         config = {
-            "topology.reliability.mode": "ATLEAST_ONCE" if acks else "ATMOST_ONCE",
-            "topology.stmgrs": containers,
+            "topology.reliability.mode": "ATLEAST_ONCE" if options.acks else "ATMOST_ONCE",
+            "topology.stmgrs": options.containers,
             "user.board": str(board_file), "user.folder": str(cluster.home),
-            "user.acks": acks, "user.rate": rate, "user.size": size, **overrides,
+            "user.acks": options.acks, "user.rate": options.rate,
+            "user.size": options.size if options.case == "payload" else 0,
+            **options.settings("topology."), **options.settings("user."),
         }  # fmt: skip
         began = time.monotonic()
-        cluster.submit({"name": NAME, "case": case, "tasks": tasks, "bolt": bolt, "config": config})
+        cluster.submit(
+            {
+                "name": cluster.name, "case": options.case, "tasks": options.tasks, "bolt": options.bolt,
+                "branches": options.branches, "config": config,
+            },
+            options.settings("heron."),
+        )  # fmt: skip
         startup = time.monotonic() - began
+        measure = _idle if options.case == "idle" else _measure
+        figures = measure(cluster, Board(str(board_file)), options)
         return {
-            "case": case, "acks": acks, "tasks": tasks, "containers": containers, "rate": rate, "bolt": bolt,
-            **_measure(cluster, Board(str(board_file)), board_file, acks, seconds),
+            "case": options.case, "acks": options.acks, "tasks": options.tasks, "containers": options.containers,
+            "rate": options.rate, "bolt": options.bolt, "size": config["user.size"], "set": options.overrides,
+            **figures,
             "startup_s": round(startup, 2),
             "calibration_ns": round((before + nanoseconds_per_step()) / 2, 1), "calibration_reference_ns": REFERENCE_NS,
-            "versions": {name: version(name) for name in ("heronry", "grpcio", "protobuf", "numpy", "msgspec")},
+            "versions": {name: version(name) for name in PACKAGES},
             "machine": {"cpus": psutil.cpu_count(), "python": platform.python_version(), "system": platform.platform()},
         }  # fmt: skip
     finally:
         cluster.close()
 
 
-def _measure(cluster: Cluster, board: Board, board_file: Path, acks: bool, seconds: float) -> dict[str, Any]:
+def _measure(cluster: Cluster, board: Board, options: Options) -> dict[str, Any]:
     processes = [p for p in cluster.processes() if p["kind"] == "heron_instance"]
     spouts = [p["task"] for p in processes if p["component"] == "spout"]
-    last = [p for p in processes if p["component"].startswith(("last", "distributor"))]
+    counted = [p for p in processes if p["component"].startswith(("last", "distributor"))]
     time.sleep(WARM_UP_SECONDS)
+    board.put(MEASURE, 1)
     first, emitted_first, at_first = cluster.usage(), _sum(board, spouts, EMITTED), time.perf_counter()
-    time.sleep(seconds)
+    load_first = _machine_cpu()
+    time.sleep(options.seconds)
     second, emitted_second, at_second = cluster.usage(), _sum(board, spouts, EMITTED), time.perf_counter()
-    memory = cluster.usage(memory=True)
-    emitted = emitted_second - emitted_first
-    cpu = second.since(first)
-    result = {
-        "seconds": round(at_second - at_first, 2),
-        "tuples_per_second": round(emitted / (at_second - at_first)),
-        "cpu_us_per_tuple": round(cpu / emitted * 1e6, 3) if emitted else None,
-        "cores": round(cpu / (at_second - at_first), 3),
-        "cores_by_kind": {k: round(v / (at_second - at_first), 3) for k, v in second.by_kind_since(first).items()},
-        "rss_mb": round(memory.rss_bytes / 1e6, 1),
-        "pss_mb_per_process": round(sum(memory.pss_bytes.values()) / max(1, len(memory.pss_bytes)) / 1e6, 2),
+    load = (_machine_cpu() - load_first) / (at_second - at_first)
+    board.put(MEASURE, 0)
+    emitted, seconds = emitted_second - emitted_first, at_second - at_first
+    figures = {
+        "seconds": round(seconds, 2),
+        "tuples_per_second": round(emitted / seconds),
+        "cpu_us_per_tuple": round(second.since(first) / emitted * 1e6, 3) if emitted else None,
+        **_cores(first, second, seconds),
+        **_memory(cluster.usage(memory=True)),
     }
-    with board_file.open("r+b") as file:
-        file.write(b"\x01")
-    result |= _drain(board, spouts, last, acks)
-    result["complete_latency_ms" if acks else "latency_ms"] = _latencies(cluster.home)
-    return result
+    figures["other_load_cores"] = round(max(0.0, load - figures["cores"]), 2)
+    board.put(STOP, 1)
+    figures |= _drain(board, spouts, counted, options.acks)
+    figures["latency_ms"] = percentiles(cluster.home, "latency")
+    figures["complete_latency_ms"] = percentiles(cluster.home, "complete")
+    return figures
 
 
-def _drain(board: Board, spouts: list[int], last: list[dict[str, Any]], acks: bool) -> dict[str, Any]:
+def _idle(cluster: Cluster, board: Board, options: Options) -> dict[str, Any]:
+    time.sleep(WARM_UP_SECONDS)
+    first, at_first = cluster.usage(), time.perf_counter()
+    time.sleep(options.seconds)
+    second, seconds = cluster.usage(), time.perf_counter() - at_first
+    return {"seconds": round(seconds, 2), **_cores(first, second, seconds), **_memory(cluster.usage(memory=True))}
+
+
+def _machine_cpu() -> float:
+    """CPU seconds of everything on this machine."""
+    times = psutil.cpu_times()
+    return float(times.user + times.system)
+
+
+def _cores(first: Usage, second: Usage, seconds: float) -> dict[str, Any]:
+    return {
+        "cores": round(second.since(first) / seconds, 4),
+        "cores_by_kind": {kind: round(used / seconds, 4) for kind, used in second.by_kind_since(first).items()},
+    }
+
+
+def _memory(usage: Usage) -> dict[str, Any]:
+    def mean(pids: list[int]) -> float:
+        return round(sum(usage.pss_bytes[pid] for pid in pids) / max(1, len(pids)) / 1e6, 2)
+
+    kinds = sorted({usage.kinds[pid] for pid in usage.pss_bytes})
+    return {
+        "rss_mb": round(usage.rss_bytes / 1e6, 1),
+        "pss_mb_per_process": mean(list(usage.pss_bytes)),
+        "pss_mb_by_kind": {kind: mean([p for p in usage.pss_bytes if usage.kinds[p] == kind]) for kind in kinds},
+        "processes": len(usage.pss_bytes),
+    }
+
+
+def _drain(board: Board, spouts: list[int], counted: list[dict[str, Any]], acks: bool) -> dict[str, Any]:
     """Wait until every tuple has arrived everywhere."""
-    components = sorted({p["component"] for p in last})
+    components = sorted({p["component"] for p in counted})
     deadline = time.monotonic() + DRAIN_SECONDS
     while True:
         emitted = _sum(board, spouts, EMITTED)
-        executed = {c: _sum(board, [p["task"] for p in last if p["component"] == c], EXECUTED) for c in components}
+        executed = {c: _sum(board, [p["task"] for p in counted if p["component"] == c], EXECUTED) for c in components}
         finished = all(board.get(task, DONE) for task in spouts)
         if finished and all(count == emitted for count in executed.values()):
             break
@@ -99,17 +167,6 @@ def _drain(board: Board, spouts: list[int], last: list[dict[str, Any]], acks: bo
     if acks and _sum(board, spouts, ACKED) != emitted:
         raise TuplesLost(f"emitted {emitted}, acked {_sum(board, spouts, ACKED)}, failed {failed}")
     return {"emitted": emitted, "executed": executed, "failed": failed}
-
-
-def _latencies(folder: Path) -> dict[str, float]:
-    values = array.array("d")
-    for file in folder.glob("latency-*"):
-        values.frombytes(file.read_bytes())
-    if not values:
-        return {}
-    late = np.array(values) * 1000
-    return {name: round(float(np.quantile(late, q)), 2) for name, q in
-            (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999))}  # fmt: skip
 
 
 def _sum(board: Board, tasks: list[int], word: int) -> int:

@@ -4,11 +4,16 @@ Tasks and driver share a *board*: a file of counters, one row of eight 64-bit wo
 Spouts write how many tuples they have emitted and had acked, every 1 024 tuples; bolts write how many they have
 executed once the driver has set the stop word in row 0, on a tick. So the steady state pays nothing for being measured,
 and at the end the driver can compare every count exactly.
+
+Latencies: while the driver's measuring word is set, some tuples are *stamped* with the moment at which they were due
+(open loop) or emitted, on the clock that all processes of a machine share. A stamped word is one that the counter has
+never seen, so only its path for new words looks for stamps.
 """
 
 from __future__ import annotations
 
 import array
+import importlib.util
 import json
 import mmap
 import random
@@ -22,10 +27,12 @@ from heronry import BatchBolt, Bolt, Grouping, Spout, TopologyBuilder
 
 ROW_BYTES = 64
 EMITTED, ACKED, FAILED, EXECUTED, DONE = range(5)
-STOP = 0  # word of row 0
+STOP, MEASURE = 0, 1  # words of row 0
 WORDS = 175_000
 PICKS = 1 << 17
-SAMPLE_EVERY = 16
+SAMPLE_EVERY = 1024  # a power of two
+SAMPLE_EVERY_AT_A_RATE = 16
+LOOK_EACH_SECONDS = 0.001
 
 
 class Board:
@@ -46,7 +53,19 @@ class Board:
 
     def stopping(self) -> bool:
         """The driver wants no more tuples."""
-        return self._map[0] != 0
+        return self._map[8 * STOP] != 0
+
+    def measuring(self) -> bool:
+        """The driver wants latencies."""
+        return self._map[8 * MEASURE] != 0
+
+
+def save(folder: Path, name: str, values: array.array[float]) -> None:
+    """Write latencies (seconds) where the driver looks for them, whole or not at all."""
+    half = folder / f".{name}"
+    with half.open("wb") as file:
+        values.tofile(file)
+    half.rename(folder / name)
 
 
 def some_words() -> list[str]:
@@ -57,6 +76,17 @@ def some_words() -> list[str]:
         words.add("".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.choice((4, 5, 6, 7, 8, 9, 10, 11, 12)))))
     ordered = sorted(words)
     return [rng.choice(ordered) for _ in range(PICKS)]
+
+
+def unlearn(component: Any, config: dict[str, Any], context: Any) -> None:
+    """Take one lesson away, if the benchmark is about what it is worth."""
+    if config.get("user.without"):
+        spec = importlib.util.spec_from_file_location("without", config["user.without.file"])
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        module.take_away(config["user.without"], component, context)
 
 
 class LoadSpout(Spout):
@@ -72,47 +102,74 @@ class LoadSpout(Spout):
         self.tracked = config["user.acks"]
         self.rate = config["user.rate"] / len(context.get_component_tasks(context.get_component_id()))
         self.rows = self.make_rows(config)
+        self.size = config["user.size"]
         self.number = self.acked = self.failed = 0
+        self.skip = (SAMPLE_EVERY_AT_A_RATE if self.rate else SAMPLE_EVERY) - 1  # bits a stamped number has not
+        self.stamps: dict[int, float] = {}
         self.late = array.array("d")
-        self.start = 0.0
-        self.finished = False
+        self.start = self.look_at = 0.0
+        self.finished = self.measuring = False
         if self.rate:
             self.next_tuple = self.next_due  # type: ignore[method-assign]  # chosen once
+        unlearn(self, config, context)
 
     def make_rows(self, config: dict[str, Any]) -> list[tuple[Any, ...]]:
         """What is emitted, over and over."""
         return [(word,) for word in some_words()]
 
+    def stamped(self, due: float) -> tuple[Any, ...]:
+        """A row that says when it was due."""
+        return (f"@{due:.6f} ".ljust(self.size, "x"),)
+
     def next_tuple(self) -> None:
         """One tuple."""
         number = self.number
-        if not number & 1023 and self.report():
-            return
+        row = self.rows[number & PICKS - 1]
+        if not number & SAMPLE_EVERY - 1:
+            if self.report():
+                return
+            row = self.stamp(number, time.perf_counter(), row)
         self.number = number + 1
         if self.tracked:
-            self.emit(self.rows[number & PICKS - 1], number)
+            self.emit(row, number)
         else:
-            self.emit(self.rows[number & PICKS - 1])
+            self.emit(row)
 
     def next_due(self) -> None:
-        """All tuples that are due."""
+        """All tuples that are due, looked for once a millisecond: a source that spins would be measured itself."""
         now = time.perf_counter()
+        if now < self.look_at:
+            return
+        self.look_at = now + LOOK_EACH_SECONDS
         if self.finished or self.report():
             return
         self.start = self.start or now
         due = int((now - self.start) * self.rate)
         for number in range(self.number, min(due, self.number + 4096)):
             self.number = number + 1
+            row = self.rows[number & PICKS - 1]
+            if not number & self.skip:
+                row = self.stamp(number, self.start + number / self.rate, row)
             if self.tracked:
-                self.emit(self.rows[number & PICKS - 1], number)
+                self.emit(row, number)
             else:
-                self.emit(self.rows[number & PICKS - 1])
+                self.emit(row)
+
+    def stamp(self, number: int, due: float, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The row to emit in place of ``row``, if latencies are wanted."""
+        if not self.measuring:
+            return row
+        if self.tracked:
+            self.stamps[number] = due
+        return self.stamped(due)
 
     def ack(self, tup_id: int) -> None:
-        """Count; take the latency of every 16th, measured from when the tuple was due."""
+        """Count; take the latency of what was stamped."""
         self.acked += 1
-        if self.rate and not tup_id % SAMPLE_EVERY:
-            self.late.append(time.perf_counter() - self.start - tup_id / self.rate)
+        if not tup_id & self.skip:
+            due = self.stamps.pop(tup_id, None)
+            if due is not None:
+                self.late.append(time.perf_counter() - due)
 
     def fail(self, tup_id: int) -> None:
         """A benchmark in which something fails is not valid."""
@@ -124,11 +181,11 @@ class LoadSpout(Spout):
         board.put(EMITTED, self.number)
         board.put(ACKED, self.acked)
         board.put(FAILED, self.failed)
+        self.measuring = board.measuring()
         if not board.stopping():
             return False
         if not self.finished and (not self.tracked or self.acked + self.failed == self.number):
-            with (self.folder / f"latency-{self.task}").open("wb") as file:
-                self.late.tofile(file)
+            save(self.folder, f"complete-{self.task}", self.late)
             board.put(DONE, 1)
             self.finished = True
         return True
@@ -153,6 +210,19 @@ class EventSpout(LoadSpout):
         """A user, a number, a kind."""
         return [(word, number, "click") for number, word in enumerate(some_words())]
 
+    def stamped(self, due: float) -> tuple[Any, ...]:
+        """Event numbers are never negative; the stamp in microseconds is."""
+        return ("stamp", -int(due * 1e6), "click")
+
+
+class IdleSpout(Spout):
+    """Has nothing to emit."""
+
+    outputs = ["word"]
+
+    def next_tuple(self) -> None:
+        """Nothing."""
+
 
 class Counting:
     """What counting bolts share: tell the board on a tick, once the driver has asked for it."""
@@ -161,13 +231,28 @@ class Counting:
 
     def open_board(self, config: dict[str, Any], context: Any) -> None:
         """Find the own row."""
-        self.board = Board(config["user.board"], context.get_task_id())
+        self.task = context.get_task_id()
+        self.board = Board(config["user.board"], self.task)
+        self.folder = Path(config["user.folder"])
         self.executed = 0
+        self.counts: dict[Any, int] = {}
+        self.late = array.array("d")
+        unlearn(self, config, context)
 
     def process_tick(self, tup: Any) -> None:
         """How many, if it matters now."""
         if self.board.stopping():
+            if self.late:
+                save(self.folder, f"latency-{self.task}", self.late)
             self.board.put(EXECUTED, self.total())
+
+    def new_word(self, word: str) -> None:
+        """A word that was never counted: take its stamp, or begin to count it."""
+        if word[0] == "@":
+            self.late.append(time.perf_counter() - float(word[1:].split(" ", 1)[0]))
+            self.executed += 1
+        else:
+            self.counts[word] = 1
 
     def total(self) -> int:
         """Tuples executed."""
@@ -182,18 +267,19 @@ class CountBolt(Counting, Bolt):
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         """An empty map."""
         self.open_board(config, context)
-        self.counts: dict[Any, int] = {}
 
     def process(self, tup: Any) -> None:
         """One word."""
-        counts = self.counts
         word = tup.values[0]
-        counts[word] = counts.get(word, 0) + 1
+        try:
+            self.counts[word] += 1
+        except KeyError:
+            self.new_word(word)
         self.ack(tup)
 
     def total(self) -> int:
-        """The sum over all words."""
-        return sum(self.counts.values())
+        """The sum over all words, and the stamps."""
+        return sum(self.counts.values()) + self.executed
 
 
 class BatchCountBolt(Counting, BatchBolt):
@@ -204,17 +290,19 @@ class BatchCountBolt(Counting, BatchBolt):
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         """An empty map."""
         self.open_board(config, context)
-        self.counts: dict[Any, int] = {}
 
     def process_batch(self, tuples: Any) -> None:
         """One column."""
         counts = self.counts
         for word in tuples.column(0):
-            counts[word] = counts.get(word, 0) + 1
+            try:
+                counts[word] += 1
+            except KeyError:
+                self.new_word(word)
 
     def total(self) -> int:
-        """The sum over all words."""
-        return sum(self.counts.values())
+        """The sum over all words, and the stamps."""
+        return sum(self.counts.values()) + self.executed
 
 
 class DistributorBolt(Counting, Bolt):
@@ -251,6 +339,8 @@ class UserCountBolt(Counting, Bolt):
         """One activity."""
         self.executed += 1
         user, number = tup.values
+        if number < 0:
+            self.late.append(time.perf_counter() + number / 1e6)
         self.users[user] = number
         self.ack(tup)
 
@@ -275,8 +365,10 @@ class AggregatorBolt(Bolt):
         self.ack(tup)
 
 
-def build(name: str, case: str, tasks: int, bolt: str, config: dict[str, Any]) -> TopologyBuilder:
-    """The topology of one case."""
+def build(
+    name: str, case: str, tasks: int, bolt: str, branches: int, config: dict[str, Any]
+) -> TopologyBuilder:
+    """The topology of one case; ``branches`` is the number of bolts of a fan-out."""
     builder = TopologyBuilder(name)
     builder.set_config(config)
     counter = BatchCountBolt if bolt == "batch" else CountBolt
@@ -286,9 +378,10 @@ def build(name: str, case: str, tasks: int, bolt: str, config: dict[str, Any]) -
         users = builder.add_bolt("last", UserCountBolt, par=tasks, inputs={distributor: Grouping.fields("user")})
         builder.add_bolt("aggregator", AggregatorBolt, par=1, inputs={users: Grouping.GLOBAL})
         return builder
-    spout = builder.add_spout("spout", PayloadSpout if case == "payload" else LoadSpout, par=tasks)
+    kind = {"payload": PayloadSpout, "idle": IdleSpout}.get(case, LoadSpout)
+    spout = builder.add_spout("spout", kind, par=tasks)
     if case == "fanout":
-        for branch in range(4):
+        for branch in range(branches):
             builder.add_bolt(f"last{branch}", counter, par=tasks, inputs={spout: Grouping.fields("word")})
     else:
         builder.add_bolt("last", counter, par=tasks, inputs={spout: Grouping.fields("word")})

@@ -6,11 +6,13 @@ import asyncio
 import sys
 
 from heronry.model.settings import setting
+from heronry.net.loop import run_loop
 from heronry.process import (
     EXIT_REPLACED,
     ProcessArguments,
     beat_forever,
     parse_arguments,
+    set_scheduling,
     set_up_process,
     stop_on_signals,
     watch_lifeline,
@@ -39,7 +41,8 @@ def main() -> None:
     launch = arguments.launch
     level = str(setting(launch.settings, "heron.logging.level"))
     set_up_process(f"heron:{launch.topology}:stream_manager-{arguments.container}", level)
-    sys.exit(asyncio.run(run(arguments)))
+    set_scheduling(str(setting(launch.settings, "heron.process.scheduling")))
+    sys.exit(run_loop(run(arguments)))
 
 
 if __name__ == "__main__":

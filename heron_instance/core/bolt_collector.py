@@ -55,7 +55,8 @@ class BoltCollector:
         self._anchor_sets: list[AnchorSet] = []
         self._touched: dict[int, InputBatch] = {}  # older batches with new acks
         self._acked: list[Settled] = []
-        self.settled_counts: dict[tuple[str, str], int] = {}
+        # (source, when its batch arrived, acked tuples), for whoever counts
+        self.newly_acked: list[tuple[tuple[str, str], float, int]] = []
         self.emit: Callable[..., list[int] | None] = self.emit_carefully
         default = self.streams.get(DEFAULT_STREAM)
         if default is not None and default.simple:
@@ -87,20 +88,20 @@ class BoltCollector:
             if key is not None and values[key].__class__ not in KEY_TYPES:
                 check_keys(values)
             if tracked:
-                if anchors is None:
+                if anchors.__class__ is list and len(anchors) == 1:
+                    anchors = anchors[0]
+                batch = collector.batch
+                if (
+                    anchors.__class__ is Tuple
+                    and anchors.batch is batch
+                    and batch is not None
+                    and not batch.state[anchors.index]
+                ):
+                    marks.append(anchors.index)
+                elif anchors is None:
                     marks.append(collector.index if auto_anchor else UNANCHORED)
                 else:
-                    anchor = anchors[0] if anchors.__class__ is list and len(anchors) == 1 else anchors
-                    batch = collector.batch
-                    if (
-                        batch is not None
-                        and anchor.__class__ is Tuple
-                        and anchor.batch is batch
-                        and not batch.state[anchor.index]
-                    ):
-                        marks.append(anchor.index)
-                    else:
-                        marks.append(mark_of(anchors))
+                    marks.append(mark_of(anchors))
             rows.append(values)
             return None
 
@@ -146,13 +147,18 @@ class BoltCollector:
             each = list(each)
         if each is not None and len(each) != len(many):
             raise ValueError(f"{out.where}: emit_many got {len(many)} rows and {len(each)} anchors")
-        if not out.simple:
+        if not out.bulk:
             shared = anchors if anchors is None or isinstance(anchors, Tuple) else list(anchors)
             for place, row in enumerate(many):
                 self.emit_carefully(row, stream, shared if each is None else each[place])
             return
+        marks: Iterable[int] = ()
         if self.tracked:
-            out.marks.extend([self.mark_of(anchors)] * len(many) if each is None else self._marks_of(each))
+            marks = [self.mark_of(anchors)] * len(many) if each is None else self._marks_of(each)
+        for sibling in out.siblings:
+            if sibling.rows:
+                self.book_stream(sibling)
+        out.marks.extend(marks)
         out.rows.extend(many)
 
     def _marks_of(self, anchors: Sequence[Tuple]) -> Iterable[int]:
@@ -207,6 +213,17 @@ class BoltCollector:
         if batch.closed:
             self._touched[id(batch)] = batch
 
+    def ack_many(self, tuples: Tuple | Iterable[Tuple]) -> None:
+        """Ack these tuples, or what is open of a whole batch."""
+        if isinstance(tuples, TupleBatch) and isinstance(tuples.origin, InputBatch):
+            batch = tuples.origin
+            batch.settle_rest(0, batch.count, ACKED)
+            if batch.closed:
+                self._touched[id(batch)] = batch
+            return
+        for tup in (tuples,) if isinstance(tuples, Tuple) else tuples:
+            self.ack(tup)
+
     def fail(self, tup: Tuple, reason: Any = None) -> None:
         """Fail a tuple's roots. A second ack or fail is ignored and counted."""
         batch = tup.batch
@@ -252,8 +269,7 @@ class BoltCollector:
     def _gather(self, batch: InputBatch) -> None:
         settled = batch.collect()
         if settled.tuples:
-            key = (batch.component, batch.stream)
-            self.settled_counts[key] = self.settled_counts.get(key, 0) + settled.tuples
+            self.newly_acked.append(((batch.component, batch.stream), batch.arrived_ms, settled.tuples))
             if settled.roots is not None:
                 self._acked.append(settled)
 

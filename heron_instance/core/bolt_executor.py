@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from itertools import islice
 from operator import length_hint
-from typing import Any
+from typing import Any, NamedTuple
 
 from heron_instance.core.bolt_collector import UNANCHORED, BoltCollector
 from heron_instance.core.executor import Executor, Flush, Setup, Step, soonest
@@ -26,6 +26,8 @@ from heronry.model.metrics import (
     EXECUTE_LATENCY,
     EXECUTE_TIME_NS,
     FAIL_COUNT,
+    FAIL_LATENCY,
+    FAILED_BY_REASON,
     PROCESS_LATENCY,
     keyed,
 )
@@ -64,6 +66,7 @@ class BoltExecutor(Executor):
         self._ticks = 0
         self._gap_ms = self.flush_interval_ms / 5  # between flushes of an idle bolt: isolated messages are dear
         self._sources = _stream_fields(setup)
+        self._names_by_source: dict[tuple[str, str], _Names] = {}
 
     # What arrives.
 
@@ -297,23 +300,38 @@ class BoltExecutor(Executor):
     # Metrics.
 
     def _measure(self, batch: InputBatch, done: int, elapsed_ms: float) -> None:
-        source = (batch.component, batch.stream)
-        self.telemetry.latency(keyed(EXECUTE_LATENCY, *source), elapsed_ms / done, done)
-        self.count(keyed(EXECUTE_COUNT, *source), done)
-        self.count(keyed(EXECUTE_TIME_NS, *source), elapsed_ms * 1e6)
-        acked = self.collector.settled_counts.get(source)
-        if acked:
-            age_ms = self.setup.clock() * 1000 - batch.arrived_ms
-            self.telemetry.latency(keyed(PROCESS_LATENCY, *source), age_ms, acked)
+        names = self._names(batch.component, batch.stream)
+        self.telemetry.latency(names.execute_latency, elapsed_ms / done, done)
+        self.count(names.executed, done)
+        self.count(names.execute_time_ns, elapsed_ms * 1e6)
+        self._count_settled()
+
+    def _count_settled(self) -> None:
+        """Each ack and fail once, with the batch it belongs to, however late it came."""
+        acked, failed = self.collector.newly_acked, self.failures.newly_failed
+        if not acked and not failed:
+            return
+        now_ms = self.setup.clock() * 1000
+        for source, arrived_ms, n in acked:
+            names = self._names(*source)
+            self.count(names.acked, n)
+            self.telemetry.latency(names.process_latency, now_ms - arrived_ms, n)
+        acked.clear()
+        for (component, stream, arrived_ms, kind), n in failed.items():
+            self.count(keyed(FAIL_COUNT, component, stream), n)
+            self.count(keyed(FAILED_BY_REASON, kind), n)
+            self.telemetry.latency(keyed(FAIL_LATENCY, component, stream), now_ms - arrived_ms, n)
+        failed.clear()
+
+    def _names(self, component: str, stream: str) -> _Names:
+        found = self._names_by_source.get((component, stream))
+        if found is None:
+            found = self._names_by_source[component, stream] = _Names.of(component, stream)
+        return found
 
     def report_counts(self) -> None:
         """Acks and fails by source."""
-        for source, n in self.collector.settled_counts.items():
-            self.count(keyed(ACK_COUNT, *source), n)
-        self.collector.settled_counts.clear()
-        for source, n in self.failures.counts.items():
-            self.count(keyed(FAIL_COUNT, *source), n)
-        self.failures.counts.clear()
+        self._count_settled()
         if self.collector.ignored_settles:
             self.count("__ignored-settle-count", self.collector.ignored_settles)
             self.collector.ignored_settles = 0
@@ -345,6 +363,21 @@ class BoltExecutor(Executor):
         self.data_in.check()
         assert self.data_in.size == sum(frame.size_bytes() for frame, _ in self._frames), "data-in is miscounted"
         assert (self._work is None) == (self.collector.batch is None), "the batch in hand is not the collector's"
+
+
+class _Names(NamedTuple):
+    """What is counted of one input stream."""
+
+    executed: str
+    execute_latency: str
+    execute_time_ns: str
+    acked: str
+    process_latency: str
+
+    @staticmethod
+    def of(component: str, stream: str) -> _Names:
+        bases = (EXECUTE_COUNT, EXECUTE_LATENCY, EXECUTE_TIME_NS, ACK_COUNT, PROCESS_LATENCY)
+        return _Names(*(keyed(base, component, stream) for base in bases))
 
 
 class _Work:

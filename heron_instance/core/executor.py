@@ -29,7 +29,7 @@ from heronry.model.reasons import FailKind
 from heronry.model.settings import setting
 from heronry.model.topology import TopologyState
 
-FLUSH_ROWS = 1024
+FLUSH_ROWS = 4096  # reached only under load; at rest the flush interval comes first
 QUANTUM_BYTES = 256 * 1024  # about how much user code may emit before data-out is looked at again
 
 log = logging.getLogger(__name__)
@@ -104,11 +104,12 @@ class Executor:
         self.failures = Failures(self.name, setup.task)
         self.data_out = AdaptiveQueue(setting(self.config, "topology.instance.data.out.capacity.bytes"))
         self.flush_interval_ms = float(setting(self.config, "topology.flush.interval.ms"))
-        self._counts: dict[str, float] = {}
+        self._counts: dict[str, float] = {"__exception-count": 0}
         self._waiting_since_ms: float | None = None  # since when something waits for a flush
         self._last_flush_ms = float("-inf")
         self._last_pickled = 0
         self.started = False
+        self.paused = False  # by backpressure: spouts only
         self._restart: UserCodeFailed | None = None
         self.ready: list[Flush] = []  # made before their time, for the next step
         self.context.on_hooks_changed(self.attach)

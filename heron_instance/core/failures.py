@@ -6,6 +6,7 @@ of each kind go with one flush; what fails for yet other reasons goes without te
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,13 @@ class Failures:
         self._component = component
         self._task = task
         self._roots: dict[tuple[FailKind, str, str], list[int]] = {}
-        self.counts: dict[tuple[str, str], int] = {}  # (source component, stream) to failed tuples
+        # (source component, stream, when its batch arrived, kind) to failed tuples, for whoever counts
+        self.newly_failed: dict[tuple[str, str, float, FailKind], int] = {}
 
     def add(self, batch: Any, indices: list[int], kind: FailKind, message: str = "", traceback: str = "") -> None:
         """These tuples of a batch have failed."""
-        key = (batch.component, batch.stream)
-        self.counts[key] = self.counts.get(key, 0) + len(indices)
+        key = (batch.component, batch.stream, batch.arrived_ms, kind)
+        self.newly_failed[key] = self.newly_failed.get(key, 0) + len(indices)
         if batch.roots is not None:
             self.add_roots([root for i in indices for root in batch.roots_of(i)], kind, message, traceback)
 
@@ -55,3 +57,13 @@ class Failures:
             reason = Reason(kind, self._component, self._task, message, traceback)
             fails += [Fail(task, mine.tobytes(), reason) for task, mine, _ in split_by_task(column, column)]
         return fails
+
+
+def takes_reason(fail: Any) -> bool:
+    """True if the user's ``fail`` has room for the reason beside the id."""
+    try:
+        parameters = inspect.signature(fail).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return len(positional) >= 2 or any(p.kind is p.VAR_POSITIONAL for p in parameters)

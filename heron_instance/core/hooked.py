@@ -88,6 +88,11 @@ class HookedBoltCollector:
         if self._collector.ignored_settles == ignored:
             self._call("bolt_ack", BoltAckInfo(tup, self._task, self.age_ms(tup)))
 
+    def ack_many(self, tuples: Tuple | Iterable[Tuple]) -> None:
+        """Ack one by one."""
+        for tup in (tuples,) if isinstance(tuples, Tuple) else tuples:
+            self.ack(tup)
+
     def fail(self, tup: Tuple, reason: Any = None) -> None:
         """Fail, then tell, unless it was settled already."""
         ignored = self._collector.ignored_settles

@@ -120,10 +120,13 @@ class SpoutCollector:
         ids = [None] * len(many) if tup_ids is None else list(tup_ids)
         if len(ids) != len(many):
             raise ValueError(f"{out.where}: emit_many got {len(many)} rows and {len(ids)} tup_ids")
-        if not out.simple:
+        if not out.bulk:
             for row, tup_id in zip(many, ids, strict=True):
                 self.emit_carefully(row, tup_id, stream)
             return
+        for sibling in out.siblings:
+            if sibling.rows:
+                self.book_stream(sibling)
         out.rows.extend(many)
         if self.tracked:
             out.marks.extend(ids)

@@ -11,14 +11,15 @@ arrives, or something is said on the control stream.
 
 from __future__ import annotations
 
-import inspect
 from collections import deque
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from heron_instance.core.dropping import DroppingSpoutCollector
 from heron_instance.core.executor import Executor, Flush, Setup, Step, log, soonest
+from heron_instance.core.failures import takes_reason
 from heron_instance.core.hooked import HookedSpoutCollector
 from heron_instance.core.pending import PendingTable, Settled
 from heron_instance.core.spout_collector import SpoutCollector
@@ -30,9 +31,11 @@ from heronry.model.metrics import (
     COMPLETE_LATENCY,
     FAIL_COUNT,
     FAIL_LATENCY,
+    FAILED_BY_REASON,
     NEXT_TUPLE_COUNT,
     NEXT_TUPLE_LATENCY,
     PENDING_ACKED_COUNT,
+    SPOUT_LAG,
     TIMEOUT_COUNT,
     keyed,
 )
@@ -43,6 +46,8 @@ from heronry.wire.data import Reason, Verdict
 
 FIRST_BACKOFF_MS = 1.0
 LAST_BACKOFF_MS = 16.0
+WINDOW_ROWS = 2048  # a shut window opens for so many tuples at once
+FAST_CALL_MS = 0.1  # calls this short are not timed one by one
 BURST_MS = 2.0  # acks wait no longer than this, and one call
 
 
@@ -87,13 +92,18 @@ class SpoutExecutor(Executor):
             )
         self._wants_ack = type(component).ack is not Spout.ack
         self._wants_fail = type(component).fail is not Spout.fail
-        self._wants_reason = _takes_reason(component.fail)
+        self._wants_reason = takes_reason(component.fail)
         self._streams = {out.number: out.name for out in self.router.streams.values()}
         self._verdicts: deque[Verdict] = deque()
-        self._paused = False
         self._active = False
         self._stream_manager: int | None = None
+        self._call_ms = 1.0  # of the last burst, each
         self._backoff_ms = 0.0
+        self._call_ms = 1.0  # what one call took in the last burst
+        self._at_rest = False  # nothing was emitted for long, and nothing waits
+        self._calls_at_rest = 0
+        self._shut_since_ms: float | None = None  # since when so many roots are open that none may be added
+        self._reopen_room = min(WINDOW_ROWS, max(1, self.max_pending // 4))
         self._next_call_ms = float("-inf")
         self._next_expiry_ms = float("-inf")
 
@@ -111,7 +121,7 @@ class SpoutExecutor(Executor):
 
     def on_pause(self, now_ms: float, paused: bool) -> None:
         """Backpressure begins or ends."""
-        self._paused = paused
+        self.paused = paused
         self.telemetry.gauge("__paused", float(paused or not self._active))
         self._do_not_back_off()
 
@@ -129,6 +139,7 @@ class SpoutExecutor(Executor):
         self._do_not_back_off()
 
     def _do_not_back_off(self) -> None:
+        self._at_rest = False
         self._backoff_ms = 0.0
         self._next_call_ms = float("-inf")
 
@@ -143,13 +154,18 @@ class SpoutExecutor(Executor):
 
     def run(self, now_ms: float) -> Step:
         """Serve verdicts, then call ``next_tuple`` for a while."""
+        if self._at_rest and now_ms >= self._next_call_ms:
+            if self._still_nothing():
+                self._next_call_ms = now_ms + LAST_BACKOFF_MS
+                return Step([], LAST_BACKOFF_MS)
+            self._do_not_back_off()
         self.data_out.adjust(now_ms)
         self._serve_verdicts(now_ms)
         if now_ms >= self._next_expiry_ms:
             self._next_expiry_ms = now_ms + self._expire_each_ms
             self._failed(self.pending.expire(now_ms), Reason(FailKind.TIMEOUT))
         self._follow_state()
-        blocked = self._blocked()
+        blocked = self._blocked(now_ms)
         emitted = False
         if not blocked and now_ms >= self._next_call_ms and self.failed is None:
             emitted = self._burst(now_ms) or self._dropped()
@@ -159,12 +175,40 @@ class SpoutExecutor(Executor):
             else:
                 self._backoff_ms = min(LAST_BACKOFF_MS, max(FIRST_BACKOFF_MS, 2 * self._backoff_ms))
                 self._next_call_ms = now_ms + self._backoff_ms
-            blocked = self._blocked()
+            blocked = self._blocked(now_ms)
         flushes, self.ready = self.ready, []
         # A spout that may not emit gains nothing by waiting for a fuller batch.
         gap_ms = 0.0 if blocked else self.flush_interval_ms
         flushes += self.flush_if_due(now_ms, not emitted or blocked, gap_ms)
+        self._at_rest = self._backoff_ms >= LAST_BACKOFF_MS and not blocked and self._nothing_else_to_do()
         return Step(flushes, self._wait_ms(now_ms, blocked, gap_ms))
+
+    def _nothing_else_to_do(self) -> bool:
+        """True if time brings nothing but the next call of ``next_tuple``."""
+        return (
+            self._waiting_since_ms is None
+            and not self.pending.count
+            and self.data_out.deadline_ms() is None
+            and self._dropping is None
+            and self.failed is None
+        )
+
+    def _still_nothing(self) -> bool:
+        """Call ``next_tuple`` of a spout at rest; True if that changed nothing. The caches are cold after the sleep,
+        and this is most of what an idle topology costs, so it touches little."""
+        self._calls_at_rest += 1
+        try:
+            self.component.next_tuple()
+        except Exception as error:
+            self.user_error(error, "next_tuple")
+            self.book()
+            self._ack_at_once()
+            return False
+        if not (self.collector.waiting() or self.collector.at_once or self.unsent()):
+            return True
+        self.book()  # before more is emitted: what is not booked is not counted as pending
+        self._ack_at_once()
+        return False
 
     def _dropped(self) -> bool:
         """True if ``next_tuple`` had something, though too old to emit."""
@@ -179,27 +223,50 @@ class SpoutExecutor(Executor):
         return soonest(
             now_ms,
             None if blocked else self._next_call_ms,
+            self._reopens_ms(),
             self.flush_deadline_ms(gap_ms),
             self._next_expiry_ms if self.pending.count else None,
             self.data_out.deadline_ms(),
         )
 
-    def _blocked(self) -> bool:
+    def _blocked(self, now_ms: float) -> bool:
         """True while ``next_tuple`` must not be called."""
         return (
-            self._paused
+            self.paused
             or not self._active
             or self._stream_manager is None
-            or (self.tracked and self.pending.count >= self.max_pending)
+            or (self.tracked and self._window_shut(now_ms))
             or self.data_out.full
         )
+
+    def _window_shut(self, now_ms: float) -> bool:
+        """True at ``topology.max.spout.pending``, and after that until there is room for a batch or a flush interval
+        has passed: a spout that used each free place at once would send ever smaller packets (TCP's silly window
+        syndrome), and packets are what costs."""
+        room = self.max_pending - self.pending.count
+        if room <= 0:
+            if self._shut_since_ms is None:
+                self._shut_since_ms = now_ms
+            return True
+        if self._shut_since_ms is None:
+            return False
+        if room < self._reopen_room and now_ms < self._shut_since_ms + self.flush_interval_ms:
+            return True
+        self._shut_since_ms = None
+        return False
+
+    def _reopens_ms(self) -> float | None:
+        """When the window opens although there is no room for a batch yet."""
+        if self._shut_since_ms is None or self.pending.count >= self.max_pending:
+            return None
+        return self._shut_since_ms + self.flush_interval_ms
 
     def _follow_state(self) -> None:
         wanted = self.is_active()
         if wanted is self._active:
             return
         self._active = wanted
-        self.telemetry.gauge("__paused", float(self._paused or not wanted))
+        self.telemetry.gauge("__paused", float(self.paused or not wanted))
         call = self.component.activate if wanted else self.component.deactivate
         try:
             call()
@@ -217,6 +284,7 @@ class SpoutExecutor(Executor):
         started = clock()
         until = started + BURST_MS / 1000
         next_tuple = self.component.next_tuple
+        look = 7 if self._call_ms < FAST_CALL_MS else 0  # every 8th call of a fast spout
         calls = 0
         already = self._emitted_ever()
         try:
@@ -230,7 +298,7 @@ class SpoutExecutor(Executor):
                     calls += 1
                     next_tuple()
                     here = out.emitted_ever + len(rows)
-                    if here == before or clock() >= until:
+                    if here == before or (not calls & look and clock() >= until):
                         break
                     before = here
             else:
@@ -240,7 +308,7 @@ class SpoutExecutor(Executor):
                     calls += 1
                     next_tuple()
                     here = self._emitted_ever()
-                    if here == before or clock() >= until:
+                    if here == before or (not calls & look and clock() >= until):
                         break
                     before = here
         except Exception as error:
@@ -251,6 +319,7 @@ class SpoutExecutor(Executor):
             elapsed_ms = 1000 * (clock() - started)
             self.count(NEXT_TUPLE_COUNT, calls)
             if calls:
+                self._call_ms = elapsed_ms / calls
                 self.telemetry.latency(NEXT_TUPLE_LATENCY, elapsed_ms / calls, calls)
         return self._emitted_ever() > already
 
@@ -301,6 +370,8 @@ class SpoutExecutor(Executor):
         self._count_by_stream(name, settled)
         if name is TIMEOUT_COUNT:
             self._count_by_stream(FAIL_COUNT, settled)
+        by = (reason.kind, reason.component) if reason.component else (reason.kind,)
+        self.count(keyed(FAILED_BY_REASON, *by), len(settled.ids))
         self._latencies(FAIL_LATENCY, settled)
         for tup_id, age in zip(settled.ids, settled.ages_ms.tolist(), strict=True):
             told = FailReason(reason.kind, reason.component, reason.task, reason.message, reason.traceback, age)
@@ -335,9 +406,16 @@ class SpoutExecutor(Executor):
         for number, n in zip(numbers.tolist(), counts.tolist(), strict=True):
             self.count(keyed(name, self._streams[number]), n)
 
-    def _latencies(self, name: str, settled: Settled) -> None:
+    def _latencies(self, base: str, settled: Settled) -> None:
+        if len(self._streams) == 1:
+            ((_, stream),) = self._streams.items()
+            self._latencies_of(keyed(base, stream), settled.ages_ms)
+            return
+        for number in np.unique(settled.streams).tolist():
+            self._latencies_of(keyed(base, self._streams[number]), settled.ages_ms[settled.streams == number])
+
+    def _latencies_of(self, name: str, ages: npt.NDArray[np.float64]) -> None:
         """One telemetry call for each run of equal ages: roots of one burst were opened at one moment."""
-        ages = settled.ages_ms
         edges = np.flatnonzero(ages[1:] != ages[:-1]) + 1
         if len(edges) > 64:
             edges = edges[:: len(edges) // 32]
@@ -362,8 +440,13 @@ class SpoutExecutor(Executor):
 
     def collect_metrics(self) -> None:
         """The roots in flight, too."""
+        self.count(NEXT_TUPLE_COUNT, self._calls_at_rest)
+        self._calls_at_rest = 0
         super().collect_metrics()
         self.telemetry.gauge(PENDING_ACKED_COUNT, self.pending.count)
+        oldest_ms = self.pending.oldest_ms() if self.pending.count else None
+        lag_ms = 0.0 if oldest_ms is None else self.setup.clock() * 1000 - oldest_ms
+        self.telemetry.gauge(SPOUT_LAG, max(0.0, lag_ms))
 
     def stop(self, now_ms: float) -> list[Flush]:
         """Deactivate, close."""
@@ -379,13 +462,3 @@ class SpoutExecutor(Executor):
         """The table and the queue are sound."""
         super().check()
         self.pending.check()
-
-
-def _takes_reason(fail: Any) -> bool:
-    """True if the user's ``fail`` has room for the reason beside the id."""
-    try:
-        parameters = inspect.signature(fail).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return len(positional) >= 2 or any(p.kind is p.VAR_POSITIONAL for p in parameters)

@@ -45,6 +45,11 @@ class OutputStream:
         """True if an emit has nothing to decide: no direct or custom grouping, no siblings, at most one key field."""
         return not (self.deciders or self.siblings or self.direct) and len(self.key_positions) <= 1
 
+    @property
+    def bulk(self) -> bool:
+        """True if many rows may be taken at once, after what waits in siblings is booked: nothing decides at emit."""
+        return not (self.deciders or self.direct)
+
     def route(self, groupings: Iterable[Grouping]) -> None:
         """Use these groupings from now on. Nothing may be waiting."""
         self.groupings = list(groupings)

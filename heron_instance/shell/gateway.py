@@ -35,6 +35,7 @@ from heron_instance.shell.inbox import (
 )
 from heronry.launch import Launch
 from heronry.model.ids import PROTOCOL_VERSION
+from heronry.net.loop import run_loop
 from heronry.net.rpc import credentials, make_channel
 from heronry.net.services import INSTANCE_SERVICE
 from heronry.wire.control import Credit, InstanceHello, Leave, Pause, PlanUpdate, StreamManagerHello
@@ -91,6 +92,7 @@ class Gateway:
         self._granted = -1
         self._incarnation_seen: int | None = None
         self._linked = False
+        self._streams: tuple[tuple[str, str], ...] = ()  # of the newest plan: number to (component, stream)
         self._thread = threading.Thread(target=self._run, name="gateway", daemon=True)
         self._ready = threading.Event()
         self.done = threading.Event()
@@ -132,7 +134,7 @@ class Gateway:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._main())
+            run_loop(self._main())
         except BaseException:
             log.exception("the gateway has failed")
             os._exit(1)  # without it the instance would be deaf and dumb
@@ -223,6 +225,7 @@ class Gateway:
             self._inbox.put(StreamManagerSaidHello(hello.incarnation))
             if self._incarnation_seen is not None:
                 log.info("linked again to stream manager %d", hello.incarnation)
+                setup.count("__gateway-reconnect-count", 1)
             self._incarnation_seen = hello.incarnation
             data = INSTANCE_SERVICE.call(channel, "Data")(metadata=metadata)
             self._linked = True
@@ -260,6 +263,7 @@ class Gateway:
                 self._outgoing.grant(message.limit_bytes)
                 self._work.set()
             elif isinstance(message, PlanUpdate):
+                self._streams = message.plan.streams
                 self._inbox.put(PlanArrived(message.plan))
             elif isinstance(message, Pause):
                 if message.causes:
@@ -299,12 +303,15 @@ class Gateway:
             except BaseException:
                 # Handed over once, and lost with the stream.
                 for frame in packet.frames:
-                    setup.count(f"__gateway-lost-on-break/{frame.stream}", frame.count)
+                    setup.count(f"__gateway-lost-on-break/{self._stream_name(frame.stream)}", frame.count)
                 raise
             finally:
                 self._room_made(frame_bytes)
             setup.count("__gateway-sent-packets-count", 1)
             setup.count("__gateway-sent-packets-size", frame_bytes)
+
+    def _stream_name(self, number: int) -> str:
+        return self._streams[number][1] if number < len(self._streams) else str(number)
 
     def _room_made(self, frame_bytes: int) -> None:
         self.sent_bytes += frame_bytes

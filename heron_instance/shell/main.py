@@ -40,7 +40,14 @@ from heronry.liveness import Phase
 from heronry.model.ids import instance_id
 from heronry.model.plan import PhysicalPlan
 from heronry.model.settings import setting
-from heronry.process import EXIT_REPLACED, ProcessArguments, beat_forever, set_up_process, watch_lifeline
+from heronry.process import (
+    EXIT_REPLACED,
+    ProcessArguments,
+    beat_forever,
+    set_scheduling,
+    set_up_process,
+    watch_lifeline,
+)
 from heronry.telemetry import Reporter, Telemetry
 
 SWITCH_INTERVAL_SECONDS = 0.0005  # or each wake-up of the gateway waits 5 ms for a busy executor
@@ -53,6 +60,7 @@ def run_instance(launch: Launch, container: int, component: str, task: int, slot
     """Be this instance until the end; returns the exit code."""
     name = instance_id(container, component, task)
     set_up_process(f"heron:{launch.topology}:{name}")
+    set_scheduling(setting(launch.settings, "heron.process.scheduling"))
     random.seed()
     sys.argv = [name]  # user code must not read the process's own arguments as its own
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)

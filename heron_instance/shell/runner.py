@@ -60,11 +60,12 @@ class Runner:
         wait_ms: float | None = 0.0
         began = now_ms()
         while True:
+            paused = executor.paused  # while it waits: what ends a pause comes at the end of the wait
             for item in inbox.take(None if wait_ms is None else wait_ms / 1000):
                 self.handle(item)
             now = now_ms()
             waited = now - began
-            if executor.data_out.full:
+            if executor.data_out.full or paused:
                 self._blocked_ms += waited
             else:
                 self._idle_ms += waited

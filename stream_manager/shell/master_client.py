@@ -11,7 +11,7 @@ from heronry.launch import Launch
 from heronry.model.stored import MasterLocation
 from heronry.net.rpc import credentials, make_channel
 from heronry.net.services import MASTER_SERVICE
-from heronry.state import open_store, paths
+from heronry.state import paths, store_of
 from heronry.state.store import StateStore, StoreError
 from heronry.wire.codec import MASTER_LOCATION
 from heronry.wire.errors import MalformedMessage
@@ -36,7 +36,7 @@ class MasterWatch:
     async def run(self) -> None:
         """Watch until cancelled; a store that is away is asked again."""
         loop = asyncio.get_running_loop()
-        store = open_store(self._launch.store_url, **self._launch.settings)
+        store = store_of(self._launch)
         path = paths.master(self._launch.topology)
 
         def changed(_: str) -> None:  # on a thread of the store

@@ -72,7 +72,7 @@ class StreamManagerProcess:
         core = StreamManager(self.launch.topology_id, info, self.launch.settings, now_ms())
         self.host = Host(core)
         self.host.on_plan.append(self._plan_accepted)
-        peers, port = await start_peer_server(self.host, self._secret, self.launch.host)
+        peers, port = await start_peer_server(self.host, self._secret, self.launch.bind_host)
         core.info = StreamManagerInfo(self.container, self.launch.host, port, self._incarnation, os.getpid())
         target = self.launch.stream_manager_socket(self.container)
         self._servers = [peers, await start_instance_server(self.host, self._secret, target)]
@@ -160,8 +160,9 @@ class StreamManagerProcess:
 
     def _collect(self) -> ProcessMetrics:
         for name, total in totals(self.core).items():
-            if total > self._counted.get(name, 0.0):
-                self._telemetry.count(name, total - self._counted.get(name, 0.0))
+            before = self._counted.get(name)
+            if before is None or total > before:  # a 0 is told once: whoever waits for a first fault must see it begin
+                self._telemetry.count(name, total - (before or 0.0))
                 self._counted[name] = total
         for name, value in gauges(self.core).items():
             self._telemetry.gauge(name, value)

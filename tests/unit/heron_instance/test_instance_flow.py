@@ -231,6 +231,25 @@ def test_an_exception_fails_the_tuple_with_its_traceback_and_the_bolt_goes_on() 
     assert world.telemetry[2].counters["__exception-count"] == 20
     assert world.telemetry[2].counters["__fail-count/spout/default"] == 20
     assert world.telemetry[1].counters["__fail-count/default"] == 20
+    by_reason = [{n: v for n, v in world.telemetry[t].counters.items() if "by-reason" in n} for t in (1, 2)]
+    assert [sum(found.values()) for found in by_reason] == [20, 20]
+
+
+def test_each_ack_has_one_process_latency() -> None:
+    class Slow(BasicSink):
+        """Pieces end in the middle of a batch, and reports in the middle of the work."""
+
+        def process(self, tup: Any) -> None:
+            super().process(tup)
+            if tup["n"] % 7 == 0:
+                world.executors[2].collect_metrics()
+
+    world = World({"spout": Part(NumberSpout, 1, PAIR), "sink": Part(Slow, 1, {}, [("spout", "default", SHUFFLE)])})
+    world.run()
+    world.executors[2].collect_metrics()
+    told = world.telemetry[2]
+    assert told.counters["__ack-count/spout/default"] == told.latencies["__process-latency/spout/default"] == 200
+    assert told.counters["__execute-count/spout/default"] == told.latencies["__execute-latency/spout/default"] == 200
 
 
 def test_a_plain_bolt_that_raises_is_restarted_and_its_input_fails() -> None:

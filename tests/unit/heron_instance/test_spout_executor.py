@@ -104,6 +104,44 @@ def test_pending_exceeds_its_maximum_by_one_call_at_most(each: int) -> None:
     assert alone.spout.calls > calls
 
 
+def test_a_shut_window_opens_for_a_batch_or_after_a_flush_interval() -> None:
+    alone = Alone({"topology.max.spout.pending": 100})
+    while alone.executor.pending.count < 100:
+        alone.step(0.01)
+    while alone.executor.unsent():
+        alone.step(0.01)
+    alone.step(10.0)
+    calls, shut = alone.spout.calls, alone.executor.pending.count
+    alone.executor._shut_since_ms = alone.world.clock.ms  # shut just now
+    alone.verdict(alone.roots[:10])
+    step = alone.step(0.01)
+    assert alone.executor.pending.count == shut - 10
+    assert alone.spout.calls == calls, "room for ten is not worth a packet yet"
+    assert step.wait_ms is not None
+    assert step.wait_ms <= 5.0, "it will be, a flush interval after the window shut"
+    alone.verdict(alone.roots[10:25])
+    alone.step(0.01)
+    assert alone.spout.calls > calls, "a quarter of the window is"
+    while alone.executor.pending.count < 100:
+        alone.step(0.01)
+    alone.step(0.01)
+    calls = alone.spout.calls
+    alone.verdict(alone.roots[25:26])
+    alone.step(6.0)
+    assert alone.spout.calls > calls, "after the flush interval one place is enough"
+
+
+def test_a_window_of_one_opens_at_once() -> None:
+    alone = Alone({"topology.max.spout.pending": 1})
+    alone.step()
+    alone.step()
+    assert alone.executor.pending.count == 1
+    calls = alone.spout.calls
+    alone.verdict(alone.roots[:1])
+    alone.step(0.01)
+    assert alone.spout.calls == calls + 1
+
+
 def test_a_paused_spout_takes_acks_and_emits_nothing() -> None:
     alone = Alone({"topology.max.spout.pending": 50})
     alone.step()
@@ -166,6 +204,37 @@ def test_an_empty_call_backs_off_to_16_ms_and_an_ack_ends_it() -> None:
     assert alone.spout.calls == calls + 2
 
 
+def test_a_spout_at_rest_is_called_each_16_ms_and_its_first_tuple_goes_out_in_order() -> None:
+    alone = Alone(total=0)
+    for _ in range(40):
+        alone.step(16.1)
+    calls = alone.spout.calls
+    assert alone.step(16.1).wait_ms == 16.0
+    assert alone.step(2.0).wait_ms == pytest.approx(14.0)
+    assert alone.spout.calls == calls + 1
+    alone.spout.total = 2
+    flushed = [*alone.step(16.1).flushes, *alone.step(6.0).flushes]
+    assert [len(alone.roots), alone.executor.pending.count] == [2, 2]
+    assert sum(frame.count for flush in flushed for frame in flush.frames) == 2
+
+
+def test_a_spout_at_rest_that_raises_is_restarted() -> None:
+    def next_tuple(self: Any) -> None:
+        self.calls += 1
+        if self.calls > 30:
+            self.emit(["x"], tup_id=1)
+            raise RuntimeError("on purpose")
+
+    alone = Alone(next_tuple=next_tuple)
+    for _ in range(60):
+        alone.step(16.1)
+        if alone.executor.failed is not None:
+            break
+    assert alone.executor.failed is not None
+    assert alone.spout.calls == 31
+    assert alone.executor.pending.count == 1, "what it had emitted is booked"
+
+
 def test_a_full_data_out_stops_the_spout_but_not_its_acks() -> None:
     alone = Alone({"topology.instance.data.out.capacity.bytes": 65536}, payload="y" * 1000, each=3)
     for _ in range(50):
@@ -212,6 +281,7 @@ def test_its_own_timer_is_the_timeout_and_two_buckets() -> None:
     alone.step(10)
     assert counters["__timeout-count/default"] == 5
     assert counters["__fail-count/default"] == 5
+    assert counters["__failed-by-reason/timeout"] == 5
 
 
 def test_verdicts_of_another_incarnation_are_dropped() -> None:
@@ -248,6 +318,42 @@ def test_an_exception_in_ack_does_not_lose_the_acks_behind_it() -> None:
     alone.verdict(alone.roots[:5])
     alone.step()
     assert alone.spout.acked == [0, 1, 3, 4]
+
+
+def test_fails_are_counted_by_reason_and_who_failed_them() -> None:
+    alone = Alone({"topology.max.spout.pending": 10})
+    alone.step()
+    alone.verdict(alone.roots[:2], Reason(FailKind.FAILED, "r", 2, "because"))
+    alone.verdict(alone.roots[2:5], Reason(FailKind.EXCEPTION, "r", 2, "ValueError"))
+    alone.verdict(alone.roots[5:6], Reason(FailKind.MOVED))
+    alone.step()
+    alone.executor.collect_metrics()
+    counters = alone.world.telemetry[1].counters
+    by_reason = {name: n for name, n in counters.items() if name.startswith("__failed-by-reason")}
+    assert by_reason == {
+        "__failed-by-reason/failed/r": 2, "__failed-by-reason/exception/r": 3, "__failed-by-reason/moved": 1,
+    }  # fmt: skip
+    assert sum(by_reason.values()) == counters["__fail-count/default"]
+
+
+def test_the_lag_is_the_age_of_the_oldest_root_in_flight() -> None:
+    alone = Alone({"topology.max.spout.pending": 10})
+    gauges = alone.world.telemetry[1].gauges
+    alone.executor.collect_metrics()
+    assert gauges["__spout-lag-ms"] == 0
+    alone.step()
+    stuck, *others = alone.roots
+    alone.step(3_000)
+    alone.verdict(others)
+    alone.step(1_000)
+    alone.executor.collect_metrics()
+    assert gauges["__spout-lag-ms"] == pytest.approx(4_000, abs=5)
+    alone.verdict([stuck])
+    alone.executor.on_pause(alone.world.clock.ms, True)
+    alone.verdict(alone.roots[10:])
+    alone.step(1)
+    alone.executor.collect_metrics()
+    assert gauges["__spout-lag-ms"] == 0
 
 
 def test_fail_without_a_reason_parameter_is_called_without_one() -> None:

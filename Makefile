@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test test-fast test-sim test-integration test-browser test-faults test-faults-all bench check format protos wheel clean
+.PHONY: help setup demo demo-pipeline bench-pipeline test test-fast test-sim test-integration test-browser test-faults test-faults-all test-zookeeper test-spark test-docker test-docker-all image up down bench bench-peers check format protos wheel clean
 
 help:  ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,6 +19,10 @@ setup: $(READY)  ## Make .venv with Heronry and the tools of its tests
 
 demo: $(READY)  ## Word count over a real text on the embedded cluster, live for about 20 seconds; leaves nothing behind
 	@$(BIN)/python -m examples.demo
+
+demo-pipeline: $(READY)  ## One program online and on Spark over the same text, and the merged view of both; they must agree
+	@bash deploy/spark-setup $(VENV)
+	@$(BIN)/python -m examples.demo_pipeline
 
 test: $(READY)  ## Every group of tests, with the minutes of each
 	@$(BIN)/python tests/run_groups.py all
@@ -41,8 +45,37 @@ test-faults: $(READY)  ## Processes killed and stopped while data flows: each fa
 test-faults-all: $(READY)  ## The whole table of faults
 	@HERONRY_FAULTS=all $(BIN)/python tests/run_groups.py faults
 
+test-zookeeper: $(READY)  ## The state store on real ZooKeeper servers (adds PySpark, whose jars hold them, and Java)
+	@$(BIN)/python tests/run_groups.py zookeeper
+
+test-spark: $(READY)  ## Programs on real Spark (adds PySpark and Java)
+	@$(BIN)/python tests/run_groups.py spark
+
+test-docker: $(READY)  ## A real cluster by docker compose, and a third of its faults by seed
+	@$(BIN)/python tests/run_groups.py docker
+
+test-docker-all: $(READY)  ## The whole table of the cluster's faults, and many topologies beside each other
+	@HERONRY_FAULTS=all $(BIN)/python tests/run_groups.py docker
+
+image:  ## Build the image of the data plane; says its size and how long it took
+	@deploy/build
+
+up:  ## A cluster by docker compose: makes what is missing, waits until all is healthy, says how to log in
+	@deploy/up
+
+down:  ## End the cluster and all that runs on it; KEEP=1 keeps its volumes
+	@deploy/down
+
 bench: $(READY)  ## The table of benchmarks and bars (about ten minutes; records, never fails on time)
 	@$(BIN)/python -m benchmarks.bars --json bench.json
+
+bench-peers: $(READY)  ## The same workloads on other engines beside ours (installs each into a cache folder, 1 GB)
+	@$(BIN)/python -m benchmarks.peers --json bench-peers.json
+
+bench-pipeline: $(READY)  ## Word count of programs against the same by hand: on Spark against PySpark, online against a topology (five minutes)
+	@bash deploy/spark-setup $(VENV)
+	@$(BIN)/python -m benchmarks.pipeline
+	@$(BIN)/python -m benchmarks.streamlets
 
 check: $(READY)  ## ruff, mypy, import walls, generated protobuf code
 	@$(BIN)/python tests/run_groups.py check

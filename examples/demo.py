@@ -20,12 +20,10 @@ from typing import Any
 import grpc
 import psutil
 
-from heronry.cli import metrics_table
 from heronry.cli.address import parse_address
-from heronry.cli.clusters import cluster_named, find_topology
+from heronry.cli.clusters import cluster_named
+from heronry.failures import Unavailable
 from heronry.launch import Launch
-from heronry.net.services import MASTER_SERVICE
-from heronry.wire.master import MetricsRequest
 
 SECONDS = 20
 EACH_SECONDS = 2
@@ -46,16 +44,11 @@ def metrics() -> dict[str, Any] | None:
 
     Asked for in this process: a new command each time would take its turn behind a topology that uses every core.
     """
-    cluster = cluster_named("local")
-    with cluster.open_store() as store:
-        record = find_topology(store, parse_address("local"), NAME)
-    if record.master is None:
-        return None
     try:
-        reply = cluster.asker(record).call(record.master, MASTER_SERVICE, "Metrics", MetricsRequest())
-    except grpc.RpcError:
+        found = cluster_named("local").metrics(parse_address("local"), NAME)
+    except (Unavailable, grpc.RpcError):
         return None
-    return dict(metrics_table.as_json(NAME, reply)["components"])
+    return dict(found["components"])
 
 
 def total(components: dict[str, Any], component: str, metric: str) -> int:

@@ -25,8 +25,17 @@ class Launch:
     store_url: str  # files:///path, zookeeper://host:port,…/root or memory://
     home: str  # the topology's folder: log-files/ package/ metrics/ secret launch.json
     runtime_dir: str  # short, 0700: Unix sockets and heartbeat slots
-    host: str = "127.0.0.1"  # the address this host's processes bind and publish
+    host: str = "127.0.0.1"  # the name or address that this host's processes publish
     settings: dict[str, Any] = field(default_factory=dict)  # heron.* keys, see heronry.model.settings
+    store_credential: str = ""  # path of the file with the store's credential (heronry.state.credential), if it has one
+    package_digest: str = ""  # SHA-256 of the user's package (tar.gz) at the api server; "" where it lies in package/
+    api_url: str = ""  # where containers fetch the package
+    bind: str = ""  # the address they listen on, where that is not ``host``: a container's changes with its networks
+
+    @property
+    def bind_host(self) -> str:
+        """The address to listen on."""
+        return self.bind or self.host
 
     @property
     def log_dir(self) -> Path:
@@ -42,6 +51,10 @@ class Launch:
     def metrics_dir(self) -> Path:
         """JSON lines and the saved totals of metrics managers."""
         return Path(self.home, "metrics")
+
+    def prometheus_port_file(self, container: int) -> Path:
+        """Where a container's metrics manager writes the port of its Prometheus endpoint."""
+        return self.metrics_dir / f"prometheus-{container}.port"
 
     @property
     def secret_file(self) -> Path:
@@ -69,8 +82,12 @@ class Launch:
         temporary = path.with_suffix(".tmp")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:
-            json.dump(asdict(self), file, indent=1)
+            file.write(self.to_json())
         os.replace(temporary, path)
+
+    def to_json(self) -> str:
+        """The text of the file."""
+        return json.dumps(asdict(self), indent=1)
 
     @classmethod
     def load(cls, path: str | Path) -> Launch:

@@ -13,22 +13,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import grpc
 import grpc.aio
-import psutil
 
 from heronry.launch import Launch
 from heronry.model.settings import setting
 from heronry.model.sketch import Sketch, bin_of
 from heronry.net.rpc import credentials, make_channel
 from heronry.net.services import METRICS_SERVICE
+from heronry.process_stats import LoopLag, ProcessStats
 from heronry.sketches import encode_sketch
 from heronry.wire.metrics import ExceptionReport, ProcessMetrics
 
@@ -57,7 +57,7 @@ class Telemetry:
         self._gauges: dict[str, float] = {}
         self._bins: dict[str, dict[int, float]] = {}
         self._exceptions: dict[tuple[str, str], ExceptionReport] = {}
-        self._process = psutil.Process()
+        self._stats = ProcessStats(instance=not component.startswith("__"))
 
     def count(self, name: str, n: float = 1) -> None:
         """Add ``n`` to a counter (never negative)."""
@@ -105,7 +105,7 @@ class Telemetry:
 
     def report(self, now: float) -> ProcessMetrics:
         """Everything since the process began, with its own CPU, memory and so on; ``now`` in seconds since 1970."""
-        counters, gauges = self._process_metrics(now)
+        counters, gauges = self._stats.read(max(0.0, now - self.started))
         with self._lock:
             counters |= self._counters
             gauges |= self._gauges
@@ -132,43 +132,12 @@ class Telemetry:
             return False
         return True
 
-    def _process_metrics(self, now: float) -> tuple[dict[str, float], dict[str, float]]:
-        """(counters, gauges) of the process itself: ``__py-…`` for instances, ``__process/…`` for the others."""
-        with self._process.oneshot():
-            cpu = self._process.cpu_times()
-            memory = float(self._process.memory_info().rss)
-            threads = float(self._process.num_threads())
-            descriptors = float(self._process.num_fds())
-        uptime = max(0.0, now - self.started)
-        if self.component.startswith("__"):
-            return (
-                {"__process/__cpu_user_usec": cpu.user * 1e6, "__process/__cpu_system_usec": cpu.system * 1e6},
-                {
-                    "__process/__mem_used_bytes": memory,
-                    "__process/__uptime_sec": uptime,
-                    "__process/__fd_count": descriptors,
-                    "__process/__thread_count": threads,
-                },
-            )
-        counters = {"__py-user-cpu-time-secs": cpu.user, "__py-sys-cpu-time-secs": cpu.system}
-        gauges = {
-            "__py-physical-memory-byte": memory,
-            "__py-uptime-secs": uptime,
-            "__py-fd-count": descriptors,
-            "__py-thread-count": threads,
-        }
-        generations = zip(gc.get_count(), gc.get_threshold(), gc.get_stats(), strict=False)
-        for number, (count, threshold, stats) in enumerate(generations, 1):
-            gauges[f"__py-generation-{number}-count"] = float(count)
-            gauges[f"__py-generation-{number}-collection-threshold"] = float(threshold)
-            counters[f"__py-generation-{number}-collections"] = float(stats["collections"])
-        return counters, gauges
-
 
 class Reporter:
     """Sends ``collect()`` to the container's metrics manager, again and again; never blocks or fails its owner.
 
-    ``collect`` runs on the loop and must be quick. ``start`` and ``stop`` are called on that loop.
+    ``collect`` runs on the loop and must be quick. ``start`` and ``stop`` are called on that loop; its lag is added to
+    each report.
     """
 
     def __init__(self, launch: Launch, container: int, collect: Callable[[], ProcessMetrics]) -> None:
@@ -181,10 +150,12 @@ class Reporter:
         self._metadata: tuple[tuple[str, str], ...] = ()
         self._task: asyncio.Task[None] | None = None
         self._failing = False
+        self._lag = LoopLag()
 
     def start(self) -> None:
         """Begin to report, the first time at once."""
         if self._task is None:
+            self._lag.start()
             self._task = asyncio.get_running_loop().create_task(self._run(), name="metrics reporter")
 
     async def stop(self) -> None:
@@ -196,6 +167,7 @@ class Reporter:
         with contextlib.suppress(asyncio.CancelledError):
             await task
         await self._send(LAST_REPORT_SECONDS)
+        self._lag.stop()
         if self._channel is not None:
             with contextlib.suppress(Exception):
                 await self._channel.close()
@@ -212,7 +184,9 @@ class Reporter:
                 self._metadata = credentials(self._launch.secret(), self._launch.topology_id)
                 self._channel = make_channel(self._launch.metrics_manager_socket(self._container))
                 self._publish = METRICS_SERVICE.call(self._channel, "Publish")
-            await self._publish(self._collect(), timeout=timeout, metadata=self._metadata)
+            report = self._collect()
+            report = replace(report, gauges={**report.gauges, "__event-loop-lag-ms": self._lag.take_ms()})
+            await self._publish(report, timeout=timeout, metadata=self._metadata)
         except Exception as error:
             # Metrics are a side line: no fault here may stop the process that reports.
             if not self._failing:

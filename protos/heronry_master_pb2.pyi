@@ -110,12 +110,14 @@ class MasterStatus(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., state: _Optional[str] = ..., plan: _Optional[_Union[_heronry_topology_pb2.PlanVersion, _Mapping]] = ..., stream_managers: _Optional[_Iterable[_Union[StreamManagerStatus, _Mapping]]] = ..., leading: _Optional[bool] = ...) -> None: ...
 
 class PublishMetrics(_message.Message):
-    __slots__ = ("container", "processes")
+    __slots__ = ("container", "processes", "sent_time")
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    SENT_TIME_FIELD_NUMBER: _ClassVar[int]
     container: int
     processes: _containers.RepeatedCompositeFieldContainer[_heronry_metrics_pb2.ProcessMetrics]
-    def __init__(self, container: _Optional[int] = ..., processes: _Optional[_Iterable[_Union[_heronry_metrics_pb2.ProcessMetrics, _Mapping]]] = ...) -> None: ...
+    sent_time: float
+    def __init__(self, container: _Optional[int] = ..., processes: _Optional[_Iterable[_Union[_heronry_metrics_pb2.ProcessMetrics, _Mapping]]] = ..., sent_time: _Optional[float] = ...) -> None: ...
 
 class PublishReply(_message.Message):
     __slots__ = ("epoch",)
@@ -134,7 +136,7 @@ class MetricsRequest(_message.Message):
     def __init__(self, component: _Optional[str] = ..., interval_seconds: _Optional[float] = ..., names: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class MetricValue(_message.Message):
-    __slots__ = ("component", "instance", "name", "total", "rate", "sketch", "kind")
+    __slots__ = ("component", "instance", "name", "total", "rate", "sketch", "kind", "minimum", "maximum", "mean")
     COMPONENT_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -142,6 +144,9 @@ class MetricValue(_message.Message):
     RATE_FIELD_NUMBER: _ClassVar[int]
     SKETCH_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
+    MINIMUM_FIELD_NUMBER: _ClassVar[int]
+    MAXIMUM_FIELD_NUMBER: _ClassVar[int]
+    MEAN_FIELD_NUMBER: _ClassVar[int]
     component: str
     instance: str
     name: str
@@ -149,7 +154,10 @@ class MetricValue(_message.Message):
     rate: float
     sketch: bytes
     kind: str
-    def __init__(self, component: _Optional[str] = ..., instance: _Optional[str] = ..., name: _Optional[str] = ..., total: _Optional[float] = ..., rate: _Optional[float] = ..., sketch: _Optional[bytes] = ..., kind: _Optional[str] = ...) -> None: ...
+    minimum: float
+    maximum: float
+    mean: float
+    def __init__(self, component: _Optional[str] = ..., instance: _Optional[str] = ..., name: _Optional[str] = ..., total: _Optional[float] = ..., rate: _Optional[float] = ..., sketch: _Optional[bytes] = ..., kind: _Optional[str] = ..., minimum: _Optional[float] = ..., maximum: _Optional[float] = ..., mean: _Optional[float] = ...) -> None: ...
 
 class MetricsReply(_message.Message):
     __slots__ = ("interval_seconds", "values")
@@ -160,28 +168,36 @@ class MetricsReply(_message.Message):
     def __init__(self, interval_seconds: _Optional[float] = ..., values: _Optional[_Iterable[_Union[MetricValue, _Mapping]]] = ...) -> None: ...
 
 class TimelineRequest(_message.Message):
-    __slots__ = ("component", "interval_seconds", "names")
+    __slots__ = ("component", "interval_seconds", "names", "ranges")
     COMPONENT_FIELD_NUMBER: _ClassVar[int]
     INTERVAL_SECONDS_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
     component: str
     interval_seconds: float
     names: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, component: _Optional[str] = ..., interval_seconds: _Optional[float] = ..., names: _Optional[_Iterable[str]] = ...) -> None: ...
+    ranges: bool
+    def __init__(self, component: _Optional[str] = ..., interval_seconds: _Optional[float] = ..., names: _Optional[_Iterable[str]] = ..., ranges: _Optional[bool] = ...) -> None: ...
 
 class TimelineSeries(_message.Message):
-    __slots__ = ("component", "instance", "name", "kind", "values")
+    __slots__ = ("component", "instance", "name", "kind", "values", "minima", "maxima", "means")
     COMPONENT_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
+    MINIMA_FIELD_NUMBER: _ClassVar[int]
+    MAXIMA_FIELD_NUMBER: _ClassVar[int]
+    MEANS_FIELD_NUMBER: _ClassVar[int]
     component: str
     instance: str
     name: str
     kind: str
     values: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, component: _Optional[str] = ..., instance: _Optional[str] = ..., name: _Optional[str] = ..., kind: _Optional[str] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
+    minima: _containers.RepeatedScalarFieldContainer[float]
+    maxima: _containers.RepeatedScalarFieldContainer[float]
+    means: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, component: _Optional[str] = ..., instance: _Optional[str] = ..., name: _Optional[str] = ..., kind: _Optional[str] = ..., values: _Optional[_Iterable[float]] = ..., minima: _Optional[_Iterable[float]] = ..., maxima: _Optional[_Iterable[float]] = ..., means: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class TimelineReply(_message.Message):
     __slots__ = ("start_time", "step_seconds", "series")

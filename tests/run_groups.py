@@ -74,6 +74,12 @@ GROUPS: dict[str, Callable[[], bool]] = {
     "integration": lambda: _pytest("tests/integration", "--durations=10"),
     "browser": lambda: _pytest("tests/browser"),
     "faults": lambda: _pytest("tests/faults", "--durations=10", "-rP"),
+    "zookeeper": lambda: _pytest("tests/zookeeper", "--durations=10", "-rP"),
+    # With the tests elsewhere that need pyarrow, which comes with Spark.
+    "spark": lambda: _pytest(
+        "tests/spark", "tests/unit/pipeline", "tests/integration/heron_tracker/test_view_routes.py", "--durations=10"
+    ),
+    "docker": lambda: _pytest("tests/docker", "--durations=10", "-rP"),
 }
 
 
@@ -81,9 +87,18 @@ def missing(group: str) -> str:
     """What this machine lacks for the group, with the cure; empty when nothing."""
     if group in ("integration", "faults") and shutil.which("ps") is None and not Path("/proc/self/stat").exists():
         return "needs Linux with /proc"
-    if group == "browser" and subprocess.run([ROOT / "deploy" / "browser-setup"], check=False).returncode:
+    if group == "browser" and _setup_fails("browser-setup"):
         return "needs Chromium: run deploy/browser-setup as root, or install chromium and chromium-driver"
+    if group in ("zookeeper", "spark") and _setup_fails("spark-setup", str(BIN.parent)):
+        return "needs Java 17 and PySpark: see deploy/spark-setup"
+    if group == "docker" and _setup_fails("docker-setup"):
+        return "needs a Docker engine with Compose and buildx: see deploy/docker-setup"
     return ""
+
+
+def _setup_fails(script: str, *arguments: str) -> bool:
+    """True if the script of deploy/ cannot make what a group needs; it has said why."""
+    return subprocess.run([ROOT / "deploy" / script, *arguments], cwd=ROOT, check=False).returncode != 0
 
 
 def main(arguments: list[str]) -> int:

@@ -55,31 +55,38 @@ class Writer:
 
     def folder(self, name: str) -> None:
         """Make a folder. Raises PackageError."""
-        parts = self._checked(name)
+        parts = self.admit(name, is_file=False)
         if parts:
-            self._remember(parts, is_file=False)
             self._folder.joinpath(*parts).mkdir(parents=True, exist_ok=True)
 
     def file(self, name: str, content: IO[bytes], executable: bool = False) -> None:
         """Write one file. Raises PackageError."""
-        parts = self._checked(name)
-        if not parts:
-            raise self.refused(name, "is not a file name")
-        self._remember(parts, is_file=True)
-        self._files += 1
-        if self._files > self._limits.files:
-            raise PackageError(f"{self._source} holds more than {self._limits.files} files")
+        parts = self.admit(name, is_file=True)
         path = self._folder.joinpath(*parts)
         path.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         with os.fdopen(os.open(path, flags, 0o755 if executable else 0o644), "wb") as target:
-            self._pour(name, content, target)
+            self.pour(name, content, target)
+
+    def admit(self, name: str, *, is_file: bool) -> list[str]:
+        """The parts of an entry's path, checked and counted; empty for the package itself. Raises PackageError."""
+        parts = self._checked(name)
+        if is_file and not parts:
+            raise self.refused(name, "is not a file name")
+        if parts:
+            self._remember(parts, is_file)
+        if is_file:
+            self._files += 1
+            if self._files > self._limits.files:
+                raise PackageError(f"{self._source} holds more than {self._limits.files} files")
+        return parts
 
     def refused(self, name: str, why: str) -> PackageError:
         """The error for one entry."""
         return PackageError(f"{self._source}: the entry {name[:200]!r} {why}")
 
-    def _pour(self, name: str, content: IO[bytes], target: IO[bytes]) -> None:
+    def pour(self, name: str, content: IO[bytes], target: IO[bytes]) -> None:
+        """Copy the bytes of one file, counting them. Raises PackageError."""
         written = 0
         while chunk := content.read(_CHUNK):
             written += len(chunk)

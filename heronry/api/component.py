@@ -135,7 +135,7 @@ class Bolt(Component):
     """A step. Derive, write ``process`` (or ``process_batch``), ack or fail each tuple."""
 
     component_kind = ComponentKind.BOLT
-    _direct_methods = ("emit", "emit_many", "ack", "fail")
+    _direct_methods = ("emit", "emit_many", "ack", "ack_many", "fail")
 
     auto_anchor: ClassVar[bool] = False
     auto_ack: ClassVar[bool] = False
@@ -184,6 +184,10 @@ class Bolt(Component):
     def ack(self, tup: Tuple) -> None:
         """This tuple is processed, and all that hangs on it has been emitted."""
         self._collector.ack(tup)
+
+    def ack_many(self, tuples: Tuple | Iterable[Tuple]) -> None:
+        """Ack many tuples; for a whole ``TupleBatch``, also one of an earlier call, that is one step."""
+        self._collector.ack_many(tuples)
 
     def fail(self, tup: Tuple, reason: str | BaseException | None = None) -> None:
         """Fail the roots of this tuple at once; the spouts are told ``reason``."""

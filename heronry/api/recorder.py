@@ -102,5 +102,8 @@ class _BoltSide:
     def ack(self, tup: Tuple) -> None:
         self._recorder.acked.append(tup)
 
+    def ack_many(self, tuples: Tuple | Iterable[Tuple]) -> None:
+        self._recorder.acked.extend((tuples,) if isinstance(tuples, Tuple) else tuples)
+
     def fail(self, tup: Tuple, reason: Any = None) -> None:
         self._recorder.failed.append((tup, reason))

@@ -89,10 +89,15 @@ class MasterStatus:
 
 @dataclass(frozen=True, slots=True)
 class PublishMetrics:
-    """From a metrics manager: the processes of its container."""
+    """From a metrics manager: the processes of its container.
+
+    ``sent_time`` is of the clock that ``ProcessMetrics.time`` is of, so their difference is the age of a report on any
+    other host, too; 0 is not said.
+    """
 
     container: int
     processes: tuple[ProcessMetrics, ...]
+    sent_time: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +118,10 @@ class MetricsRequest:
 
 @dataclass(frozen=True, slots=True)
 class MetricValue:
-    """One metric of one instance over the interval. ``kind`` is counter, gauge or latency."""
+    """One metric of one instance over the interval. ``kind`` is counter, gauge or latency.
+
+    ``total`` of a gauge is its last value; ``minimum``, ``maximum`` and ``mean`` are gauges' within the interval.
+    """
 
     component: str
     instance: str
@@ -122,6 +130,9 @@ class MetricValue:
     total: float = 0.0
     rate: float = 0.0
     sketch: bytes = b""
+    minimum: float = 0.0
+    maximum: float = 0.0
+    mean: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,17 +150,22 @@ class TimelineRequest:
     component: str = ""
     interval_seconds: float = 595.0
     names: tuple[str, ...] = ()
+    ranges: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineSeries:
-    """One metric of one instance. ``values`` per point: a counter's growth, a latency's mean in milliseconds."""
+    """One metric of one instance. ``values`` per point: a counter's growth, a gauge's last value (NaN: nobody
+    reported), a latency's mean in milliseconds. ``minima``, ``maxima`` and ``means`` are gauges', where asked for."""
 
     component: str
     instance: str
     name: str
     kind: str
     values: tuple[float, ...] = ()
+    minima: tuple[float, ...] = ()
+    maxima: tuple[float, ...] = ()
+    means: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

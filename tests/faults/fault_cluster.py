@@ -28,7 +28,8 @@ from typer.testing import CliRunner
 from heronry.cli.main import app
 from heronry.launch import Launch
 from heronry.model.stored import MasterEpoch, MasterLocation
-from heronry.state import open_store, paths
+from heronry.state import open_address, paths
+from heronry.state.local import local_store
 from heronry.wire import codec
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -242,7 +243,7 @@ class FaultCluster:
 
     def master(self) -> tuple[MasterLocation | None, MasterEpoch | None]:
         """Who leads and the highest epoch, by the state store."""
-        store = open_store(f"files://{self.home}/state")
+        store = open_address(local_store(self.home))
         store.open()
         try:
             node, epoch = store.get(paths.master(self.name)), store.get(paths.epoch(self.name))
@@ -292,7 +293,7 @@ class FaultCluster:
 
     def nodes(self) -> list[str]:
         """The nodes of the state store that belong to this topology."""
-        store = open_store(f"files://{self.home}/state")
+        store = open_address(local_store(self.home))
         store.open()
         try:
             folders = [value for key, value in vars(paths).items() if key.isupper() and isinstance(value, str)]

@@ -1,11 +1,15 @@
-"""The ``heron`` command in a home of its own."""
+"""The ``heron`` command in a home of its own. The tracker process is that of the tracker's tests."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from front_door import FrontDoor, front_door
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "heron_tracker"))
 
 
 @pytest.fixture(scope="module")

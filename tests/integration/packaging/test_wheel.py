@@ -25,6 +25,7 @@ pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).resolve().parents[3]
 SECONDS = 240
+PAGE = (".html", ".js", ".css", ".svg")
 
 
 def run(*command: str | Path, cwd: Path, code: int = 0, **environment: str) -> str:
@@ -44,8 +45,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     listed = run("git", "ls-files", "--cached", "--others", "--exclude-standard", "-z", cwd=ROOT).split("\0")
+    kinds = (".py", ".toml", ".md", ".typed", ".proto", ".pyi", "LICENSE", *PAGE)
     for name in filter(None, listed):
-        if (ROOT / name).is_file() and name.endswith((".py", ".toml", ".md", ".typed", ".proto", ".pyi", "LICENSE")):
+        if (ROOT / name).is_file() and name.endswith(kinds):
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             (source / name).write_bytes((ROOT / name).read_bytes())
     run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, source, cwd=folder)
@@ -97,6 +99,17 @@ def test_the_wheel_holds_the_rooms_and_nothing_else(wheel: Path) -> None:
     assert "heronry/py.typed" in names
     (licence,) = (name for name in names if name.endswith("/licenses/LICENSE"))
     assert zipfile.ZipFile(wheel).read(licence) == (ROOT / "LICENSE").read_bytes()
+
+
+def test_the_wheel_holds_the_web_page_whole(wheel: Path, environment: Path, tmp_path: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    shipped = {name: archive.read(name) for name in archive.namelist() if name.startswith("heron_tracker/static/")}
+    here = {str(p.relative_to(ROOT)): p.read_bytes() for p in (ROOT / "heron_tracker" / "static").iterdir()}
+    assert {Path(name).suffix for name in here} == set(PAGE)
+    assert shipped == here
+    code = "from heron_tracker.shell.self_routes import STATIC; print(*sorted(STATIC))"
+    served = run(environment / "bin" / "python", "-c", code, cwd=tmp_path).split()
+    assert served == sorted(Path(name).name for name in here)
 
 
 def test_the_installed_wheel_runs_the_topology_of_the_readme(environment: Path, home: Path, tmp_path: Path) -> None:

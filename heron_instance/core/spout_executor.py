@@ -15,14 +15,15 @@ from collections import deque
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from heron_instance.core.dropping import DroppingSpoutCollector
 from heron_instance.core.executor import Executor, Flush, Setup, Step, log, soonest
 from heron_instance.core.failures import takes_reason
 from heron_instance.core.hooked import HookedSpoutCollector
 from heron_instance.core.pending import PendingTable, Settled
+from heron_instance.core.settled_figures import SettledFigures
 from heron_instance.core.spout_collector import SpoutCollector
+from heron_instance.core.window import PendingWindow
 from heronry.api.component import Spout
 from heronry.api.hooks import SpoutAckInfo, SpoutFailInfo
 from heronry.model.ids import root_base
@@ -46,7 +47,6 @@ from heronry.wire.data import Reason, Verdict
 
 FIRST_BACKOFF_MS = 1.0
 LAST_BACKOFF_MS = 16.0
-WINDOW_ROWS = 2048  # a shut window opens for so many tuples at once
 FAST_CALL_MS = 0.1  # calls this short are not timed one by one
 BURST_MS = 2.0  # acks wait no longer than this, and one call
 
@@ -93,17 +93,17 @@ class SpoutExecutor(Executor):
         self._wants_ack = type(component).ack is not Spout.ack
         self._wants_fail = type(component).fail is not Spout.fail
         self._wants_reason = takes_reason(component.fail)
-        self._streams = {out.number: out.name for out in self.router.streams.values()}
         self._verdicts: deque[Verdict] = deque()
         self._active = False
         self._stream_manager: int | None = None
-        self._call_ms = 1.0  # of the last burst, each
         self._backoff_ms = 0.0
         self._call_ms = 1.0  # what one call took in the last burst
         self._at_rest = False  # nothing was emitted for long, and nothing waits
         self._calls_at_rest = 0
-        self._shut_since_ms: float | None = None  # since when so many roots are open that none may be added
-        self._reopen_room = min(WINDOW_ROWS, max(1, self.max_pending // 4))
+        self._window = PendingWindow(self.max_pending, self.flush_interval_ms)
+        self._figures = SettledFigures(
+            {out.number: out.name for out in self.router.streams.values()}, self.count, self.telemetry
+        )
         self._next_call_ms = float("-inf")
         self._next_expiry_ms = float("-inf")
 
@@ -223,7 +223,7 @@ class SpoutExecutor(Executor):
         return soonest(
             now_ms,
             None if blocked else self._next_call_ms,
-            self._reopens_ms(),
+            self._window.reopens_ms(self.pending.count),
             self.flush_deadline_ms(gap_ms),
             self._next_expiry_ms if self.pending.count else None,
             self.data_out.deadline_ms(),
@@ -235,31 +235,9 @@ class SpoutExecutor(Executor):
             self.paused
             or not self._active
             or self._stream_manager is None
-            or (self.tracked and self._window_shut(now_ms))
+            or (self.tracked and self._window.shut(self.pending.count, now_ms))
             or self.data_out.full
         )
-
-    def _window_shut(self, now_ms: float) -> bool:
-        """True at ``topology.max.spout.pending``, and after that until there is room for a batch or a flush interval
-        has passed: a spout that used each free place at once would send ever smaller packets (TCP's silly window
-        syndrome), and packets are what costs."""
-        room = self.max_pending - self.pending.count
-        if room <= 0:
-            if self._shut_since_ms is None:
-                self._shut_since_ms = now_ms
-            return True
-        if self._shut_since_ms is None:
-            return False
-        if room < self._reopen_room and now_ms < self._shut_since_ms + self.flush_interval_ms:
-            return True
-        self._shut_since_ms = None
-        return False
-
-    def _reopens_ms(self) -> float | None:
-        """When the window opens although there is no room for a batch yet."""
-        if self._shut_since_ms is None or self.pending.count >= self.max_pending:
-            return None
-        return self._shut_since_ms + self.flush_interval_ms
 
     def _follow_state(self) -> None:
         wanted = self.is_active()
@@ -343,8 +321,8 @@ class SpoutExecutor(Executor):
     def _acked(self, settled: Settled) -> None:
         if not settled.ids:
             return
-        self._count_by_stream(ACK_COUNT, settled)
-        self._latencies(COMPLETE_LATENCY, settled)
+        self._figures.counted(ACK_COUNT, settled)
+        self._figures.timed(COMPLETE_LATENCY, settled)
         if self.context.hooks:
             for tup_id, age in zip(settled.ids, settled.ages_ms.tolist(), strict=True):
                 self.call_hooks("spout_ack", SpoutAckInfo(tup_id, self.task, age))
@@ -367,12 +345,12 @@ class SpoutExecutor(Executor):
         if not settled.ids:
             return
         name = TIMEOUT_COUNT if reason.kind is FailKind.TIMEOUT else FAIL_COUNT
-        self._count_by_stream(name, settled)
+        self._figures.counted(name, settled)
         if name is TIMEOUT_COUNT:
-            self._count_by_stream(FAIL_COUNT, settled)
+            self._figures.counted(FAIL_COUNT, settled)
         by = (reason.kind, reason.component) if reason.component else (reason.kind,)
         self.count(keyed(FAILED_BY_REASON, *by), len(settled.ids))
-        self._latencies(FAIL_LATENCY, settled)
+        self._figures.timed(FAIL_LATENCY, settled)
         for tup_id, age in zip(settled.ids, settled.ages_ms.tolist(), strict=True):
             told = FailReason(reason.kind, reason.component, reason.task, reason.message, reason.traceback, age)
             if self.context.hooks:
@@ -396,33 +374,6 @@ class SpoutExecutor(Executor):
             self.count("__untracked-ack-count", len(ids))
             if self._wants_ack:
                 self._call_acks(ids)
-
-    def _count_by_stream(self, name: str, settled: Settled) -> None:
-        if len(self._streams) == 1:
-            ((_, stream),) = self._streams.items()
-            self.count(keyed(name, stream), len(settled.ids))
-            return
-        numbers, counts = np.unique(settled.streams, return_counts=True)
-        for number, n in zip(numbers.tolist(), counts.tolist(), strict=True):
-            self.count(keyed(name, self._streams[number]), n)
-
-    def _latencies(self, base: str, settled: Settled) -> None:
-        if len(self._streams) == 1:
-            ((_, stream),) = self._streams.items()
-            self._latencies_of(keyed(base, stream), settled.ages_ms)
-            return
-        for number in np.unique(settled.streams).tolist():
-            self._latencies_of(keyed(base, self._streams[number]), settled.ages_ms[settled.streams == number])
-
-    def _latencies_of(self, name: str, ages: npt.NDArray[np.float64]) -> None:
-        """One telemetry call for each run of equal ages: roots of one burst were opened at one moment."""
-        edges = np.flatnonzero(ages[1:] != ages[:-1]) + 1
-        if len(edges) > 64:
-            edges = edges[:: len(edges) // 32]
-        starts = [0, *edges.tolist()]
-        stops = [*edges.tolist(), len(ages)]
-        for start, stop in zip(starts, stops, strict=True):
-            self.telemetry.latency(name, float(ages[start]), stop - start)
 
     # Flushing.
 

@@ -251,4 +251,3 @@ class Oracle:
     def note_plan(self, task: int, plan: PhysicalPlan) -> None:
         """The plan a task emits under."""
         self.routing_version[task] = plan.routing_version
-

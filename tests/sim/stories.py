@@ -130,9 +130,7 @@ class Story:
             if name not in options:
                 raise StoryError(f"no option {name!r}; there are {', '.join(options)}")
             options[name] = int(value)
-        program = story_program(
-            arguments[0], options["containers"], options["timeout"], options["pad"], options["par"]
-        )
+        program = story_program(arguments[0], options["containers"], options["timeout"], options["pad"], options["par"])
         cluster = self._cluster = Cluster(World(options["seed"], self._listen), program, options["masters"])
         cluster.start()
         self._run_for(STARTING_MS)

@@ -258,7 +258,7 @@ def plans_are_not_numbered(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(master_module, "build_physical_plan", build)
 
 
-@mutation("the master node says")
+@mutation("the master node says|masters lead")
 def a_deposed_master_writes(patch: pytest.MonkeyPatch) -> None:
     real = MasterStore._operations
 

@@ -70,9 +70,7 @@ def test_what_was_committed_is_read_by_everybody_at_once(client: Callable[[], Zo
     assert all(store.get("/a/mine") is None for store in stores if store is not stores[1])
 
 
-def test_no_count_is_lost_or_doubled_when_leaders_die(
-    ensemble: Ensemble, client: Callable[[], ZookeeperStore]
-) -> None:
+def test_no_count_is_lost_or_doubled_when_leaders_die(ensemble: Ensemble, client: Callable[[], ZookeeperStore]) -> None:
     """Compare-and-set from four threads. A lost answer is settled by a look: the value says whose it is."""
     first = client()
     first.commit([Create("/a/counter", b"0 nobody")])

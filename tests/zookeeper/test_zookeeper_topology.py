@@ -79,9 +79,7 @@ def everything_is_complete(cluster: ZookeeperCluster, text: Text) -> None:
     assert account.complete(), account
 
 
-def test_a_standby_takes_over_from_a_dead_and_from_a_sleeping_master(
-    server: Ensemble, root: str, text: Text
-) -> None:
+def test_a_standby_takes_over_from_a_dead_and_from_a_sleeping_master(server: Ensemble, root: str, text: Text) -> None:
     with zookeeper_cluster(server, root, session_timeout_secs=3.0, **{"topology.master.replicas": 2}) as cluster:
         cluster.wait_for_flow(1.5)
         first = eventually(lambda: leader(cluster), "somebody leads")
@@ -118,9 +116,7 @@ def test_a_standby_takes_over_from_a_dead_and_from_a_sleeping_master(
         epoch = cluster.master()[1]
         cluster.cont(second.pid)
         sleeper = f"topology_master-0{'' if cluster.masters()[second.pid].endswith('-0') else '-1'}"
-        eventually(
-            lambda: f"stepping down from epoch {second.epoch}" in cluster.log(sleeper), "the sleeper steps down"
-        )
+        eventually(lambda: f"stepping down from epoch {second.epoch}" in cluster.log(sleeper), "the sleeper steps down")
         assert (leader(cluster), cluster.master()[1]) == (third, epoch)
         assert cluster.status()["state"] == "paused"
         cluster.heron("activate", "local", cluster.name)

@@ -120,9 +120,7 @@ class Ensemble:
 
     def __init__(self, folder: Path, size: int = 1) -> None:
         client, peer, election = free_ports(size), free_ports(size), free_ports(size)
-        members = "".join(
-            f"server.{n + 1}=127.0.0.1:{peer[n]}:{election[n]}\n" for n in range(size) if size > 1
-        )
+        members = "".join(f"server.{n + 1}=127.0.0.1:{peer[n]}:{election[n]}\n" for n in range(size) if size > 1)
         self.servers = [Server(folder / f"server{n + 1}", client[n], n + 1, members) for n in range(size)]
 
     @property

@@ -126,9 +126,7 @@ def test_two_at_once_and_requests_sent_again(home: Path, heron: Heron) -> None:
     with api_server(home, "--cluster", "box") as server:
         log_in(heron, server)
         with ThreadPoolExecutor(2) as pool:
-            submits = [
-                pool.submit(heron.run, "submit", PLACE, str(FILE), "--no-wait", code=None) for _ in range(2)
-            ]
+            submits = [pool.submit(heron.run, "submit", PLACE, str(FILE), "--no-wait", code=None) for _ in range(2)]
             codes = sorted(done.result().returncode for done in submits)
         assert codes == [0, 4]
         folder = next(home.glob(f"topologies/*/*/*/{NAME}"))

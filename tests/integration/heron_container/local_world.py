@@ -77,7 +77,7 @@ def live(launch, container, slot, lifeline, name):
             pass
         time.sleep(0.001 if spin else 0.02)
 '''
-ROOM = '''
+ROOM = """
 import setproctitle
 from heronry.process import parse_arguments
 from stand_in import live
@@ -87,15 +87,15 @@ replica = f"-{{arguments.slot}}" if "{room}" == "topology_master" and arguments.
 name = f"{room}-{{arguments.container}}{{replica}}"
 setproctitle.setproctitle(f"heron:{{arguments.launch.topology}}:{{name}}")
 live(arguments.launch, arguments.container, arguments.slot, arguments.lifeline, name)
-'''
-INSTANCE = '''
+"""
+INSTANCE = """
 from stand_in import live
 
 
 def run_instance(launch, container, component, task, slot, lifeline):
     live(launch, container, slot, lifeline, f"container_{container}_{component}_{task}")
-'''
-INSTANCE_MAIN = '''
+"""
+INSTANCE_MAIN = """
 import argparse, setproctitle
 from heronry.process import parse_arguments
 from heron_instance.shell.main import run_instance
@@ -106,7 +106,7 @@ parser.add_argument("--task", type=int)
 a, o = parse_arguments("heron_instance", parser)
 setproctitle.setproctitle(f"heron:{a.launch.topology}:container_{a.container}_{o.component}_{o.task}")
 run_instance(a.launch, a.container, o.component, o.task, a.slot, a.lifeline)
-'''
+"""
 FAST = {
     "heron.restart.backoff.min.ms": 20,
     "heron.restart.backoff.max.ms": 200,
@@ -248,6 +248,14 @@ class LocalWorld:
             with contextlib.suppress(psutil.Error):
                 if process.status() != psutil.STATUS_ZOMBIE and str(self.launch_file) in self._marks(process):
                     found.append(process)
+        return found
+
+    def titles(self) -> set[str]:
+        """The first words of their command lines; of those that still live when asked."""
+        found = set()
+        for process in self.ours():
+            with contextlib.suppress(psutil.Error):
+                found.update(process.cmdline()[:1])
         return found
 
     def _marks(self, process: psutil.Process) -> str:

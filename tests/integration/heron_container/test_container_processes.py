@@ -209,7 +209,7 @@ async def test_it_starts_by_the_saved_plan_while_the_store_is_away(world: LocalW
     away.write_text("no folder, so no store")
     world.start_container(1)
     titles = {f"heron:words:{name}" for name in first}
-    await eventually(lambda: titles <= {line[0] for p in world.ours() if (line := p.cmdline())})
+    await eventually(lambda: titles <= world.titles())
 
 
 async def test_logs_are_served_to_those_who_know_the_secret_and_stay_inside(world: LocalWorld) -> None:

@@ -11,6 +11,7 @@ from instance_world import SHUFFLE, Part, World
 
 from heron_instance.core.executor import Step
 from heron_instance.core.spout_executor import SpoutExecutor
+from heron_instance.core.window import PendingWindow
 from heronry.api.component import BasicBolt, Spout
 from heronry.api.hooks import TaskHook
 from heronry.model.ids import root_base
@@ -112,7 +113,8 @@ def test_a_shut_window_opens_for_a_batch_or_after_a_flush_interval() -> None:
         alone.step(0.01)
     alone.step(10.0)
     calls, shut = alone.spout.calls, alone.executor.pending.count
-    alone.executor._shut_since_ms = alone.world.clock.ms  # shut just now
+    alone.executor._window = PendingWindow(100, 5.0)
+    assert alone.executor._window.shut(100, alone.world.clock.ms)  # just now
     alone.verdict(alone.roots[:10])
     step = alone.step(0.01)
     assert alone.executor.pending.count == shut - 10

@@ -238,5 +238,3 @@ def test_control_messages_are_coalesced() -> None:
     outbox.put(CauseSet(7))
     assert outbox.take() == CauseSet(7)
     assert not outbox
-
-

@@ -60,9 +60,7 @@ components = st.builds(
     inputs=st.lists(st.builds(InputSpec, st.text(), st.text(), groupings), max_size=3).map(tuple),
     config=configs,
 )
-definitions = st.builds(
-    TopologyDefinition, st.text(), st.text(), st.lists(components, max_size=4).map(tuple), configs
-)
+definitions = st.builds(TopologyDefinition, st.text(), st.text(), st.lists(components, max_size=4).map(tuple), configs)
 
 
 def a_plan() -> PhysicalPlan:

@@ -84,6 +84,13 @@ class Cluster:
                 continue
         return found
 
+    def keep_logs(self) -> Path:
+        """Copy what the processes wrote, and how they are now, to a folder that stays; the folder."""
+        kept = Path(tempfile.mkdtemp(prefix=f"{self.name}-"))
+        (kept / "status.txt").write_text(self.heron("status", "local", self.name))
+        shutil.copytree(self.home, kept / "home", ignore=shutil.ignore_patterns("*.sock"))
+        return kept
+
     def close(self) -> None:
         """Kill the topology and remove the home."""
         subprocess.run(

@@ -84,6 +84,9 @@ def run(options: Options) -> dict[str, Any]:
             "versions": {name: version(name) for name in PACKAGES},
             "machine": {"cpus": psutil.cpu_count(), "python": platform.python_version(), "system": platform.platform()},
         }  # fmt: skip
+    except TuplesLost as error:
+        kept = cluster.keep_logs()
+        raise TuplesLost(f"{error}; logs and metrics: {kept}") from None
     finally:
         cluster.close()
 

@@ -61,11 +61,15 @@ class SchedulerPresence:
 
     async def close(self) -> None:
         """Stop all servers; the nodes go with the store's session."""
-        for topology_id in list(self._served):
-            await self._leave(topology_id)
+        served, self._served = self._served, {}
+        await asyncio.gather(*(one.server.stop(0.2) for one in served.values()))
 
     async def _leave(self, topology_id: str) -> None:
-        await self._served.pop(topology_id).server.stop(0.2)
+        """The session lives on, so the node has to go: the next submission of this name needs the place."""
+        served = self._served[topology_id]
+        await asyncio.to_thread(served.presence.withdraw)
+        del self._served[topology_id]
+        await served.server.stop(0.2)
 
     def _status(self, launch: Launch) -> SchedulerStatus | None:
         try:

@@ -96,9 +96,7 @@ async def readyz(request: Request) -> Any:
     return JSONResponse(found.model_dump(), 200 if api.ready else 503)
 
 
-@router.get(
-    "/metrics", response_class=PlainTextResponse, responses={**_TEXT, **failures()}, summary="Its own metrics"
-)
+@router.get("/metrics", response_class=PlainTextResponse, responses={**_TEXT, **failures()}, summary="Its own metrics")
 async def metrics(request: Request) -> Response:
     """In the text format of Prometheus."""
     return Response(api_of(request).counters.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -70,9 +70,7 @@ def serve(options: Options) -> None:
         advertise=options.advertise or options.host,
     )  # fmt: skip
     app = make_app(api, hosts_of(options.host, options.allowed_hosts))
-    config = config_of(
-        app, access_log=options.verbose, stop_seconds=STOP_SECONDS, limit_concurrency=MAX_CONNECTIONS
-    )
+    config = config_of(app, access_log=options.verbose, stop_seconds=STOP_SECONDS, limit_concurrency=MAX_CONNECTIONS)
     url = url_of(options.host, listener)
     _say_how(place.cluster, url, home, made=bool(made))
     sys.stdout.write(url + "\n")

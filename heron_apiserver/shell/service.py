@@ -286,4 +286,3 @@ class TopologyService:
     def _locked(self, name: str) -> Iterator[None]:
         with self._locks[hash(name) % LOCKS]:
             yield
-

@@ -102,9 +102,7 @@ def kill(
     return Killed(message=f"Successfully kill topology: {name}", logs=logs)
 
 
-def _set_state(
-    request: Request, state: TopologyState, cluster: str, role: str, environ: str, name: str
-) -> Message:
+def _set_state(request: Request, state: TopologyState, cluster: str, role: str, environ: str, name: str) -> Message:
     record = _find(request, cluster, role, environ, name)
     api_of(request).service.inspector.set_state(record, state, lambda _: None)
     verb = "activate" if state is TopologyState.RUNNING else "deactivate"

@@ -3,12 +3,13 @@
 ``keep`` is called again and again (each second or two). It looks at the node, makes it when it is missing and tells
 who holds it. A node that an earlier session or an earlier process left behind vanishes by itself when that session
 ends, and the next call makes the new one; so no callback about sessions is needed. What the node says may be changed;
-the next call writes it.
+the next call writes it. A session that goes on after what the node tells of has ended must ``withdraw`` it, or the name
+stays taken.
 """
 
 from __future__ import annotations
 
-from heronry.state.store import CheckOwner, Create, NodeExists, Set, StateStore, TransactionFailed
+from heronry.state.store import CheckOwner, Create, Delete, NodeExists, Set, StateStore, TransactionFailed
 
 
 class Presence:
@@ -40,3 +41,13 @@ class Presence:
             return node.data if node is not None else b""
         except TransactionFailed:
             return b""  # the session ended at this moment; the next call begins a new one
+
+    def withdraw(self) -> None:
+        """Remove the node if it is ours. Idempotent. Blocks. Raises StoreUnavailable."""
+        node = self._store.get(self.path)
+        if node is None or node.data != self._written:
+            return
+        try:
+            self._store.commit([CheckOwner(self.path), Delete(self.path)])
+        except TransactionFailed:
+            return  # an earlier session's, which takes it along; or it has gone meanwhile

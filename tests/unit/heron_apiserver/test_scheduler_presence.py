@@ -66,6 +66,22 @@ async def test_the_api_server_answers_as_the_scheduler(service: TopologyService)
         await presence.close()
 
 
+async def test_a_name_can_be_submitted_again_and_again(service: TopologyService) -> None:
+    presence = SchedulerPresence(service, "127.0.0.1")
+    try:
+        for serial in (1, 2, 3):
+            await asyncio.to_thread(submit, service, serial)
+            await presence.keep()
+            record = await asyncio.to_thread(topologies.read_topology, service.store, "words")
+            assert record.scheduler is not None, f"submission {serial} has no scheduler"
+            assert record.scheduler.topology_id == f"words-{serial}"
+            await asyncio.to_thread(service.kill, "words", "ads", "prod")
+        await presence.keep()
+        assert service.store.children("/schedulers") == []
+    finally:
+        await presence.close()
+
+
 def test_request_ids_outlive_a_crash(tmp_path: Path) -> None:
     first, second = (Entry(str(n), "mark", f"words{n}", f"words{n}-1", 1e12) for n in range(2))
     before = Requests(tmp_path)

@@ -54,3 +54,20 @@ def test_a_node_of_our_own_earlier_session_is_not_written_by_the_later_one() -> 
     assert presence.keep() == b""
     earlier.close()
     assert presence.keep() == b"with a port"
+
+
+def test_withdrawing_takes_the_own_node_and_no_other() -> None:
+    tree = MemoryTree()
+    mine, other = opened(tree), opened(tree)
+    first = Presence(mine, PATH, b"first")
+    first.withdraw()
+    first.keep()
+    Presence(other, PATH, b"second").withdraw()
+    Presence(other, PATH, b"first").withdraw()  # the same words, another session
+    node = other.get(PATH)
+    assert node is not None
+    assert node.data == b"first"
+    first.withdraw()
+    first.withdraw()
+    assert other.get(PATH) is None
+    assert Presence(mine, PATH, b"second").keep() == b"second"

@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import setproctitle
 
@@ -135,3 +136,35 @@ def stop_on_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -
     """Call ``stop`` on SIGTERM and SIGINT."""
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
+
+
+class Service(Protocol):
+    """What a process serves. ``start`` may fail half way; ``stop`` is idempotent and ends what there is."""
+
+    @property
+    def stopped(self) -> asyncio.Event:
+        """Set when the process should end."""
+
+    @property
+    def phase(self) -> Phase:
+        """For the heartbeat."""
+
+    async def start(self) -> None:
+        """Begin; returns when it serves."""
+
+    async def stop(self) -> None:
+        """End."""
+
+
+async def run_until_stopped(service: Service, arguments: ProcessArguments) -> None:
+    """Serve until the service is stopped, by itself or by a signal. Raises what its ``start`` raises."""
+    loop = asyncio.get_running_loop()
+    watch_lifeline(arguments.lifeline, loop)
+    stop_on_signals(loop, service.stopped.set)
+    beat = loop.create_task(beat_forever(arguments, lambda: service.phase), name="heartbeat")
+    try:
+        await service.start()
+        await service.stopped.wait()
+    finally:
+        await service.stop()
+        beat.cancel()

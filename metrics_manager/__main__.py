@@ -5,30 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from heronry.model.settings import setting
-from heronry.process import (
-    ProcessArguments,
-    beat_forever,
-    parse_arguments,
-    set_up_process,
-    stop_on_signals,
-    watch_lifeline,
-)
+from heronry.process import parse_arguments, run_until_stopped, set_up_process
 from metrics_manager.shell.server import MetricsManager
-
-
-async def run(arguments: ProcessArguments) -> None:
-    """Serve until the process is asked to stop. Raises OSError."""
-    loop = asyncio.get_running_loop()
-    manager = MetricsManager(arguments.launch, arguments.container)
-    watch_lifeline(arguments.lifeline, loop)
-    stop_on_signals(loop, manager.stopped.set)
-    beat = asyncio.create_task(beat_forever(arguments, lambda: manager.phase), name="heartbeat")
-    try:
-        await manager.start()
-        await manager.stopped.wait()
-    finally:
-        await manager.stop()
-        beat.cancel()
 
 
 def main() -> None:
@@ -37,7 +15,7 @@ def main() -> None:
     launch = arguments.launch
     title = f"heron:{launch.topology}:metrics_manager-{arguments.container}"
     set_up_process(title, setting(launch.settings, "heron.logging.level"))
-    asyncio.run(run(arguments))
+    asyncio.run(run_until_stopped(MetricsManager(launch, arguments.container), arguments))
 
 
 if __name__ == "__main__":

@@ -2,37 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 
 from heronry.model.settings import setting
 from heronry.net.loop import run_loop
-from heronry.process import (
-    EXIT_REPLACED,
-    ProcessArguments,
-    beat_forever,
-    parse_arguments,
-    set_scheduling,
-    set_up_process,
-    stop_on_signals,
-    watch_lifeline,
-)
+from heronry.process import EXIT_REPLACED, parse_arguments, run_until_stopped, set_scheduling, set_up_process
 from stream_manager.shell.process import StreamManagerProcess
-
-
-async def run(arguments: ProcessArguments) -> int:
-    """Run until told to stop; the exit code."""
-    loop = asyncio.get_running_loop()
-    watch_lifeline(arguments.lifeline, loop)
-    process = StreamManagerProcess(arguments.launch, arguments.container)
-    await process.start()
-    stop_on_signals(loop, process.host.stop.set)
-    beating = loop.create_task(beat_forever(arguments, process.phase))
-    try:
-        return EXIT_REPLACED if await process.run() else 0
-    finally:
-        beating.cancel()
-        await process.close()
 
 
 def main() -> None:
@@ -42,7 +17,9 @@ def main() -> None:
     level = str(setting(launch.settings, "heron.logging.level"))
     set_up_process(f"heron:{launch.topology}:stream_manager-{arguments.container}", level)
     set_scheduling(str(setting(launch.settings, "heron.process.scheduling")))
-    sys.exit(run_loop(run(arguments)))
+    process = StreamManagerProcess(launch, arguments.container)
+    run_loop(run_until_stopped(process, arguments))
+    sys.exit(EXIT_REPLACED if process.replaced() else 0)
 
 
 if __name__ == "__main__":

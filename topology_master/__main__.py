@@ -6,32 +6,9 @@ import argparse
 import asyncio
 
 from heronry.model.settings import setting
-from heronry.process import (
-    ProcessArguments,
-    beat_forever,
-    parse_arguments,
-    set_up_process,
-    stop_on_signals,
-    watch_lifeline,
-)
+from heronry.process import parse_arguments, run_until_stopped, set_up_process
 from heronry.state import store_of
 from topology_master.shell.server import TopologyMaster
-
-
-async def run(arguments: ProcessArguments, replica: int) -> None:
-    """Serve until the topology is killed or the process is asked to stop. Raises StoreError, OSError."""
-    launch = arguments.launch
-    loop = asyncio.get_running_loop()
-    master = TopologyMaster(launch, store_of(launch), arguments.container, replica)
-    watch_lifeline(arguments.lifeline, loop)
-    stop_on_signals(loop, master.stopped.set)
-    beat = asyncio.create_task(beat_forever(arguments, lambda: master.phase), name="heartbeat")
-    try:
-        await master.start()
-        await master.stopped.wait()
-    finally:
-        await master.stop()
-        beat.cancel()
 
 
 def main() -> None:
@@ -42,7 +19,8 @@ def main() -> None:
     launch = arguments.launch
     name = f"topology_master-{arguments.container}" + (f"-{options.replica}" if options.replica else "")
     set_up_process(f"heron:{launch.topology}:{name}", setting(launch.settings, "heron.logging.level"))
-    asyncio.run(run(arguments, options.replica))
+    master = TopologyMaster(launch, store_of(launch), arguments.container, options.replica)
+    asyncio.run(run_until_stopped(master, arguments))
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class StreamManagerProcess:
-    """One stream manager with its servers and clients. ``start``, then ``run`` until it returns, then ``close``."""
+    """One stream manager with its servers and clients. ``start`` serves; ``stopped`` is set when it should end."""
 
     def __init__(self, launch: Launch, container: int) -> None:
         self.launch = launch
@@ -53,27 +53,30 @@ class StreamManagerProcess:
         self._fault: BaseException | None = None
         self._counted: dict[str, float] = {}
         self._telemetry = Telemetry("__stmgr__", f"stream_manager-{container}", container, 0, self._incarnation)
-        self.host: Host
-        self.reporter: Reporter
+        self.host = Host(StreamManager(launch.topology_id, self._info(port=0), launch.settings, now_ms()))
+        self.reporter = Reporter(launch, container, self._collect)
 
     @property
     def core(self) -> StreamManager:
-        """The core, once started."""
+        """The core."""
         return self.host.core
 
+    @property
+    def stopped(self) -> asyncio.Event:
+        """Set when it should end."""
+        return self.host.stop
+
+    @property
     def phase(self) -> Phase:
         """RUNNING with a plan and links to all registered peers."""
         return Phase.RUNNING if self._servers and self.core.linked() else Phase.STARTING
 
     async def start(self) -> None:
         """Listen, recall the last plan, look for master and peers. Raises OSError, RuntimeError (no port)."""
-        # The port is part of what the core says of itself, so the peers' server comes first, on a core to be filled.
-        info = StreamManagerInfo(self.container, self.launch.host, 0, self._incarnation, os.getpid())
-        core = StreamManager(self.launch.topology_id, info, self.launch.settings, now_ms())
-        self.host = Host(core)
         self.host.on_plan.append(self._plan_accepted)
+        # The port is part of what the core says of itself, so the peers' server comes first.
         peers, port = await start_peer_server(self.host, self._secret, self.launch.bind_host)
-        core.info = StreamManagerInfo(self.container, self.launch.host, port, self._incarnation, os.getpid())
+        self.core.info = self._info(port)
         target = self.launch.stream_manager_socket(self.container)
         self._servers = [peers, await start_instance_server(self.host, self._secret, target)]
         self._file.update(incarnation=self._incarnation)
@@ -89,21 +92,19 @@ class StreamManagerProcess:
         self._spawn(master.run(), "master client")
         self._spawn(MasterWatch(self.launch, found).run(), "master watch")
         self._spawn(self._tick(), "tick")
-        self.reporter = Reporter(self.launch, self.container, self._collect)
         self.reporter.start()
         gc.collect()
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD, 20, 100)
         log.info("listening on %s and %s:%d", target, self.launch.host, port)
 
-    async def run(self) -> bool:
-        """Until told to stop. True if another stream manager has taken this place. Raises what a part raises."""
-        await self.host.stop.wait()
+    def replaced(self) -> bool:
+        """Once stopped: true if another stream manager has taken this place. Raises what a part has raised."""
         if self._fault is not None:
             raise self._fault
         return self.host.replaced
 
-    async def close(self) -> None:
+    async def stop(self) -> None:
         """End every connection and stop listening. Idempotent."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
@@ -117,6 +118,9 @@ class StreamManagerProcess:
         path = self.launch.stream_manager_socket(self.container).removeprefix("unix:")
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
+
+    def _info(self, port: int) -> StreamManagerInfo:
+        return StreamManagerInfo(self.container, self.launch.host, port, self._incarnation, os.getpid())
 
     def _recall(self) -> None:
         memory = self._file.memory

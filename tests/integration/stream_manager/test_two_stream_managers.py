@@ -114,7 +114,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
         await instance.close()
     for manager in made.managers.values():
         manager.core.check()
-        await manager.close()
+        await manager.stop()
     await master.stop()
     store.close()
 
@@ -162,7 +162,7 @@ async def test_a_broken_link_is_made_again_and_what_was_queued_goes_on(cluster: 
 async def test_a_stream_manager_that_dies_is_linked_again_with_the_next_plan(cluster: Cluster) -> None:
     bolt = await cluster.instance(4)
     spout = await cluster.instance(1)
-    await cluster.managers.pop(1).close()
+    await cluster.managers.pop(1).stop()
     await until(lambda: spout.closed, "the end of the stream")
     await cluster.start_manager(1)
     await cluster.plan(2)
@@ -176,7 +176,7 @@ async def test_a_stream_manager_that_dies_is_linked_again_with_the_next_plan(clu
 
 async def test_restarted_without_master_and_store_it_works_on_its_last_plan(cluster: Cluster) -> None:
     await cluster.master.stop()
-    await cluster.managers.pop(1).close()
+    await cluster.managers.pop(1).stop()
     manager = cluster.managers[1] = StreamManagerProcess(cluster.launch, 1)
     await manager.start()
     assert manager.core.version == PlanVersion(1, 1)

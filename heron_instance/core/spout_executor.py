@@ -166,20 +166,22 @@ class SpoutExecutor(Executor):
             self._failed(self.pending.expire(now_ms), Reason(FailKind.TIMEOUT))
         self._follow_state()
         blocked = self._blocked(now_ms)
-        emitted = False
+        more = False  # a call now would perhaps emit
         if not blocked and now_ms >= self._next_call_ms and self.failed is None:
-            emitted = self._burst(now_ms) or self._dropped()
+            emitted, more = self._burst(now_ms)
             now_ms = self.setup.clock() * 1000
+            if self._dropped():
+                emitted = more = True
             if emitted:
                 self._do_not_back_off()
-            else:
+            if not more:
                 self._backoff_ms = min(LAST_BACKOFF_MS, max(FIRST_BACKOFF_MS, 2 * self._backoff_ms))
                 self._next_call_ms = now_ms + self._backoff_ms
             blocked = self._blocked(now_ms)
         flushes, self.ready = self.ready, []
         # A spout that may not emit gains nothing by waiting for a fuller batch.
         gap_ms = 0.0 if blocked else self.flush_interval_ms
-        flushes += self.flush_if_due(now_ms, not emitted or blocked, gap_ms)
+        flushes += self.flush_if_due(now_ms, not more or blocked, gap_ms)
         self._at_rest = self._backoff_ms >= LAST_BACKOFF_MS and not blocked and self._nothing_else_to_do()
         return Step(flushes, self._wait_ms(now_ms, blocked, gap_ms))
 
@@ -253,8 +255,9 @@ class SpoutExecutor(Executor):
         self.book()
         self._ack_at_once()
 
-    def _burst(self, now_ms: float) -> bool:
-        """Call ``next_tuple`` until a call emits nothing, a bound is reached or the time is up; True if any emitted."""
+    def _burst(self, now_ms: float) -> tuple[bool, bool]:
+        """Call ``next_tuple`` until a call emits nothing, a bound is reached or the time is up; (True if any emitted,
+        True if another might)."""
         room = self.quantum()
         if self.tracked:
             room = min(room, self.max_pending - self.pending.count)
@@ -264,33 +267,38 @@ class SpoutExecutor(Executor):
         next_tuple = self.component.next_tuple
         look = 7 if self._call_ms < FAST_CALL_MS else 0  # every 8th call of a fast spout
         calls = 0
-        already = self._emitted_ever()
+        before = already = self._emitted_ever()
+        last = before + room
+        more = room > 0
         try:
             if len(self.router.streams) == 1:
                 # The common case, unrolled. A call that asks for task ids books: that moves rows to ``emitted_ever``.
                 (out,) = self.router.streams.values()
                 rows = out.rows
-                before = out.emitted_ever + len(rows)
-                last = before + room
                 while before < last:
                     calls += 1
                     next_tuple()
                     here = out.emitted_ever + len(rows)
-                    if here == before or (not calls & look and clock() >= until):
+                    if here == before:
+                        more = False
                         break
                     before = here
+                    if not calls & look and clock() >= until:
+                        break
             else:
-                before = self._emitted_ever()
-                last = before + room
                 while before < last:
                     calls += 1
                     next_tuple()
                     here = self._emitted_ever()
-                    if here == before or (not calls & look and clock() >= until):
+                    if here == before:
+                        more = False
                         break
                     before = here
+                    if not calls & look and clock() >= until:
+                        break
         except Exception as error:
             self.user_error(error, "next_tuple")
+            more = False
         finally:
             self.book()
             self._ack_at_once()
@@ -299,7 +307,7 @@ class SpoutExecutor(Executor):
             if calls:
                 self._call_ms = elapsed_ms / calls
                 self.telemetry.latency(NEXT_TUPLE_LATENCY, elapsed_ms / calls, calls)
-        return self._emitted_ever() > already
+        return self._emitted_ever() > already, more
 
     def _emitted_ever(self) -> int:
         return sum(out.emitted_ever + len(out.rows) for out in self.router.streams.values())

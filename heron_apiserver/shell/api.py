@@ -78,10 +78,12 @@ class Api:
 
     async def start(self) -> None:
         """Begin; does not wait for the store."""
+        self.counters.lag.start()
         self._task = asyncio.create_task(self._live(), name="api-server")
 
     async def stop(self) -> None:
         """End what runs beside the requests. Topologies run on."""
+        self.counters.lag.stop()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -1,1 +1,1 @@
-"""What every process that speaks HTTP shares: the door (``guard``), and how it is served (``serving``)."""
+"""What every process that speaks HTTP shares: the door (``guard``), how it is served (``serving``), what it counts of itself (``self_metrics``)."""

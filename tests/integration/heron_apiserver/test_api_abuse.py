@@ -312,7 +312,16 @@ def test_unknown_paths_and_methods(api: ApiProcess) -> None:
     assert api.request("PUT", TOPOLOGIES).status_code == 405
     assert api.request("GET", "/docs", token="").status_code == 200
     assert "POST /api/v1/topologies" in api.request("GET", "/docs", token="").text
-    assert b"heron_apiserver_requests_total" in api.request("GET", "/metrics", token="").content
+
+
+def test_its_own_metrics(api: ApiProcess) -> None:
+    api.request("GET", "/healthz", token="")
+    text = api.request("GET", "/metrics", token="").text
+    for name in (
+        "requests_total{", "ready 1.0", "event_loop_lag_seconds ", "gc_seconds ", "process_cpu_seconds_total ",
+        "process_resident_memory_bytes ", "process_open_fds ",
+    ):  # fmt: skip
+        assert f"heron_apiserver_{name}" in text, name
 
 
 def test_the_audit_file_has_who_and_what_and_no_secret(api: ApiProcess) -> None:

@@ -1,1 +1,2 @@
-"""What every process that speaks HTTP shares: the door (``guard``), how it is served (``serving``), what it counts of itself (``self_metrics``)."""
+"""What every process that speaks HTTP shares: the door (``guard``), how it is served (``serving``), the metrics of
+itself (``self_metrics``)."""

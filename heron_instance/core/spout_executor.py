@@ -403,9 +403,10 @@ class SpoutExecutor(Executor):
         self._calls_at_rest = 0
         super().collect_metrics()
         self.telemetry.gauge(PENDING_ACKED_COUNT, self.pending.count)
-        oldest_ms = self.pending.oldest_ms() if self.pending.count else None
-        lag_ms = 0.0 if oldest_ms is None else self.setup.clock() * 1000 - oldest_ms
-        self.telemetry.gauge(SPOUT_LAG, max(0.0, lag_ms))
+        if self.tracked:  # otherwise nobody knows when a tuple is done, and 0 would be a lie
+            oldest_ms = self.pending.oldest_ms() if self.pending.count else None
+            lag_ms = 0.0 if oldest_ms is None else self.setup.clock() * 1000 - oldest_ms
+            self.telemetry.gauge(SPOUT_LAG, max(0.0, lag_ms))
 
     def stop(self, now_ms: float) -> list[Flush]:
         """Deactivate, close."""

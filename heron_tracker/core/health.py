@@ -24,7 +24,10 @@ HEALTH_METRICS = (LAG, DEATHS, *USED.values(), *RESERVED.values(), *LOST, PAUSED
 
 
 def health(reply: MetricsReply | None, components: Mapping[str, bool]) -> dict[str, Any] | None:
-    """None when the master does not answer. ``components``: name → is it a spout."""
+    """None when the master does not answer; a lag of None: not known yet, or nothing is tracked.
+
+    ``components``: name → is it a spout.
+    """
     if reply is None:
         return None
     by_base: dict[str, list[MetricValue]] = {}
@@ -44,7 +47,9 @@ def health(reply: MetricsReply | None, components: Mapping[str, bool]) -> dict[s
         "lost_tuples": number(sum(total(name) for name in LOST)),
         "paused_ms": number(max((v.total for v in by_base.get(PAUSED_MS, ())), default=0.0)),
         **{
-            what: {"used": number(total(USED[what])), "reserved": number(total(RESERVED[what]))} if lag else None
+            what: {"used": number(total(USED[what])), "reserved": number(total(RESERVED[what]))}
+            if USED[what] in by_base
+            else None
             for what in USED
         },
     }

@@ -13,7 +13,7 @@ export function drawHealth(d) {
   const held = d.flow && d.flow.spout_time_share ? d.flow.spout_time_share.backpressured : null;
   return [
     h("dl", { class: "figures" },
-      figure("Lag, oldest tree in flight", millis(found.lag_ms), found.lag_max_ms === null ? "" : `most in 3 h ${millis(found.lag_max_ms)}`),
+      figure("Lag, oldest tree in flight", millis(found.lag_ms), found.lag_max_ms === null ? "known only with acks" : `most in 3 h ${millis(found.lag_max_ms)}`),
       figure("Spouts held back, last min", share(held), `${millis(found.paused_ms)} since the start`, held > 0.05 ? "press" : ""),
       figure("Stream manager deaths", count(found.stream_manager_deaths), "", found.stream_manager_deaths ? "warn" : ""),
       figure("Tuples lost with a link", count(found.lost_tuples), "", found.lost_tuples ? "warn" : ""),

@@ -83,7 +83,8 @@ EXECUTOR_METRICS: tuple[Metric, ...] = (
         SPOUT_LAG,
         "heron_spout_lag_seconds",
         GAUGE,
-        "age of the oldest tuple tree in flight of this spout task; 0 when none is",
+        "age of the oldest tuple tree in flight of this spout task; 0 when none is; not there without acks, where "
+        "nobody hears when a tuple is done (tuples emitted without an id do not count, for the same reason)",
         Key.NONE,
         MS,
     ),

@@ -196,7 +196,7 @@ TOPOLOGY_MASTER_METRICS: tuple[Metric, ...] = (
         "__topology-lag-ms",
         "heron_topology_lag_seconds",
         GAUGE,
-        "age of the oldest tuple tree in flight in the topology: the worst of its spouts",
+        "age of the oldest tuple tree in flight in the topology: the worst of its spouts; not there without acks",
         Key.NONE,
         MS,
     ),

@@ -1,5 +1,7 @@
 """The topology as a whole, out of what its processes report: lag, and CPU and memory used against reserved.
 
+The lag is known where tuple trees are tracked. Without acks nobody hears when a tuple is done, so there is none.
+
 Reserved is what the packing plan gives the containers with tasks, used what all processes of those containers take:
 instances, stream manager, metrics manager, heron_container and its zygote's children. The master's own container is in
 neither. Resident memory counts a page that processes share (what instances were forked with) once in each.
@@ -24,11 +26,12 @@ _MEMORY = ("__py-physical-memory-byte", "__process/__mem_used_bytes")
 
 
 def topology_gauges(store: MetricStore, packing: PackingPlan | None, now: float) -> dict[str, float]:
-    """Name to value. ``now`` in seconds since 1970."""
-    cpu = memory = lag_ms = 0.0
+    """Name to value, the lag only if a spout tells its own. ``now`` in seconds since 1970."""
+    cpu = memory = 0.0
+    lags_ms: list[float] = []
     for container, name, value in store.exactly(now, USE_SECONDS, (*_CPU, *_MEMORY, SPOUT_LAG)):
         if name == SPOUT_LAG:
-            lag_ms = max(lag_ms, value)
+            lags_ms.append(value)
         elif container == MASTER_CONTAINER:
             continue
         elif name in _CPU:
@@ -36,8 +39,8 @@ def topology_gauges(store: MetricStore, packing: PackingPlan | None, now: float)
         else:
             memory += value
     containers = packing.containers if packing is not None else ()
-    return {
-        "__topology-lag-ms": lag_ms,
+    lag = {"__topology-lag-ms": max(lags_ms)} if lags_ms else {}
+    return lag | {
         "__used-cpu-cores": cpu,
         "__used-memory-bytes": memory,
         "__reserved-cpu-cores": sum(c.resources.cpu for c in containers),

@@ -77,6 +77,7 @@ class TopologyMaster:
         self._asks: dict[int, asyncio.Future[MasterStatus]] = {}
         self._ask_numbers = itertools.count(1)
         self._metrics = MetricStore(time.time())
+        self._told: set[str] = set()  # gauges of the topology
         self._reporter = Reporter(launch, container, self._report)
         self._tasks: list[asyncio.Task[None]] = []
         self._server: grpc.aio.Server | None = None
@@ -227,7 +228,10 @@ class TopologyMaster:
         self.telemetry.gauge("__stream_managers_missing", len(self._core.membership.missing()))
         self.telemetry.gauge("__plan_number", self._core.plan.version.number if self._core.plan else 0)
         self.telemetry.gauge("__metric_series", self._metrics.series)
-        # A master that leads no more says 0 of the topology, so that sums over masters are right.
-        for name, value in topology_gauges(self._metrics, self._core.packing, time.time()).items():
-            self.telemetry.gauge(name, value if mastership.acting else 0.0)
+        # A master that leads no more says 0 of the topology, so that sums over masters are right; and 0 is the lag that
+        # spouts no longer tell.
+        gauges = topology_gauges(self._metrics, self._core.packing, time.time())
+        self._told |= gauges.keys()
+        for name in self._told:
+            self.telemetry.gauge(name, gauges.get(name, 0.0) if mastership.acting else 0.0)
         return self.telemetry.report(time.time())

@@ -338,6 +338,14 @@ def test_fails_are_counted_by_reason_and_who_failed_them() -> None:
     assert sum(by_reason.values()) == counters["__fail-count/default"]
 
 
+def test_without_acks_there_is_no_lag_rather_than_a_lag_of_nothing() -> None:
+    alone = Alone({"topology.reliability.mode": "ATMOST_ONCE"})
+    alone.step()
+    alone.executor.collect_metrics()
+    assert alone.world.telemetry[1].counters["__emit-count/default"] > 0
+    assert "__spout-lag-ms" not in alone.world.telemetry[1].gauges
+
+
 def test_the_lag_is_the_age_of_the_oldest_root_in_flight() -> None:
     alone = Alone({"topology.max.spout.pending": 10})
     gauges = alone.world.telemetry[1].gauges

@@ -100,6 +100,13 @@ def test_health_in_figures() -> None:
     }  # fmt: skip
 
 
+def test_health_without_acks_has_no_lag_and_all_the_rest() -> None:
+    used = MetricValue("__tmanager__", "topology_master-0", "__used-cpu-cores", "gauge", 0.5)
+    found = health(MetricsReply(60.0, (used,)), {"a": True})
+    assert found is not None
+    assert (found["lag_ms"], found["lag_max_ms"], found["cpu"]) == (None, None, {"used": 0.5, "reserved": 0})
+
+
 def test_health_without_a_master_or_before_its_first_word() -> None:
     assert health(None, {}) is None
     early = health(MetricsReply(0.0, ()), {"a": True})

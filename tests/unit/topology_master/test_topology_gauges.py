@@ -49,8 +49,22 @@ def test_sums_over_the_containers_with_tasks() -> None:
         "__reserved-memory-bytes": 1200 * MIB,
     }
     gone = topology_gauges(store, None, START + 121 + GAUGE_FRESH_SECONDS)
-    assert gone == dict.fromkeys(found, 0.0) | {"__used-cpu-cores": gone["__used-cpu-cores"]}
+    assert "__topology-lag-ms" not in gone
+    assert found.keys() - gone.keys() == {"__topology-lag-ms"}
+    assert gone == dict.fromkeys(gone, 0.0) | {"__used-cpu-cores": gone["__used-cpu-cores"]}
 
 
 def test_nothing_is_known_yet() -> None:
-    assert topology_gauges(MetricStore(START), PLAN, START)["__used-cpu-cores"] == 0
+    found = topology_gauges(MetricStore(START), PLAN, START)
+    assert found["__used-cpu-cores"] == 0
+    assert "__topology-lag-ms" not in found
+
+
+def test_spouts_without_acks_tell_no_lag_and_so_there_is_none() -> None:
+    store = MetricStore(START)
+    report = instance(1, 1, 5.0, 0.0, 0.5)
+    del report.gauges["__spout-lag-ms"]
+    store.publish(START + 5, PublishMetrics(1, (report,), START + 5))
+    found = topology_gauges(store, PLAN, START + 5)
+    assert "__topology-lag-ms" not in found
+    assert found["__used-memory-bytes"] == 100 * MIB

@@ -9,28 +9,19 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import islice
-from operator import length_hint
-from typing import Any, NamedTuple
+from typing import Any
 
 from heron_instance.core.bolt_collector import UNANCHORED, BoltCollector
 from heron_instance.core.executor import Executor, Flush, Setup, Step, soonest
 from heron_instance.core.hooked import HookedBoltCollector
 from heron_instance.core.input_batch import ACKED, FAILED, OPEN, InputBatch, kind_of
+from heron_instance.core.input_figures import InputFigures
 from heron_instance.core.queues import AdaptiveQueue
+from heron_instance.core.ticks import Ticks
 from heron_instance.core.values_codec import ValuesError
+from heron_instance.core.work import Work
 from heronry.api.hooks import BoltAckInfo, BoltExecuteInfo
 from heronry.api.tuples import Tuple, TupleBatch, tick_tuple
-from heronry.model.metrics import (
-    ACK_COUNT,
-    EXECUTE_COUNT,
-    EXECUTE_LATENCY,
-    EXECUTE_TIME_NS,
-    FAIL_COUNT,
-    FAIL_LATENCY,
-    FAILED_BY_REASON,
-    PROCESS_LATENCY,
-    keyed,
-)
 from heronry.model.reasons import FailKind
 from heronry.model.settings import setting
 from heronry.wire.data import Frame
@@ -58,15 +49,13 @@ class BoltExecutor(Executor):
         self._batchwise = hasattr(component, "process_batch")
         self._auto_ack = bool(getattr(component, "auto_ack", False))
         self._frames: deque[tuple[Frame, float]] = deque()
-        self._work: _Work | None = None
+        self._work: Work | None = None
         self._serial = 0
         self._tuple_ms = 0.05  # what one tuple takes, smoothed
-        self._tick_each_ms = _tick_interval(self.config)
-        self._next_tick_ms: float | None = None
-        self._ticks = 0
+        self._ticks = Ticks(self.config)
         self._gap_ms = self.flush_interval_ms / 5  # between flushes of an idle bolt: isolated messages are dear
         self._sources = _stream_fields(setup)
-        self._names_by_source: dict[tuple[str, str], _Names] = {}
+        self._figures = InputFigures(self.count, self.telemetry)
 
     # What arrives.
 
@@ -122,7 +111,7 @@ class BoltExecutor(Executor):
         return soonest(
             now_ms,
             self.flush_deadline_ms(self._gap_ms),
-            None if self.data_out.full else self._next_tick_ms,
+            None if self.data_out.full else self._ticks.next_ms,
             self.data_out.deadline_ms(),
             self.data_in.deadline_ms(),
         )
@@ -153,7 +142,7 @@ class BoltExecutor(Executor):
             frames.append(frame)
         if frames:
             batch = self._batch(frames, arrived_ms)
-            self._work = _Work(batch, rows)
+            self._work = Work(batch, rows)
             self.collector.batch = batch
 
     def _batch(self, frames: list[Frame], arrived_ms: float) -> InputBatch:
@@ -171,7 +160,7 @@ class BoltExecutor(Executor):
         batch = self._batch([frame], arrived_ms)
         self.failures.add(batch, list(range(batch.count)), kind, message)
 
-    def _piece(self, work: _Work) -> None:
+    def _piece(self, work: Work) -> None:
         """Process some tuples of the batch in hand; when none is left, its turn ends."""
         started = self.setup.clock()
         start = work.position()
@@ -198,16 +187,17 @@ class BoltExecutor(Executor):
         if done:
             each = elapsed_ms / done
             self._tuple_ms = each if each > self._tuple_ms else 0.8 * self._tuple_ms + 0.2 * each
-            self._measure(work.batch, done, elapsed_ms)
+            self._figures.executed((work.batch.component, work.batch.stream), done, elapsed_ms)
+            self._count_settled()
 
-    def _process_mapped(self, work: _Work, limit: int) -> None:
+    def _process_mapped(self, work: Work, limit: int) -> None:
         """``process`` over the next tuples, without a line of Python between two calls."""
         try:
             deque(map(self.component.process, islice(work.tuples, limit)), 0)
         except Exception as error:
             self._tuple_raised(work, error)
 
-    def _process_anchored(self, work: _Work, limit: int) -> None:
+    def _process_anchored(self, work: Work, limit: int) -> None:
         """The same for a BasicBolt that emits: the collector must know which tuple is in hand."""
         process, collector = self.component.process, self.collector
         try:
@@ -219,7 +209,7 @@ class BoltExecutor(Executor):
         finally:
             collector.index = UNANCHORED
 
-    def _process_hooked(self, work: _Work, limit: int) -> None:
+    def _process_hooked(self, work: Work, limit: int) -> None:
         """One by one, with the hooks."""
         clock, process = self.setup.clock, self.component.process
         for tup in islice(work.tuples, limit):
@@ -234,12 +224,12 @@ class BoltExecutor(Executor):
             if self.failed is not None:
                 return
 
-    def _tuple_raised(self, work: _Work, error: Exception) -> None:
+    def _tuple_raised(self, work: Work, error: Exception) -> None:
         index = work.position() - 1
         text = self.user_error(error, "process")
         self.collector.fail_indices(work.batch, [index], error, text)
 
-    def _process_batch(self, work: _Work) -> None:
+    def _process_batch(self, work: Work) -> None:
         work.skip_all()
         tuples = TupleBatch(work.batch, work.rows)
         try:
@@ -257,7 +247,7 @@ class BoltExecutor(Executor):
                 info = BoltAckInfo(Tuple((), index, batch), self.task, now_ms - batch.arrived_ms)
                 self.call_hooks("bolt_ack", info)
 
-    def _end_turn(self, work: _Work) -> None:
+    def _end_turn(self, work: Work) -> None:
         work.batch.closed = True
         self.collector.batch = None
         self._work = None
@@ -281,30 +271,15 @@ class BoltExecutor(Executor):
     # Ticks.
 
     def _tick(self, now_ms: float) -> None:
-        if self._tick_each_ms is None:
+        if not self._ticks.due(now_ms):
             return
-        if self._next_tick_ms is None:
-            self._next_tick_ms = now_ms + self._tick_each_ms
-            return
-        if now_ms < self._next_tick_ms:
-            return
-        # Ticks that were missed are not made up for.
-        self._next_tick_ms = max(self._next_tick_ms + self._tick_each_ms, now_ms)
-        self._ticks += 1
         try:
-            self.component.process_tick(tick_tuple(self._ticks))
+            self.component.process_tick(tick_tuple(self._ticks.count))
         except Exception as error:
             self.user_error(error, "process_tick")
         self.collector.book()
 
     # Metrics.
-
-    def _measure(self, batch: InputBatch, done: int, elapsed_ms: float) -> None:
-        names = self._names(batch.component, batch.stream)
-        self.telemetry.latency(names.execute_latency, elapsed_ms / done, done)
-        self.count(names.executed, done)
-        self.count(names.execute_time_ns, elapsed_ms * 1e6)
-        self._count_settled()
 
     def _count_settled(self) -> None:
         """Each ack and fail once, with the batch it belongs to, however late it came."""
@@ -312,22 +287,10 @@ class BoltExecutor(Executor):
         if not acked and not failed:
             return
         now_ms = self.setup.clock() * 1000
-        for source, arrived_ms, n in acked:
-            names = self._names(*source)
-            self.count(names.acked, n)
-            self.telemetry.latency(names.process_latency, now_ms - arrived_ms, n)
+        self._figures.acked(acked, now_ms)
         acked.clear()
-        for (component, stream, arrived_ms, kind), n in failed.items():
-            self.count(keyed(FAIL_COUNT, component, stream), n)
-            self.count(keyed(FAILED_BY_REASON, kind), n)
-            self.telemetry.latency(keyed(FAIL_LATENCY, component, stream), now_ms - arrived_ms, n)
+        self._figures.failed(failed, now_ms)
         failed.clear()
-
-    def _names(self, component: str, stream: str) -> _Names:
-        found = self._names_by_source.get((component, stream))
-        if found is None:
-            found = self._names_by_source[component, stream] = _Names.of(component, stream)
-        return found
 
     def report_counts(self) -> None:
         """Acks and fails by source."""
@@ -363,48 +326,6 @@ class BoltExecutor(Executor):
         self.data_in.check()
         assert self.data_in.size == sum(frame.size_bytes() for frame, _ in self._frames), "data-in is miscounted"
         assert (self._work is None) == (self.collector.batch is None), "the batch in hand is not the collector's"
-
-
-class _Names(NamedTuple):
-    """What is counted of one input stream."""
-
-    executed: str
-    execute_latency: str
-    execute_time_ns: str
-    acked: str
-    process_latency: str
-
-    @staticmethod
-    def of(component: str, stream: str) -> _Names:
-        bases = (EXECUTE_COUNT, EXECUTE_LATENCY, EXECUTE_TIME_NS, ACK_COUNT, PROCESS_LATENCY)
-        return _Names(*(keyed(base, component, stream) for base in bases))
-
-
-class _Work:
-    """The batch in hand and how far it is."""
-
-    def __init__(self, batch: InputBatch, rows: list[tuple[Any, ...]]) -> None:
-        self.batch = batch
-        self.rows = rows
-        self.count = len(rows)
-        self._left = iter(rows)
-        self.tuples = map(Tuple, self._left, range(self.count), [batch] * self.count)
-
-    def position(self) -> int:
-        """The index of the next tuple: the iterator over the rows knows it."""
-        return self.count - length_hint(self._left)
-
-    def skip_all(self) -> None:
-        """The batch is processed as a whole."""
-        deque(self._left, 0)
-
-
-def _tick_interval(config: Any) -> float | None:
-    seconds = setting(config, "topology.tick.tuple.freq.secs")
-    milliseconds = setting(config, "topology.tick.tuple.freq.ms")
-    if milliseconds is not None:
-        return float(milliseconds)
-    return None if seconds is None else 1000.0 * seconds
 
 
 def _stream_fields(setup: Setup) -> list[tuple[str, str, tuple[str, ...]]]:

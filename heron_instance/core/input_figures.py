@@ -1,0 +1,75 @@
+"""What a bolt's input adds to its figures: counts, times and latencies, each by the stream it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from heronry.model.metrics import (
+    ACK_COUNT,
+    EXECUTE_COUNT,
+    EXECUTE_LATENCY,
+    EXECUTE_TIME_NS,
+    FAIL_COUNT,
+    FAIL_LATENCY,
+    FAILED_BY_REASON,
+    PROCESS_LATENCY,
+    keyed,
+)
+from heronry.model.reasons import FailKind
+
+if TYPE_CHECKING:
+    from heron_instance.core.executor import TelemetrySink
+
+Source = tuple[str, str]  # component and stream
+
+
+class _Names(NamedTuple):
+    """What is counted of one input stream."""
+
+    executed: str
+    execute_latency: str
+    execute_time_ns: str
+    acked: str
+    process_latency: str
+
+    @staticmethod
+    def of(source: Source) -> _Names:
+        bases = (EXECUTE_COUNT, EXECUTE_LATENCY, EXECUTE_TIME_NS, ACK_COUNT, PROCESS_LATENCY)
+        return _Names(*(keyed(base, *source) for base in bases))
+
+
+class InputFigures:
+    """Counts and times what is processed, acked and failed."""
+
+    def __init__(self, count: Callable[[str, float], None], telemetry: TelemetrySink) -> None:
+        self._count = count
+        self._telemetry = telemetry
+        self._names_by_source: dict[Source, _Names] = {}
+
+    def executed(self, source: Source, n: int, elapsed_ms: float) -> None:
+        """So many tuples went through user code in that time."""
+        names = self._names(source)
+        self._telemetry.latency(names.execute_latency, elapsed_ms / n, n)
+        self._count(names.executed, n)
+        self._count(names.execute_time_ns, elapsed_ms * 1e6)
+
+    def acked(self, groups: list[tuple[Source, float, int]], now_ms: float) -> None:
+        """Each group: its source, when its batch arrived, how many."""
+        for source, arrived_ms, n in groups:
+            names = self._names(source)
+            self._count(names.acked, n)
+            self._telemetry.latency(names.process_latency, now_ms - arrived_ms, n)
+
+    def failed(self, groups: dict[tuple[str, str, float, FailKind], int], now_ms: float) -> None:
+        """Component, stream, arrival and kind, to how many."""
+        for (component, stream, arrived_ms, kind), n in groups.items():
+            self._count(keyed(FAIL_COUNT, component, stream), n)
+            self._count(keyed(FAILED_BY_REASON, kind), n)
+            self._telemetry.latency(keyed(FAIL_LATENCY, component, stream), now_ms - arrived_ms, n)
+
+    def _names(self, source: Source) -> _Names:
+        found = self._names_by_source.get(source)
+        if found is None:
+            found = self._names_by_source[source] = _Names.of(source)
+        return found

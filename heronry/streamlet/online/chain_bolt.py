@@ -6,28 +6,32 @@ import time
 from collections.abc import Hashable
 from typing import Any
 
+import msgspec
+
 from heronry.api.component import Bolt
 from heronry.api.tuples import Tuple
 from heronry.streamlet.endpoints import FileSource, SequenceSource
+from heronry.streamlet.online.aside import RECORD_FAILURES, Aside
 from heronry.streamlet.online.block import Block
-from heronry.streamlet.online.chain import Chain, each
+from heronry.streamlet.online.chain import Chain, each, joined
 from heronry.streamlet.online.combine import times_of
-from heronry.streamlet.online.compile import BLOCKS, MARKS, hop_stream
+from heronry.streamlet.online.compile import BLOCKS, MARKS, PULSES, hop_stream
 from heronry.streamlet.online.locate import STAGE, find
 from heronry.streamlet.online.outlet import Outlet
 from heronry.streamlet.online.places import state_folder
 from heronry.streamlet.online.sinks import SinkSet
 from heronry.streamlet.online.stages import StageKind, cut, needs_ids, needs_times
 from heronry.streamlet.online.watermark import Mark, Watermark
-from heronry.streamlet.program import SourceStep
-from heronry.streamlet.reading import LINES, Decoder, Piece, Records, path_of
+from heronry.streamlet.program import Ref, SourceStep
+from heronry.streamlet.reading import LINES, Decoder, Piece, ReadError, Records, path_of
 from heronry.streamlet.reference import StepFailed
 
 Channel = tuple[int | None, int]  # (sending task, origin task)
+UNREADABLE = (ValueError, msgspec.MsgspecError)  # what a decoder raises
 
 
 class ChainBolt(Bolt):
-    """One task of a chain. An exception fails the block in hand; it comes again from the source."""
+    """One task of a chain. An exception fails the block in hand; it comes again, and the last time it is sifted."""
 
     exception_policy = "fail"
     clock = staticmethod(time.monotonic)
@@ -56,37 +60,58 @@ class ChainBolt(Bolt):
                     wanted = needs_times(program, step), needs_ids(program, step)
                     self._readers[name, BLOCKS] = (hop.ref, SourceBlocks(step, *wanted))
                 else:
-                    self._readers[name, hop_stream(hop.ref)] = (hop.ref, _hop_block)
+                    self._readers[name, hop_stream(hop.ref)] = (hop.ref, Hops())
+        origins_of = {origin for origins in stages.origins(stage.name).values() for origin in origins}
+        reducers = [origin for origin in origins_of if stages.stage(origin).kind is StageKind.REDUCER]
+        # Results may come again, behind later ones: of their origins marks alone tell how far event time is.
+        self._by_marks = {task for origin in reducers for task in context.get_component_tasks(origin)}
         self._arrivals = Watermark(channels)
         self._channels = channels
         self._moved: dict[int, int] = {}  # origin to its greatest time, not yet forwarded
         index, of = context.get_task_index(), stage.parallelism
-        sinks = SinkSet(program, stage.steps, str(index), of, state_folder(config), self.clock)
-        self.outlet = Outlet(self, program, stage, sinks, channels)
+        folder = state_folder(config)
+        sinks = SinkSet(program, stage.steps, str(index), of, folder, self.clock)
+        self.outlet = Outlet(self, stages, stage, sinks, channels)
+        self.aside = Aside(self, config, context, stage.name, folder)
 
     def process(self, tup: Tuple) -> None:
-        """One block, or one mark."""
+        """One block, one mark, or one pulse."""
         if tup.stream == MARKS:
             self._on_mark(tup)
-            return
-        try:
+        elif tup.stream == PULSES:
+            self.outlet.pulse(tup)
+            self.ack(tup)
+        else:
             self._on_block(tup)
-        except StepFailed as failed:
-            reader = self._readers[tup.component, tup.stream][1]
-            failed.where = reader.where(tup) if isinstance(reader, SourceBlocks) else ""
-            raise
 
     def _on_block(self, tup: Tuple) -> None:
-        ref, read = self._readers[tup.component, tup.stream]
-        origin, block = read(tup)
-        channel: Channel = (tup.task, origin)
-        self.outlet.arrived(channel, block.times_ms)
-        if block.times_ms and self.outlet.has_hops:
-            latest = max(block.times_ms)
-            self._moved[origin] = max(self._moved.get(origin, latest), latest)
-        self.outlet.deliver(self.chain.run(ref, block), channel, origin, tup)
+        ref, reader = self._readers[tup.component, tup.stream]
+        tries: int = tup["tries"]
+
+        def run(block: Block) -> None:
+            self._run(ref, reader.prepared(block), (tup.task, origin), tup, tries)
+
+        try:
+            origin, found = reader.read(tup)
+            run(found)
+        except (*UNREADABLE, *RECORD_FAILURES) as failed:
+            if not self.aside.is_last(tries):
+                if isinstance(failed, StepFailed):
+                    failed.where = reader.where(tup)
+                raise
+            origin, found = reader.sifted(tup, self.aside)
+            self.aside.sift(found, run, reader.where(tup))
         self.outlet.tell()
         self.outlet.settle(tup)
+
+    def _run(self, ref: Ref, block: Block, channel: Channel, tup: Tuple, tries: int) -> None:
+        origin = channel[1]
+        times = None if origin in self._by_marks else block.times_ms
+        self.outlet.arrived(channel, times)
+        if times and self.outlet.has_hops:
+            latest = max(times)
+            self._moved[origin] = max(self._moved.get(origin, latest), latest)
+        self.outlet.deliver(self.chain.run(ref, block), channel, origin, tup, tries)
 
     def process_tick(self, tup: Tuple) -> None:
         """Roll the sinks when it is time; pass on how far origins have come."""
@@ -129,21 +154,51 @@ class SourceBlocks:
         self._own_times = times and step.event_time is None
         self._decoder = Decoder(step.source) if isinstance(step.source, FileSource) else None
 
-    def __call__(self, tup: Tuple) -> tuple[int, Block]:
-        """The origin (the source's task), and the records. Raises ReadError, StepFailed."""
-        file, first, count, header, data = tup.values
-        if self._decoder is not None:
-            found = self._decoder.decode(file, Piece(first, header, data, 0, 0))
-        else:
-            found = self._sequence(first, count)
+    def read(self, tup: Tuple) -> tuple[int, Block]:
+        """The origin (the source's task), and the records. Raises ReadError."""
+        file, first, count, header, data, _ = tup.values
+        if self._decoder is None:
+            return tup.task or 0, self._block(
+                file, Records(list(range(first, first + count)), range(first, first + count))
+            )
+        return tup.task or 0, self._block(file, self._decoder.decode(file, Piece(first, header, data, 0, 0)))
+
+    def sifted(self, tup: Tuple, aside: Aside) -> tuple[int, Block]:
+        """The same without the lines that cannot be read, which are put aside; of other formats all or nothing."""
+        source, (file, first, _, header, data, _) = self._step.source, tup.values
+        if self._decoder is None:
+            return self.read(tup)
+        pieces = [Piece(first, header, data, 0, 0)]
+        if source.kind == "files" and source.format in LINES:
+            lines = data.split(b"\n")[: -1 if data.endswith(b"\n") else None]
+            pieces = [Piece(first + n, header, line + b"\n", 0, 0) for n, line in enumerate(lines)]
+        found = Block([], [] if self._own_times else None, [] if self._ids else None)
+        for piece in pieces:
+            try:
+                if header and piece.data.count(b'"') % 2:
+                    raise ReadError("a quoted field goes over the end of its line")
+                found = joined(found, self._block(file, self._decoder.decode(file, piece)))
+            except UNREADABLE as error:
+                aside.put(piece.data.decode("utf-8", "replace"), error, self.where(tup))
+        return tup.task or 0, found
+
+    def _block(self, file: str, found: Records) -> Block:
         times = found.times_ms if self._own_times else None
-        if self._time is not None:
-            times = times_of(self._step.name, self._time, found.records)
         ids = None
         if self._ids:
             prefix = f"{self._step.name}:{file}:"
             ids = found.ids or [(f"{prefix}{number}", "") for number in found.numbers]
-        return tup.task or 0, Block(found.records, times, ids)
+        return Block(found.records, times, ids)
+
+    def prepared(self, block: Block) -> Block:
+        """What a sequence's numbers stand for, and event times. Raises StepFailed."""
+        source, records = self._step.source, block.records
+        if isinstance(source, SequenceSource) and source.make is not None:
+            records = each(self._step, source.make, records)
+        times = block.times_ms
+        if self._time is not None:
+            times = times_of(self._step.name, self._time, records)
+        return Block(records, times, block.ids)
 
     def where(self, tup: Tuple) -> str:
         """The file and the place in it that a block came from, for messages."""
@@ -153,14 +208,23 @@ class SourceBlocks:
         unit = "line" if source.format in LINES else "row"
         return f"{path_of(source, tup.values[0])}, from {unit} {tup.values[1] + 1} on"
 
-    def _sequence(self, first: int, count: int) -> Records:
-        source = self._step.source
-        assert isinstance(source, SequenceSource)
-        numbers = range(first, first + count)
-        made = list(numbers) if source.make is None else each(self._step, source.make, list(numbers))
-        return Records(made, numbers)
 
+class Hops:
+    """What a chain or a reducer emits to blocks of records."""
 
-def _hop_block(tup: Tuple) -> tuple[int, Block]:
-    origin, records, times, ids = tup.values
-    return origin, Block(records, times, ids)
+    def read(self, tup: Tuple) -> tuple[int, Block]:
+        """The origin, and the records."""
+        origin, records, times, ids, _ = tup.values
+        return origin, Block(records, times, ids)
+
+    def sifted(self, tup: Tuple, aside: Aside) -> tuple[int, Block]:
+        """The same."""
+        return self.read(tup)
+
+    def prepared(self, block: Block) -> Block:
+        """The same."""
+        return block
+
+    def where(self, tup: Tuple) -> str:
+        """The file is not known here."""
+        return ""

@@ -2,7 +2,8 @@
 
 Streams: ``blocks`` (source to chain: a piece of a file or of a sequence), ``hop-STEP-OUTPUT`` (chain to chain: a block
 of records), ``rows-REDUCER`` (to a reducer: one row for each key of a block, grouped by key) and ``marks`` (to
-everybody behind: how far event time has come). Data that is late for a window and that somebody reads is
+everybody behind: how far event time has come), ``pulses`` (to reducers whose results leave their process, see
+pulses.py). Data that is late for a window and that somebody reads is
 ``hop-REDUCER-1`` or stays in the reducer's own stage.
 """
 
@@ -28,13 +29,16 @@ from heronry.streamlet.online.locate import (
     paths_of,
     place_of,
 )
+from heronry.streamlet.online.pulses import Pulse
 from heronry.streamlet.online.stages import Stage, StageKind, Stages, cut, view_of
 from heronry.streamlet.program import KIND_OF, Program, ReduceStep, Ref, SourceStep
 
 BLOCKS = "blocks"
 MARKS = "marks"
-BLOCK_FIELDS = ("file", "first", "count", "header", "data")
-HOP_FIELDS = ("origin", "records", "times", "ids")
+PULSES = "pulses"
+BLOCK_FIELDS = ("file", "first", "count", "header", "data", "tries")  # tries: how often the block has failed
+HOP_FIELDS = ("origin", "records", "times", "ids", "tries")
+PULSE_FIELDS = Pulse._fields
 MARK_FIELDS = ("kind", "origin", "time", "target")
 MAX_PENDING = 1024  # blocks, each of up to 128 kB; what is processed and waits to be saved costs next to nothing
 TICK_MS = 250
@@ -78,10 +82,12 @@ def add_stages(builder: TopologyBuilder, stages: Stages, config: dict[str, Any])
     from heronry.streamlet.online.reduce_bolt import ReduceBolt
     from heronry.streamlet.online.sequence_spout import SequenceSpout
 
-    program = stages.program
+    program, pulses = stages.program, stages.pulse_edges()
     for stage in stages.stages:
         own = {**config, STAGE: stage.name, STEPS: _told(program, stage)}
         outputs = _outputs(program, stage)
+        if any(before == stage.name for before, _ in pulses):
+            outputs.append(Stream(PULSE_FIELDS, PULSES))
         if stage.kind is StageKind.SOURCE:
             step = program.by_name[stage.name]
             assert isinstance(step, SourceStep)
@@ -95,7 +101,9 @@ def add_stages(builder: TopologyBuilder, stages: Stages, config: dict[str, Any])
             continue
         bolt = ChainBolt if stage.kind is StageKind.CHAIN else ReduceBolt
         own["topology.tick.tuple.freq.ms"] = TICK_MS
-        builder.add_bolt(stage.name, bolt, stage.parallelism, _inputs(stages, stage), own, outputs)
+        inputs = _inputs(stages, stage)
+        inputs |= {(before, PULSES): Grouping.ALL for before, behind in sorted(pulses) if behind == stage.name}
+        builder.add_bolt(stage.name, bolt, stage.parallelism, inputs, own, outputs)
 
 
 def _told(program: Program, stage: Stage) -> list[str]:

@@ -16,6 +16,11 @@ FIRST_PAUSE_SECONDS = 0.1
 LAST_PAUSE_SECONDS = 5.0
 
 
+def pause_seconds(fails: int) -> float:
+    """How long something that has failed so often waits."""
+    return min(LAST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(fails - 1, 10))
+
+
 class Place(NamedTuple):
     """Where the next piece begins: bytes or rows, and the number of its first record."""
 
@@ -75,8 +80,7 @@ class Offsets:
         if number not in self._open or number in self._acked:
             return 0
         fails = self._fails[number] = self._fails.get(number, 0) + 1
-        pause = min(LAST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (fails - 1))
-        heapq.heappush(self._due, (now + pause, number))
+        heapq.heappush(self._due, (now + pause_seconds(fails), number))
         return fails
 
     def due(self, now: float) -> tuple[int, Span] | None:
@@ -87,9 +91,13 @@ class Offsets:
                 return number, self._open[number]
         return None
 
+    def tries(self, number: int) -> int:
+        """How often the piece has failed."""
+        return self._fails.get(number, 0)
+
     @property
     def in_flight(self) -> int:
-        """Pieces neither acked nor given up."""
+        """Pieces that are not acked."""
         return len(self._open) - len(self._acked)
 
     def check(self) -> None:

@@ -13,11 +13,12 @@ from heronry.api.component import Bolt
 from heronry.api.tuples import Tuple
 from heronry.streamlet.online.chain import Streams
 from heronry.streamlet.online.combine import Combiner
-from heronry.streamlet.online.compile import MARKS, hop_stream, rows_stream
+from heronry.streamlet.online.compile import MARKS, PULSES, hop_stream, rows_stream
+from heronry.streamlet.online.pulses import Pulse
 from heronry.streamlet.online.sinks import SinkSet
-from heronry.streamlet.online.stages import Stage, view_of
+from heronry.streamlet.online.stages import Stage, Stages, view_of
 from heronry.streamlet.online.watermark import Mark, Watermark
-from heronry.streamlet.program import Program, ReduceStep
+from heronry.streamlet.program import ReduceStep
 
 
 class _Target:
@@ -55,8 +56,9 @@ class _Target:
 class Outlet:
     """The outgoing side of one bolt. ``channels``: see watermark.py."""
 
-    def __init__(self, bolt: Bolt, program: Program, stage: Stage, sinks: SinkSet, channels: list[Hashable]) -> None:
+    def __init__(self, bolt: Bolt, stages: Stages, stage: Stage, sinks: SinkSet, channels: list[Hashable]) -> None:
         self._bolt = bolt
+        program = stages.program
         self._targets: list[_Target] = []
         for name in stage.combines:
             step = program.by_name[name]
@@ -66,6 +68,8 @@ class Outlet:
         self._hops = list(dict.fromkeys(hop.ref for hop in stage.hops))
         self.sinks = sinks
         self._held: list[Any] = []
+        self._passes_pulses = any(before == stage.name for before, _ in stages.pulse_edges())
+        self._passed: dict[str, tuple[int, int]] = {}  # by source: generation and number of the newest pulse
 
     def arrived(self, channel: Hashable, times_ms: list[int] | None) -> None:
         """Records came over a channel; their event times, if anybody needs them."""
@@ -76,7 +80,9 @@ class Outlet:
             else:
                 target.watermark.busy(channel)
 
-    def deliver(self, streams: Streams, channel: Hashable, origin: int, anchor: Tuple | None) -> None:
+    def deliver(
+        self, streams: Streams, channel: Hashable, origin: int, anchor: Tuple | list[Tuple] | None, tries: int = 0
+    ) -> None:
         """Everything that came of one block. What can fail is done before anything is emitted."""
         rows = []
         for target in self._targets:
@@ -91,7 +97,7 @@ class Outlet:
         for ref in self._hops:
             block = streams.get(ref)
             if block is not None and block.records:
-                emit_many([(origin, block.records, block.times_ms, block.ids)], hop_stream(ref), anchor)
+                emit_many([(origin, block.records, block.times_ms, block.ids, tries)], hop_stream(ref), anchor)
         for stream, made in rows:
             emit_many(made, stream, anchor)
 
@@ -119,6 +125,14 @@ class Outlet:
 
     def _emit_mark(self, mark: Mark, origin: int, time_ms: int, target: str, anchor: Tuple | None) -> None:
         self._bolt.emit((int(mark), origin, time_ms, target), MARKS, anchor)
+
+    def pulse(self, tup: Tuple) -> None:
+        """Pass a pulse on, once, on whatever way it came."""
+        pulse = Pulse(*tup.values)
+        generation, number = self._passed.get(pulse.source, (None, 0))
+        if self._passes_pulses and (generation != pulse.generation or number < pulse.number):
+            self._passed[pulse.source] = (pulse.generation, pulse.number)
+            self._bolt.emit(tup.values, PULSES, tup)
 
     @property
     def has_hops(self) -> bool:

@@ -5,35 +5,37 @@ on from its log, and what was not acked comes again. (It may come again although
 between the two: at least once.) State is written once a second, or less often if that takes long. With
 ``user.streamlet.durable: False`` state is in memory only and rows are acked at once.
 
-Results leave without anchors: a window's entries stay in the log until the sinks of this stage have its result on disk.
-What a result leads to in other processes is lost with those; batch corrects it.
+Results are kept until they are safe wherever they go: see results.py. A window's entries stay in the log as long.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable
 from typing import Any
 
 from heronry.api.component import Bolt
 from heronry.api.metrics import CountMetric
 from heronry.api.tuples import Tuple, TupleBatch
-from heronry.streamlet.online.block import Block
+from heronry.streamlet.endpoints import ViewSink
+from heronry.streamlet.online.aside import Aside
 from heronry.streamlet.online.chain import Chain
-from heronry.streamlet.online.compile import MARKS
+from heronry.streamlet.online.compile import MARKS, PULSES
 from heronry.streamlet.online.locate import STAGE, find
 from heronry.streamlet.online.outlet import Outlet
 from heronry.streamlet.online.places import state_folder
+from heronry.streamlet.online.results import Results
 from heronry.streamlet.online.sinks import SinkSet
 from heronry.streamlet.online.stages import cut, view_of
 from heronry.streamlet.online.state import Entry, ReduceState, RowFailed, identity
 from heronry.streamlet.online.state_log import StateLog
 from heronry.streamlet.online.view_files import ViewFiles
 from heronry.streamlet.online.watermark import FOREVER, Mark, Watermark
-from heronry.streamlet.program import LATE, KeyValue, ReduceStep, Ref, Windowed
-from heronry.streamlet.reference import shown
+from heronry.streamlet.program import Program, ReduceStep, SinkStep
+from heronry.streamlet.reference import StepFailed
 
 DURABLE = "user.streamlet.durable"
+VIEW_KEYS = "user.streamlet.view.keys"
+DEFAULT_VIEW_KEYS = 500_000  # accumulators of a view's buckets kept in memory, in each task
 SAVE_SECONDS = 1.0
 SAVE_SHARE = 10  # what takes t is done each 10 t at most
 SAVE_LATEST_SECONDS = 8.0  # acks wait for it; the message timeout is 30 s
@@ -58,50 +60,73 @@ class ReduceBolt(Bolt):
         folder = state_folder(config)
         self._watermark = Watermark(t for name in stage.inputs for t in context.get_component_tasks(name))
         view = view_of(program, step)
+        self._view = ViewFiles(view, step, index) if view else None
+        self._view_keys = int(config.get(VIEW_KEYS, DEFAULT_VIEW_KEYS))
         windowing = step.windowing
+        bucketed = view is not None and windowing is None
+        self._spills = bucketed  # until something cannot be published
+        self._shows = _is_read(program, step)
         self._state = ReduceState(
             step.monoid,
             windowing.window.length_ms if windowing else None,
             windowing.allowed_lateness_ms if windowing else 0,
+            totals=bucketed and self._shows,
+            load=self._view.read if self._view and bucketed else None,
         )
-        self._view = ViewFiles(view, step, index) if view else None
         self.late_count = context.register_metric("late-count", CountMetric())
-        self.failed_count = context.register_metric("failed-result-count", CountMetric())
-        channel: Hashable = (self.task, self.task)
-        self._channel = channel
+        self.unpublished_count = context.register_metric("unpublished-count", CountMetric())
         sinks = SinkSet(program, stage.steps, str(index), stage.parallelism, folder, self.clock)
-        self.chain = Chain(program, stage.steps, self.log)
-        self.outlet = Outlet(self, program, stage, sinks, [channel])
-        self._log: StateLog | None = None
-        if config.get(DURABLE, True):
-            self._log = StateLog(folder / "state" / f"{stage.name}-{index}.log", step.monoid)
-            self._state.restore(*self._log.load())
+        chain = Chain(program, stage.steps, self.log)
+        self.outlet = Outlet(self, stages, stage, sinks, [(self.task, self.task)])
+        self.aside = Aside(self, config, context, stage.name, folder)
+        source = stages.pulse_source(stage.name)
+        self.results = Results(self, self.task, step, chain, self.outlet, self.aside, source)
         self._unsaved: list[tuple[TupleBatch, bool]] = []  # acks that wait for the log; True: and for the sinks
-        self._unshown: dict[Hashable, Entry] = {}  # changed keys whose running result is not emitted
-        self._drops: list[int] = []  # closed windows whose results are not yet on disk
         self._saved_at = self._shown_at = self.clock()
         self._save_each = SAVE_SECONDS
+        self._closed_saved_ms: int | None = None
+        self._told_final = False
+        self._log: StateLog | None = None
+        if config.get(DURABLE, True):
+            self._restore(StateLog(folder / "state" / f"{stage.name}-{index}.log", step.monoid))
+
+    def _restore(self, log: StateLog) -> None:
+        """What this task knew before it died. Windows whose results nobody has confirmed go out again."""
+        self._log = log
+        saved = log.load()
+        self._closed_saved_ms = saved.closed_ms
+        for start, entries in self._state.restore(*saved):
+            self._publish(start, entries)
+            self.results.put(start, entries)
 
     # Input.
 
     def process_batch(self, tuples: TupleBatch) -> None:
-        """Rows of chains, or marks."""
+        """Rows of chains, marks, or pulses."""
         if tuples.stream == MARKS:
             for tup in tuples:
                 self._on_mark(tup)
+            return
+        if tuples.stream == PULSES:
+            for tup in tuples:
+                self._on_pulse(tup)
             return
         for task in set(tuples.origin.task_of_start):
             self._watermark.busy(task)
         late = self._add(tuples)
         if late:
-            self._late(late)
+            self.late_count.incr(len(late))
+            self.results.late([tuples.rows[place] for place in late], [tuples[place] for place in late])
         if self._log is None and not late:
             self.ack_many(tuples)
         else:
             self._unsaved.append((tuples, bool(late)))
 
-    def _add(self, tuples: TupleBatch) -> list[Any]:
-        """Add every row; returns those that are late. A row that cannot be added fails alone."""
+    def _add(self, tuples: TupleBatch) -> list[int]:
+        """Add every row; returns the places of those that are late.
+
+        A row that cannot be added is put aside at once: it would fail again, and its block be counted twice.
+        """
         rows, late, begin = tuples.rows, [], 0
         while begin < len(rows):
             try:
@@ -109,18 +134,11 @@ class ReduceBolt(Bolt):
                 break
             except RowFailed as failed:
                 begin = failed.place + 1
-                self.log.error(
-                    "step %r cannot add key %s", self.step.name, shown(rows[failed.place][0]), exc_info=failed.__cause__
-                )
-                self.fail(tuples[failed.place], failed.__cause__)
-        return [rows[place] for place in late]
-
-    def _late(self, rows: list[Any]) -> None:
-        """Rows for closed windows: a stream of their own."""
-        assert self.step.windowing is not None
-        length_ms = self.step.windowing.window.length_ms
-        self.late_count.incr(len(rows))
-        self._deliver(LATE, [Entry(start, key, acc) for key, start, acc in rows], length_ms)
+                late += failed.late
+                error = StepFailed(self.step.name, rows[failed.place][0])
+                error.__cause__ = failed.__cause__
+                self.aside.put(rows[failed.place], error)
+        return late
 
     # Time.
 
@@ -134,82 +152,82 @@ class ReduceBolt(Bolt):
 
     def _advance(self, mark: Mark) -> None:
         watermark_ms = self._watermark.advance()
-        windowing = self.step.windowing
-        if windowing is not None and watermark_ms is not None:
-            if self._log is not None and self._state.would_close(watermark_ms):
-                # First, or the last rows of a window would be acked while neither the log nor a sink has them on disk.
-                self._save()
+        if self.step.windowing is not None and watermark_ms is not None and self._state.would_close(watermark_ms):
+            # First, or the last rows of a window would be acked while neither the log nor a sink has them on disk.
+            self._save()
             for start, entries in self._state.close(watermark_ms):
                 self._publish(start, entries)
-                self._deliver(0, entries, windowing.window.length_ms)
-                self._drops.append(start)
-            if watermark_ms != FOREVER:
-                # Whatever comes now ends behind this.
-                self._pass_on(Mark.TIME, watermark_ms - windowing.allowed_lateness_ms)
+                self.results.put(start, entries)
+            self._save()  # that they are closed: what comes for them is late, also after a death
+            self.results.flush(self.clock())
+        elif watermark_ms is not None:
+            self._state.close(watermark_ms)
         if self._watermark.is_final:
             self._finish()
-        elif mark is Mark.IDLE and self._watermark.is_idle:
+        else:
+            self._tell(mark)
+
+    def _on_pulse(self, tup: Tuple) -> None:
+        now = self.clock()
+        if not self.results.on_pulse(tup, now):
+            return
+        final = self._watermark.is_final
+        if self.step.windowing is not None or final:
+            self.results.flush(now)
+        if not final:
+            self._tell(Mark.TIME)
+        elif not self._told_final:
+            self._finish_if_told()
+
+    def _tell(self, mark: Mark) -> None:
+        """How far event time is, up to results that may come again."""
+        windowing, closed_ms = self.step.windowing, self._state.closed_ms
+        if windowing is not None and closed_ms is not None:
+            least_ms = self.results.least_end_ms()
+            time_ms = closed_ms if least_ms is None else min(closed_ms, least_ms - 1)
+            if time_ms < FOREVER - windowing.allowed_lateness_ms:
+                self._pass_on(Mark.TIME, time_ms)
+        if mark is Mark.IDLE and self._watermark.is_idle and (windowing is None or self.results.all_told):
             self._pass_on(Mark.IDLE, 0)
 
     def _pass_on(self, mark: Mark, time_ms: int) -> None:
-        self.outlet.mark(self._channel, mark, time_ms)
+        channel = (self.task, self.task)
+        self.outlet.mark(channel, mark, time_ms)
         self.outlet.forward(self.task, mark, time_ms)
         self.outlet.tell(again=mark is Mark.FINAL)
 
     def _finish(self) -> None:
         """Nothing will ever come: final results, and everything on disk."""
         self._save()
-        if self.step.windowing is None:
-            self._show()
-        self._pass_on(Mark.FINAL, 0)
+        self.results.flush(self.clock())
         self.outlet.roll()
-        self.outlet.sinks.finish()
-        self._save()
+        self._finish_if_told()
+
+    def _finish_if_told(self) -> None:
+        """The end is told when all results are where they belong."""
+        self._told_final = self.results.all_told
+        if self._told_final:
+            self._pass_on(Mark.FINAL, 0)
+            self.outlet.sinks.finish()
+            self._save()
 
     # Results.
-
-    def _deliver(self, output: int, entries: list[Entry], length_ms: int | None) -> None:
-        """Finish these entries and send the results on."""
-        results: list[Any] = []
-        finish = self.step.monoid.finish
-        for start, key, acc in entries:
-            try:
-                value = finish(acc)
-            except Exception:
-                self.log.exception(
-                    "step %r: finish of %r failed on key %s", self.step.name, self.step.monoid, shown(key)
-                )
-                self.failed_count.incr()
-                continue
-            if start is None or length_ms is None:
-                results.append(KeyValue(key, value))
-            else:
-                results.append(Windowed(key, start, start + length_ms, value))
-        if results:
-            times = None if length_ms is None else [result.end - 1 for result in results]
-            block = Block(results, times)
-            self.outlet.arrived(self._channel, times)
-            self.outlet.deliver(self.chain.run(Ref(self.step.name, output), block), self._channel, self.task, None)
 
     def process_tick(self, tup: Tuple) -> None:
         """Save, show, roll, each when it is time."""
         now = self.clock()
         if now - self._saved_at >= self._save_each:
             self._save()
-        if self.step.updates and self.step.windowing is None and now - self._shown_at >= UPDATE_SECONDS:
+        if self.step.windowing is not None or self._watermark.is_final:
+            self.results.flush(now)
+        elif self.step.updates and now - self._shown_at >= UPDATE_SECONDS:
             self._shown_at = now
-            self._show()
+            self.results.flush(now)
+        if self._watermark.is_final and not self._told_final:
+            self._finish_if_told()
         if self.outlet.sinks.due():
             self.outlet.roll()
-
-    def _show(self) -> None:
-        """Running results of what has changed."""
-        unshown, self._unshown = self._unshown, {}
-        if unshown:
-            entries = list(unshown.values())
-            if self._view is not None:
-                entries = self._state.totals(unshown, self.step.monoid)
-            self._deliver(0, entries, None)
+        self.results.tick(now)
 
     def _save(self) -> None:
         """Write what has changed, then ack what it came of."""
@@ -218,10 +236,13 @@ class ReduceBolt(Bolt):
         if self._view is not None:
             for start in {entry.start for entry in changed if entry.start is not None}:
                 self._publish(start, self._state.entries(start))
-        if self.step.windowing is None:
-            self._unshown.update((identity(entry.key), entry) for entry in changed)
+        if self.step.windowing is None and self._shows:
+            for entry in changed:
+                if entry.start is None:
+                    self.results.put(identity(entry.key), entry)
+        spilled = self._state.spill(self._view_keys) if self._spills else []
         if self._log is not None:
-            self._write(self._log, changed)
+            self._write(self._log, changed, spilled)
         waiting, self._unsaved = self._unsaved, []
         for tuples, late in waiting:
             if late:
@@ -242,21 +263,28 @@ class ReduceBolt(Bolt):
                     "bytes, list, dict): map keys to plain data, or leave the view out",
                     self.step.name,
                 )
-                self.failed_count.incr()
+                self.unpublished_count.incr()
+                self._spills = False
 
-    def _write(self, log: StateLog, changed: list[Entry]) -> None:
-        drops: list[int] = []
-        if self.outlet.sinks.clean:
-            drops, self._drops = self._drops, []
-        closed_ms = None if self._drops else self._state.closed_ms
-        if changed or drops:
-            log.append(changed, drops, closed_ms)
-            if log.wants_rewrite() and not self._drops:
-                log.rewrite(self._state.all_entries(), self._state.closed_ms)
+    def _write(self, log: StateLog, changed: list[Entry], spilled: list[int]) -> None:
+        drops = self.results.done() if self.step.windowing is not None else []
+        closed_ms = self._state.closed_ms
+        if changed or drops or spilled or closed_ms != self._closed_saved_ms:
+            log.append(changed, drops, closed_ms, spilled)
+            self._closed_saved_ms = closed_ms
+            if log.wants_rewrite():
+                log.rewrite([*self._state.all_entries(), *self.results.kept()], closed_ms, self._state.spilled)
 
     def close(self) -> None:
         """A clean stop."""
         self._save()
         self.outlet.roll()
+        self.results.release()
         if self._log is not None:
             self._log.close()
+
+
+def _is_read(program: Program, step: ReduceStep) -> bool:
+    """True if anything but a view reads the results."""
+    readers = program.readers(step.name, 0)
+    return any(not (isinstance(r, SinkStep) and isinstance(r.sink, ViewSink)) for r in readers)

@@ -34,8 +34,11 @@ class Writer(Protocol):
 
     size: int  # bytes, about, that wait for a roll
 
-    def add(self, block: Block) -> None:
-        """Take these records. Raises StepFailed for one that cannot be written; then none is taken."""
+    def prepare(self, block: Block) -> Any:
+        """What ``take`` wants of these records. Raises StepFailed for one that cannot be written."""
+
+    def take(self, prepared: Any) -> None:
+        """Take what was prepared."""
 
     def roll(self) -> None:
         """Put what was taken into place."""
@@ -60,14 +63,14 @@ class SinkSet:
         self._first_at = self._last_at = 0.0
 
     def add(self, streams: Streams) -> None:
-        """Give each sink its stream."""
-        for ref, writer in self._writers:
-            block = streams.get(ref)
-            if block is not None and block.records:
-                writer.add(block)
-                self._last_at = self._now()
-                if self.clean:
-                    self.clean, self._first_at = False, self._last_at
+        """Give each sink its stream. Raises StepFailed; then no sink has taken anything."""
+        blocks = [(writer, streams.get(ref)) for ref, writer in self._writers]
+        prepared = [(writer, writer.prepare(block)) for writer, block in blocks if block is not None and block.records]
+        for writer, ready in prepared:
+            writer.take(ready)
+            self._last_at = self._now()
+            if self.clean:
+                self.clean, self._first_at = False, self._last_at
 
     def due(self) -> bool:
         """True if there is something to roll that is old, large, or that nothing more comes to."""
@@ -145,15 +148,18 @@ class JsonWriter(_Files):
         self._encoder = msgspec.json.Encoder()
         self._file: Any = None
 
-    def add(self, block: Block) -> None:
-        """Raises StepFailed."""
+    def prepare(self, block: Block) -> bytes:
+        """Lines. Raises StepFailed."""
         records = block.records
         if isinstance(records[0], tuple) or not {*map(type, records)} <= {dict, str, int, float}:
             records = list(map(_plain, records))
         try:
-            data = self._encoder.encode_lines(records)
+            return self._encoder.encode_lines(records)
         except Exception:
-            data = self._one_by_one(records)
+            return self._one_by_one(records)
+
+    def take(self, data: bytes) -> None:
+        """Write them to the part."""
         if self._file is None:
             self._file = self.part.open("wb")
         self._file.write(data)
@@ -189,8 +195,8 @@ class ParquetWriter(_Files):
         self._arrow = parquet_library()
         self._tables: list[Any] = []
 
-    def add(self, block: Block) -> None:
-        """Raises StepFailed."""
+    def prepare(self, block: Block) -> Any:
+        """A table. Raises StepFailed."""
         try:
             table = self._arrow.Table.from_pylist(list(map(_plain, block.records)))
             self._arrow.unify_schemas(
@@ -198,6 +204,10 @@ class ParquetWriter(_Files):
             )
         except Exception as error:
             raise StepFailed(self._step.name, block.records[0]) from error
+        return table
+
+    def take(self, table: Any) -> None:
+        """Keep it for the next roll."""
         self._tables.append(table)
         self.size += table.nbytes
 
@@ -228,14 +238,18 @@ class ArchiveWriter:
         for left in self._root.glob(f"date=*/hour=*/.{self._name}.part"):
             left.unlink(missing_ok=True)
 
-    def add(self, block: Block) -> None:
-        """Raises StepFailed, also for a record that JSON does not give back as it is."""
+    def prepare(self, block: Block) -> list[tuple[str, str, int, str]]:
+        """Rows. Raises StepFailed, also for a record that JSON does not give back as it is."""
         times = block.times_ms if self._time is None else times_of(self._step.name, self._time, block.records)
         assert times is not None
         assert block.ids is not None
         texts = list(map(self._text, block.records))
+        return [(*named, time_ms, text) for named, time_ms, text in zip(block.ids, times, texts, strict=True)]
+
+    def take(self, rows: list[tuple[str, str, int, str]]) -> None:
+        """Keep them, by hour, for the next roll."""
         folders: dict[int, str] = {}
-        for (message, index), time_ms, text in zip(block.ids, times, texts, strict=True):
+        for message, index, time_ms, text in rows:
             hour = time_ms // 3_600_000
             folder = folders.get(hour)
             if folder is None:

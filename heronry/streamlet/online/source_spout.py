@@ -3,7 +3,8 @@
 Offsets are written at most once a second, and when the task stops (``OFFSETS/STEP-INDEX.json``, by rename): one write
 for thousands of records. A finite source says FINAL when everything it emitted is acked, and repeats it, for the sake
 of tasks that were restarted meanwhile. A source without new records, and without old ones that may come again,
-says IDLE after a while, so that windows fed by others close.
+says IDLE after a while, and repeats it, so that windows fed by others close. Its first task beats pulses (pulses.py) if
+a reducer behind it wants them.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from heronry.api.component import Spout
-from heronry.api.metrics import CountMetric
-from heronry.streamlet.online.compile import BLOCKS, MARKS
+from heronry.streamlet.online.compile import BLOCKS, MARKS, PULSES
 from heronry.streamlet.online.locate import STAGE, find
 from heronry.streamlet.online.offsets import Offsets, Span, as_plain, merged
 from heronry.streamlet.online.places import replace_file, state_folder
+from heronry.streamlet.online.pulses import PULSE_SECONDS, Heart
+from heronry.streamlet.online.stages import cut
 from heronry.streamlet.online.watermark import Mark
 from heronry.streamlet.program import SourceStep
 
@@ -26,7 +28,6 @@ COMMIT_SECONDS = 1.0
 IDLE = "user.streamlet.idle.secs"
 IDLE_SECONDS = 5.0
 REPEAT_SECONDS = 5.0
-RETRIES = "user.streamlet.retries"  # how often a failed block is tried again; absent: for ever
 END = -1  # the message id of the mark that says FINAL
 
 
@@ -45,13 +46,15 @@ class SourceSpout(Spout):
         self.index, self.of = context.get_task_index(), len(context.get_component_tasks(step.name))
         self._folder = state_folder(config) / "offsets"
         self._idle_seconds = float(config.get(IDLE, IDLE_SECONDS))
-        self._retries = config.get(RETRIES)
-        self.given_up = context.register_metric("given-up-count", CountMetric())
         written = sorted(self._folder.glob(f"{step.name}-*.json"))
         self.offsets = Offsets(merged([json.loads(path.read_bytes()) for path in written]))
         now = self.clock()
         self._committed_at = self._active_at = self._final_at = now
-        self._said_idle = self._said_final = self._final_acked = False
+        self._idle_at = now
+        self._said_final = self._final_acked = False
+        beats = self.index == 0 and any(before == step.name for before, _ in cut(program).pulse_edges())
+        self.heart = Heart(step.name, time.time_ns()) if beats else None
+        self._beat_at = now - PULSE_SECONDS
         self.open()
 
     # For the sources.
@@ -79,41 +82,41 @@ class SourceSpout(Spout):
         now = self.clock()
         if now - self._committed_at >= COMMIT_SECONDS:
             self._commit(now)
+        if self.heart is not None and now - self._beat_at >= PULSE_SECONDS:
+            self._beat(self.heart, now)
         failed = self.offsets.due(now)
         if failed is not None:
             number, span = failed
-            self.emit(self.again(span), number, BLOCKS)
+            self.emit((*self.again(span), self.offsets.tries(number)), number, BLOCKS)
             self._active(now)
             return
         found = self.next_span()
         if found is not None:
             span, values = found
-            self.emit(values, self.offsets.emitted(span), BLOCKS)
+            self.emit((*values, 0), self.offsets.emitted(span), BLOCKS)
             self._active(now)
             return
         self._say(now)
 
-    def ack(self, tup_id: int) -> None:
-        """A block is done."""
-        if tup_id == END:
+    def ack(self, tup_id: Any) -> None:
+        """A block is done, or a pulse."""
+        if isinstance(tup_id, tuple):
+            if self.heart is not None:
+                self.heart.acked(*tup_id)
+        elif tup_id == END:
             self._final_acked = True
         else:
             self.offsets.acked(tup_id)
 
-    def fail(self, tup_id: int, reason: Any) -> None:
-        """A block comes again, after a pause."""
-        if tup_id == END:
+    def fail(self, tup_id: Any, reason: Any) -> None:
+        """A block comes again, after a pause; a pulse makes reducers emit again what it should have confirmed."""
+        if isinstance(tup_id, tuple):
+            if self.heart is not None:
+                self.heart.failed(tup_id[0], time.time_ns())
+        elif tup_id == END:
             self._said_final = False
-            return
-        fails = self.offsets.failed(tup_id, self.clock())
-        if fails == 0:
-            return
-        if self._retries is not None and fails > int(self._retries):
-            self.log.error("a block is given up after %d tries: %s: %s", fails, reason.kind, reason.message)
-            self.given_up.incr()
-            self.offsets.acked(tup_id)
-            return
-        self.log.warning("a block failed (%s) and comes again: %s", reason.kind, reason.message)
+        elif self.offsets.failed(tup_id, self.clock()):
+            self.log.warning("a block failed (%s) and comes again: %s", reason.kind, reason.message)
 
     def deactivate(self) -> None:
         """A good moment to write offsets."""
@@ -127,7 +130,11 @@ class SourceSpout(Spout):
 
     def _active(self, now: float) -> None:
         self._active_at = now
-        self._said_idle = False
+
+    def _beat(self, heart: Heart, now: float) -> None:
+        self._beat_at = now
+        pulse = heart.beat()
+        self.emit(tuple(pulse), (pulse.generation, pulse.number), PULSES)
 
     def _say(self, now: float) -> None:
         """There is nothing to emit: say so where it matters."""
@@ -139,8 +146,8 @@ class SourceSpout(Spout):
             elif self._final_acked and now - self._final_at >= REPEAT_SECONDS:
                 self._final_at = now
                 self.emit((int(Mark.FINAL), self.task, 0, ""), None, MARKS)
-        elif not self._said_idle and not self.offsets.in_flight and now - self._active_at >= self._idle_seconds:
-            self._said_idle = True
+        elif not self.offsets.in_flight and now - max(self._active_at, self._idle_at) >= self._idle_seconds:
+            self._idle_at = now
             self.emit((int(Mark.IDLE), self.task, 0, ""), None, MARKS)
 
     def _commit(self, now: float) -> None:

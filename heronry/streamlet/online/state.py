@@ -2,11 +2,15 @@
 
 Keys are held by identity: a value of a simple type is its own, any other its canonical encoding (bytes, which no simple
 key is), beside which the key itself is kept for results. ``changed`` gathers what was touched since it was last taken.
+
+Buckets of a view (a reducer without windows) stay for ever, and their number grows with time. Each is in the view's
+files, so those that were touched longest ago are *spilled*: let go of here, and loaded again when something comes for
+them after all. ``totals``: the sum over all buckets is kept beside them, for running results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -20,11 +24,11 @@ _MISSING: Any = object()
 
 
 class RowFailed(Exception):
-    """The row at ``place`` cannot be added; ``__cause__`` says why."""
+    """The row at ``place`` cannot be added; ``__cause__`` says why. ``late``: places before it that were."""
 
-    def __init__(self, place: int) -> None:
+    def __init__(self, place: int, late: list[int]) -> None:
         super().__init__(f"row {place}")
-        self.place = place
+        self.place, self.late = place, late
 
 
 class Entry(NamedTuple):
@@ -46,14 +50,23 @@ def identity(key: Any) -> Hashable:
 class ReduceState:
     """``length_ms`` and ``lateness_ms`` are the window's; without windows nothing is ever closed."""
 
-    def __init__(self, monoid: Monoid, length_ms: int | None, lateness_ms: int = 0) -> None:
-        self._add = monoid.add
+    def __init__(
+        self,
+        monoid: Monoid,
+        length_ms: int | None,
+        lateness_ms: int = 0,
+        totals: bool = False,
+        load: Callable[[int], Iterable[Entry]] | None = None,
+    ) -> None:
+        self._add, self._zero = monoid.add, monoid.zero
+        self._totals, self._load = totals, load
         self._length_ms = length_ms
         self._lateness_ms = lateness_ms
         self._accs: dict[Start, dict[Hashable, Any]] = {}
         self._keys: dict[Hashable, Any] = {}
         self._changed: dict[Start, set[Hashable]] = {}
         self.closed_ms: int | None = None  # windows that end at or before this are closed
+        self.spilled: set[int] = set()
 
     def add(self, start: Start, key: Any, acc: Any) -> bool:
         """Add an accumulator; False if its window is closed. Raises UnsupportedKey, and what the monoid raises."""
@@ -62,12 +75,32 @@ class ReduceState:
         name = key if key.__class__ in SIMPLE else self._named(key)
         accs = self._accs.get(start)
         if accs is None:
-            accs = self._accs[start] = {}
-            self._changed.setdefault(start, set())
+            accs = self._begin(start)
         before = accs.get(name, _MISSING)
+        total = self._total(name, acc) if self._totals and start is not None else None
         accs[name] = acc if before is _MISSING else self._add(before, acc)
         self._changed[start].add(name)
+        if total is not None:
+            self._accs[None][name] = total
+            self._changed[None].add(name)
         return True
+
+    def _begin(self, start: Start) -> dict[Hashable, Any]:
+        """Room for a window or bucket; what was spilled of it comes back."""
+        accs = self._accs[start] = {}
+        self._changed.setdefault(start, set())
+        if start is not None and start in self.spilled and self._load is not None:
+            self.spilled.discard(start)
+            accs.update((self._named(entry.key), entry.acc) for entry in self._load(start))
+        return accs
+
+    def _total(self, name: Hashable, acc: Any) -> Any:
+        """The key's sum over all buckets, with this one. (``add`` may keep and change its first argument only.)"""
+        sums = self._accs.get(None)
+        if sums is None:
+            sums = self._begin(None)
+        before = sums.get(name, _MISSING)
+        return self._add(self._zero() if before is _MISSING else before, acc)
 
     def add_rows(self, rows: list[Any], begin: int = 0) -> list[int]:
         """Add rows from ``begin`` on: (key, accumulator) or (key, start, accumulator). Returns the late ones' places.
@@ -77,9 +110,9 @@ class ReduceState:
         if not rows:
             return []
         place = begin
+        late: list[int] = []
         try:
             if len(rows[0]) == 3:
-                late = []
                 for place in range(begin, len(rows)):
                     key, start, acc = rows[place]
                     if not self.add(start, key, acc):
@@ -94,7 +127,7 @@ class ReduceState:
                 accs[name] = acc if before is _MISSING else add(before, acc)
                 touch(name)
         except Exception as error:
-            raise RowFailed(place) from error
+            raise RowFailed(place, late) from error
         return []
 
     def _named(self, key: Any) -> Hashable:
@@ -156,23 +189,43 @@ class ReduceState:
         """All there is."""
         return [entry for start in self._accs for entry in self.entries(start)]
 
-    def totals(self, names: Iterable[Hashable], monoid: Monoid) -> list[Entry]:
-        """For these keys, the sum over all buckets."""
-        found = []
-        for name in names:
-            total = monoid.zero()
-            for accs in self._accs.values():
-                if name in accs:
-                    total = monoid.add(total, accs[name])
-            found.append(Entry(None, self.key_of(name), total))
-        return found
+    def spill(self, most: int) -> list[int]:
+        """Let go of the buckets begun or loaded longest ago until ``most`` accumulators are left, but not of the last.
 
-    def restore(self, entries: Iterable[Entry], closed_ms: int | None) -> None:
-        """What was saved. Everything counts as changed: it may not have reached anybody."""
-        self.closed_ms = None
-        for entry in entries:
-            self.add(*entry)
-        self.closed_ms = closed_ms
+        To be called when nothing is changed that is not saved.
+        """
+        starts = [start for start in self._accs if start is not None]
+        size = sum(len(self._accs[start]) for start in starts)
+        gone = []
+        for start in starts[:-1]:
+            if size <= most:
+                break
+            accs = self._accs.pop(start)
+            size -= len(accs)
+            self._changed.pop(start, None)
+            self.spilled.add(start)
+            self._forget(accs)
+            gone.append(start)
+        return gone
+
+    def restore(
+        self, entries: Iterable[Entry], closed_ms: int | None, spilled: Iterable[int] = ()
+    ) -> list[tuple[int, list[Entry]]]:
+        """What was saved. Everything counts as changed: it may not have reached anybody.
+
+        Returns the windows that were closed and whose results nobody has confirmed.
+        """
+        closed: dict[int, list[Entry]] = {}
+        self.closed_ms, self.spilled = closed_ms, set(spilled)
+        for start, key, acc in entries:
+            if start is not None and closed_ms is not None and start + (self._length_ms or 0) <= closed_ms:
+                closed.setdefault(start, []).append(Entry(start, key, acc))
+                continue
+            accs = self._accs.get(start)
+            name = self._named(key)
+            (self._begin(start) if accs is None else accs)[name] = acc  # what was spilled is older
+            self._changed[start].add(name)
+        return sorted((start, sorted(found, key=_by_key)) for start, found in closed.items())
 
     def __len__(self) -> int:
         return sum(map(len, self._accs.values()))

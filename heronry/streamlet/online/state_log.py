@@ -1,9 +1,10 @@
 """A reducer's state on disk: a log of what has changed, written anew when it has grown too long.
 
 One frame is (length, CRC, kind, payload); the payload is the changed entries with packed accumulators, the windows that
-were dropped, and how far windows are closed. A frame is one ``write``; a torn one at the end (the process died in it)
-ends the replay. It is not synced to the disk: it survives the death of processes, not of the machine. Plain values are
-msgpack; others are pickled, and unpickled by nobody but an instance of the same topology, whose folder it is.
+were dropped, how far windows are closed, and the buckets that are in the view's files alone. A frame is one ``write``;
+a torn one at the end (the process died in it) ends the replay. It is not synced to the disk: it survives the death of
+processes, not of the machine. Plain values are msgpack; others are pickled, and unpickled by nobody but an instance of
+the same topology, whose folder it is.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Saved(NamedTuple):
 
     entries: list[Entry]
     closed_ms: int | None
+    spilled: set[int]
 
 
 class StateLog:
@@ -51,15 +53,17 @@ class StateLog:
         data = self._path.read_bytes()
         entries: dict[tuple[Start, Any], Any] = {}
         closed_ms: int | None = None
+        spilled: set[int] = set()
         place = 0
         while place + _HEAD.size <= len(data):
             length, checksum, kind = _HEAD.unpack_from(data, place)
             payload = data[place + _HEAD.size : place + _HEAD.size + length]
             if len(payload) < length or zlib.crc32(payload) != checksum:
                 break
-            rows, dropped, closed = _decode(kind, payload)
+            rows, dropped, closed, *away = _decode(kind, payload)
             if closed is not None:
                 closed_ms = closed
+            spilled.update(*away)
             for start, key, packed in rows:
                 entries[start, _hashable(key)] = (key, packed)
             if dropped:
@@ -70,11 +74,14 @@ class StateLog:
         os.lseek(self._file, place, os.SEEK_SET)
         self.size = self._whole = place
         found = [Entry(start, key, self._unpack(packed)) for (start, _), (key, packed) in entries.items()]
-        return Saved(found, closed_ms)
+        return Saved(found, closed_ms, spilled)
 
-    def append(self, changed: Iterable[Entry], dropped: list[int], closed_ms: int | None) -> None:
-        """What is new. It is written when this returns."""
-        frame = self._frame(changed, dropped, closed_ms)
+    def append(
+        self, changed: Iterable[Entry], dropped: list[int], closed_ms: int | None, spilled: Iterable[int] = ()
+    ) -> None:
+        """What is new. ``spilled`` are dropped, too. It is written when this returns."""
+        away = list(spilled)
+        frame = self._frame(changed, [*dropped, *away], closed_ms, away)
         done = 0
         while done < len(frame):
             done += os.write(self._file, frame[done:])
@@ -84,9 +91,9 @@ class StateLog:
         """True if the log is much longer than what it says."""
         return self.size > REWRITE_BYTES and self.size > REWRITE_TIMES * self._whole
 
-    def rewrite(self, entries: Iterable[Entry], closed_ms: int | None) -> None:
+    def rewrite(self, entries: Iterable[Entry], closed_ms: int | None, spilled: Iterable[int] = ()) -> None:
         """Replace the log by one frame that says everything."""
-        frame = self._frame(entries, [], closed_ms)
+        frame = self._frame(entries, [], closed_ms, list(spilled))
         part = self._path.with_name(f".{self._path.name}.part")
         part.write_bytes(frame)
         os.replace(part, self._path)
@@ -99,10 +106,10 @@ class StateLog:
         """Let go of the file."""
         os.close(self._file)
 
-    def _frame(self, entries: Iterable[Entry], dropped: list[int], closed_ms: int | None) -> bytes:
+    def _frame(self, entries: Iterable[Entry], dropped: list[int], closed_ms: int | None, spilled: list[int]) -> bytes:
         pack = self._pack
         rows = [(start, key, pack(acc)) for start, key, acc in entries]
-        body = (rows, dropped, closed_ms)
+        body = (rows, dropped, closed_ms, spilled)
         kinds = {type(key) for _, key, _ in rows} | {type(packed) for _, _, packed in rows}
         kind, payload = _PICKLE, b""
         if kinds <= _PLAIN:

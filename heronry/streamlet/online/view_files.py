@@ -36,3 +36,19 @@ class ViewFiles:
         rows: list[Any] = [[entry.key, entry.start, pack(entry.acc)] for entry in entries]
         body = {**self._head, "written_ms": int(time.time() * 1000), "rows": rows}
         replace_file(self._root / str(bucket) / self._file, msgspec.msgpack.encode(body))
+
+    def read(self, bucket: int) -> list[Entry]:
+        """What was written of it; nothing if a batch owns it and somebody tidied up."""
+        try:
+            data = Path(self._root, str(bucket), self._file).read_bytes()
+        except FileNotFoundError:
+            return []
+        unpack = self._step.monoid.unpack
+        return [
+            Entry(start, _frozen(key), unpack(packed)) for key, start, packed in msgspec.msgpack.decode(data)["rows"]
+        ]
+
+
+def _frozen(key: Any) -> Any:
+    """Files have no tuples."""
+    return tuple(map(_frozen, key)) if isinstance(key, list) else key

@@ -94,6 +94,40 @@ def test_nothing_is_lost_when_every_instance_is_killed_once(door: FrontDoor, tmp
     assert found.keys() == set(range(1000)), "no key is invented"
 
 
+def test_no_result_is_lost_when_what_is_behind_a_reducer_is_killed(door: FrontDoor, tmp_path: Path) -> None:
+    """Windows close all the time; the chain and the reducer behind them, and they themselves, are killed meanwhile."""
+    name, out, numbers = unique("results"), tmp_path / "out", 60_000
+    file = Path(__file__).with_name("results_program.py")
+    door.submit(name, file, "results", "--", str(numbers), str(out))
+
+    def pid_of(component: str) -> int:
+        process = next(p for p in door.status(name)["processes"] if p["component"] == component)
+        return int(process["pid"])
+
+    def is_back(component: str, before: int) -> bool:
+        process = next(p for p in door.status(name)["processes"] if p["component"] == component)
+        return process["state"] == "running" and process["pid"] not in (None, before)
+
+    for component in ("carry", "all", "carry", "counts"):
+        victim = pid_of(component)
+        os.kill(victim, signal.SIGKILL)
+        eventually(lambda c=component, v=victim: is_back(c, v), f"{component} is back")  # type: ignore[misc]  # bound now
+    late = tmp_path / "out-late"
+    eventually(lambda: finished(out) and finished(late), "everything has come to its end")
+    rows: dict[int, list[tuple[int, int]]] = {row.key: row.value for row in latest(read(out))}
+    came_late = read(late)  # what was processed again after its window had closed
+    door.kill(name)
+    truth = Counter((n % 5, n // 200 * 2000) for n in range(numbers))
+    found: dict[tuple[int, int], int] = {}
+    for key, results in rows.items():
+        for start, value in results:
+            found[key, start] = max(found.get((key, start), 0), value)
+    for row in came_late:
+        found[row.key, row.start] = found.get((row.key, row.start), 0) + row.value
+    assert found.keys() == truth.keys(), "no window is lost, and none is invented"
+    assert all(found[place] >= truth[place] for place in truth)
+
+
 def test_a_program_that_cannot_run_is_refused_and_a_dry_run_shows_the_stages(door: FrontDoor, tmp_path: Path) -> None:
     shown = door.heron("submit", "local", str(EXAMPLES / "streamlet_word_count.py"), "words", "--dry-run").stdout
     assert "split, 1 task: split (flat_map), counts (map side) <- lines" in shown

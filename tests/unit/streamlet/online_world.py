@@ -168,7 +168,10 @@ class OnlineWorld(World):
         """Every bolt knows that nothing more comes, and nothing is open."""
         bolts = [e.component for t, e in self.executors.items() if not self.plan.is_spout(t)]
         told = all((getattr(b, "_watermark", None) or b._arrivals).is_final for b in bolts)
-        return told and not self.tracker and not any(self.wires.values())
+        told = told and all(b.results.all_told for b in bolts if hasattr(b, "results"))
+        hearts = [heart for e in self.executors.values() if (heart := getattr(e.component, "heart", None)) is not None]
+        open_roots = len(self.tracker) - sum(heart.open for heart in hearts)  # a pulse is always on its way
+        return told and open_roots <= 0 and not any(self.wires.values())
 
     def stop(self) -> None:
         """Close user code."""

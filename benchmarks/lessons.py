@@ -1,6 +1,6 @@
 """What the lessons of Storm's redesign are worth here: each taken away and given back in alternation.
 
-    .venv/bin/python -m benchmarks.lessons [--runs 3]
+.venv/bin/python -m benchmarks.lessons [--runs 3]
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ STOP, MEASURE = 0, 1  # words of row 0
 WORDS = 175_000
 PICKS = 1 << 17
 SAMPLE_EVERY = 1024  # a power of two
-SAMPLE_EVERY_AT_A_RATE = 16
+SAMPLE_EVERY_OF_FEW = 16
+LARGE_BYTES = 10_000
 LOOK_EACH_SECONDS = 0.001
 
 
@@ -104,7 +105,8 @@ class LoadSpout(Spout):
         self.rows = self.make_rows(config)
         self.size = config["user.size"]
         self.number = self.acked = self.failed = 0
-        self.skip = (SAMPLE_EVERY_AT_A_RATE if self.rate else SAMPLE_EVERY) - 1  # bits a stamped number has not
+        few = self.rate or self.size >= LARGE_BYTES
+        self.skip = (SAMPLE_EVERY_OF_FEW if few else SAMPLE_EVERY) - 1  # bits a stamped number has not
         self.stamps: dict[int, float] = {}
         self.late = array.array("d")
         self.start = self.look_at = 0.0
@@ -125,7 +127,7 @@ class LoadSpout(Spout):
         """One tuple."""
         number = self.number
         row = self.rows[number & PICKS - 1]
-        if not number & SAMPLE_EVERY - 1:
+        if not number & self.skip:
             if self.report():
                 return
             row = self.stamp(number, time.perf_counter(), row)
@@ -365,9 +367,7 @@ class AggregatorBolt(Bolt):
         self.ack(tup)
 
 
-def build(
-    name: str, case: str, tasks: int, bolt: str, branches: int, config: dict[str, Any]
-) -> TopologyBuilder:
+def build(name: str, case: str, tasks: int, bolt: str, branches: int, config: dict[str, Any]) -> TopologyBuilder:
     """The topology of one case; ``branches`` is the number of bolts of a fan-out."""
     builder = TopologyBuilder(name)
     builder.set_config(config)

@@ -45,9 +45,7 @@ def _no_idle_flush(component: Any, context: Any) -> None:
         lambda self, now_ms, idle, gap_ms: flush_if_due(self, now_ms, False, gap_ms)
     )
     Executor.flush_deadline_ms = (  # type: ignore[method-assign]  # the same
-        lambda self, gap_ms: (
-            None if self._waiting_since_ms is None else self._waiting_since_ms + self.flush_interval_ms
-        )
+        lambda self, gap_ms: None if self._waiting_since_ms is None else self._waiting_since_ms + self.flush_interval_ms
     )
 
 

@@ -18,6 +18,8 @@ import numpy.typing as npt
 from heron_instance.core.values_codec import Encoded, ValuesCodec
 from heronry.wire.data import Ack, Fail, Frame, Init
 
+FIRST_MEAN_ROW_BYTES = 16384.0  # until a row was encoded: few rows may be emitted on the strength of a guess
+
 U64 = npt.NDArray[np.uint64]
 Row = tuple[Any, ...]
 
@@ -74,7 +76,8 @@ class Outbox:
         self._codec = codec
         self._segments: dict[int, list[Segment]] = {}
         self.rows = 0  # waiting, copies counted
-        self.mean_row_bytes = 64.0
+        self.mean_row_bytes = FIRST_MEAN_ROW_BYTES
+        self._measured = False
 
     def add(self, tasks: Iterable[int], segment: Segment) -> None:
         """Rows for each of ``tasks``, behind what is waiting for it."""
@@ -111,7 +114,8 @@ class Outbox:
         if total_rows:
             # Grows at once and shrinks slowly: it bounds how much is emitted before the bytes are known.
             mean = total_bytes / total_rows
-            self.mean_row_bytes = max(mean, 0.9 * self.mean_row_bytes + 0.1 * mean)
+            self.mean_row_bytes = max(mean, 0.9 * self.mean_row_bytes + 0.1 * mean) if self._measured else mean
+            self._measured = True
         return frames, refused
 
     def _frame(self, task: int, segment: Segment, piece: Encoded, routing_version: int) -> Frame:

@@ -25,6 +25,7 @@ Row = tuple[Any, ...]
 Rows = Sequence[Row]
 
 MAX_BATCH_BYTES = 1024 * 1024
+SAMPLE_ROWS = 16  # are encoded first, to see how much the others will be
 PLAIN_TYPES = frozenset({str, bytes, int, float, bool, type(None)})
 
 
@@ -89,6 +90,9 @@ class ValuesCodec:
 
     def encode_cut(self, rows: Rows) -> list[Encoded]:
         """All rows, in order, in pieces of at most 1 MiB or one row."""
+        step = self._rows_of_a_piece(rows)
+        if step < len(rows):
+            return self._pieces(rows, step)
         try:
             codec, data = self.encode(rows)
         except Exception as error:  # whatever a user's value or serializer raises
@@ -108,6 +112,21 @@ class ValuesCodec:
             return [Encoded(0, count, codec, data)]
         # A little below the mean, so that even rows rarely need a second cut.
         return self._pieces(rows, max(1, min(count // 2, count * (MAX_BATCH_BYTES - 65536) // len(data))))
+
+    def _rows_of_a_piece(self, rows: Rows) -> int:
+        """All, or, when a sample says that they are far too much for a piece, about how many fit: rows of a megabyte
+        each, encoded together only to be cut, would take gigabytes and half a minute."""
+        count = len(rows)
+        if count <= SAMPLE_ROWS:
+            return count
+        sample, pickled = rows[:: -(-count // SAMPLE_ROWS)], self.pickled_batches
+        try:
+            mean = len(self.encode(sample)[1]) / len(sample)
+        except Exception:  # whatever a user's value or serializer raises; who encodes all of them will find the one
+            return count
+        finally:
+            self.pickled_batches = pickled
+        return count if mean * count <= 2 * MAX_BATCH_BYTES else max(1, int((MAX_BATCH_BYTES - 65536) / mean))
 
     def _any_too_large(self, rows: Rows) -> bool:
         """Measured one by one, which only a bound below that of a batch asks for."""

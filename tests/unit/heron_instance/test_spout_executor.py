@@ -105,6 +105,22 @@ def test_pending_exceeds_its_maximum_by_one_call_at_most(each: int) -> None:
     assert alone.spout.calls > calls
 
 
+def test_the_first_burst_is_small_until_the_size_of_a_tuple_is_known() -> None:
+    large = Alone(payload="x" * 1_000_000)
+    large.step()
+    assert large.spout.n <= 64
+    bytes_out = 0
+    for _ in range(20):  # nobody takes what it sends
+        bytes_out += sum(flush.frame_bytes() for flush in large.step(6.0).flushes)
+    assert large.executor.data_out.full
+    assert large.spout.n <= 128, f"{bytes_out:,} bytes are out"
+    small = Alone()
+    for _ in range(20):
+        small.step(6.0)
+        small.drain()
+    assert small.spout.n > 4096
+
+
 def test_a_shut_window_opens_for_a_batch_or_after_a_flush_interval() -> None:
     alone = Alone({"topology.max.spout.pending": 100})
     while alone.executor.pending.count < 100:

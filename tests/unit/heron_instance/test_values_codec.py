@@ -88,6 +88,25 @@ def test_a_batch_is_cut_at_one_mebibyte_and_keeps_its_order() -> None:
     assert [row for piece in pieces for row in codec.decode(piece.codec, piece.data)] == rows
 
 
+@pytest.mark.parametrize("serializer", ["auto", "msgpack", "pickle"])
+def test_large_rows_are_never_encoded_together_only_to_be_cut(serializer: str) -> None:
+    rows = [(i, "x" * 500_000) for i in range(400)]  # 200 MB
+    codec = ValuesCodec(serializer)
+    encode, made = codec.encode, list[int]()
+
+    def watched(some: Any) -> tuple[int, bytes]:
+        number, data = encode(some)
+        made.append(len(data))
+        return number, data
+
+    codec.encode = watched  # type: ignore[method-assign]
+    pieces = codec.encode_cut(rows)
+    assert max(made) <= 17 * 500_100, "a sample, and pieces"
+    assert sum(made) <= 2.2 * 400 * 500_100
+    assert [row for piece in pieces for row in codec.decode(piece.codec, piece.data)] == rows
+    assert codec.pickled_batches == 0
+
+
 def test_a_tuple_that_is_too_large_or_cannot_be_encoded_is_refused_alone() -> None:
     rows: list[tuple[Any, ...]] = [(1,), ("x" * 3_000_000,), (2,), (lambda: 1,), (3,), ("y" * 1_500_000,)]
     codec = ValuesCodec(tuple_max_bytes=2_000_000)

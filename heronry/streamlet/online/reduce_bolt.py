@@ -25,6 +25,7 @@ from heronry.streamlet.online.outlet import Outlet
 from heronry.streamlet.online.places import state_folder
 from heronry.streamlet.online.results import Results
 from heronry.streamlet.online.sinks import SinkSet
+from heronry.streamlet.online.spill import SpillFiles
 from heronry.streamlet.online.stages import cut, view_of
 from heronry.streamlet.online.state import Entry, ReduceState, RowFailed, identity
 from heronry.streamlet.online.state_log import StateLog
@@ -64,14 +65,14 @@ class ReduceBolt(Bolt):
         self._view_keys = int(config.get(VIEW_KEYS, DEFAULT_VIEW_KEYS))
         windowing = step.windowing
         bucketed = view is not None and windowing is None
-        self._spills = bucketed  # until something cannot be published
+        self._spill = SpillFiles(folder / "state" / f"{stage.name}-{index}-spilled", step.monoid) if bucketed else None
         self._shows = _is_read(program, step)
         self._state = ReduceState(
             step.monoid,
             windowing.window.length_ms if windowing else None,
             windowing.allowed_lateness_ms if windowing else 0,
             totals=bucketed and self._shows,
-            load=self._view.read if self._view and bucketed else None,
+            load=self._spill.read if self._spill else None,
         )
         self.late_count = context.register_metric("late-count", CountMetric())
         self.unpublished_count = context.register_metric("unpublished-count", CountMetric())
@@ -240,7 +241,7 @@ class ReduceBolt(Bolt):
             for entry in changed:
                 if entry.start is None:
                     self.results.put(identity(entry.key), entry)
-        spilled = self._state.spill(self._view_keys) if self._spills else []
+        spilled = self._spilled(self._spill) if self._spill is not None else []
         if self._log is not None:
             self._write(self._log, changed, spilled)
         waiting, self._unsaved = self._unsaved, []
@@ -251,6 +252,15 @@ class ReduceBolt(Bolt):
                 self.ack_many(tuples)
         self._saved_at = self.clock()
         self._save_each = min(SAVE_LATEST_SECONDS, max(SAVE_SECONDS, SAVE_SHARE * (self._saved_at - began)))
+
+    def _spilled(self, files: SpillFiles) -> list[int]:
+        """Keep the memory of a view bounded; returns the buckets that went."""
+        gone = self._state.spill(self._view_keys, files.write)
+        if gone and self._view is not None:
+            for start in [s for s in self._state.spilled if s not in gone and self._view.is_gone(s)]:
+                self._state.spilled.discard(start)
+                files.remove(start)
+        return gone
 
     def _publish(self, start: int, entries: list[Entry]) -> None:
         """Replace a bucket of the view. What cannot be published is said, and stops nothing else."""
@@ -264,7 +274,6 @@ class ReduceBolt(Bolt):
                     self.step.name,
                 )
                 self.unpublished_count.incr()
-                self._spills = False
 
     def _write(self, log: StateLog, changed: list[Entry], spilled: list[int]) -> None:
         drops = self.results.done() if self.step.windowing is not None else []

@@ -3,9 +3,9 @@
 Keys are held by identity: a value of a simple type is its own, any other its canonical encoding (bytes, which no simple
 key is), beside which the key itself is kept for results. ``changed`` gathers what was touched since it was last taken.
 
-Buckets of a view (a reducer without windows) stay for ever, and their number grows with time. Each is in the view's
-files, so those that were touched longest ago are *spilled*: let go of here, and loaded again when something comes for
-them after all. ``totals``: the sum over all buckets is kept beside them, for running results.
+Buckets of a view (a reducer without windows) stay for ever, and their number grows with time. Those begun longest ago
+are *spilled*: written to a file, let go of here, and loaded again when something comes for them after all. ``totals``:
+the sum over all buckets is kept beside them, for running results.
 """
 
 from __future__ import annotations
@@ -189,10 +189,10 @@ class ReduceState:
         """All there is."""
         return [entry for start in self._accs for entry in self.entries(start)]
 
-    def spill(self, most: int) -> list[int]:
+    def spill(self, most: int, write: Callable[[int, list[Entry]], None]) -> list[int]:
         """Let go of the buckets begun or loaded longest ago until ``most`` accumulators are left, but not of the last.
 
-        To be called when nothing is changed that is not saved.
+        What ``take_changed`` gave must be saved, or about to be. Returns their starts.
         """
         starts = [start for start in self._accs if start is not None]
         size = sum(len(self._accs[start]) for start in starts)
@@ -200,6 +200,7 @@ class ReduceState:
         for start in starts[:-1]:
             if size <= most:
                 break
+            write(start, self.entries(start))
             accs = self._accs.pop(start)
             size -= len(accs)
             self._changed.pop(start, None)

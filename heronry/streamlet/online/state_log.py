@@ -1,7 +1,7 @@
 """A reducer's state on disk: a log of what has changed, written anew when it has grown too long.
 
 One frame is (length, CRC, kind, payload); the payload is the changed entries with packed accumulators, the windows that
-were dropped, how far windows are closed, and the buckets that are in the view's files alone. A frame is one ``write``;
+were dropped, how far windows are closed, and the buckets that are spilled (spill.py). A frame is one ``write``;
 a torn one at the end (the process died in it) ends the replay. It is not synced to the disk: it survives the death of
 processes, not of the machine. Plain values are msgpack; others are pickled, and unpickled by nobody but an instance of
 the same topology, whose folder it is.

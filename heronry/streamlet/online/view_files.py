@@ -37,18 +37,6 @@ class ViewFiles:
         body = {**self._head, "written_ms": int(time.time() * 1000), "rows": rows}
         replace_file(self._root / str(bucket) / self._file, msgspec.msgpack.encode(body))
 
-    def read(self, bucket: int) -> list[Entry]:
-        """What was written of it; nothing if a batch owns it and somebody tidied up."""
-        try:
-            data = Path(self._root, str(bucket), self._file).read_bytes()
-        except FileNotFoundError:
-            return []
-        unpack = self._step.monoid.unpack
-        return [
-            Entry(start, _frozen(key), unpack(packed)) for key, start, packed in msgspec.msgpack.decode(data)["rows"]
-        ]
-
-
-def _frozen(key: Any) -> Any:
-    """Files have no tuples."""
-    return tuple(map(_frozen, key)) if isinstance(key, list) else key
+    def is_gone(self, bucket: int) -> bool:
+        """True if a batch owns the bucket and somebody has tidied up."""
+        return not Path(self._root, str(bucket)).exists()

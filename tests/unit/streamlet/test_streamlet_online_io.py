@@ -268,6 +268,71 @@ def test_a_view_has_the_accumulators_of_each_bucket(tmp_path: Path) -> None:
     assert sum(found.values()) == len(rows)
 
 
+@settings(max_examples=10)
+@given(events=st.lists(st.tuples(st.integers(0, 40), st.sampled_from("abcd")), min_size=5, max_size=80), data=st.data())
+def test_buckets_of_a_view_are_spilled_and_come_back(
+    events: list[Any], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """With room for three accumulators, whatever dies: each bucket and total is at least the truth, exact without."""
+    folder = tmp_path_factory.mktemp("spill")
+    builder = builder_in(folder, **{"user.streamlet.view.keys": 3})
+    rows = [{"t": t, "k": k} for t, k in events]
+    timed = builder.source(sequence(len(rows), rows.__getitem__, rate=10), event_time="t")
+    counts = timed.count_by_key("k", name="counts")
+    counts.sink(view("spilled", folder / "view", bucket=10), name="v")
+    counts.sink(collect(), name="totals")
+    kills = data.draw(st.lists(st.sampled_from([0.3, 1.1, 2.6]), max_size=3))
+    with importable(builder):
+        world = OnlineWorld(builder.definition(), folder, 7)
+        for pause in kills:
+            world.run_on(pause)
+            world.kill(world.plan.tasks_of("counts")[0])
+        for _ in range(12):
+            world.run_on(7)
+            if world.is_final() and finished(folder / "state" / "collect" / "totals"):
+                break
+            world.expire()
+        (reducer,) = world.objects("counts")
+        kept = {entry.start: 0 for entry in reducer._state.all_entries() if entry.start is not None}
+        for entry in reducer._state.all_entries():
+            if entry.start is not None:
+                kept[entry.start] += 1
+        world.stop()
+    assert len(kept) <= 1 or sum(kept.values()) <= 3
+    found, _ = view_rows(folder / "view")
+    truth = Counter((k, t // 10 * 10_000) for t, k in events)
+    totals = {row.key: row.value for row in latest(read(folder / "state" / "collect" / "totals"))}
+    true_totals = Counter(k for _, k in events)
+    assert found.keys() == truth.keys()
+    assert totals.keys() == true_totals.keys()
+    assert all(found[place] >= truth[place] for place in truth)
+    assert all(totals[key] >= true_totals[key] for key in true_totals)
+    if not kills:
+        assert (found, totals) == (dict(truth), dict(true_totals))
+
+
+def test_spilled_keys_and_accumulators_come_back_as_they_were(tmp_path: Path) -> None:
+    """Also those that a view cannot publish, or publishes as something else."""
+    rows = [{"t": t, "k": key, "v": t} for t in range(120) for key in (frozenset([t % 3]), ("a", t % 2))]
+    builder = builder_in(tmp_path, **{"user.streamlet.view.keys": 1})
+    own = monoid(tuple, lambda a, b: (*a, *b), sorted, lambda v: (v,))
+    made = builder.source([*rows, *rows], event_time="t").reduce_by_key(own, key="k", value="v", name="made")
+    made.sink(view("odd", tmp_path / "view", bucket=10), name="v")
+    with importable(builder):
+        world = OnlineWorld(builder.definition(), tmp_path, 7)
+        world.until_final()
+        (reducer,) = world.objects("made")
+        assert len(reducer._state.spilled) > 5
+        assert len(reducer._state) <= 5
+        spilled = [entry for start in reducer._state.spilled for entry in reducer._spill.read(start)]
+        world.stop()
+    found = {(entry.key, entry.start): sorted(entry.acc) for entry in [*spilled, *reducer._state.all_entries()]}
+    truth: dict[Any, list[int]] = {}
+    for row in [*rows, *rows]:
+        truth.setdefault((row["k"], row["t"] // 10 * 10_000), []).append(row["v"])
+    assert found == {place: sorted(values) for place, values in truth.items()}
+
+
 # Parts by themselves.
 
 KEYS = st.one_of(st.integers(), st.floats(), st.text(), st.none(), st.booleans(), st.tuples(st.text(), st.integers()))

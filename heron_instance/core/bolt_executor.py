@@ -121,7 +121,8 @@ class BoltExecutor(Executor):
         frames: list[Frame] = []
         rows: list[tuple[Any, ...]] = []
         kind = None
-        arrived_ms = 0.0
+        arrived_ms = seconds = 0.0
+        clock = self.setup.clock
         while self._frames:
             frame, came_ms = self._frames[0]
             if frames and (kind is None or kind_of(frame) != kind or len(rows) + frame.count > BATCH_TUPLES):
@@ -129,12 +130,14 @@ class BoltExecutor(Executor):
             self._frames.popleft()
             self.taken_bytes += frame.size_bytes()
             self.data_in.remove(frame.size_bytes())
+            began = clock()
             try:
                 decoded = self._decode(frame)
             except ValuesError as error:
                 self.user_error(error, "input")
                 self._fail_frame(frame, came_ms, FailKind.EXCEPTION, str(error))
                 continue
+            seconds += clock() - began
             if not frames:
                 kind, arrived_ms, rows = kind_of(frame), came_ms, decoded
             else:
@@ -143,6 +146,7 @@ class BoltExecutor(Executor):
         if frames:
             batch = self._batch(frames, arrived_ms)
             self._work = Work(batch, rows)
+            self._figures.decoded((batch.component, batch.stream), seconds)
             self.collector.batch = batch
 
     def _batch(self, frames: list[Frame], arrived_ms: float) -> InputBatch:

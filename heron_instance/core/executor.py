@@ -23,7 +23,7 @@ from heron_instance.core.streams import Router
 from heron_instance.core.values_codec import ValuesCodec
 from heronry.api.context import TopologyContext
 from heronry.model.ids import DEFAULT_STREAM
-from heronry.model.metrics import EMIT_COUNT, keyed
+from heronry.model.metrics import EMIT_COUNT, SERIALIZATION_TIME_NS, keyed
 from heronry.model.plan import PhysicalPlan
 from heronry.model.reasons import FailKind
 from heronry.model.settings import setting
@@ -100,7 +100,7 @@ class Executor:
             setting(self.config, "topology.serializer"), setting(self.config, "topology.tuple.max.bytes"), setup.load
         )
         self.router = Router(setup.plan, setup.task, setup.rng, setup.load, self.context)
-        self.outbox = Outbox(setup.task, self.codec)
+        self.outbox = Outbox(setup.task, self.codec, setup.clock)
         self.failures = Failures(self.name, setup.task)
         self.data_out = AdaptiveQueue(setting(self.config, "topology.instance.data.out.capacity.bytes"))
         self.flush_interval_ms = float(setting(self.config, "topology.flush.interval.ms"))
@@ -231,6 +231,9 @@ class Executor:
             if stream.emitted:
                 self.telemetry.count(keyed(EMIT_COUNT, stream.name), stream.emitted)
                 stream.emitted = 0
+        for number, seconds in self.outbox.take_encode_seconds().items():
+            _, name = self.plan.streams[number]
+            self.telemetry.count(keyed(SERIALIZATION_TIME_NS, name), 1e9 * seconds)
         if self.codec.pickled_batches != self._last_pickled:
             self.telemetry.count("__pickled-batch-count", self.codec.pickled_batches - self._last_pickled)
             self._last_pickled = self.codec.pickled_batches

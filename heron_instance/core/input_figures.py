@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from heronry.model.metrics import (
     ACK_COUNT,
+    DESERIALIZATION_TIME_NS,
     EXECUTE_COUNT,
     EXECUTE_LATENCY,
     EXECUTE_TIME_NS,
@@ -32,20 +33,27 @@ class _Names(NamedTuple):
     execute_time_ns: str
     acked: str
     process_latency: str
+    deserialization_time_ns: str
 
     @staticmethod
     def of(source: Source) -> _Names:
-        bases = (EXECUTE_COUNT, EXECUTE_LATENCY, EXECUTE_TIME_NS, ACK_COUNT, PROCESS_LATENCY)
+        bases = (
+            EXECUTE_COUNT, EXECUTE_LATENCY, EXECUTE_TIME_NS, ACK_COUNT, PROCESS_LATENCY, DESERIALIZATION_TIME_NS,
+        )  # fmt: skip
         return _Names(*(keyed(base, *source) for base in bases))
 
 
 class InputFigures:
-    """Counts and times what is processed, acked and failed."""
+    """Counts and times what is decoded, processed, acked and failed."""
 
     def __init__(self, count: Callable[[str, float], None], telemetry: TelemetrySink) -> None:
         self._count = count
         self._telemetry = telemetry
         self._names_by_source: dict[Source, _Names] = {}
+
+    def decoded(self, source: Source, seconds: float) -> None:
+        """A batch was decoded in that time."""
+        self._count(self._names(source).deserialization_time_ns, 1e9 * seconds)
 
     def executed(self, source: Source, n: int, elapsed_ms: float) -> None:
         """So many tuples went through user code in that time."""

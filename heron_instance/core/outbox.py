@@ -71,9 +71,11 @@ class Refused(NamedTuple):
 class Outbox:
     """Collects segments; ``take_frames`` turns them into frames."""
 
-    def __init__(self, task: int, codec: ValuesCodec) -> None:
+    def __init__(self, task: int, codec: ValuesCodec, clock: Callable[[], float]) -> None:
         self._task = task
         self._codec = codec
+        self._clock = clock
+        self._encode_seconds: dict[int, float] = {}
         self._segments: dict[int, list[Segment]] = {}
         self.rows = 0  # waiting, copies counted
         self.mean_row_bytes = FIRST_MEAN_ROW_BYTES
@@ -101,7 +103,7 @@ class Outbox:
                 identity = tuple(id(segment.rows) for segment in run)
                 encoded = shared.get(identity)
                 if encoded is None:
-                    encoded = shared[identity] = self._codec.encode_cut(joined.rows)
+                    encoded = shared[identity] = self._encode(joined)
                 for piece in encoded:
                     if piece.refused:
                         refused.append(Refused(joined.stream, _roots_of(joined, piece.start), piece.refused))
@@ -117,6 +119,18 @@ class Outbox:
             self.mean_row_bytes = max(mean, 0.9 * self.mean_row_bytes + 0.1 * mean) if self._measured else mean
             self._measured = True
         return frames, refused
+
+    def _encode(self, segment: Segment) -> list[Encoded]:
+        began = self._clock()
+        encoded = self._codec.encode_cut(segment.rows)
+        took = self._clock() - began
+        self._encode_seconds[segment.stream] = self._encode_seconds.get(segment.stream, 0.0) + took
+        return encoded
+
+    def take_encode_seconds(self) -> dict[int, float]:
+        """By number of the stream, the time that encoding took since the last call."""
+        taken, self._encode_seconds = self._encode_seconds, {}
+        return taken
 
     def _frame(self, task: int, segment: Segment, piece: Encoded, routing_version: int) -> Frame:
         start, stop = piece.start, piece.stop

@@ -13,6 +13,8 @@ TIMEOUT_COUNT = "__timeout-count"
 EXECUTE_COUNT = "__execute-count"
 EXECUTE_LATENCY = "__execute-latency"
 EXECUTE_TIME_NS = "__execute-time-ns"
+SERIALIZATION_TIME_NS = "__tuple-serialization-time-ns"
+DESERIALIZATION_TIME_NS = "__tuple-deserialization-time-ns"
 PROCESS_LATENCY = "__process-latency"
 COMPLETE_LATENCY = "__complete-latency"
 FAIL_LATENCY = "__fail-latency"
@@ -54,6 +56,22 @@ EXECUTOR_METRICS: tuple[Metric, ...] = (
         "heron_execute_time_seconds_total",
         COUNTER,
         "time inside the bolt's code, summed",
+        Key.SOURCE,
+        NS,
+    ),
+    Metric(
+        SERIALIZATION_TIME_NS,
+        "heron_serialization_time_seconds_total",
+        COUNTER,
+        "time to encode the values of emitted tuples, taken once a batch",
+        Key.STREAM,
+        NS,
+    ),
+    Metric(
+        DESERIALIZATION_TIME_NS,
+        "heron_deserialization_time_seconds_total",
+        COUNTER,
+        "time to decode the values of a bolt's input, taken once a batch",
         Key.SOURCE,
         NS,
     ),

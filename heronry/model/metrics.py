@@ -19,6 +19,7 @@ from heronry.model.ids import parse_instance_id
 from heronry.model.instance_metrics import (
     ACK_COUNT,
     COMPLETE_LATENCY,
+    DESERIALIZATION_TIME_NS,
     EMIT_COUNT,
     EXECUTE_COUNT,
     EXECUTE_LATENCY,
@@ -30,6 +31,7 @@ from heronry.model.instance_metrics import (
     NEXT_TUPLE_LATENCY,
     PENDING_ACKED_COUNT,
     PROCESS_LATENCY,
+    SERIALIZATION_TIME_NS,
     SPOUT_LAG,
     TIMEOUT_COUNT,
 )
@@ -39,6 +41,7 @@ from heronry.model.metric_table import METRIC_TABLE
 __all__ = [
     "ACK_COUNT",
     "COMPLETE_LATENCY",
+    "DESERIALIZATION_TIME_NS",
     "EMIT_COUNT",
     "EXECUTE_COUNT",
     "EXECUTE_LATENCY",
@@ -51,6 +54,7 @@ __all__ = [
     "NEXT_TUPLE_LATENCY",
     "PENDING_ACKED_COUNT",
     "PROCESS_LATENCY",
+    "SERIALIZATION_TIME_NS",
     "SPOUT_LAG",
     "TIMEOUT_COUNT",
     "Key",

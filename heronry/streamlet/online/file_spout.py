@@ -9,6 +9,7 @@ to where it then ended: files named by time stay in time order, and none that gr
 from __future__ import annotations
 
 from collections import deque
+from pathlib import Path
 from typing import Any
 
 from heronry.model.keys import group_of
@@ -37,7 +38,19 @@ class FileSpout(SourceSpout):
         self._readers: dict[str, Reader] = {}
         self._turn: deque[str] = deque()
         self._scan_again_at = 0.0
+        self._look()
         self._scan()
+
+    def _look(self) -> None:
+        """Say what is missing in words that help: what the submitter sees a task may not."""
+        path = Path(self._source.path)
+        if not self._source.grows and not path.exists():
+            raise FileNotFoundError(
+                2,
+                f"step {self.step.name!r}: there is no such file or folder where this task runs. In containers, mount "
+                "it at the same path in all of them, or copy it there",
+                str(path),
+            )
 
     def _scan(self) -> None:
         """Take up files that are new or have grown."""

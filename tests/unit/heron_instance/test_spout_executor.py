@@ -7,88 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from instance_world import SHUFFLE, Part, World
+from spout_alone import Alone, Source
 
-from heron_instance.core.executor import Step
-from heron_instance.core.spout_executor import SpoutExecutor
 from heron_instance.core.window import PendingWindow
-from heronry.api.component import BasicBolt, Spout
 from heronry.api.hooks import TaskHook
 from heronry.model.ids import root_base
 from heronry.model.plan import PlanVersion
 from heronry.model.reasons import FailKind
 from heronry.model.topology import TopologyState
-from heronry.wire.data import Reason, Verdict
-
-
-class Source(Spout):
-    """Emits ``each`` tuples a call until ``total``."""
-
-    each = 1
-    total = 10**9
-    payload = "x"
-
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
-        self.n = self.calls = 0
-        self.acked: list[Any] = []
-        self.failed: list[Any] = []
-        self.said: list[str] = []
-        self.context = context
-
-    def next_tuple(self) -> None:
-        self.calls += 1
-        for _ in range(self.each):
-            if self.n < self.total:
-                self.emit([self.payload], tup_id=self.n)
-                self.n += 1
-
-    def ack(self, tup_id: Any) -> None:
-        self.acked.append(tup_id)
-
-    def fail(self, tup_id: Any, reason: Any) -> None:
-        self.failed.append((tup_id, reason.kind))
-
-    def activate(self) -> None:
-        self.said.append("activate")
-
-    def deactivate(self) -> None:
-        self.said.append("deactivate")
-
-
-class Nothing(BasicBolt):
-    def process(self, tup: Any) -> None:
-        pass
-
-
-class Alone:
-    """One spout executor; nobody takes what it sends."""
-
-    def __init__(self, config: dict[str, Any] | None = None, **attributes: Any) -> None:
-        make = type("Spout", (Source,), attributes)
-        self.world = World(
-            {"s": Part(make, 1, {"default": ["x"]}), "r": Part(Nothing, 1, {}, [("s", "default", SHUFFLE)])}, config
-        )
-        self.executor: SpoutExecutor = self.world.executors[1]  # type: ignore[assignment]
-        self.spout: Any = self.executor.component
-        self.roots: list[int] = []
-
-    def step(self, after_ms: float = 1.0) -> Step:
-        self.world.clock.now += after_ms / 1000
-        step = self.executor.run(self.world.clock.ms)
-        self.executor.check()
-        for flush in step.flushes:
-            for init in flush.inits:
-                self.roots += range(init.first_root, init.first_root + len(init.xors) // 8)
-            copies = [r for f in flush.frames for r in np.frombuffer(f.roots, "<u8").tolist()]
-            assert set(copies) <= set(self.roots), "a copy leaves before its init"
-        return step
-
-    def drain(self) -> None:
-        """The gateway has sent everything."""
-        self.executor.on_sent(self.world.clock.ms, 1 << 40)
-
-    def verdict(self, roots: list[int], reason: Reason | None = None) -> None:
-        self.executor.on_verdicts(self.world.clock.ms, [Verdict(1, np.array(roots, np.uint64).tobytes(), reason)])
+from heronry.wire.data import Reason
 
 
 @pytest.mark.parametrize("each", [1, 7, 300])
@@ -352,34 +279,6 @@ def test_fails_are_counted_by_reason_and_who_failed_them() -> None:
         "__failed-by-reason/failed/r": 2, "__failed-by-reason/exception/r": 3, "__failed-by-reason/moved": 1,
     }  # fmt: skip
     assert sum(by_reason.values()) == counters["__fail-count/default"]
-
-
-def test_without_acks_there_is_no_lag_rather_than_a_lag_of_nothing() -> None:
-    alone = Alone({"topology.reliability.mode": "ATMOST_ONCE"})
-    alone.step()
-    alone.executor.collect_metrics()
-    assert alone.world.telemetry[1].counters["__emit-count/default"] > 0
-    assert "__spout-lag-ms" not in alone.world.telemetry[1].gauges
-
-
-def test_the_lag_is_the_age_of_the_oldest_root_in_flight() -> None:
-    alone = Alone({"topology.max.spout.pending": 10})
-    gauges = alone.world.telemetry[1].gauges
-    alone.executor.collect_metrics()
-    assert gauges["__spout-lag-ms"] == 0
-    alone.step()
-    stuck, *others = alone.roots
-    alone.step(3_000)
-    alone.verdict(others)
-    alone.step(1_000)
-    alone.executor.collect_metrics()
-    assert gauges["__spout-lag-ms"] == pytest.approx(4_000, abs=5)
-    alone.verdict([stuck])
-    alone.executor.on_pause(alone.world.clock.ms, True)
-    alone.verdict(alone.roots[10:])
-    alone.step(1)
-    alone.executor.collect_metrics()
-    assert gauges["__spout-lag-ms"] == 0
 
 
 def test_fail_without_a_reason_parameter_is_called_without_one() -> None:

@@ -1,0 +1,34 @@
+"""The lag of a spout: known where tuple trees are tracked, and not told elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+from spout_alone import Alone
+
+
+def test_without_acks_there_is_no_lag_rather_than_a_lag_of_nothing() -> None:
+    alone = Alone({"topology.reliability.mode": "ATMOST_ONCE"})
+    alone.step()
+    alone.executor.collect_metrics()
+    assert alone.world.telemetry[1].counters["__emit-count/default"] > 0
+    assert "__spout-lag-ms" not in alone.world.telemetry[1].gauges
+
+
+def test_the_lag_is_the_age_of_the_oldest_root_in_flight() -> None:
+    alone = Alone({"topology.max.spout.pending": 10})
+    gauges = alone.world.telemetry[1].gauges
+    alone.executor.collect_metrics()
+    assert gauges["__spout-lag-ms"] == 0
+    alone.step()
+    stuck, *others = alone.roots
+    alone.step(3_000)
+    alone.verdict(others)
+    alone.step(1_000)
+    alone.executor.collect_metrics()
+    assert gauges["__spout-lag-ms"] == pytest.approx(4_000, abs=5)
+    alone.verdict([stuck])
+    alone.executor.on_pause(alone.world.clock.ms, True)
+    alone.verdict(alone.roots[10:])
+    alone.step(1)
+    alone.executor.collect_metrics()
+    assert gauges["__spout-lag-ms"] == 0

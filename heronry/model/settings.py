@@ -55,7 +55,7 @@ TOPOLOGY_SETTINGS = _table(
     Setting("topology.team.environment", str, None, "shown to people"),
     Setting("topology.project.name", str, None, "shown to people"),
     Setting("topology.environment", dict, {}, "environment variables of instances (name to value)"),
-    Setting("topology.serializer", str, "auto", "how values travel: auto, msgpack, pickle or module:Class of your own"),
+    Setting("topology.serializer", str, "auto", "how values travel: auto, msgpack, pickle, arrow or module:Class of your own"),
     Setting("topology.tuple.max.bytes", int, 64 * MiB, "larger tuples are refused at emit", "bytes", 1024, 64 * MiB),
     Setting("topology.flush.interval.ms", int, 5, "no emitted tuple waits longer than this for its batch", "ms", 1, 10_000),
     Setting("topology.backpressure.high.watermark.bytes", int, 16 * MiB, "a buffer this full pauses spouts", "bytes", 64 * 1024, GiB),

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import platformdirs
-
 from heron_tracker.shell.app import make_app
 from heron_tracker.shell.tracker import Tracker
 from heronry.process import set_up_process
-from heronry.state.local import StoreAddress, local_store
+from heronry.state.local import StoreAddress, home_of_user, local_store
 from heronry.state.store import StoreError
 from heronry.web.guard import ALWAYS_ALLOWED
 from heronry.web.names import hosts_of
@@ -50,10 +47,8 @@ def stores(options: Options) -> dict[str, StoreAddress]:
         return {name: StoreAddress(url, files.get(name, "")) for name, url in urls.items()}
     if files:
         raise StartError("a store credential is for a cluster given with --cluster; that of local is in config.yaml")
-    given = os.environ.get("HERONRY_HOME")
-    home = options.home or (Path(given).expanduser() if given else Path(platformdirs.user_data_dir("heronry")))
     try:
-        return {"local": local_store(home.absolute())}
+        return {"local": local_store((options.home or home_of_user()).absolute())}
     except StoreError as error:
         raise StartError(str(error)) from error
 

@@ -12,12 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 import yaml
 
 from heronry.failures import Failure, NotAllowed
 from heronry.schedulers.topology_folder import place_of
-from heronry.state.local import StoreAddress, local_store
+from heronry.state.local import StoreAddress, home_of_user, local_store
 
 SPACE_NEEDED_BYTES = 16 * 1024 * 1024
 
@@ -31,8 +30,7 @@ class Home:
     @classmethod
     def of_user(cls) -> Home:
         """``HERONRY_HOME``, by default in the user's data folder."""
-        given = os.environ.get("HERONRY_HOME")
-        return cls(Path(given).expanduser().absolute() if given else Path(platformdirs.user_data_dir("heronry")))
+        return cls(home_of_user())
 
     @property
     def store(self) -> StoreAddress:
@@ -77,7 +75,7 @@ class Home:
 
     def _tighten(self) -> None:
         """Ours alone from now on; but a folder that holds other things is not ours to close."""
-        known = {"state", "topologies", "history", "cache", "config.yaml", "credentials.json", "output"}
+        known = {"state", "topologies", "history", "cache", "config.yaml", "credentials.json", "output", "pipeline"}
         strangers = sorted({entry.name for entry in self.root.iterdir()} - known)
         if strangers and not (self.root / "state").is_dir():
             raise Failure(

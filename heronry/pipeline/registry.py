@@ -8,10 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from heronry.model.ids import is_safe_name
 from heronry.pipeline.views import NoSuchView, ViewError
+from heronry.state.local import home_of_user
 
 
 @dataclass(frozen=True)
@@ -29,9 +28,7 @@ class Registered:
 
 def views_folder(home: Path | None = None) -> Path:
     """Where views are registered; ``home`` defaults to HERONRY_HOME or the user's data folder."""
-    given = os.environ.get("HERONRY_HOME")
-    root = home or (Path(given).expanduser() if given else Path(platformdirs.user_data_dir("heronry")))
-    return root.absolute() / "pipeline" / "views"
+    return (home or home_of_user()).absolute() / "pipeline" / "views"
 
 
 def register(view: Registered, home: Path | None = None) -> None:

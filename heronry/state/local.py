@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,14 @@ class StoreAddress:
 
     url: str
     credential_file: str = ""
+
+
+def home_of_user() -> Path:
+    """``HERONRY_HOME``, by default in the user's data folder; absolute."""
+    import platformdirs  # here for the same reason as YAML below
+
+    given = os.environ.get("HERONRY_HOME")
+    return (Path(given).expanduser() if given else Path(platformdirs.user_data_dir("heronry"))).absolute()
 
 
 def local_store(home: Path) -> StoreAddress:

@@ -13,6 +13,7 @@ from heronry.cli.address import Address, parse_address
 from heronry.cli.home import Home
 from heronry.cli.main import app
 from heronry.failures import Failure, NotAllowed, UsageError
+from heronry.pipeline.registry import views_folder
 from heronry.schedulers.runtime import SOCKET_PATH_BYTES, make_runtime_dir, runtime_base, runtime_dir
 
 
@@ -42,6 +43,13 @@ def test_a_folder_with_other_things_is_not_closed_to_others(tmp_path: Path) -> N
     (tmp_path / "letter.txt").write_text("")
     with pytest.raises(Failure, match=r"letter\.txt"):
         Home(tmp_path).prepare()
+
+
+def test_a_home_in_which_only_views_were_registered_is_ours(tmp_path: Path) -> None:
+    views_folder(tmp_path).mkdir(parents=True)
+    tmp_path.chmod(0o755)
+    Home(tmp_path).prepare()
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o700
 
 
 def test_a_file_in_place_of_the_home(tmp_path: Path) -> None:

@@ -63,9 +63,3 @@ def merge(sketches: Iterable[bytes]) -> bytes:
 def quantiles(data: bytes, qs: Sequence[float]) -> list[float | None]:
     """Quantiles (0…1) of an encoded sketch; None for an empty one. Raises MalformedMessage."""
     return decode_sketch(data).quantiles(qs)
-
-
-def count_and_mean(data: bytes) -> tuple[float, float]:
-    """(number of values, mean) of an encoded sketch. Raises MalformedMessage."""
-    sketch = decode_sketch(data)
-    return sketch.count, sketch.mean

@@ -187,7 +187,6 @@ class LogReader:
     """
 
     def __init__(self, record: TopologyRecord, talk: Talk = lambda _: None) -> None:
-        self._record = record
         self._asker = asker_of(record)
         self._talk = talk
         self._locations = {location.container: location for location in record.containers}

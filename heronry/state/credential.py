@@ -11,9 +11,9 @@ client makes. A file with the ``reader`` line alone, as a tracker has it, makes 
 
 How a process gets it: by the file's *path*, never by its contents. ``Launch.store_credential`` names the file as a
 process of the topology sees it; the ``local`` cluster names the operator's own file there, and a scheduler of
-containers mounts the operator's file into each container, read only, and names the place inside
-(``CONTAINER_CREDENTIAL``). So nothing secret is in ``launch.json``, in a URL, an argument or an environment variable,
-and to change the credential is to replace one file and restart.
+containers copies the operator's file into each container it starts, and names the copy. So nothing secret is in
+``launch.json``, in a URL, an argument or an environment variable, and to change the credential is to replace one file
+and restart.
 
 What follows from it: the processes of a topology share one user, so user code can read the file of its cluster, and
 with it change the state of every topology of that cluster. One cluster is one circle of trust; who does not trust
@@ -29,7 +29,6 @@ from pathlib import Path
 
 from heronry.state.store import StoreError
 
-CONTAINER_CREDENTIAL = "/run/heronry/store-credential"  # where schedulers of containers mount the file
 MAX_BYTES = 4096
 _RIGHTS = ("cluster", "reader")
 _EXAMPLE = "as `cluster: heronry:PASSWORD`, and perhaps `reader: tracker:PASSWORD`"

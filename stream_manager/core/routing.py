@@ -36,10 +36,6 @@ class Routes:
         """The container that holds the task, or NOWHERE when the plan does not know it."""
         return self.where.get(task, NOWHERE)
 
-    def is_local_spout(self, task: int) -> bool:
-        """True for a spout task of this container."""
-        return task in self.local_spouts
-
     def reaches(self, spout: str, cause: Cause) -> bool:
         """True if tuples of this spout component can come to what is slow."""
         reach = self._reach.get(spout, frozenset())

@@ -113,7 +113,7 @@ class Outbox:
                     frames.append(frame)
         self._segments = {}
         self.rows = 0
-        if total_rows:
+        if total_bytes:  # none, if every row was refused
             # Grows at once and shrinks slowly: it bounds how much is emitted before the bytes are known.
             mean = total_bytes / total_rows
             self.mean_row_bytes = max(mean, 0.9 * self.mean_row_bytes + 0.1 * mean) if self._measured else mean

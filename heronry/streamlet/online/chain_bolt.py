@@ -111,7 +111,7 @@ class ChainBolt(Bolt):
         if times and self.outlet.has_hops:
             latest = max(times)
             self._moved[origin] = max(self._moved.get(origin, latest), latest)
-        self.outlet.deliver(self.chain.run(ref, block), channel, origin, tup, tries)
+        self.outlet.deliver(self.chain.run(ref, block), channel, origin, tup, tries, self.aside.is_last(tries))
 
     def process_tick(self, tup: Tuple) -> None:
         """Roll the sinks when it is time; pass on how far origins have come."""

@@ -6,6 +6,7 @@ disk. Without sinks that is at once; with sinks tuples are *held* until the sink
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Hashable, Iterable
 from typing import Any
 
@@ -19,6 +20,7 @@ from heronry.streamlet.online.sinks import SinkSet
 from heronry.streamlet.online.stages import Stage, Stages, view_of
 from heronry.streamlet.online.watermark import Mark, Watermark
 from heronry.streamlet.program import ReduceStep
+from heronry.streamlet.reference import StepFailed
 
 
 class _Target:
@@ -81,9 +83,18 @@ class Outlet:
                 target.watermark.busy(channel)
 
     def deliver(
-        self, streams: Streams, channel: Hashable, origin: int, anchor: Tuple | list[Tuple] | None, tries: int = 0
+        self,
+        streams: Streams,
+        channel: Hashable,
+        origin: int,
+        anchor: Tuple | list[Tuple] | None,
+        tries: int = 0,
+        sifts: bool = False,
     ) -> None:
-        """Everything that came of one block. What can fail is done before anything is emitted."""
+        """Everything that came of one block. What can fail is done before anything is emitted.
+
+        That records can be pickled is found out when they are sent, too late to name one: so it is tried if ``sifts``.
+        """
         rows = []
         for target in self._targets:
             block = streams.get(target.step.input)
@@ -92,14 +103,24 @@ class Outlet:
                 rows.append((rows_stream(target.step.name), made))
                 if seen_ms is not None:
                     target.watermark.seen(channel, seen_ms)
+        blocks = [(ref, block) for ref in self._hops if (block := streams.get(ref)) is not None and block.records]
+        if sifts:
+            self._check_sendable([(ref.step, block.records) for ref, block in blocks] + rows)
         self.sinks.add(streams)
         emit_many = self._bolt.emit_many
-        for ref in self._hops:
-            block = streams.get(ref)
-            if block is not None and block.records:
-                emit_many([(origin, block.records, block.times_ms, block.ids, tries)], hop_stream(ref), anchor)
+        for ref, block in blocks:
+            emit_many([(origin, block.records, block.times_ms, block.ids, tries)], hop_stream(ref), anchor)
         for stream, made in rows:
             emit_many(made, stream, anchor)
+
+    def _check_sendable(self, parts: list[tuple[str, list[Any]]]) -> None:
+        """Raises StepFailed."""
+        for name, records in parts:
+            for record in records:
+                try:
+                    pickle.dumps(record)
+                except Exception as error:
+                    raise StepFailed(name, record) from error
 
     # Marks.
 

@@ -91,7 +91,7 @@ class Results:
 
         def run(block: Block) -> None:
             self._outlet.arrived(channel, None)  # marks tell the time: results may come again, behind later ones
-            self._outlet.deliver(self._chain.run(ref, block), channel, self._task, anchor, tries)
+            self._outlet.deliver(self._chain.run(ref, block), channel, self._task, anchor, tries, sift)
 
         block = Block(results, None if self._length_ms is None else [result.end - 1 for result in results])
         if sift:

@@ -104,6 +104,16 @@ def test_a_result_on_which_a_step_behind_the_reducer_fails_is_put_aside(tmp_path
     assert {(line["step"], line["error"]) for line in aside} == {("picky", "ValueError('no b')")}
 
 
+def test_a_record_that_cannot_be_sent_to_another_process_is_put_aside(tmp_path: Path) -> None:
+    builder = builder_in(tmp_path, **{"user.streamlet.retries": 1})
+    odd = builder.source(range(5)).map(lambda n: (lambda: n) if n == 3 else n, name="odd")
+    odd.map(lambda n: n, parallelism=2, name="same").sink(to_files(tmp_path / "out"))
+    _, aside = ended(builder, tmp_path)
+    assert sorted(read(tmp_path / "out")) == [0, 1, 2, 4]
+    assert [(line["step"], line["record"]) for line in aside] == [("odd", 3)]
+    assert "pickle" in aside[0]["error"]
+
+
 def test_a_negative_number_of_retries_is_for_ever() -> None:
     assert retries_of({"user.streamlet.retries": -1}) == float("inf")
     assert retries_of({}) == DEFAULT_RETRIES

@@ -160,6 +160,15 @@ def test_offsets_are_kept_and_nothing_is_read_twice_after_a_clean_stop(tmp_path:
     assert read(tmp_path / "out") == list("abcd")
 
 
+def test_an_input_that_a_task_does_not_see_is_named_with_the_cure(tmp_path: Path) -> None:
+    builder = builder_in(tmp_path)
+    builder.source(files(tmp_path / "absent", "text"), name="lines").sink(to_files(tmp_path / "out"))
+    with importable(builder), pytest.raises(FileNotFoundError, match="step 'lines': there is no such file") as raised:
+        OnlineWorld(builder.definition(), tmp_path, 1)
+    assert raised.value.filename == str(tmp_path / "absent")
+    assert "mount it at the same path" in str(raised.value)
+
+
 def test_the_archive_keeps_what_passed_once_a_batch_has_removed_duplicates(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     builder = builder_in(tmp_path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,15 +11,9 @@ from pathlib import Path
 from heron_apiserver.shell.api import Bounds
 from heron_apiserver.shell.server import DOCKER, LOCAL, Options, serve
 from heronry.api.shipping import LIMITS
-from heronry.web.serving import StartError
+from heronry.web.serving import exit_code, port
 
 MiB = 1 << 20
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > 65_535:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port (0 to 65535)")
-    return int(text)
 
 
 def _positive(text: str) -> float:
@@ -40,7 +33,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     )
     parser.add_argument("--home", type=Path, required=True, help="a folder of its own: tokens, packages, topologies")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
-    parser.add_argument("--port", type=_port, default=9000, help="0 picks a free one (default 9000)")
+    parser.add_argument("--port", type=port, default=9000, help="0 picks a free one (default 9000)")
     parser.add_argument("--public", action="store_true", help="allow a --host that other machines reach (no TLS here)")
     parser.add_argument("--scheduler", choices=(LOCAL, DOCKER), default=LOCAL, help="what runs the containers")
     parser.add_argument("--cluster", default="", help="name of the cluster (default: that of the scheduler)")
@@ -71,11 +64,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
 
 def main() -> None:
     """Entry point."""
-    try:
-        serve(parse())
-    except StartError as error:
-        logging.getLogger("heron_apiserver").error("%s", error)
-        sys.exit(6)
+    sys.exit(exit_code(lambda: serve(parse()), "heron_apiserver"))
 
 
 if __name__ == "__main__":

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from heron_tracker.shell.server import Options, StartError, serve
+from heron_tracker.shell.server import Options, serve
 from heronry.model.ids import is_safe_name
+from heronry.web.serving import exit_code, port
 
 
 def _cluster(text: str) -> tuple[str, str]:
@@ -26,18 +26,12 @@ def _credential(text: str) -> tuple[str, str]:
     return name, file
 
 
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > 65_535:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port (0 to 65535)")
-    return int(text)
-
-
 def parse(arguments: Sequence[str] | None = None) -> Options:
     """The options of a command line. Ends the process on a mistake (exit code 2)."""
     parser = argparse.ArgumentParser(
         prog="python -m heron_tracker", description="REST over everything that runs, and a web page."
     )
-    parser.add_argument("--port", type=_port, default=8888, help="0 picks a free one (default 8888)")
+    parser.add_argument("--port", type=port, default=8888, help="0 picks a free one (default 8888)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
     parser.add_argument(
         "--cluster", action="append", type=_cluster, default=[], metavar="NAME=STORE_URL",
@@ -62,11 +56,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
 
 def main() -> None:
     """Entry point."""
-    try:
-        serve(parse())
-    except StartError as error:
-        logging.getLogger("heron_tracker").error("%s", error)
-        sys.exit(6)
+    sys.exit(exit_code(lambda: serve(parse()), "heron_tracker"))
 
 
 if __name__ == "__main__":

@@ -6,8 +6,10 @@ every request on it, so that a few slow clients cannot hold all connections.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
+import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -19,10 +21,28 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 BACKLOG = 256
 HEAD_SECONDS = 15.0
 MAX_HEAD_BYTES = 64 * 1024
+EXIT_UNAVAILABLE = 6  # as the heron command has it
 
 
 class StartError(Exception):
     """The server cannot begin; the message says why and what to do."""
+
+
+def port(text: str) -> int:
+    """A port on a command line. Raises argparse.ArgumentTypeError."""
+    if not text.isdecimal() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port (0 to 65535)")
+    return int(text)
+
+
+def exit_code(serve: Callable[[], None], who: str) -> int:
+    """Serve to the end; a server that cannot begin says so in its log."""
+    try:
+        serve()
+    except StartError as error:
+        logging.getLogger(who).error("%s", error)
+        return EXIT_UNAVAILABLE
+    return 0
 
 
 def bind(host: str, port: int, who: str) -> socket.socket:

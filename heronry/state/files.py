@@ -28,6 +28,7 @@ from pathlib import Path
 from heronry.state import sessions
 from heronry.state.database import Database
 from heronry.state.filesystem import prepare_folder
+from heronry.state.rows import Seen, change_number, is_known, lookup, owners_of, write
 from heronry.state.store import (
     Create,
     Node,
@@ -38,13 +39,12 @@ from heronry.state.store import (
     StoreUnavailable,
     TransactionFailed,
 )
-from heronry.state.transaction import Outcome, Record, evaluate, needs_session
-from heronry.state.validation import check_folder, check_node, check_operations, parent
+from heronry.state.transaction import Outcome, evaluate, needs_session
+from heronry.state.validation import check_folder, check_node, check_operations
 
 log = logging.getLogger(__name__)
 
 DATABASE_NAME = "state.db"
-_Seen = tuple[tuple[str, int, int], ...]  # (path, created, version) of a watched node and its children
 
 
 class _Watch:
@@ -53,7 +53,7 @@ class _Watch:
     def __init__(self, path: str, changed: Callable[[str], None]) -> None:
         self.path = path
         self.changed = changed
-        self.seen: _Seen | None = None
+        self.seen: Seen | None = None
 
 
 class FilesStore:
@@ -140,7 +140,7 @@ class FilesStore:
         """The node, or None."""
         check_node(path)
         with self._answering(), self._reader.read() as connection:
-            record = _lookup(connection, path)
+            record = lookup(connection, path)
             if record is None or (record.owner is not None and not self._is_alive(record.owner)):
                 return None
             return Node(record.data, record.version, record.owner is not None)
@@ -162,7 +162,7 @@ class FilesStore:
             with self._writer.write() as connection:
                 self._remove_dead(connection)
                 mine = None
-                if session is not None and session.alive() and _is_known(connection, session.id):
+                if session is not None and session.alive() and is_known(connection, session.id):
                     mine = session.id
                 outcome = self._evaluate(connection, operations, session, mine)
         if session is not None and mine is None:
@@ -216,13 +216,13 @@ class FilesStore:
         """Apply, or say why not; a refusal is returned, since the removal of the dead is to be committed anyhow."""
         if session is not None and mine is None and needs_session(operations):
             return SessionLost(operations[0].path, 0, "this client's session is over; try again with a new one")
-        change = _change(connection) + 1
+        change = change_number(connection) + 1
         try:
-            outcome = evaluate(operations, lambda path: _lookup(connection, path), mine, change)
+            outcome = evaluate(operations, lambda path: lookup(connection, path), mine, change)
         except TransactionFailed as error:
             return error
         if outcome.writes:
-            _write(connection, outcome.writes, change)
+            write(connection, outcome.writes, change)
         return outcome
 
     def _remove_dead(self, connection: sqlite3.Connection) -> None:
@@ -235,7 +235,7 @@ class FilesStore:
         for session in ended:
             paths = [str(r[0]) for r in connection.execute("SELECT path FROM nodes WHERE owner = ?", (session,))]
             if paths:
-                _write(connection, dict.fromkeys(paths), _change(connection) + 1)
+                write(connection, dict.fromkeys(paths), change_number(connection) + 1)
             connection.execute("DELETE FROM sessions WHERE id = ?", (session,))
             sessions.remove_file(self._sessions_folder, session)  # if this is undone, it is still dead
 
@@ -326,13 +326,13 @@ class FilesStore:
         with self._lock:
             session, watches = self._session, list(self._watches.values())
         with self._answering(polling=True), self._reader.read() as connection:
-            change = _change(connection)
-            lost = session is not None and not (session.alive() and _is_known(connection, session.id))
+            change = change_number(connection)
+            lost = session is not None and not (session.alive() and is_known(connection, session.id))
             died = self._watched_owners - self._alive(self._watched_owners)
-            looked: dict[str, _Seen] = {}
+            looked: dict[str, Seen] = {}
             if change != self._polled_change or died or look_again:
                 looked = {watch.path: self._look(connection, watch.path) for watch in watches}
-                self._watched_owners = _owners(connection, looked)
+                self._watched_owners = owners_of(connection, looked)
         if lost and session is not None:
             self._lose(session)
         self._polled_change = change
@@ -347,7 +347,7 @@ class FilesStore:
             with self._answering(polling=True), self._writer.write() as connection:
                 self._remove_dead(connection)
 
-    def _look(self, connection: sqlite3.Connection, path: str) -> _Seen:
+    def _look(self, connection: sqlite3.Connection, path: str) -> Seen:
         rows = connection.execute(
             "SELECT path, created, version, owner FROM nodes WHERE path = ?1 OR parent = ?1 ORDER BY path", (path,)
         ).fetchall()
@@ -375,34 +375,3 @@ def _call(callback: Callable[..., None], argument: object) -> None:
         callback(argument)
     except Exception:
         log.exception("a callback of the store failed")
-
-
-def _change(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("SELECT number FROM changes").fetchone()[0])
-
-
-def _is_known(connection: sqlite3.Connection, session: str) -> bool:
-    return connection.execute("SELECT 1 FROM sessions WHERE id = ?", (session,)).fetchone() is not None
-
-
-def _owners(connection: sqlite3.Connection, looked: dict[str, _Seen]) -> frozenset[str]:
-    paths = {path for seen in looked.values() for path, _, _ in seen}
-    found = (connection.execute("SELECT owner FROM nodes WHERE path = ?", (path,)).fetchone() for path in paths)
-    return frozenset(str(row[0]) for row in found if row is not None and row[0] is not None)
-
-
-def _lookup(connection: sqlite3.Connection, path: str) -> Record | None:
-    row = connection.execute("SELECT data, version, owner, created FROM nodes WHERE path = ?", (path,)).fetchone()
-    return None if row is None else Record(bytes(row[0]), row[1], row[2], row[3])
-
-
-def _write(connection: sqlite3.Connection, writes: dict[str, Record | None], change: int) -> None:
-    for path, record in writes.items():
-        if record is None:
-            connection.execute("DELETE FROM nodes WHERE path = ?", (path,))
-        else:
-            connection.execute(
-                "INSERT OR REPLACE INTO nodes (path, parent, data, version, owner, created) VALUES (?, ?, ?, ?, ?, ?)",
-                (path, parent(path), record.data, record.version, record.owner, record.created),
-            )
-    connection.execute("UPDATE changes SET number = ?", (change,))

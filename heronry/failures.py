@@ -20,7 +20,7 @@ from heronry.api.errors import (
 )
 from heronry.packing import PackingError
 from heronry.schedulers.scheduler import SchedulerError
-from heronry.state.store import StoreError, StoreUnavailable
+from heronry.state.store import StoreError, StoreUnavailable, ValueTooLarge
 from heronry.state.topologies import AlreadyExists, NoSuchTopology
 from heronry.state.validation import InvalidPath
 
@@ -98,6 +98,8 @@ def translate(error: BaseException) -> Failure | None:
         return UsageError(text)
     if isinstance(error, StoreUnavailable):
         return Unavailable(text)
+    if isinstance(error, ValueTooLarge):
+        return InvalidTopology(text)
     if isinstance(error, StoreError):
         return NotAllowed(text) if _forbidden(error.__cause__) else Failure(text)
     if isinstance(error, UserCodeError):

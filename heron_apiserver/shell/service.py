@@ -97,11 +97,13 @@ class TopologyService:
                 return False
             if stored is not None and not fields.replace:
                 raise AlreadyExists(name)
+            execution = self._execution(fields, definition)
+            topologies.check_size(self.store, definition, packing, execution)
             launch, staging = self._stage(fields, definition, package)
             try:
                 if fields.replace:
                     self._make_room(name, fields)
-                topologies.submit(self.store, definition, packing, self._execution(fields, definition))
+                topologies.submit(self.store, definition, packing, execution)
             except BaseException:
                 self._undo(launch, staging)
                 raise
@@ -191,12 +193,15 @@ class TopologyService:
         if execution is not None:
             check_place(execution, self.place.cluster, role, environ)
         folder = self._place_of(role, environ, name)
-        launch = load_launch(folder)
+        found = load_launch(folder)
+        launch = found or self._lost_launch(name, role, environ, execution)
+        if keep_logs:
+            self.scheduler.hold(launch)
         was_there = topologies.kill(self.store, name, execution.topology_id if execution else None)
-        if execution is None and launch is None and not was_there:
+        if execution is None and found is None and not was_there:
             known = [state.topology for state in topologies.list_topologies(self.store)]
             raise topology_not_found(name, self.place.cluster, known)
-        self.clean_up(launch or self._lost_launch(name, role, environ, execution), folder, keep_logs=keep_logs)
+        self.clean_up(launch, folder, keep_logs=keep_logs)
         logs = folder / "log-files"
         return str(logs) if keep_logs and logs.is_dir() else ""
 
@@ -205,6 +210,8 @@ class TopologyService:
         grace = 2 * setting(launch.settings, "heron.stop.grace.secs") + KILL_MARGIN_SECONDS
         if not self.scheduler.kill(launch, grace):
             raise Unavailable(f"{launch.topology} is killed, but something of it still stops", "Kill it again.")
+        if keep_logs:
+            self.scheduler.save_logs(launch, folder)
         self.scheduler.remove(launch)
         self._forget(launch.topology_id)
         remove_folder(folder, keep_logs=keep_logs)

@@ -13,8 +13,10 @@ All methods but ``run`` block and may be called from any thread.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
+import tarfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,11 +26,13 @@ from pathlib import Path
 
 from heronry.launch import Launch
 from heronry.model.stored import ExecutionState
+from heronry.schedulers import docker_logs
 from heronry.schedulers import docker_plan as plan
 from heronry.schedulers.docker_engine import Engine, EngineError, Joiner, Owner, Seen
 from heronry.schedulers.docker_topology import DockerTopology, now_ms
 from heronry.schedulers.killed import is_killed
 from heronry.schedulers.scheduler import SchedulerError
+from heronry.schedulers.topology_folder import LOG_FILES
 from heronry.state import topologies
 from heronry.state.store import StateStore, StoreError, StoreUnavailable
 from heronry.wire.container import ProcessState, ProcessStatus, SchedulerStatus
@@ -75,6 +79,7 @@ class DockerScheduler:
         self._pool = ThreadPoolExecutor(STARTS_AT_ONCE, "docker-start")
         self._topologies: dict[str, DockerTopology] = {}  # by topology id
         self._lock = threading.Lock()
+        self._held: set[str] = set()  # ids of those whose volume must not go, for their logs are wanted
         self._wake: Callable[[], None] = lambda: None
         self._started = time.time()
         self._trouble = ""
@@ -123,8 +128,30 @@ class DockerScheduler:
                 return False
             time.sleep(POLL_SECONDS)
 
+    def hold(self, launch: Launch) -> None:
+        """The watch, which clears up after topologies that are over, leaves its volume alone from now on."""
+        with self._lock:
+            self._held.add(launch.topology_id)
+
+    def save_logs(self, launch: Launch, folder: Path) -> None:
+        """From the topology's volume, which has them, and which goes."""
+        project = self._options.project
+        if plan.shared_name(project, launch) not in self._engine.volumes():
+            return
+        body = plan.reader(project, launch, self._options.image)
+        try:
+            pieces = self._engine.read_folder(plan.reader_name(project, launch), body, f"{plan.HOME}/{LOG_FILES}")
+            with contextlib.closing(pieces):
+                saved = docker_logs.save(pieces, folder / LOG_FILES)
+        except (OSError, tarfile.TarError) as error:
+            raise SchedulerError(
+                f"the logs of {launch.topology} cannot be kept: {error}; kill it again, or without --keep-logs"
+            ) from error
+        log.info("kept %d log files of %s in %s", saved, launch.topology, folder / LOG_FILES)
+
     def remove(self, launch: Launch) -> None:
         """Containers that are left, the network, the volume."""
+        self._engine.remove(plan.reader_name(self._options.project, launch))
         for found in self._engine.containers():
             if found.topology_id == launch.topology_id:
                 self._engine.remove(found.id)
@@ -133,6 +160,7 @@ class DockerScheduler:
         self._engine.remove_volume(name)
         with self._lock:
             self._topologies.pop(launch.topology_id, None)
+            self._held.discard(launch.topology_id)
 
     def status(self, launch: Launch) -> SchedulerStatus:
         """As of the last look."""
@@ -262,7 +290,7 @@ class DockerScheduler:
         running = {found.topology_id for found in seen}
         for topology_id in over - running:
             topology = self._topologies.get(topology_id)
-            if topology is not None and not topology.over():
+            if topology_id in self._held or (topology is not None and not topology.over()):
                 continue
             with self._lock:
                 self._topologies.pop(topology_id, None)

@@ -12,7 +12,7 @@ import socket
 import tarfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
@@ -104,14 +104,14 @@ class Engine:
     def containers(self) -> list[Seen]:
         """Every container of every topology of the cluster, whatever its state. Raises EngineError."""
         with self._explained():
-            found = self._api.containers(all=True, filters=self._ours())
+            found = self._api.containers(all=True, filters={"label": [self._ours()["label"], plan.CONTAINER_LABEL]})
         return [
             Seen(
                 entry["Id"],
                 entry["Names"][0].lstrip("/"),
                 entry["Labels"].get(plan.TOPOLOGY_LABEL, ""),
                 entry["Labels"].get(plan.TOPOLOGY_ID_LABEL, ""),
-                int(entry["Labels"].get(plan.CONTAINER_LABEL, "-1")),
+                int(entry["Labels"][plan.CONTAINER_LABEL]),
                 entry["State"],
                 tuple(entry["NetworkSettings"]["Networks"]),
             )
@@ -227,6 +227,21 @@ class Engine:
         except docker.errors.APIError as error:
             if error.status_code != 404 and "is not connected" not in str(error.explanation):
                 raise
+
+    def read_folder(self, reader: str, body: Mapping[str, Any], path: str) -> Generator[bytes, None, None]:
+        """The tar of a folder, as a container ``reader`` of this body sees it, which is made for it and never runs.
+
+        Nothing if there is no such folder. Raises EngineError.
+        """
+        self.remove(reader)  # of an attempt that was interrupted
+        with self._explained(str(body["Image"])):
+            self._api.create_container_from_config(dict(body), name=reader)
+        try:
+            with self._explained(gone=(404,)):
+                pieces, _ = self._api.get_archive(reader, path)
+                yield from pieces
+        finally:
+            self.remove(reader)
 
     def remove_volume(self, name: str) -> None:
         """Remove it. Raises EngineError."""

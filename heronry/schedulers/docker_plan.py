@@ -129,6 +129,21 @@ def launch_of(launch: Launch, project: str, number: int) -> Launch:
     return replace(launch, host=container_host(project, launch, number), store_credential=credential)
 
 
+def reader_name(project: str, launch: Launch) -> str:
+    """The name of the container by which the topology's volume is read when all others are gone."""
+    return f"{container_host(project, launch, 0)[:-1]}logs"
+
+
+def reader(project: str, launch: Launch, image: str) -> dict[str, Any]:
+    """Body of its creation. It has no number, so that nobody takes it for one of the topology's containers."""
+    mount = {"Type": "volume", "Source": shared_name(project, launch), "Target": VOLUME_PATH, "ReadOnly": True}
+    return {
+        "Image": image,
+        "Labels": {**NO_COMPOSE, **labels(project, launch)},
+        "HostConfig": {"NetworkMode": "none", "Mounts": [mount], "CapDrop": ["ALL"], "ReadonlyRootfs": True},
+    }
+
+
 def creation(project: str, launch: Launch, number: int, image: str, limits: Limits) -> dict[str, Any]:
     """Body of the engine's ``POST /containers/create``, without the name. Nothing in it is secret."""
     shared = shared_name(project, launch)

@@ -94,6 +94,12 @@ class LocalScheduler:
         """
         return not end_processes(launch, timeout_seconds, pids, talk)
 
+    def hold(self, launch: Launch) -> None:
+        """Its folder goes when somebody removes it, and not before."""
+
+    def save_logs(self, launch: Launch, folder: Path) -> None:
+        """They are there."""
+
     def remove(self, launch: Launch) -> None:
         """The runtime folder."""
         remove_runtime_dir(Path(launch.runtime_dir))

@@ -48,6 +48,15 @@ class Scheduler(Protocol):
         False when something still runs at the end of the timeout. Raises SchedulerError.
         """
 
+    def hold(self, launch: Launch) -> None:
+        """It is about to be killed, and its logs are wanted: nothing of them goes before ``remove``."""
+
+    def save_logs(self, launch: Launch, folder: Path) -> None:
+        """After ``kill``: bring its logs into ``folder``, the topology's, unless they are there. Raises SchedulerError.
+
+        What it raises has removed nothing: ``kill`` may be asked again, with or without the logs.
+        """
+
     def remove(self, launch: Launch) -> None:
         """Remove what the other methods made outside the topology's folder. Idempotent. Raises SchedulerError."""
 

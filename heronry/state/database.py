@@ -100,7 +100,7 @@ class Database:
     def _checked(self) -> sqlite3.Connection:
         """The connection, made anew if the file was replaced: SQLite itself would go on with the removed one."""
         if self._connection is None:
-            raise StoreError("the store is not open; call open() first")
+            raise StoreUnavailable("the state store is not open yet, or not any more")
         found = os.stat(self.path)
         if (found.st_dev, found.st_ino) != self._file:
             self._connection.close()

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from heronry.state.store import Node, Operation, SessionState, StoreError, StoreUnavailable
+from heronry.state.store import Node, Operation, SessionState, StoreUnavailable
 from heronry.state.transaction import Record, evaluate
 from heronry.state.validation import check_folder, check_node, check_operations, parent
 
@@ -174,7 +174,7 @@ class MemoryStore:
     def _answering(self) -> _Calls:
         """Refuse unless the store answers; a client whose session was lost begins a new one."""
         if not self._opened:
-            raise StoreError("the store is not open; call open() first")
+            raise StoreUnavailable("the state store is not open yet, or not any more")
         if not self._reachable:
             raise StoreUnavailable("the memory store does not answer (lose_connection was called)")
         if self._session is not None:

@@ -34,6 +34,10 @@ class AnswerLost(StoreUnavailable):
     """A transaction was sent, and its answer was lost: whoever needs to know whether it was done looks."""
 
 
+class ValueTooLarge(StoreError):
+    """The store does not take a value, or a transaction, of this size; nothing was changed."""
+
+
 class TransactionFailed(StoreError):
     """Nothing was changed, because of operation ``index``. The subclass says why."""
 
@@ -154,3 +158,11 @@ class StateStore(Protocol):
 
     def session(self) -> SessionState:
         """The session's state now."""
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """A store with a bound on what a transaction may hold."""
+
+    def check_size(self, operations: Sequence[Operation]) -> None:
+        """Raises ValueTooLarge for what ``commit`` would refuse for its size alone. Asks nobody."""

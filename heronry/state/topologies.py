@@ -18,6 +18,7 @@ from heronry.model.topology import TopologyDefinition
 from heronry.state import paths
 from heronry.state.store import (
     AnswerLost,
+    Bounded,
     Check,
     Create,
     Delete,
@@ -36,6 +37,7 @@ __all__ = [
     "AlreadyExists",
     "NoSuchTopology",
     "TopologyRecord",
+    "check_size",
     "containers",
     "kill",
     "list_topologies",
@@ -91,19 +93,30 @@ def submit(
             return  # it was done, only the answer was lost
         leftovers = [path for path in _persistent(name)[1:] if store.get(path) is not None]
         # The first operation decides: it fails with NodeExists if the topology is there.
-        store.commit(
-            [
-                Create(paths.execution_state(name), codec.EXECUTION_STATE.encode(execution_state)),
-                *(Delete(path) for path in leftovers),
-                Create(paths.topology(name), codec.TOPOLOGY.encode(definition)),
-                Create(paths.packing_plan(name), codec.PACKING_PLAN.encode(packing)),
-            ]
-        )
+        first, *others = _creation(definition, packing, execution_state)
+        store.commit([first, *(Delete(path) for path in leftovers), *others])
 
     def final(error: TransactionFailed) -> Exception | None:
         return AlreadyExists(name) if isinstance(error, NodeExists) and error.index == 0 else None
 
     _repeat(attempt, final)
+
+
+def check_size(
+    store: StateStore, definition: TopologyDefinition, packing: PackingPlan, execution_state: ExecutionState
+) -> None:
+    """Raises ValueTooLarge if the store would never take this topology, before anything is done for it."""
+    if isinstance(store, Bounded):
+        store.check_size(_creation(definition, packing, execution_state))
+
+
+def _creation(definition: TopologyDefinition, packing: PackingPlan, execution_state: ExecutionState) -> list[Operation]:
+    name = definition.name
+    return [
+        Create(paths.execution_state(name), codec.EXECUTION_STATE.encode(execution_state)),
+        Create(paths.topology(name), codec.TOPOLOGY.encode(definition)),
+        Create(paths.packing_plan(name), codec.PACKING_PLAN.encode(packing)),
+    ]
 
 
 def kill(store: StateStore, name: str, topology_id: str | None = None) -> bool:

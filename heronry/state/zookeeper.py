@@ -146,6 +146,10 @@ class ZookeeperStore:
             return outcome
         raise StoreUnavailable(f"{operations[0].path}: others change the same nodes all the time; try again")
 
+    def check_size(self, operations: Sequence[Operation]) -> None:
+        """See ``heronry.state.store.Bounded``."""
+        plan.check_size(operations, self._root)
+
     def watch(self, path: str, changed: Callable[[str], None]) -> Callable[[], None]:
         """Call ``changed(path)`` on the store's thread after changes; returns the undo."""
         check_folder(path)
@@ -193,7 +197,7 @@ class ZookeeperStore:
         self._link.client()
         if operations and self._credential is not None and self._credential.read_only:
             raise StoreError(f"{operations[0].path}: this credential only reads; writing needs the cluster's own")
-        plan.check_size(operations, self._root)
+        self.check_size(operations)
 
     def _make_folders(self, operations: Sequence[Operation]) -> None:
         for folder in dict.fromkeys(parent(o.path) for o in operations if isinstance(o, Create)):

@@ -100,10 +100,10 @@ class Connection:
             return self._state
 
     def client(self) -> KazooClient:
-        """kazoo's client. Raises StoreError if the store is not open."""
+        """kazoo's client. Raises StoreUnavailable if the store is not open."""
         client = self._client
         if client is None:
-            raise StoreError("the store is not open; call open() first")
+            raise StoreUnavailable("the state store is not open yet, or not any more")
         return client
 
     def open(self) -> None:
@@ -123,13 +123,13 @@ class Connection:
             self._reachable.clear()
             self._current = client
         client.add_listener(lambda state: self._heard(client, state))
+        deadline = time.monotonic() + self.wait_secs
         try:
             client.start(timeout=self.wait_secs)
         except (KazooTimeoutError, WriterNotClosedException):
             raise unreachable(self._servers, self.wait_secs) from None
         try:
-            done(client.sync_async("/"))
-            prepare_root(client, self.root, credential)
+            self._prepare(client, deadline)
         except (KazooException, KazooTimeoutError) as error:
             _end(client)
             raise explain(error, self.root, credential) from error
@@ -138,6 +138,18 @@ class Connection:
             raise
         with self._lock:
             self._client = client
+
+    def _prepare(self, client: KazooClient, deadline: float) -> None:
+        """The root, once a connection lasts that long: what is asked may be asked again, so a loss begins it anew."""
+        while True:
+            try:
+                done(client.sync_async("/"))
+                return prepare_root(client, self.root, self.credential)
+            except (ConnectionLoss, SessionExpiredError):
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(MOMENT_SECS)  # until kazoo has told of the loss, it refuses at once
+                self._reachable.wait(max(0.0, deadline - time.monotonic()))
 
     def close(self) -> None:
         """End the session. Idempotent."""

@@ -31,8 +31,8 @@ from heronry.state.store import (
     Operation,
     SessionLost,
     Set,
-    StoreError,
     TransactionFailed,
+    ValueTooLarge,
 )
 from heronry.state.transaction import DELETED_VERSION
 from heronry.state.validation import parent
@@ -209,7 +209,7 @@ def _refusal(operations: Sequence[Operation], step: Step, reply: Reply) -> LookA
 
 
 def check_size(operations: Sequence[Operation], root: str) -> None:
-    """Raises StoreError for a value or a transaction that the servers would refuse by closing the connection."""
+    """Raises ValueTooLarge for a value or a transaction that the servers would refuse by closing the connection."""
     size, largest = 0, 0
     path = ""
     for operation in operations:
@@ -220,11 +220,11 @@ def check_size(operations: Sequence[Operation], root: str) -> None:
                 largest, path = len(operation.data), operation.path
     cure = "Make the topology smaller: fewer tasks, or less data in its configuration"
     if largest > MAX_VALUE_BYTES:
-        raise StoreError(
+        raise ValueTooLarge(
             f"{path}: a value has at most {MAX_VALUE_BYTES} bytes in ZooKeeper, this one {largest}. {cure}"
         )
     if size > MAX_REQUEST_BYTES:
-        raise StoreError(
+        raise ValueTooLarge(
             f"{path}: a transaction has at most {MAX_REQUEST_BYTES} bytes in ZooKeeper, this one {size}, "
             f"of which {largest} are here. {cure}"
         )

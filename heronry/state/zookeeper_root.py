@@ -52,7 +52,10 @@ def rights(credential: StoreCredential | None) -> list[ACL]:
 
 
 def prepare_root(client: KazooClient, root: str, credential: StoreCredential | None) -> None:
-    """Make the root unless it is there, and see that it is ours. Raises StoreError, and what kazoo raises."""
+    """Make the root unless it is there, and see that it is ours. Idempotent, also when it was interrupted.
+
+    Raises StoreError, and what kazoo raises.
+    """
     if credential is not None and credential.read_only:
         try:
             done(client.get_async(root))

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from breaking_relay import BreakingRelay
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from zookeeper_servers import Ensemble, free_ports, wait_for
@@ -119,7 +120,7 @@ def test_servers_that_are_not_there_are_named() -> None:
     store = ZookeeperStore(f"127.0.0.1:{port}", wait_secs=0.5)
     with pytest.raises(StoreUnavailable, match=rf"127\.0\.0\.1:{port} refuses .*Start the servers"):
         store.open()
-    with pytest.raises(StoreError, match="not open"):
+    with pytest.raises(StoreUnavailable, match="not open"):
         store.get("/a/x")
     store.close()
 
@@ -310,3 +311,22 @@ def test_a_transaction_that_is_refused_has_changed_nothing_of_its_folders(store:
     with pytest.raises(TransactionFailed):
         store.commit([Create("/new/x", b""), Delete("/new/y")])
     assert store.children("/new") == []
+
+
+@pytest.mark.parametrize("replies", range(2, 9))
+def test_a_connection_that_breaks_while_the_store_is_opened_is_made_again(
+    server: Ensemble, root: str, admin: KazooClient, replies: int
+) -> None:
+    """Wherever it breaks: nobody who opens a store in a storm has to open it twice."""
+    host, _, port = server.hosts.partition(":")
+    relay = BreakingRelay((host, int(port)), [replies, replies])
+    store = ZookeeperStore(relay.hosts, root=f"{root}/deep", credential=CLUSTER, wait_secs=30.0)
+    try:
+        store.open()
+        assert store.get("/topologies/t") is None
+        assert relay.broken > 0
+    finally:
+        store.close()
+        relay.close()
+    with pytest.raises(NoAuthError):
+        admin.get(f"{root}/deep")

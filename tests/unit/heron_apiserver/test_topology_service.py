@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import plain_scheduler
 import pytest
@@ -16,12 +17,14 @@ from plain_scheduler import STEPS, PlainScheduler, definition, fields, package, 
 from heron_apiserver.core.submission import check_definition
 from heron_apiserver.shell.audit import Audit
 from heron_apiserver.shell.recovery import recover
+from heron_apiserver.shell.replies import answer_to
 from heron_apiserver.shell.request_files import Requests
 from heron_apiserver.shell.service import TopologyService
 from heronry.failures import NotFound
 from heronry.launch import Launch
 from heronry.schedulers.scheduler import SchedulerError
 from heronry.state import topologies
+from heronry.state.store import Create, Operation, StoreUnavailable, ValueTooLarge
 from heronry.state.topologies import AlreadyExists
 
 PLACE = "topologies/box/ads/prod"
@@ -124,8 +127,41 @@ def test_logs_are_kept_if_wanted(made: World) -> None:
     (folder / "log-files" / "a.log").write_text("last words")
     assert service.kill("words", "ads", "prod", keep_logs=True) == str(folder / "log-files")
     assert [p.name for p in folder.iterdir()] == ["log-files"]
+    assert (folder / "log-files" / "inside.log").read_text() == "all that was said\n"
     submit(service, 2)
     assert (folder / "log-files" / "previous" / "a.log").read_text() == "last words"
+
+
+def test_what_the_store_never_takes_replaces_nothing(made: World) -> None:
+    service, scheduler = made
+    submit(service)
+
+    class Small:
+        """The store, with room for little."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(store, name)
+
+        def check_size(self, operations: Sequence[Operation]) -> None:
+            """A bound that the definition breaks."""
+            size = sum(len(o.data) for o in operations if isinstance(o, Create))
+            raise ValueTooLarge(f"a transaction has at most 10 bytes, this one {size}")
+
+    store, service.store = service.store, Small()  # type: ignore[assignment]  # delegates the rest
+    with pytest.raises(ValueTooLarge, match=r"at most 10 bytes, this one [0-9]+") as refused:
+        submit(service, 2, replace=True)
+    answer = answer_to(refused.value)
+    assert answer.status_code == 422
+    assert b"at most 10 bytes" in answer.body
+    assert scheduler.running() == scheduler.made() == {"words-1"}, "the one that was to be replaced runs on"
+
+
+def test_a_store_that_is_not_open_yet_is_no_fault(tmp_path: Path) -> None:
+    service, _, store = world(tmp_path / "home")
+    store.close()
+    with pytest.raises(StoreUnavailable) as refused:
+        service.find("words", "ads", "prod")
+    assert answer_to(refused.value).status_code == 503
 
 
 @pytest.mark.parametrize("step", STEPS)

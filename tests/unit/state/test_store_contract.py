@@ -20,6 +20,7 @@ from heronry.state.store import (
     Set,
     StateStore,
     StoreError,
+    StoreUnavailable,
     TransactionFailed,
 )
 from heronry.state.validation import InvalidPath
@@ -117,7 +118,7 @@ def test_a_closed_store_says_so(world: World) -> None:
     client = world.client()
     client.close()
     client.close()
-    with pytest.raises(StoreError, match="not open"):
+    with pytest.raises(StoreUnavailable, match="not open"):
         client.get("/a/b")
 
 

@@ -1,0 +1,64 @@
+"""A relay before a ZooKeeper server that breaks its first connections, each after so many replies."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+
+
+class BreakingRelay:
+    """Listens on loopback. ``replies``: of the first connection, the second, …; later ones are left alone."""
+
+    def __init__(self, target: tuple[str, int], replies: list[int]) -> None:
+        self._target = target
+        self._replies = list(replies)
+        self._sockets: list[socket.socket] = []
+        self.broken = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.hosts = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """End everything."""
+        for one in (self._listener, *self._sockets):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(self._target)
+                self._sockets += [client, server]
+                most = self._replies.pop(0) if self._replies else None
+                threading.Thread(target=self._forward, args=(client, server), daemon=True).start()
+                threading.Thread(target=self._answer, args=(server, client, most), daemon=True).start()
+
+    def _forward(self, client: socket.socket, server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := client.recv(65536):
+                server.sendall(data)
+        self._end(client, server)
+
+    def _answer(self, server: socket.socket, client: socket.socket, most: int | None) -> None:
+        """Reply by reply: each is four bytes of length, and that much."""
+        count = 0
+        with contextlib.suppress(OSError), server.makefile("rb") as stream:
+            while most is None or count < most:
+                length = stream.read(4)
+                body = stream.read(int.from_bytes(length, "big"))
+                if not body:
+                    break
+                client.sendall(length + body)
+                count += 1
+        if most is not None and count == most:
+            self.broken += 1
+        self._end(client, server)
+
+    @staticmethod
+    def _end(*both: socket.socket) -> None:
+        for one in both:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)

@@ -11,37 +11,19 @@ arrives, or something is said on the control stream.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
-
-import numpy as np
 
 from heron_instance.core.dropping import DroppingSpoutCollector
 from heron_instance.core.executor import Executor, Flush, Setup, Step, log, soonest
-from heron_instance.core.failures import takes_reason
 from heron_instance.core.hooked import HookedSpoutCollector
-from heron_instance.core.pending import PendingTable, Settled
-from heron_instance.core.settled_figures import SettledFigures
+from heron_instance.core.outcomes import Outcomes
+from heron_instance.core.pending import PendingTable
 from heron_instance.core.spout_collector import SpoutCollector
 from heron_instance.core.window import PendingWindow
-from heronry.api.component import Spout
-from heronry.api.hooks import SpoutAckInfo, SpoutFailInfo
 from heronry.model.ids import root_base
-from heronry.model.metrics import (
-    ACK_COUNT,
-    COMPLETE_LATENCY,
-    FAIL_COUNT,
-    FAIL_LATENCY,
-    FAILED_BY_REASON,
-    NEXT_TUPLE_COUNT,
-    NEXT_TUPLE_LATENCY,
-    PENDING_ACKED_COUNT,
-    SPOUT_LAG,
-    TIMEOUT_COUNT,
-    keyed,
-)
+from heronry.model.metrics import NEXT_TUPLE_COUNT, NEXT_TUPLE_LATENCY, PENDING_ACKED_COUNT, SPOUT_LAG
 from heronry.model.plan import PhysicalPlan
-from heronry.model.reasons import FailKind, FailReason
+from heronry.model.reasons import FailKind
 from heronry.model.settings import setting
 from heronry.wire.data import Reason, Verdict
 
@@ -90,10 +72,7 @@ class SpoutExecutor(Executor):
             self._dropping = DroppingSpoutCollector(
                 self.collector, component.emit_time_ms, older_ms, setup.wall, self.collector.at_once
             )
-        self._wants_ack = type(component).ack is not Spout.ack
-        self._wants_fail = type(component).fail is not Spout.fail
-        self._wants_reason = takes_reason(component.fail)
-        self._verdicts: deque[Verdict] = deque()
+        self.outcomes = Outcomes(self, self.pending, self.collector)
         self._active = False
         self._stream_manager: int | None = None
         self._backoff_ms = 0.0
@@ -101,9 +80,6 @@ class SpoutExecutor(Executor):
         self._at_rest = False  # nothing was emitted for long, and nothing waits
         self._calls_at_rest = 0
         self._window = PendingWindow(self.max_pending, self.flush_interval_ms)
-        self._figures = SettledFigures(
-            {out.number: out.name for out in self.router.streams.values()}, self.count, self.telemetry
-        )
         self._next_call_ms = float("-inf")
         self._next_expiry_ms = float("-inf")
 
@@ -111,7 +87,7 @@ class SpoutExecutor(Executor):
 
     def on_verdicts(self, now_ms: float, verdicts: list[Verdict]) -> None:
         """The tracker's word."""
-        self._verdicts.extend(verdicts)
+        self.outcomes.put(verdicts)
         self._do_not_back_off()
 
     def on_plan(self, now_ms: float, plan: PhysicalPlan) -> None:
@@ -131,7 +107,7 @@ class SpoutExecutor(Executor):
         if before is not None and before != incarnation:
             self.book()
             self.ready += self.flush(now_ms)
-            self._failed(self.pending.settle_all(now_ms), Reason(FailKind.STREAM_MANAGER_LOST))
+            self.outcomes.failed(self.pending.settle_all(now_ms), Reason(FailKind.STREAM_MANAGER_LOST))
         self._do_not_back_off()
 
     def wake(self, now_ms: float) -> None:
@@ -160,10 +136,10 @@ class SpoutExecutor(Executor):
                 return Step([], LAST_BACKOFF_MS)
             self._do_not_back_off()
         self.data_out.adjust(now_ms)
-        self._serve_verdicts(now_ms)
+        self.outcomes.serve(now_ms)
         if now_ms >= self._next_expiry_ms:
             self._next_expiry_ms = now_ms + self._expire_each_ms
-            self._failed(self.pending.expire(now_ms), Reason(FailKind.TIMEOUT))
+            self.outcomes.failed(self.pending.expire(now_ms), Reason(FailKind.TIMEOUT))
         self._follow_state()
         blocked = self._blocked(now_ms)
         more = False  # a call now would perhaps emit
@@ -204,12 +180,12 @@ class SpoutExecutor(Executor):
         except Exception as error:
             self.user_error(error, "next_tuple")
             self.book()
-            self._ack_at_once()
+            self.outcomes.ack_at_once()
             return False
         if not (self.collector.waiting() or self.collector.at_once or self.unsent()):
             return True
         self.book()  # before more is emitted: what is not booked is not counted as pending
-        self._ack_at_once()
+        self.outcomes.ack_at_once()
         return False
 
     def _dropped(self) -> bool:
@@ -220,7 +196,7 @@ class SpoutExecutor(Executor):
         return dropped > 0
 
     def _wait_ms(self, now_ms: float, blocked: bool, gap_ms: float) -> float | None:
-        if self._verdicts or self.failed is not None:
+        if self.outcomes.waiting() or self.failed is not None:
             return 0.0
         return soonest(
             now_ms,
@@ -253,7 +229,7 @@ class SpoutExecutor(Executor):
         except Exception as error:
             self.user_error(error, "activate" if wanted else "deactivate")
         self.book()
-        self._ack_at_once()
+        self.outcomes.ack_at_once()
 
     def _burst(self, now_ms: float) -> tuple[bool, bool]:
         """Call ``next_tuple`` until a call emits nothing, a bound is reached or the time is up; (True if any emitted,
@@ -301,7 +277,7 @@ class SpoutExecutor(Executor):
             more = False
         finally:
             self.book()
-            self._ack_at_once()
+            self.outcomes.ack_at_once()
             elapsed_ms = 1000 * (clock() - started)
             self.count(NEXT_TUPLE_COUNT, calls)
             if calls:
@@ -311,77 +287,6 @@ class SpoutExecutor(Executor):
 
     def _emitted_ever(self) -> int:
         return sum(out.emitted_ever + len(out.rows) for out in self.router.streams.values())
-
-    # Verdicts.
-
-    def _serve_verdicts(self, now_ms: float) -> None:
-        while self._verdicts:
-            verdict = self._verdicts.popleft()
-            roots = np.frombuffer(verdict.roots, dtype="<u8")
-            settled = self.pending.settle(roots, now_ms)
-            if settled.dropped:
-                self.count("__dropped-verdict-count", settled.dropped)
-            if verdict.reason is None:
-                self._acked(settled)
-            else:
-                self._failed(settled, verdict.reason)
-
-    def _acked(self, settled: Settled) -> None:
-        if not settled.ids:
-            return
-        self._figures.counted(ACK_COUNT, settled)
-        self._figures.timed(COMPLETE_LATENCY, settled)
-        if self.context.hooks:
-            for tup_id, age in zip(settled.ids, settled.ages_ms.tolist(), strict=True):
-                self.call_hooks("spout_ack", SpoutAckInfo(tup_id, self.task, age))
-        if self._wants_ack:
-            self._call_acks(settled.ids)
-
-    def _call_acks(self, ids: list[Any]) -> None:
-        left = iter(ids)
-        while True:
-            try:
-                # In C, a call of the user's method each; after an exception it goes on behind the one that raised.
-                deque(map(self.component.ack, left), 0)
-                break
-            except Exception as error:
-                self.user_error(error, "ack")
-        if self.collector.waiting():
-            self.book()  # a spout may emit in ack
-
-    def _failed(self, settled: Settled, reason: Reason) -> None:
-        if not settled.ids:
-            return
-        name = TIMEOUT_COUNT if reason.kind is FailKind.TIMEOUT else FAIL_COUNT
-        self._figures.counted(name, settled)
-        if name is TIMEOUT_COUNT:
-            self._figures.counted(FAIL_COUNT, settled)
-        by = (reason.kind, reason.component) if reason.component else (reason.kind,)
-        self.count(keyed(FAILED_BY_REASON, *by), len(settled.ids))
-        self._figures.timed(FAIL_LATENCY, settled)
-        for tup_id, age in zip(settled.ids, settled.ages_ms.tolist(), strict=True):
-            told = FailReason(reason.kind, reason.component, reason.task, reason.message, reason.traceback, age)
-            if self.context.hooks:
-                self.call_hooks("spout_fail", SpoutFailInfo(tup_id, self.task, age, told))
-            if self._wants_fail:
-                try:
-                    if self._wants_reason:
-                        self.component.fail(tup_id, told)
-                    else:
-                        self.component.fail(tup_id)
-                except Exception as error:
-                    self.user_error(error, "fail")
-        if self.collector.waiting():
-            self.book()  # a spout may emit again in fail
-
-    def _ack_at_once(self) -> None:
-        """Ack what was emitted with an id and is not tracked, or went to no task."""
-        while self.collector.at_once:
-            ids = self.collector.at_once[:]
-            self.collector.at_once.clear()
-            self.count("__untracked-ack-count", len(ids))
-            if self._wants_ack:
-                self._call_acks(ids)
 
     # Flushing.
 

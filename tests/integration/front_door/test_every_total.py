@@ -34,7 +34,7 @@ OF_THE_PROCESS = {
     "__reports-received", "__reports-refused", "__sink-records", "__sink-failures", "__sink-dropped", "__restarts",
     "__plans_made", "__mastership_changes", "__late_acks", "__out-queue-full-count", "__back_pressure_starts",
     "__server/__time_spent_back_pressure_initiated", "__server/__time_spent_back_pressure_aggr",
-    "__time_spent_back_pressure_by_compid",
+    "__time_spent_back_pressure_by_compid", "__tuple-serialization-time-ns", "__tuple-deserialization-time-ns",
 }  # fmt: skip
 # What one side sends the other side receives, to the last one: (component, sent, component, received).
 LAWS = (

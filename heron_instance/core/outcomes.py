@@ -1,0 +1,129 @@
+"""What became of a spout's tuples: verdicts settle roots, and ``ack`` or ``fail`` tells the spout of each, once.
+
+User code is called here, for many roots at a time and in their order; what it raises ends the call for that root alone.
+It may emit in ``ack`` and ``fail``: that is booked before anything else happens.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from heron_instance.core.failures import takes_reason
+from heron_instance.core.pending import PendingTable, Settled
+from heron_instance.core.settled_figures import SettledFigures
+from heron_instance.core.spout_collector import SpoutCollector
+from heronry.api.component import Spout
+from heronry.api.hooks import SpoutAckInfo, SpoutFailInfo
+from heronry.model.metrics import (
+    ACK_COUNT,
+    COMPLETE_LATENCY,
+    FAIL_COUNT,
+    FAIL_LATENCY,
+    FAILED_BY_REASON,
+    TIMEOUT_COUNT,
+    keyed,
+)
+from heronry.model.reasons import FailKind, FailReason
+from heronry.wire.data import Reason, Verdict
+
+if TYPE_CHECKING:
+    from heron_instance.core.executor import Executor
+
+
+class Outcomes:
+    """Of one spout task."""
+
+    def __init__(self, executor: Executor, pending: PendingTable, collector: SpoutCollector) -> None:
+        self._executor = executor
+        self._pending = pending
+        self._collector = collector
+        spout = self._spout = executor.component
+        self._wants_ack = type(spout).ack is not Spout.ack
+        self._wants_fail = type(spout).fail is not Spout.fail
+        self._wants_reason = takes_reason(spout.fail)
+        self._verdicts: deque[Verdict] = deque()
+        self._figures = SettledFigures(
+            {out.number: out.name for out in executor.router.streams.values()}, executor.count, executor.telemetry
+        )
+
+    def put(self, verdicts: list[Verdict]) -> None:
+        """The tracker's word, for the next ``serve``."""
+        self._verdicts.extend(verdicts)
+
+    def waiting(self) -> bool:
+        """True if ``serve`` has something to do."""
+        return bool(self._verdicts)
+
+    def serve(self, now_ms: float) -> None:
+        """Settle what waits."""
+        while self._verdicts:
+            verdict = self._verdicts.popleft()
+            roots = np.frombuffer(verdict.roots, dtype="<u8")
+            settled = self._pending.settle(roots, now_ms)
+            if settled.dropped:
+                self._executor.count("__dropped-verdict-count", settled.dropped)
+            if verdict.reason is None:
+                self._acked(settled)
+            else:
+                self.failed(settled, verdict.reason)
+
+    def _acked(self, settled: Settled) -> None:
+        if not settled.ids:
+            return
+        self._figures.counted(ACK_COUNT, settled)
+        self._figures.timed(COMPLETE_LATENCY, settled)
+        if self._executor.context.hooks:
+            for tup_id, age in zip(settled.ids, settled.ages_ms.tolist(), strict=True):
+                self._executor.call_hooks("spout_ack", SpoutAckInfo(tup_id, self._executor.task, age))
+        if self._wants_ack:
+            self._call_acks(settled.ids)
+
+    def _call_acks(self, ids: list[Any]) -> None:
+        left = iter(ids)
+        while True:
+            try:
+                # In C, a call of the user's method each; after an exception it goes on behind the one that raised.
+                deque(map(self._spout.ack, left), 0)
+                break
+            except Exception as error:
+                self._executor.user_error(error, "ack")
+        if self._collector.waiting():
+            self._executor.book()  # a spout may emit in ack
+
+    def failed(self, settled: Settled, reason: Reason) -> None:
+        """These have failed, whoever said so."""
+        if not settled.ids:
+            return
+        name = TIMEOUT_COUNT if reason.kind is FailKind.TIMEOUT else FAIL_COUNT
+        self._figures.counted(name, settled)
+        if name is TIMEOUT_COUNT:
+            self._figures.counted(FAIL_COUNT, settled)
+        by = (reason.kind, reason.component) if reason.component else (reason.kind,)
+        self._executor.count(keyed(FAILED_BY_REASON, *by), len(settled.ids))
+        self._figures.timed(FAIL_LATENCY, settled)
+        for tup_id, age in zip(settled.ids, settled.ages_ms.tolist(), strict=True):
+            told = FailReason(reason.kind, reason.component, reason.task, reason.message, reason.traceback, age)
+            if self._executor.context.hooks:
+                self._executor.call_hooks("spout_fail", SpoutFailInfo(tup_id, self._executor.task, age, told))
+            if self._wants_fail:
+                try:
+                    if self._wants_reason:
+                        self._spout.fail(tup_id, told)
+                    else:
+                        self._spout.fail(tup_id)
+                except Exception as error:
+                    self._executor.user_error(error, "fail")
+        if self._collector.waiting():
+            self._executor.book()  # a spout may emit again in fail
+
+    def ack_at_once(self) -> None:
+        """Ack what was emitted with an id and is not tracked, or went to no task."""
+        while self._collector.at_once:
+            ids = self._collector.at_once[:]
+            self._collector.at_once.clear()
+            self._executor.count("__untracked-ack-count", len(ids))
+            if self._wants_ack:
+                self._call_acks(ids)

@@ -226,6 +226,13 @@ class IdleSpout(Spout):
         """Nothing."""
 
 
+class IdleBolt(Bolt):
+    """Gets nothing; not even ticks, which would be work."""
+
+    def process(self, tup: Any) -> None:
+        """Nothing."""
+
+
 class Counting:
     """What counting bolts share: tell the board on a tick, once the driver has asked for it."""
 
@@ -371,7 +378,7 @@ def build(name: str, case: str, tasks: int, bolt: str, branches: int, config: di
     """The topology of one case; ``branches`` is the number of bolts of a fan-out."""
     builder = TopologyBuilder(name)
     builder.set_config(config)
-    counter = BatchCountBolt if bolt == "batch" else CountBolt
+    counter = BatchCountBolt if bolt == "batch" else IdleBolt if case == "idle" else CountBolt
     if case == "rtac":
         events = builder.add_spout("spout", EventSpout, par=tasks)
         distributor = builder.add_bolt("distributor", DistributorBolt, par=tasks, inputs={events: Grouping.SHUFFLE})

@@ -21,7 +21,7 @@ from heronry.streamlet.program import EventTime
 from heronry.streamlet.reading import LINES, Decoder, Piece
 from heronry.streamlet.windows import to_ms
 
-Columns = dict[str, list[Any]]  # by name, as Spark hands them over
+Columns = dict[str, Any]  # lists by name, as Spark hands them over; the file's may be made when it is asked for
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,8 @@ class Decoding:
         if self.event_time is not None:
             unit = self.event_time.unit
             return [to_ms(value, unit) for value in column(self.event_time.extractor, records)]
-        return columns["event_time"]
+        times: list[int] = columns["event_time"]
+        return times
 
     def _located(self, columns: Columns, error: Exception) -> RecordFailed:
         count = len(next(iter(columns.values())))

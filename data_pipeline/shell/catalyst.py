@@ -25,7 +25,6 @@ from data_pipeline.core.plan import Reduction, Scan, Unit
 from data_pipeline.core.planner import INTEGERS, SCHEMA_TYPES
 from data_pipeline.shell import scan as scans
 from data_pipeline.shell.tasks import Render, Shipped, columns_of, results
-from heronry.model.keys import encode
 from heronry.streamlet.endpoints import FileSource
 from heronry.streamlet.extract import Extractor, Field
 from heronry.streamlet.program import EventTime, ReduceStep
@@ -40,7 +39,10 @@ def reduced(spark: SparkSession, tables: scans.Tables, reduction: Reduction, rea
     inputs = [_table(spark, tables, scan, step) for scan in read]
     rows = fold(DataFrame.unionByName, inputs)
     parts = [part.alias(f"acc{number}") for number, part in enumerate(_parts(step, dict(rows.dtypes)))]
-    return rows.groupBy("key", "start").agg(*parts)
+    if step.windowing is not None:
+        return rows.groupBy("key", "start").agg(*parts)
+    names = [f"acc{number}" for number in range(len(parts))]
+    return rows.groupBy("key").agg(*parts).select("key", sql.lit(0).cast("long").alias("start"), *names)
 
 
 def _table(spark: SparkSession, tables: scans.Tables, scan: Scan, step: ReduceStep) -> DataFrame:
@@ -53,7 +55,7 @@ def _table(spark: SparkSession, tables: scans.Tables, scan: Scan, step: ReduceSt
         rows = rows.where((low.isNull() | (time >= low)) & (high.isNull() | (time < high)))
     value = sql.lit(None).cast("int") if step.monoid.builtin == "count" else _of(step.value)
     if step.windowing is None:
-        return rows.select(_of(step.key).alias("key"), sql.lit(0).cast("long").alias("start"), value.alias("value"))
+        return rows.select(_of(step.key).alias("key"), value.alias("value"))
     own = step.windowing.event_time or scan.event_time
     assert own is not None
     time = _time(step.window_step or step.name, own, types)
@@ -190,4 +192,4 @@ class ResultTask:
         for batch in batches:
             keys, starts, *parts = (column.to_pylist() for column in batch.columns)
             for key, start, *values in zip(keys, starts, *parts, strict=True):
-                yield Merged(encode(key), key, start, _accumulator(builtin, values))
+                yield Merged(b"", key, start, _accumulator(builtin, values))  # each key is there once

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -23,6 +25,7 @@ from heronry.streamlet.reading import ARCHIVE_COLUMNS
 from heronry.streamlet.windows import HOUR_MS
 
 FILE_COLUMN = "__heronry_file"  # beside the columns of a user's Parquet file
+MAX_FOOTERS = 64  # files whose columns are compared by ourselves
 _HOUR = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d\d)$")
 
 
@@ -72,12 +75,38 @@ def _files(spark: SparkSession, source: FileSource, paths: list[str]) -> DataFra
     if source.format == "archive":
         return reader.parquet(*paths).select(*ARCHIVE_COLUMNS, file).dropDuplicates(["message_id", "index"])
     if source.format == "parquet":
-        return reader.option("mergeSchema", "true").parquet(*paths).select("*", file.alias(FILE_COLUMN))
+        merge = "false" if _are_alike(paths) else "true"
+        return reader.option("mergeSchema", merge).parquet(*paths).select("*", file.alias(FILE_COLUMN))
     lines = reader.option("lineSep", "\n").text(paths)
     value = sql.col("value").cast("binary").alias("value")
     if source.format == "csv":
         return lines.select(value, file, sql.col("_metadata.file_block_start").alias("block_start"))
     return lines.select(value, file)
+
+
+def _are_alike(paths: list[str]) -> bool:
+    """True if every Parquet file is seen to have the same columns: merging them is a Spark job by itself.
+
+    Only local files are looked at, and not too many; of others it is not known.
+    """
+    import pyarrow.parquet as pq
+
+    places = [local_path(path) for path in paths]
+    files: list[Path] = []
+    for place in places:
+        if place is None:
+            return False
+        found = [place] if place.is_file() else list(islice(place.rglob("*"), MAX_FOOTERS + 1))
+        if len(found) > MAX_FOOTERS:
+            return False
+        files += [file for file in found if file.is_file() and not file.name.startswith((".", "_"))]
+    if not 0 < len(files) <= MAX_FOOTERS:
+        return False
+    try:
+        first, *others = [pq.read_metadata(file) for file in files]
+    except (OSError, ValueError):  # Spark says what is wrong with it
+        return False
+    return all(other.schema == first.schema and other.metadata == first.metadata for other in others)
 
 
 def _nothing(spark: SparkSession, source: FileSource) -> DataFrame:

@@ -80,7 +80,21 @@ class ScanTask:
         yield from map(_batch, runner.finish())
 
 
-def columns_of(source: Source, batches: Iterator[Any]) -> Iterator[dict[str, list[Any]]]:
+class _Late:
+    """A column that is looked at when something fails: its values are made then."""
+
+    def __init__(self, values: Any) -> None:
+        self._values = values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, place: Any) -> Any:
+        found = self._values[place]
+        return found.to_pylist() if isinstance(place, slice) else found.as_py()
+
+
+def columns_of(source: Source, batches: Iterator[Any]) -> Iterator[dict[str, Any]]:
     """Arrow batches of a source's raw rows as lists, empty ones left out."""
     form = source.format if source.kind == "files" else ""
     seen: set[str] = set()
@@ -89,9 +103,12 @@ def columns_of(source: Source, batches: Iterator[Any]) -> Iterator[dict[str, lis
             continue
         if form == "parquet":
             names = batch.schema.names[:-1]  # the last is the file
-            yield {"record": batch.select(names).to_pylist(), "file": batch.columns[-1].to_pylist()}
+            yield {"record": batch.select(names).to_pylist(), "file": _Late(batch.columns[-1])}
             continue
-        columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+        columns: dict[str, Any] = {
+            name: _Late(batch.column(name)) if name == "file" and form != "csv" else batch.column(name).to_pylist()
+            for name in batch.schema.names
+        }
         if form == "csv":
             columns["is_first"] = list(_first_lines(columns["file"], columns["block_start"], seen))
         yield columns

@@ -25,7 +25,6 @@ from kazoo.exceptions import (
     KazooException,
     NoNodeError,
     SessionExpiredError,
-    WriterNotClosedException,
 )
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.hosts import collect_hosts
@@ -124,10 +123,10 @@ class Connection:
             self._current = client
         client.add_listener(lambda state: self._heard(client, state))
         deadline = time.monotonic() + self.wait_secs
-        try:
-            client.start(timeout=self.wait_secs)
-        except (KazooTimeoutError, WriterNotClosedException):
-            raise unreachable(self._servers, self.wait_secs) from None
+        client.start_async()  # its ``start`` gives up when a connection breaks right after it was made
+        if not self._reachable.wait(self.wait_secs):
+            _end(client)
+            raise unreachable(self._servers, self.wait_secs)
         try:
             self._prepare(client, deadline)
         except (KazooException, KazooTimeoutError) as error:

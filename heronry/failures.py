@@ -130,6 +130,8 @@ def _from_rpc(error: grpc.RpcError) -> Failure:
         return NotAllowed(f"refused: {detail}")
     if code is grpc.StatusCode.NOT_FOUND:
         return NotFound(detail)
+    if code is grpc.StatusCode.INVALID_ARGUMENT:
+        return UsageError(detail)
     return Failure(f"{code.name.lower().replace('_', ' ')}: {detail}")
 
 

@@ -202,9 +202,10 @@ class LogReader:
                 reply: FileData = self._asker.call(location, CONTAINER_SERVICE, "ReadFile", question)
                 return reply
             except grpc.RpcError as error:
-                if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.NOT_FOUND:
+                code = error.code() if isinstance(error, grpc.Call) else None
+                if code is grpc.StatusCode.NOT_FOUND:
                     raise FileNotFoundError(2, "there is no such log", path) from error
-                if self._local is None:
+                if self._local is None or code is grpc.StatusCode.INVALID_ARGUMENT:
                     raise
                 self._talk(f"container {container} does not answer; reading its logs from the disk")
                 del self._locations[container]

@@ -47,7 +47,9 @@ def test_a_large_file_is_read_from_its_end(tmp_path: Path) -> None:
     assert end == (tmp_path / "a.log").stat().st_size
 
 
-@pytest.mark.parametrize("path", ["../secret", "/etc/passwd", "link", "folder", "none", "a/../../secret", "a\0b", "loop"])
+@pytest.mark.parametrize(
+    "path", ["../secret", "/etc/passwd", "link", "folder", "none", "a/../../secret", "a\0b", "loop"]
+)
 def test_no_path_leads_out_of_the_log_folder(tmp_path: Path, path: str) -> None:
     (tmp_path / "secret").write_text("secret")
     logs = tmp_path / "logs"

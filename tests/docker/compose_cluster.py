@@ -131,12 +131,12 @@ class ComposeCluster:
         """As ``deploy/up`` says."""
         self.heron("login", "docker", "--api", f"http://127.0.0.1:{self.api_port}", stdin=self.token())
 
-    def heron(self, *arguments: str, code: int = 0, stdin: str = "") -> str:
-        """One command of the installed ``heron``; it must exit with ``code``; what it says."""
+    def heron(self, *arguments: str, code: int = 0, stdin: str = "", both: bool = False) -> str:
+        """One command of the installed ``heron``; it must exit with ``code``; its data, or ``both`` data and talk."""
         done = run(sys.executable, "-m", "heronry.cli", *arguments, check=False, input=stdin, env=self.environment)
         said = f"heron {' '.join(arguments)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         assert done.returncode == code, said
-        return done.stdout if code == 0 else done.stdout + done.stderr
+        return done.stdout + done.stderr if both or code else done.stdout
 
     def submit(self, file: Path, topology: str, name: str, given: dict[str, Any], *options: str) -> None:
         """Submit; every task runs when this returns."""

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shutil
 import sys
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import pytest
 from compose_cluster import ROOT, TAG, ComposeCluster, docker, eventually, run, stranger
@@ -20,6 +23,7 @@ from heronry.schedulers.docker_engine import Engine, EngineError
 
 SMALL = Path(__file__).with_name("docker_small_topology.py")
 NAME = "Small"
+PACKAGE = Path("/var/lib/heronry/topology/package")  # in containers
 BACK_SECONDS = 30.0  # a container that vanished is started again; seconds, on a machine under load
 
 
@@ -201,6 +205,37 @@ for port in (2888, 3888):
     refused.value.close()
 
 
+ESCAPES = (
+    "soft.log", "hard.log", "pipe.log", "deep/passwd", "../secret", "x/../../secret", "/etc/passwd", "..\\secret",
+    "%2e%2e/secret", "%252e%252e/secret", "soft.log\0.log", "../../start/1/store-credential",
+)  # fmt: skip
+
+
+def test_what_user_code_plants_among_the_logs_leads_nowhere(small: ComposeCluster) -> None:
+    """Links to the secret, pipes, names that lead out: neither the api server nor the trackers follow."""
+    name = small.containers(NAME)[1]
+    secret = docker("exec", name, "cat", "/var/lib/heronry/topology/secret")
+    folder = "cd /var/lib/heronry/topology/log-files"
+    docker("exec", name, "sh", "-c", f"{folder} && ln -s ../secret soft.log && ln ../secret hard.log && "
+           "mkfifo pipe.log && ln -s /etc deep")  # fmt: skip
+    try:
+        for path in ESCAPES:
+            at_api = f"/api/v1/topologies/docker/tests/default/{NAME}/containers/1/file?path={quote(path)}"
+            at_tracker = urlencode({"cluster": "docker", "role": "tests", "environ": "default", "topology": NAME,
+                                    "container": 1, "path": path, "offset": 0, "length": -1})  # fmt: skip
+            for url, headers in (
+                (f"http://127.0.0.1:{small.api_port}{at_api}", {"Authorization": f"Bearer {small.token()}"}),
+                (f"http://127.0.0.1:{small.tracker_port}/topologies/container/filedata?{at_tracker}", {}),
+            ):
+                with pytest.raises(urllib.error.HTTPError) as refused:
+                    urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=20)
+                with refused.value as answer:
+                    assert answer.code in (404, 422), (url, answer.code)
+                    assert secret not in answer.read().decode()
+    finally:
+        docker("exec", name, "sh", "-c", f"{folder} && rm soft.log hard.log pipe.log deep")
+
+
 def ports_of(container: str) -> list[int]:
     """The TCP ports that somebody in the container listens on, beside loopback and Docker's name server."""
     found = docker("exec", container, "sh", "-c", "cat /proc/net/tcp /proc/net/tcp6")
@@ -229,6 +264,50 @@ def test_memory_beyond_the_limit_is_named(cluster: ComposeCluster) -> None:
 def out_of_memory(cluster: ComposeCluster) -> str:
     errors = [p["last_error"] or "" for p in cluster.status("Hog")["processes"]]
     return next((error for error in errors if "out of memory" in error), "")
+
+
+def test_what_is_too_large_for_the_state_store_is_refused_with_its_bound(cluster: ComposeCluster) -> None:
+    given = json.dumps({"ballast": 1_100_000})
+    said = cluster.heron("submit", "docker/tests", str(SMALL), "Small", "--name", "Large", "--", given, code=7)
+    assert re.search(r"at most 1000000 bytes in ZooKeeper, this one 11\d{5}", said.replace("\n", " ")), said
+    assert cluster.containers("Large") == {}
+
+
+def test_a_streamlet_program_runs_its_logs_are_kept_and_its_name_is_free_again(
+    cluster: ComposeCluster, tmp_path: Path
+) -> None:
+    text = ROOT / "examples" / "data" / "northanger_abbey.txt"
+    package = tmp_path / "program"
+    (package / "data").mkdir(parents=True)
+    shutil.copy(ROOT / "examples" / "streamlet_word_count.py", package)
+    shutil.copy(text, package / "data")
+    truth = Counter(re.findall(r"[a-z']+", text.read_text().lower()))
+    paths = (f"{PACKAGE}/data/{text.name}", "/var/lib/heronry/counts")
+    submit = ("submit", "docker/tests", str(package), "streamlet_word_count:words", "--wait-timeout", "180")
+    cluster.heron(*submit, "--", *paths)
+    first = cluster.containers("words")
+
+    def counts() -> dict[str, int]:
+        """The last line of a word counts."""
+        lines = docker("exec", first[1], "sh", "-c", f"cat {paths[1]}/*.json", check=False).splitlines()
+        records = [json.loads(line) for line in lines if line.endswith("}")]
+        return {record["key"]: record["value"] for record in records}
+
+    eventually(lambda: counts() == truth, "every word is counted")
+    said = cluster.heron("kill", "docker/tests", "words", "--keep-logs", both=True)
+    found = re.search(r"/srv/heronry/\S*log-files", said.replace("\n", ""))
+    assert found, said
+    read = ("exec", "-T", "--user", "heronry", "api", "sh", "-c")
+    logs = cluster.compose(*read, f"cd {found[0]} && ls && cat heron_container-1.log")
+    assert {"heron_container-0.log", "topology_master-0.log", "stream_manager-1.log"} <= set(logs.split())
+    assert "the topology was killed" in logs or "asked to, by signal" in logs, "up to the very end"
+    assert cluster.containers("words") == {}
+    assert "words" not in docker("volume", "ls", "--quiet", "--filter", f"label=org.heronry.cluster={cluster.project}")
+    cluster.submit(SMALL, "Small", "words", {})  # the same name, at once
+    assert cluster.status("words")["state"] == "running"
+    assert "previous" in cluster.compose(*read, f"ls {found[0]}")
+    cluster.heron("kill", "docker/tests", "words")
+    assert cluster.compose(*read, f"ls -d {found[0]}", check=False) == "", "nobody asked to keep these"
 
 
 def test_an_engine_that_cannot_do_it_is_named_with_a_cure(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from .faults import Faults
 from .programs import random_program
 from .world import Violation, World
 
-REST_MS = 90_000.0
+REST_MS = 180_000.0  # the heaviest program: 160 messages of 70 tuples each, 30 ms a tuple, replays
 STEP_MS = 250.0
 QUIET_MS = 3000.0
 FAULT_FREE = 8  # one schedule in so many has no fault at all

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import pickle
 import sys
 import tempfile
 import time
@@ -56,7 +55,7 @@ def compiled(program: Program) -> Callable[[Any, str], by_hand.Counts]:
         tables = Tables(spark)
         execution = Execution(spark, plan(program, with_columns(tables, program, Choice())), tables=tables)
         try:
-            records = [pickle.loads(row.data) for row in execution.outputs["counts"].select("data").collect()]
+            records = execution.records("counts")
         finally:
             execution.close()
         return {record.key: record.value for record in records}

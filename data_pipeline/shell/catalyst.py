@@ -9,7 +9,7 @@ What SQL gives must be what the reference gives (docs/spark.md has the table):
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import reduce as fold
 from typing import Any
@@ -20,7 +20,7 @@ from pyspark.sql import functions as sql
 from data_pipeline.core.combine import Limits
 from data_pipeline.core.decode import Decoding
 from data_pipeline.core.failure import MARKER, failed
-from data_pipeline.core.merge import Merged
+from data_pipeline.core.merge import Merged, result_of
 from data_pipeline.core.plan import Reduction, Scan, Unit
 from data_pipeline.core.planner import INTEGERS, SCHEMA_TYPES
 from data_pipeline.shell import scan as scans
@@ -187,7 +187,11 @@ class ResultTask:
         """``mapInArrow``'s function."""
         yield from results(self.step, self._merged(batches), self.unit, self.render, self.limits)
 
-    def _merged(self, batches: Iterator[Any]) -> Iterator[Merged]:
+    def records(self, batches: Iterable[Any]) -> list[Any]:
+        """The records of the reducer alone."""
+        return [result_of(self.step, found)[0] for found in self._merged(batches)]
+
+    def _merged(self, batches: Iterable[Any]) -> Iterator[Merged]:
         builtin = self.step.monoid.builtin or ""
         for batch in batches:
             keys, starts, *parts = (column.to_pylist() for column in batch.columns)

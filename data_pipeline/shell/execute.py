@@ -3,11 +3,16 @@
 Theory of operation. Each unit becomes one ``mapInArrow``; its rows carry the number of their exit. A unit with several
 exits is kept on disk between its readers, so that the user's functions run once. A reducer repartitions its rows by
 canonical key, sorts each partition by key and window and merges in the next ``mapInArrow``.
+
+Results may be read back into the driver (``records``). Those of SQL come as the columns they are: their records are
+made by the code a worker would have used, and no Python worker runs.
 """
 
 from __future__ import annotations
 
+import pickle
 from functools import reduce as fold
+from typing import Any
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
@@ -42,6 +47,8 @@ class Execution:
         self._units: dict[str, DataFrame] = {}
         self._exits: dict[str, int] = {}
         self._kept: list[DataFrame] = []
+        self._columns: dict[str, tuple[DataFrame, catalyst.ResultTask]] = {}  # SQL reducer → its results
+        self._outputs = {output.step: output for output in plan.outputs}
         self._render = {output.step: renderer(output, collect) for output in plan.outputs}
         self._scans = {scan.step: scan for scan in plan.scans}
         for scan in plan.scans:
@@ -51,6 +58,15 @@ class Execution:
             self._add(reduction.unit, self._reduction(reduction))
         self.outputs = {output.step: self._from(output.inputs) for output in plan.outputs}
         self.ends = [self._units[unit.entry] for unit in self._all_units() if not unit.exits]
+
+    def records(self, step: str) -> list[Any]:
+        """What a sink gets, read back into this process; of ``collect()`` sinks, while ``collect`` is ``to_pickle``."""
+        sources = [self._columns.get(entry) for entry, _ in self._outputs[step].inputs]
+        if len(sources) == 1 and sources[0] is not None:
+            found, task = sources[0]
+            return task.records(found.toArrow().to_batches())
+        data = self.outputs[step].select("data").toArrow().column("data")
+        return [pickle.loads(payload) for payload in data.to_pylist()]
 
     def close(self) -> None:
         """Free the disk."""
@@ -87,6 +103,8 @@ class Execution:
             tables = [self._scans[name] for name in reduction.tables]
             found = catalyst.reduced(self._spark, self._tables, reduction, tables)
             task = catalyst.ResultTask(reduction.step, reduction.unit, render, self._limits)
+            if [node.kind for node in reduction.unit.nodes] == ["sink"]:
+                self._columns[reduction.step.name] = found, task
             return found.mapInArrow(Shipped(task), ROW_SCHEMA)
         rows = self._from(reduction.inputs)
         sorted_rows = rows.repartition("key").sortWithinPartitions("key", "start")

@@ -20,6 +20,16 @@ from heronry.streamlet.program import Program
 Results = list[dict[str, list[Any]]]
 
 
+def read_back(spark: SparkSession, program: Program) -> dict[str, list[Any]]:
+    """What the sinks of one program get, each by a job of its own, as the driver reads it."""
+    tables = Tables(spark)
+    execution = Execution(spark, plan(program, with_columns(tables, program, Choice())), tables=tables)
+    try:
+        return {step: execution.records(step) for step in execution.outputs}
+    finally:
+        execution.close()
+
+
 def run_all(
     spark: SparkSession, programs: Sequence[Program], limits: Limits | None = None, choice: Choice | None = None
 ) -> Results:

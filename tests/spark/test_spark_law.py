@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
 import io
 import json
 import sys
@@ -16,11 +17,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
-from spark_world import run_all
+from spark_world import read_back, run_all
 
 from data_pipeline.core.combine import Limits
 from data_pipeline.core.planner import Choice, plan
-from heronry.streamlet import Builder, collect, count, files, max_, mean, min_, sliding, sum_, tumbling
+from heronry.streamlet import Builder, collect, count, files, max_, mean, min_, sequence, sliding, sum_, tumbling
 from heronry.streamlet.compare import difference
 from heronry.streamlet.program import KeyValue, Program
 from heronry.streamlet.reference import run
@@ -77,6 +78,27 @@ def test_random_programs_give_the_same_on_spark_online_and_by_the_reference(
             assert difference(records, found[sink]) == "", f"Spark: {sink} of {program.describe()}"
         for number, (sink, records) in enumerate(zip(expected.values(), online(recipe, seed), strict=True)):
             assert difference(sink, records) == "", f"online: end {number} of {program.describe()}"
+
+
+def test_results_read_back_are_those_of_the_workers(spark: SparkSession, tmp_path: Path) -> None:
+    days = [dt.date(2026, 1, 1 + n % 3) for n in range(20)]
+    times = [dt.datetime(2026, 1, 1, tzinfo=dt.UTC) + dt.timedelta(minutes=7 * n, microseconds=n) for n in range(20)]
+    table = {"day": days, "at": times, "k": [None, "a", "b", "c"] * 5, "n": [2**62, -1, None, 5] * 5}
+    pq.write_table(pa.table(table), tmp_path / "rows.parquet")
+    builder = Builder("read-back")
+    source = builder.source(files(tmp_path, "parquet"), event_time="at")
+    for key in ("day", "at", "k", "n"):
+        source.count_by_key(key).sink(collect(), name=f"plain-{key}")
+    source.key_by("k").reduce_by_key(max_(), "at").sink(collect(), name="latest")
+    source.key_by("k").window(tumbling(1800)).sum_by_key("n").sink(collect(), name="windows")
+    days_of = source.count_by_key("day", name="two")
+    days_of.sink(collect(), name="first-of-two")
+    days_of.map(str, name="text").sink(collect(), name="second-of-two")
+    builder.source(sequence(50)).map(str).key_by(len).count_by_key().sink(collect(), name="python")
+    program = builder.build()
+    found = read_back(spark, program)
+    for sink, expected in run(program).items():
+        assert difference(expected, found[sink]) == "", sink
 
 
 def online(recipe: Recipe, seed: int) -> list[list[Any]]:

@@ -35,12 +35,16 @@ _MISSING = object()
 
 
 class Rows(NamedTuple):
-    """Rows on their way out of a unit, as columns: exit, canonical key, start of the window (0 without), payload."""
+    """Rows on their way out of a unit, as columns: exit, canonical key, start of the window (0 without), payload.
+
+    ``counts``: of a counting reducer, the accumulators once more, for SQL to add.
+    """
 
     tag: int
     keys: Sequence[bytes | None]
     starts: list[int]
     payloads: list[bytes]
+    counts: list[int] | None = None
 
 
 class _Coded(NamedTuple):
@@ -97,7 +101,8 @@ class Combiner:
                 keys.append(code)
                 starts.append(start)
                 payloads.append(self._dump(key, accumulator))
-            yield Rows(self.tag, keys, starts, payloads)
+            counts = [count for _, count in part] if self.step.monoid.builtin == "count" else None
+            yield Rows(self.tag, keys, starts, payloads, counts)
 
     def _dump(self, key: Any, accumulator: Any) -> bytes:
         try:

@@ -1,5 +1,7 @@
 """Reducers Spark computes by itself: built-in monoids over plain columns become SQL, without any Python function.
 
+Counts of what Python made are added by SQL, too: their accumulators cross the shuffle as numbers.
+
 What SQL gives must be what the reference gives (docs/spark.md has the table):
 
 * int sums are exact whatever their size: upper and lower 32 bits are summed apart and joined at the end;
@@ -21,6 +23,7 @@ from data_pipeline.core.combine import Limits
 from data_pipeline.core.decode import Decoding
 from data_pipeline.core.failure import MARKER, failed
 from data_pipeline.core.merge import Merged, result_of
+from data_pipeline.core.payload import load
 from data_pipeline.core.plan import Reduction, Scan, Unit
 from data_pipeline.core.planner import INTEGERS, SCHEMA_TYPES
 from data_pipeline.shell import scan as scans
@@ -43,6 +46,12 @@ def reduced(spark: SparkSession, tables: scans.Tables, reduction: Reduction, rea
         return rows.groupBy("key", "start").agg(*parts)
     names = [f"acc{number}" for number in range(len(parts))]
     return rows.groupBy("key").agg(*parts).select("key", sql.lit(0).cast("long").alias("start"), *names)
+
+
+def counted(rows: DataFrame) -> DataFrame:
+    """Rows (key as a payload, start, count) of a counting reducer; ``rows`` are those of its exits."""
+    sums = rows.repartition("key").groupBy("key", "start").agg(sql.first("data").alias("payload"), sql.sum("count"))
+    return sums.select("payload", "start", "sum(count)")
 
 
 def _table(spark: SparkSession, tables: scans.Tables, scan: Scan, step: ReduceStep) -> DataFrame:
@@ -176,12 +185,16 @@ class TypedTask:
 
 @dataclass(frozen=True)
 class ResultTask:
-    """What SQL gave to the records of the reducer, and through the unit behind it."""
+    """What SQL gave to the records of the reducer, and through the unit behind it.
+
+    ``payloads``: keys come in the payloads of the combine, not as plain columns.
+    """
 
     step: ReduceStep
     unit: Unit
     render: Render
     limits: Limits = field(default_factory=Limits)
+    payloads: bool = False
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """``mapInArrow``'s function."""
@@ -195,5 +208,7 @@ class ResultTask:
         builtin = self.step.monoid.builtin or ""
         for batch in batches:
             keys, starts, *parts = (column.to_pylist() for column in batch.columns)
+            if self.payloads:
+                keys = [load(payload)[0] for payload in keys]
             for key, start, *values in zip(keys, starts, *parts, strict=True):
                 yield Merged(b"", key, start, _accumulator(builtin, values))  # each key is there once

@@ -98,18 +98,19 @@ class Execution:
         return rows.mapInArrow(Shipped(ScanTask(decoding, unit, self._renderers(unit), self._limits)), ROW_SCHEMA)
 
     def _reduction(self, reduction: Reduction) -> DataFrame:
-        render = self._renderers(reduction.unit)
+        step, unit, render = reduction.step, reduction.unit, self._renderers(reduction.unit)
         if reduction.sql:
             tables = [self._scans[name] for name in reduction.tables]
             found = catalyst.reduced(self._spark, self._tables, reduction, tables)
-            task = catalyst.ResultTask(reduction.step, reduction.unit, render, self._limits)
-            if [node.kind for node in reduction.unit.nodes] == ["sink"]:
-                self._columns[reduction.step.name] = found, task
-            return found.mapInArrow(Shipped(task), ROW_SCHEMA)
-        rows = self._from(reduction.inputs)
-        sorted_rows = rows.repartition("key").sortWithinPartitions("key", "start")
-        merge = MergeTask(reduction.step, reduction.unit, render, self._limits)
-        return sorted_rows.mapInArrow(Shipped(merge), ROW_SCHEMA)
+        elif step.monoid.builtin == "count":
+            found = catalyst.counted(self._from(reduction.inputs))
+        else:
+            rows = self._from(reduction.inputs).repartition("key").sortWithinPartitions("key", "start")
+            return rows.mapInArrow(Shipped(MergeTask(step, unit, render, self._limits)), ROW_SCHEMA)
+        task = catalyst.ResultTask(step, unit, render, self._limits, payloads=not reduction.sql)
+        if [node.kind for node in unit.nodes] == ["sink"]:
+            self._columns[step.name] = found, task
+        return found.mapInArrow(Shipped(task), ROW_SCHEMA)
 
     def _from(self, inputs: tuple[tuple[str, int], ...]) -> DataFrame:
         """The rows of these exits."""

@@ -27,7 +27,7 @@ from heronry.streamlet.endpoints import Source
 from heronry.streamlet.program import ReduceStep
 
 #: The columns of every row between units.
-ROW_SCHEMA = "tag int, key binary, start long, data binary"
+ROW_SCHEMA = "tag int, key binary, start long, data binary, count long"
 RESULTS_PER_BATCH = 4_096
 Render = dict[int, Callable[[Any], bytes]]
 
@@ -57,8 +57,9 @@ def _batch(rows: Rows) -> Any:
             pa.array(rows.keys, pa.binary()),
             pa.array(rows.starts, pa.int64()),
             pa.array(rows.payloads, pa.binary()),
+            pa.nulls(count, pa.int64()) if rows.counts is None else pa.array(rows.counts, pa.int64()),
         ],
-        names=["tag", "key", "start", "data"],
+        names=["tag", "key", "start", "data", "count"],
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import pickle
 import sys
 import tempfile
 import time
@@ -55,7 +56,7 @@ def compiled(program: Program) -> Callable[[Any, str], by_hand.Counts]:
         tables = Tables(spark)
         execution = Execution(spark, plan(program, with_columns(tables, program, Choice())), tables=tables)
         try:
-            records = execution.records("counts")
+            records = execution.records("counts", pickle.loads)
         finally:
             execution.close()
         return {record.key: record.value for record in records}

@@ -10,7 +10,7 @@ made by the code a worker would have used, and no Python worker runs.
 
 from __future__ import annotations
 
-import pickle
+from collections.abc import Callable
 from functools import reduce as fold
 from typing import Any
 
@@ -59,14 +59,14 @@ class Execution:
         self.outputs = {output.step: self._from(output.inputs) for output in plan.outputs}
         self.ends = [self._units[unit.entry] for unit in self._all_units() if not unit.exits]
 
-    def records(self, step: str) -> list[Any]:
-        """What a sink gets, read back into this process; of ``collect()`` sinks, while ``collect`` is ``to_pickle``."""
+    def records(self, step: str, load: Callable[[bytes], Any]) -> list[Any]:
+        """What a ``collect()`` sink gets, read back into this process; ``load`` undoes what ``collect`` did."""
         sources = [self._columns.get(entry) for entry, _ in self._outputs[step].inputs]
         if len(sources) == 1 and sources[0] is not None:
             found, task = sources[0]
             return task.records(found.toArrow().to_batches())
         data = self.outputs[step].select("data").toArrow().column("data")
-        return [pickle.loads(payload) for payload in data.to_pylist()]
+        return [load(payload) for payload in data.to_pylist()]
 
     def close(self) -> None:
         """Free the disk."""

@@ -25,7 +25,7 @@ def read_back(spark: SparkSession, program: Program) -> dict[str, list[Any]]:
     tables = Tables(spark)
     execution = Execution(spark, plan(program, with_columns(tables, program, Choice())), tables=tables)
     try:
-        return {step: execution.records(step) for step in execution.outputs}
+        return {step: execution.records(step, pickle.loads) for step in execution.outputs}
     finally:
         execution.close()
 

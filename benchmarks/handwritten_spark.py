@@ -27,6 +27,18 @@ def is_word(word: str) -> bool:
     return len(word) > 1
 
 
+def combined(batches: Iterator[Any]) -> dict[str, int]:
+    """The words of a partition, counted."""
+    counts: dict[str, int] = {}
+    for batch in batches:
+        for line in batch.column(0).to_pylist():
+            for word in words_of(line):
+                if is_word(word):
+                    lower = word.lower()
+                    counts[lower] = counts.get(lower, 0) + 1
+    return counts
+
+
 def builtin_sql(spark: SparkSession, path: str) -> Counts:
     """No Python in the workers: explode, lower, groupBy, count."""
     words = spark.read.text(path).select(sql.explode(sql.split(sql.trim("value"), r"\s+")).alias("word"))
@@ -40,13 +52,7 @@ def arrow_combine_sql_sum(spark: SparkSession, path: str) -> Counts:
     def combine(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
 
-        counts: dict[str, int] = {}
-        for batch in batches:
-            for line in batch.column(0).to_pylist():
-                for word in words_of(line):
-                    if is_word(word):
-                        lower = word.lower()
-                        counts[lower] = counts.get(lower, 0) + 1
+        counts = combined(batches)
         yield pa.RecordBatch.from_pydict({"word": list(counts), "n": list(counts.values())})
 
     partial = spark.read.text(path).mapInArrow(combine, "word string, n long")
@@ -60,13 +66,7 @@ def arrow_combine_arrow(spark: SparkSession, path: str) -> Counts:
     def combine(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
 
-        counts: dict[str, int] = {}
-        for batch in batches:
-            for line in batch.column(0).to_pylist():
-                for word in words_of(line):
-                    if is_word(word):
-                        lower = word.lower()
-                        counts[lower] = counts.get(lower, 0) + 1
+        counts = combined(batches)
         keys, values = [pickle.dumps(k) for k in counts], [pickle.dumps(n) for n in counts.values()]
         yield pa.RecordBatch.from_pydict({"k": pa.array(keys, pa.binary()), "v": pa.array(values, pa.binary())})
 

@@ -78,8 +78,19 @@ class SourceStep:
         return ()
 
 
+class _OneInput:
+    """What steps with one input share."""
+
+    __slots__ = ()
+    input: Ref
+
+    @property
+    def inputs(self) -> tuple[Ref, ...]:
+        return (self.input,)
+
+
 @dataclass(frozen=True, slots=True)
-class MapStep:
+class MapStep(_OneInput):
     """Emits ``function(record)``."""
 
     name: str
@@ -87,13 +98,9 @@ class MapStep:
     function: Callable[[Any], Any]
     parallelism: int | None = None
 
-    @property
-    def inputs(self) -> tuple[Ref, ...]:
-        return (self.input,)
-
 
 @dataclass(frozen=True, slots=True)
-class FlatMapStep:
+class FlatMapStep(_OneInput):
     """Emits each element of the iterable ``function(record)``, none if it is empty."""
 
     name: str
@@ -101,13 +108,9 @@ class FlatMapStep:
     function: Callable[[Any], Any]
     parallelism: int | None = None
 
-    @property
-    def inputs(self) -> tuple[Ref, ...]:
-        return (self.input,)
-
 
 @dataclass(frozen=True, slots=True)
-class FilterStep:
+class FilterStep(_OneInput):
     """Emits the record if ``function(record)`` is true."""
 
     name: str
@@ -115,23 +118,15 @@ class FilterStep:
     function: Callable[[Any], Any]
     parallelism: int | None = None
 
-    @property
-    def inputs(self) -> tuple[Ref, ...]:
-        return (self.input,)
-
 
 @dataclass(frozen=True, slots=True)
-class BranchStep:
+class BranchStep(_OneInput):
     """Emits the record on output i, the first whose ``predicates[i](record)`` is true, else on the last output."""
 
     name: str
     input: Ref
     predicates: tuple[Callable[[Any], Any], ...]
     parallelism: int | None = None
-
-    @property
-    def inputs(self) -> tuple[Ref, ...]:
-        return (self.input,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +143,7 @@ class UnionStep:
 
 
 @dataclass(frozen=True, slots=True)
-class TapStep:
+class TapStep(_OneInput):
     """Calls ``function(record)`` at least once for each record, leaves the result alone and emits the record."""
 
     name: str
@@ -156,23 +151,15 @@ class TapStep:
     function: Callable[[Any], Any]
     parallelism: int | None = None
 
-    @property
-    def inputs(self) -> tuple[Ref, ...]:
-        return (self.input,)
-
 
 @dataclass(frozen=True, slots=True)
-class LogStep:
+class LogStep(_OneInput):
     """Writes each record to the task's log and emits it. An end may follow it, or nothing."""
 
     name: str
     input: Ref
     level: str = "INFO"
     parallelism: int | None = None
-
-    @property
-    def inputs(self) -> tuple[Ref, ...]:
-        return (self.input,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +172,7 @@ class Windowing:
 
 
 @dataclass(frozen=True, slots=True)
-class ReduceStep:
+class ReduceStep(_OneInput):
     """One result per key, or per key and window: ``monoid`` over ``value(record)`` of the records of equal key.
 
     Keys are equal when their canonical encodings are (``heronry.model.keys``): 1, 1.0 and True are one key. The key
@@ -217,10 +204,6 @@ class ReduceStep:
     window_step: str = ""
 
     @property
-    def inputs(self) -> tuple[Ref, ...]:
-        return (self.input,)
-
-    @property
     def plain(self) -> bool:
         """See above."""
         time = self.windowing.event_time if self.windowing else None
@@ -229,17 +212,13 @@ class ReduceStep:
 
 
 @dataclass(frozen=True, slots=True)
-class SinkStep:
+class SinkStep(_OneInput):
     """Gives each record to the sink."""
 
     name: str
     input: Ref
     sink: Sink
     parallelism: int | None = None
-
-    @property
-    def inputs(self) -> tuple[Ref, ...]:
-        return (self.input,)
 
 
 Step: TypeAlias = (

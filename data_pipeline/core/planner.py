@@ -43,6 +43,8 @@ NUMBERS = INTEGERS | {"float", "double", "boolean"}
 KEY_TYPES = NUMBERS | {"string", "binary", "date", "timestamp", "timestamp_ntz"}
 TIME_TYPES = INTEGERS | {"float", "double", "timestamp", "timestamp_ntz"}
 VALUE_TYPES = {"sum": NUMBERS, "mean": NUMBERS}
+# Columns of several sources are one column where no value changes on the way; SQL would make 1 of "1", 1.0 of True.
+_ALIKE = dict.fromkeys(INTEGERS, "integer") | {"float": "fraction", "double": "fraction"}
 SCHEMA_TYPES = {"str": "string", "int": "bigint", "float": "double", "bool": "boolean"}
 
 
@@ -261,7 +263,17 @@ class _Planner:
                 names.append(before.name)
             else:
                 return False
-        return len(names) == len(set(names))
+        return len(names) == len(set(names)) and self._are_alike(names, step)
+
+    def _are_alike(self, names: list[str], reduce: ReduceStep) -> bool:
+        """True if the reducer's key, and its value, have one type in all these sources."""
+        read = [reduce.key] if _unread(reduce.value, reduce) else [reduce.key, reduce.value]
+        sources = [step for step in self.program.sources() if step.name in names]
+        for extractor in read:
+            kinds = {_column_type(extractor, self._types(source) or {}) for source in sources}
+            if len({_ALIKE.get(kind, kind) for kind in kinds}) > 1:
+                return False
+        return True
 
     def _is_typed(self, source: SourceStep, reduce: ReduceStep) -> bool:
         """True if every column the reducer needs of this source has a type SQL treats as Python does."""

@@ -17,6 +17,7 @@ from heronry.streamlet import (
     count,
     distinct,
     files,
+    max_,
     mean,
     sequence,
     sliding,
@@ -122,6 +123,28 @@ def test_a_function_between_makes_it_python_and_a_union_of_tables_does_not() -> 
     assert found["sql"].sql
     assert found["sql"].tables == ("one", "two")
     assert not found["python"].sql
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "is_sql"),
+    [
+        ("bigint", "int", True),
+        ("float", "double", True),
+        ("bigint", "string", False),
+        ("bigint", "double", False),
+        ("bigint", "boolean", False),
+        ("date", "timestamp", False),
+    ],
+)
+@pytest.mark.parametrize("field", ["k", "n"])
+def test_a_union_of_tables_is_sql_where_no_value_changes_its_type(field: str, one: str, two: str, is_sql: bool) -> None:
+    builder = Builder("p")
+    sources = [builder.source(files(f"/{name}", "parquet"), name=name) for name in ("one", "two")]
+    sources[0].union(sources[1]).key_by("k").reduce_by_key(max_(), "n", name="r").sink(collect())
+    other = {"k": "string", "n": "string"}
+    columns = {"one": other | {field: one}, "two": other | {field: two}}
+    (reduction,) = plan(builder.build(), Choice(columns=columns)).reductions
+    assert reduction.sql is is_sql
 
 
 def test_a_view_behind_a_reducer_without_windows_gets_buckets_of_its_own() -> None:

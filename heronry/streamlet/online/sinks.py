@@ -145,7 +145,7 @@ class JsonWriter(_Files):
 
     def __init__(self, step: SinkStep, folder: Path, task: str, of: int) -> None:
         super().__init__(step, folder, task, of)
-        self._encoder = msgspec.json.Encoder()
+        self._encoder = msgspec.json.Encoder(decimal_format="number")  # as the batch writes them
         self._file: Any = None
 
     def prepare(self, block: Block) -> bytes:
@@ -194,20 +194,31 @@ class ParquetWriter(_Files):
         super().__init__(step, folder, task, of)
         self._arrow = parquet_library()
         self._tables: list[Any] = []
+        self._schema = self._arrow.schema([])  # what holds everything that waits
 
-    def prepare(self, block: Block) -> Any:
-        """A table. Raises StepFailed."""
+    def prepare(self, block: Block) -> tuple[Any, Any]:
+        """A table, and the schema of the file with it. Raises StepFailed."""
+        records = list(map(_plain, block.records))
         try:
-            table = self._arrow.Table.from_pylist(list(map(_plain, block.records)))
-            self._arrow.unify_schemas(
-                [*(t.schema for t in self._tables[-1:]), table.schema], promote_options="permissive"
-            )
+            return self._table(records)
         except Exception as error:
-            raise StepFailed(self._step.name, block.records[0]) from error
-        return table
+            for record in records:
+                try:
+                    self._table([record])
+                except Exception as cause:
+                    raise StepFailed(self._step.name, record) from cause
+            raise StepFailed(self._step.name, records[0]) from error  # each by itself, but not all in one column
 
-    def take(self, table: Any) -> None:
+    def _table(self, records: list[Any]) -> tuple[Any, Any]:
+        if not all(isinstance(record, dict) for record in records):
+            raise TypeError("a record for Parquet has named fields: a dict, a named tuple or a dataclass")
+        names = dict.fromkeys(name for record in records for name in record)
+        table = self._arrow.table({name: [record.get(name) for record in records] for name in names})
+        return table, self._arrow.unify_schemas([self._schema, table.schema], promote_options="permissive")
+
+    def take(self, prepared: tuple[Any, Any]) -> None:
         """Keep it for the next roll."""
+        table, self._schema = prepared
         self._tables.append(table)
         self.size += table.nbytes
 
@@ -217,7 +228,7 @@ class ParquetWriter(_Files):
             table = self._arrow.concat_tables(self._tables, promote_options="permissive")
             self._arrow.parquet.write_table(table, self.part, compression="zstd")
             self.put()
-            self._tables, self.size = [], 0
+            self._tables, self.size, self._schema = [], 0, self._arrow.schema([])
 
 
 class ArchiveWriter:

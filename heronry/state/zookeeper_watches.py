@@ -52,13 +52,14 @@ class WatchTable:
         self._keys = itertools.count()
         self._watches: dict[int, _Watch] = {}
         self._listeners: dict[int, Callable[[SessionState], None]] = {}
-        self._queue: queue.SimpleQueue[_Watch | SessionState | Callable[[], None] | None] = queue.SimpleQueue()
+        # Not a SimpleQueue, whose get may outlive its timeout for ever (``heron_instance/shell/inbox.py`` says when).
+        self._queue: queue.Queue[_Watch | SessionState | Callable[[], None] | None] = queue.Queue()
         self._failed: list[_Watch] = []  # owned by the thread
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Begin to call."""
-        self._queue = queue.SimpleQueue()
+        self._queue = queue.Queue()
         self._failed = []
         with self._lock:
             for watch in self._watches.values():

@@ -6,8 +6,10 @@
   transaction.
 * An owner that was stopped past its lease finds itself LOST: its own clock tells it, or its session is no longer in the
   database, which every transaction and every poll looks up.
-* Watches: a thread looks at one change counter each 200 ms, and whether the owners of watched nodes live. When either
-  changed, it compares what it watches with what it saw, and calls those whose part differs.
+* Watches: a thread looks at one change counter each 200 ms (``glance``: where the files show that nothing was written,
+  without asking SQLite), and whether the owners of watched nodes live. When either changed, it compares what it watches
+  with what it saw, and calls those whose part differs. A client that is to be told nothing looks each second, for the
+  sake of its session.
 * SUSPENDED means that the file did not answer in time (its lock held by a stopped process, a failing disk, a removed
   folder); the thread finds out when it answers again.
 
@@ -20,6 +22,7 @@ import itertools
 import logging
 import sqlite3
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,6 +31,7 @@ from pathlib import Path
 from heronry.state import sessions
 from heronry.state.database import Database
 from heronry.state.filesystem import prepare_folder
+from heronry.state.glance import Glance, traces_of
 from heronry.state.rows import Seen, change_number, is_known, lookup, owners_of, write
 from heronry.state.store import (
     Create,
@@ -45,6 +49,7 @@ from heronry.state.validation import check_folder, check_node, check_operations
 log = logging.getLogger(__name__)
 
 DATABASE_NAME = "state.db"
+UNHEARD_POLLS = 5  # intervals between two polls of a client that asked to be told nothing
 
 
 class _Watch:
@@ -89,6 +94,8 @@ class FilesStore:
         self._stopping = False
         # Owned by the polling thread.
         self._polled_change = -1
+        self._glance = Glance()
+        self._glanced = (str(self._reader.path), f"{self._reader.path}-wal")
         self._watched_owners: frozenset[str] = frozenset()
 
     # -- StateStore ------------------------------------------------------------------------------------------------
@@ -185,6 +192,7 @@ class FilesStore:
             self._watches[key] = watch
             self._look_again = True
             self._start_thread()
+        self._wake.set()
         return lambda: self._forget(key)
 
     def on_session(self, changed: Callable[[SessionState], None]) -> Callable[[], None]:
@@ -310,19 +318,39 @@ class FilesStore:
             with self._lock:
                 fire_all, self._fire_all = self._fire_all, False
                 look_again, self._look_again = self._look_again, False
+                heard = bool(self._watches or self._listeners)
             try:
-                self._poll(fire_all, look_again)
+                if fire_all or look_again or self._may_have_changed():
+                    self._poll(fire_all, look_again)
             except Exception as error:
+                self._glance.forget()
                 with self._lock:
                     self._fire_all |= fire_all
                     self._look_again |= look_again
                 if not isinstance(error, StoreError):
                     log.exception("polling the store")  # a store that does not answer shows in the session's state
             self._tell_listeners()
-            self._wake.wait(self._poll_interval_secs)
+            self._wake.wait(self._poll_interval_secs * (1 if heard else UNHEARD_POLLS))
             self._wake.clear()
 
+    def _may_have_changed(self) -> bool:
+        """False if a poll would find what the last one found. Costs little."""
+        with self._lock:
+            session, state = self._session, self._state
+        if state is not SessionState.CONNECTED or (session is not None and not session.alive()):
+            return True
+        try:
+            if self._glance.needed(time.monotonic(), traces_of(self._glanced)):
+                return True
+            return self._alive(self._watched_owners) != self._watched_owners
+        except OSError:
+            return True  # the poll will say why
+
     def _poll(self, fire_all: bool, look_again: bool) -> None:
+        try:
+            before = time.monotonic(), time.time(), traces_of(self._glanced)
+        except OSError:
+            before = None  # the read itself says what is wrong
         with self._lock:
             session, watches = self._session, list(self._watches.values())
         with self._answering(polling=True), self._reader.read() as connection:
@@ -336,6 +364,8 @@ class FilesStore:
         if lost and session is not None:
             self._lose(session)
         self._polled_change = change
+        if before is not None:
+            self._glance.has_read(*before)
         with self._lock:  # this very poll may have found that the store is back
             fire_all, self._fire_all = fire_all or self._fire_all, False
         for watch in watches:

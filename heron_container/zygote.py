@@ -36,9 +36,9 @@ from typing import Any
 
 DEFAULT_MAIN = "heron_instance.shell.main:run_instance"
 IMPORTED = (
-    "asyncio", "uvloop", "grpc", "grpc.aio", "google.protobuf.message", "numpy", "numpy.random", "msgspec", "mmh3",
-    "psutil", "setproctitle", "heronry.process", "heronry.net.services", "heronry.wire.codec",
-    "heronry.wire.data_codec", "heronry.telemetry", "heronry.api.assemble", "heronry.api.builder",
+    "asyncio", "uvloop", "grpc", "grpc.aio", "google.protobuf.message", "google.protobuf.descriptor_pb2", "numpy",
+    "numpy.random", "msgspec", "mmh3", "psutil", "setproctitle", "heronry.process", "heronry.net.services",
+    "heronry.wire.codec", "heronry.wire.data_codec", "heronry.telemetry", "heronry.api.assemble", "heronry.api.builder",
     "heronry.api.context", "heronry.api.grouping", "heronry.api.metrics", "heronry.api.stream", "heronry.api.topology",
 )  # fmt: skip
 MAX_MESSAGE_BYTES = 128 * 1024
@@ -68,7 +68,7 @@ def preload(main: str) -> Callable[..., Any]:
     threads = os.listdir("/proc/self/task")
     if len(threads) != 1:
         raise RuntimeError(f"an import has started {len(threads) - 1} threads, so this process must not fork")
-    gc.collect()
+    # No collection before: the holes it leaves would be filled by the instances, each with pages of its own.
     gc.freeze()
     return found
 

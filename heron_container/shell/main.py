@@ -9,10 +9,11 @@ import os
 import sys
 import time
 
+from heron_container.shell.compiling import begin_to_compile
 from heron_container.shell.container import Container
 from heron_container.shell.service import serve
 from heron_container.shell.store_loop import StoreLoop
-from heronry.model.ids import container_name
+from heronry.model.ids import MASTER_CONTAINER, container_name
 from heronry.model.settings import MiB, setting
 from heronry.model.stored import ContainerLocation
 from heronry.process import (
@@ -75,6 +76,8 @@ async def _run(arguments: ProcessArguments, instance_main: str, own_log: OwnLog 
     launch, number = arguments.launch, arguments.container
     incarnation = time.time_ns() // 1_000_000
     container = Container(launch, arguments.launch_file.resolve(), number, incarnation, instance_main)
+    if number != MASTER_CONTAINER:
+        begin_to_compile(launch.package_dir)
     stop_on_signals(loop, lambda: container.stop("asked to, by signal"))
     server, port = await serve(launch, container.status, container.child)
     log.info("container %d of %s on %s:%d, process %d", number, launch.topology, launch.host, port, os.getpid())

@@ -1,0 +1,44 @@
+"""The user's modules are compiled once for all instances; requirements and broken files are left alone."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+from heron_container.shell.compiling import compile_package
+
+
+def compiled(path: Path) -> Path:
+    return Path(importlib.util.cache_from_source(str(path)))
+
+
+def test_own_modules_are_compiled_and_requirements_are_not(tmp_path: Path) -> None:
+    for name in ("words.py", "deep/inner.py", "requirements/other.py", "broken.py"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("def (" if name == "broken.py" else "VALUE = 1\n")
+    assert compile_package(tmp_path) == 3
+    assert compiled(tmp_path / "words.py").exists()
+    assert compiled(tmp_path / "deep/inner.py").exists()
+    assert not compiled(tmp_path / "requirements/other.py").exists()
+    assert not compiled(tmp_path / "broken.py").exists()
+
+
+def test_what_is_compiled_stays_and_what_changed_is_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "words.py"
+    path.write_text("VALUE = 1\n")
+    compile_package(tmp_path)
+    first = compiled(path).read_bytes()
+    compile_package(tmp_path)
+    assert compiled(path).read_bytes() == first
+    path.write_text("VALUE = 'another'\n")
+    os.utime(path, (1, 1))  # compiled code carries whole seconds
+    compile_package(tmp_path)
+    assert compiled(path).read_bytes() != first
+
+
+def test_it_stops_when_the_time_is_up_and_minds_no_missing_folder(tmp_path: Path) -> None:
+    (tmp_path / "words.py").write_text("VALUE = 1\n")
+    assert compile_package(tmp_path, enough_seconds=0.0) == 0
+    assert compile_package(tmp_path / "nowhere") == 0

@@ -24,6 +24,7 @@ from heronry.streamlet.endpoints import FileSource, Schema
 PIECE_BYTES = 128 * 1024
 PIECE_ROWS = 4096
 LINES = ("text", "json", "csv")
+_MAX_FIELD = 2**31 - 1  # characters in a csv field; Python's own limit is 131072
 ARCHIVE_COLUMNS = ("message_id", "index", "event_time", "value")
 
 
@@ -149,8 +150,20 @@ class RowReader:
         self._batches = self._skipped(self._archive() if source.format == "archive" else self._parquet())
 
     def _parquet(self) -> Iterator[Any]:
-        with self._arrow.parquet.ParquetFile(self._place) as file:
-            yield from file.iter_batches(batch_size=PIECE_ROWS)
+        yield from self._rows(self._place)
+
+    def _rows(self, path: Path, columns: list[str] | None = None) -> Iterator[Any]:
+        """Raises ReadError, since pyarrow does not say which file it is that it cannot read."""
+        try:
+            with self._arrow.parquet.ParquetFile(path) as file:
+                yield from file.iter_batches(batch_size=PIECE_ROWS, columns=columns)
+        except (FileNotFoundError, PermissionError):
+            raise
+        except (self._arrow.ArrowException, OSError) as error:
+            raise ReadError(
+                f"{path} cannot be read as Parquet ({error}); take it away, and give files their names when they are "
+                "whole (names that begin with . or _ are not read)"
+            ) from error
 
     def _archive(self) -> Iterator[Any]:
         files = [self._place] if self._place.is_file() else sorted(self._place.glob("*.parquet"))
@@ -158,13 +171,12 @@ class RowReader:
         for path in files:
             if path.name.startswith((".", "_")):
                 continue
-            with self._arrow.parquet.ParquetFile(path) as file:
-                for batch in file.iter_batches(batch_size=PIECE_ROWS, columns=list(ARCHIVE_COLUMNS)):
-                    ids = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
-                    fresh = [identity not in seen and not seen.add(identity) for identity in ids]  # type: ignore[func-returns-value]  # add gives None
-                    kept = batch if all(fresh) else batch.filter(self._arrow.array(fresh))
-                    if kept.num_rows:
-                        yield kept
+            for batch in self._rows(path, list(ARCHIVE_COLUMNS)):
+                ids = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+                fresh = [identity not in seen and not seen.add(identity) for identity in ids]  # type: ignore[func-returns-value]  # add gives None
+                kept = batch if all(fresh) else batch.filter(self._arrow.array(fresh))
+                if kept.num_rows:
+                    yield kept
 
     def _skipped(self, batches: Iterator[Any]) -> Iterator[Any]:
         before = 0
@@ -205,6 +217,8 @@ class Decoder:
         self._decode: Callable[[Piece], Records] = getattr(self, f"_{source.format}")
         self._source = source
         self._shape = _shape(source.schema, source.format == "csv") if source.schema else None
+        if source.format == "csv":
+            csv.field_size_limit(max(csv.field_size_limit(), _MAX_FIELD))
 
     def decode(self, name: str, piece: Piece) -> Records:
         """Raises ReadError, naming the file and the line."""
@@ -241,9 +255,15 @@ class Decoder:
         if not all(lines):
             numbers = [number for number, line in zip(numbers, lines, strict=True) if line]
             lines = [line for line in lines if line]
-        rows = list(csv.reader(lines, delimiter=delimiter))
-        if len(rows) != len(lines):
-            raise _BadLine(piece.first, "a quoted field goes over the end of its line; a record must be one line")
+        try:
+            rows = _csv_rows(lines, delimiter)
+        except csv.Error:
+            for number, line in zip(numbers, lines, strict=True):
+                try:
+                    _csv_rows([line], delimiter)
+                except csv.Error as error:
+                    raise _BadLine(number, f"{error}: {line[:200]!r}") from None
+            raise
         for number, row in zip(numbers, rows, strict=True):
             if len(row) != len(names):
                 raise _BadLine(number, f"{len(row)} fields where the header has {len(names)}")
@@ -303,6 +323,16 @@ def _lines(data: bytes) -> list[str]:
     if not lines[-1]:
         lines.pop()
     return [line.removesuffix("\r") for line in lines] if b"\r" in data else lines
+
+
+def _csv_rows(lines: list[str], delimiter: str) -> list[list[str]]:
+    """A row for each line. Raises csv.Error if there is one that is no whole row."""
+    # One line more: a quoted field that is open at the end would take it in.
+    rows = list(csv.reader([*lines, "end"], delimiter=delimiter))
+    if len(rows) != len(lines) + 1:
+        raise csv.Error("a quoted field goes over the end of its line; a record must be one line")
+    rows.pop()
+    return rows
 
 
 def _json_line(number: int, line: bytes) -> Any:

@@ -23,7 +23,7 @@ from heronry.streamlet.online.sinks import SinkSet
 from heronry.streamlet.online.stages import StageKind, cut, needs_ids, needs_times
 from heronry.streamlet.online.watermark import Mark, Watermark
 from heronry.streamlet.program import Ref, SourceStep
-from heronry.streamlet.reading import LINES, Decoder, Piece, ReadError, Records, path_of
+from heronry.streamlet.reading import LINES, Decoder, Piece, Records, path_of
 from heronry.streamlet.reference import StepFailed
 
 Channel = tuple[int | None, int]  # (sending task, origin task)
@@ -175,8 +175,6 @@ class SourceBlocks:
         found = Block([], [] if self._own_times else None, [] if self._ids else None)
         for piece in pieces:
             try:
-                if header and piece.data.count(b'"') % 2:
-                    raise ReadError("a quoted field goes over the end of its line")
                 found = joined(found, self._block(file, self._decoder.decode(file, piece)))
             except UNREADABLE as error:
                 aside.put(piece.data.decode("utf-8", "replace"), error, self.where(tup))

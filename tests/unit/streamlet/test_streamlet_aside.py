@@ -66,6 +66,18 @@ def test_a_line_that_cannot_be_read_is_put_aside_with_its_file(tmp_path: Path) -
     assert f"{text}, line 4" in aside[1]["error"]
 
 
+def test_of_a_csv_only_the_lines_that_cannot_be_read_are_put_aside(tmp_path: Path) -> None:
+    text = tmp_path / "in.csv"
+    text.write_text('a,b\n1,5" pipe\n2,"open\n3,x\n4,stray\rreturn\n5,"last\n')
+    builder = builder_in(tmp_path, **{"user.streamlet.retries": 0})
+    builder.source(files(text, "csv")).sink(to_files(tmp_path / "out"))
+    _, aside = ended(builder, tmp_path)
+    assert sorted(record["a"] for record in read(tmp_path / "out")) == ["1", "3"]
+    assert [f"{text}, line {number}:" in line["error"] for line, number in zip(aside, (3, 5, 6), strict=True)] == [
+        True
+    ] * 3
+
+
 def test_what_a_reducer_cannot_add_or_finish_is_put_aside_and_the_rest_counts_once(tmp_path: Path) -> None:
     def add(a: Any, b: Any) -> Any:
         return a + b

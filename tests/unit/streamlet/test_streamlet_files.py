@@ -82,7 +82,9 @@ def test_formats(tmp_path: Path) -> None:
         ("json", ["1,2"], None, "line 1: no JSON"),
         ("json", ["[1", "2],3"], None, "line 1: no JSON"),
         ("csv", ["a,b", "1,2", "3"], None, "line 3: 1 fields where the header has 2"),
-        ("csv", ["a", '"x', 'y"'], None, "goes over the end of its line"),
+        ("csv", ["a", "1", '"x', 'y"', "2"], None, "line 3: a quoted field goes over the end of its line.*'\"x'"),
+        ("csv", ["a", "1", '"x'], None, "line 3: a quoted field goes over the end of its line"),
+        ("csv", ["a", "1", "x\ry"], None, "line 3: new-line character"),
         ("json", ['{"a": 1}', '{"a": "x"}'], {"a": "int"}, "line 2: .* does not fit the schema: .*'x'"),
         ("json", ['{"a": true}'], {"a": "int"}, "True is no int"),
     ],
@@ -93,6 +95,20 @@ def test_what_cannot_be_read_is_named(
     source = files(write(tmp_path / "a.txt", *lines), format, schema=schema)
     with pytest.raises(ReadError, match=text):
         records(source)
+
+
+def test_a_csv_field_may_be_long_and_quotes_inside_stand_for_themselves(tmp_path: Path) -> None:
+    long = "x" * 300_000
+    path = write(tmp_path / "a.csv", "a,b", f"1,{long}", '2,5" pipe', '3,"5"" pipe, long"')
+    assert [record["b"] for record in records(files(path, "csv"))] == [long, '5" pipe', '5" pipe, long']
+
+
+@pytest.mark.parametrize("content", [b"", b"not at all"])
+def test_a_file_that_is_no_parquet_is_named(tmp_path: Path, content: bytes) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "broken.parquet").write_bytes(content)
+    with pytest.raises(ReadError, match=r"broken\.parquet cannot be read as Parquet"):
+        records(files(tmp_path, "parquet"))
 
 
 def test_a_folder_is_read_in_order_without_hidden_files(tmp_path: Path) -> None:

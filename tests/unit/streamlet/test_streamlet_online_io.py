@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -217,70 +216,6 @@ def test_what_json_would_change_is_refused_by_the_archive(tmp_path: Path) -> Non
     assert "map it to lists" in reason
     assert bolt.aside.count.get_value() == 1
     assert [record for record, _ in read_all(files(tmp_path / "archive", "archive"))] == [[3, 4]]
-
-
-def test_parquet_and_collected_records(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    builder = builder_in(tmp_path)
-    source = builder.source([{"a": n, "b": None if n % 2 else str(n)} for n in range(50)])
-    source.sink(to_files(tmp_path / "out", "parquet"), name="table")
-    source.sink(collect(), name="all")
-    with importable(builder):
-        world = OnlineWorld(builder.definition(), tmp_path, 1)
-        world.until_final()
-        world.stop()
-    rows = [record for record, _ in read_all(files(tmp_path / "out", "parquet"))]
-    assert difference(rows, run(builder.build())["all"]) == ""
-    assert difference(read(tmp_path / "state" / "collect" / "all"), rows) == ""
-
-
-def test_parquet_keeps_fields_that_only_some_records_have(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    rows = [
-        {"id": n, **({"late": float(n)} if n % 3 == 2 else {}), **({"seldom": "x"} if n > 1500 else {})}
-        for n in range(3000)
-    ]
-    builder = builder_in(tmp_path)
-    builder.source(rows).sink(to_files(tmp_path / "out", "parquet"))
-    with importable(builder):
-        world = OnlineWorld(builder.definition(), tmp_path, 1)
-        world.until_final()
-        world.stop()
-    found = [record for record, _ in read_all(files(tmp_path / "out", "parquet"))]
-    assert difference([{name: v for name, v in row.items() if v is not None} for row in found], rows) == ""
-
-
-def test_a_record_that_does_not_fit_its_parquet_column_is_put_aside_and_no_other(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    builder = builder_in(tmp_path, **{"user.streamlet.retries": 0})
-    # Blocks are of 1024 records: the fields of neighbouring blocks do not meet, those of the first and the third do.
-    rows = [
-        {"a": 1} if n < 1024 else {"b": 1} if n < 2048 else {"a": "text"} if n == 2048 else {"a": 2}
-        for n in range(2060)
-    ]
-    builder.source([*rows, 7]).sink(to_files(tmp_path / "out", "parquet"))
-    with importable(builder):
-        world = OnlineWorld(builder.definition(), tmp_path, 1)
-        world.until_final()
-        world.stop()
-    found = [record for record, _ in read_all(files(tmp_path / "out", "parquet"))]
-    kept = [row for number, row in enumerate(rows) if number != 2048]
-    assert difference([{name: v for name, v in row.items() if v is not None} for row in found], kept) == ""
-    aside = [
-        json.loads(line) for file in (tmp_path / "state" / "failed").iterdir() for line in file.read_text().splitlines()
-    ]
-    assert [line["failed_on"] for line in aside] == [repr({"a": "text"}), "7"]
-    assert "named fields" in aside[1]["error"]
-
-
-def test_decimals_are_numbers_in_json(tmp_path: Path) -> None:
-    builder = builder_in(tmp_path)
-    builder.source([Decimal("0.10"), Decimal(3)]).map(lambda price: {"price": price}).sink(to_files(tmp_path / "out"))
-    with importable(builder):
-        world = OnlineWorld(builder.definition(), tmp_path, 1)
-        world.until_final()
-        world.stop()
-    assert difference(read(tmp_path / "out"), [{"price": 0.1}, {"price": 3}]) == ""
 
 
 def view_rows(folder: Path) -> tuple[dict[Any, Any], dict[str, Any]]:

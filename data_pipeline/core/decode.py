@@ -57,11 +57,11 @@ class Decoding:
         if not isinstance(self.source, FileSource):
             numbers, make = columns["id"], self.source.make
             return (numbers if make is None else list(map(make, numbers))), range(len(numbers))
+        if "record" in columns:  # of Parquet, or lines that need no decoding
+            return columns["record"], range(len(columns["record"]))
         if self.source.format in LINES:
             return self._lines(columns, Decoder(self.source))
-        if self.source.format == "archive":
-            return list(map(msgspec.json.decode, columns["value"])), range(len(columns["value"]))
-        return columns["record"], range(len(columns["record"]))
+        return list(map(msgspec.json.decode, columns["value"])), range(len(columns["value"]))
 
     def _lines(self, columns: Columns, decoder: Decoder) -> tuple[list[Any], Sequence[int]]:
         lines = columns["value"]
@@ -100,7 +100,12 @@ class Decoding:
 
 
 def plain_path(url: str) -> str:
-    """A file as people write it: Spark quotes characters, and has ``file:`` with one slash, or three."""
+    """A file as people write it: Spark quotes characters, and has ``file:`` with one slash, or three.
+
+    What is a path already stays as it is, whatever characters its name has.
+    """
+    if url.startswith("/"):
+        return url
     found = unquote(url)
     return "/" + found.removeprefix("file:").lstrip("/") if found.startswith("file:") else found
 

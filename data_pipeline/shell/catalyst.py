@@ -34,18 +34,19 @@ from heronry.streamlet.program import EventTime, ReduceStep
 from heronry.streamlet.windows import MS_PER_UNIT
 
 LOW_BITS = 32
+FLOATS = ("float", "double")
 
 
 def reduced(spark: SparkSession, tables: scans.Tables, reduction: Reduction, read: list[Scan]) -> DataFrame:
-    """Rows (key, start, parts of the accumulator) of a reducer over the sources it reads."""
+    """Rows (key, start if there are windows, parts of the accumulator) of a reducer over the sources it reads."""
     step = reduction.step
     inputs = [_table(spark, tables, scan, step) for scan in read]
-    rows = fold(DataFrame.unionByName, inputs)
-    parts = [part.alias(f"acc{number}") for number, part in enumerate(_parts(step, dict(rows.dtypes)))]
-    if step.windowing is not None:
-        return rows.groupBy("key", "start").agg(*parts)
-    names = [f"acc{number}" for number in range(len(parts))]
-    return rows.groupBy("key").agg(*parts).select("key", sql.lit(0).cast("long").alias("start"), *names)
+    rows = fold(DataFrame.unionByName, [table for table, _ in inputs])
+    parts = [
+        sql.expr(part).alias(f"acc{number}")
+        for number, part in enumerate(_parts(step.monoid.builtin or "", any(kind in FLOATS for _, kind in inputs)))
+    ]
+    return rows.groupBy("key", "start").agg(*parts) if step.windowing is not None else rows.groupBy("key").agg(*parts)
 
 
 def counted(rows: DataFrame) -> DataFrame:
@@ -54,49 +55,51 @@ def counted(rows: DataFrame) -> DataFrame:
     return sums.select("payload", "start", "sum(count)")
 
 
-def _table(spark: SparkSession, tables: scans.Tables, scan: Scan, step: ReduceStep) -> DataFrame:
-    """(key, start, value) for each record and window."""
-    rows, types = _columns(spark, tables, scan)
-    if scan.from_ms is not None or scan.to_ms is not None:
+def _table(spark: SparkSession, tables: scans.Tables, scan: Scan, step: ReduceStep) -> tuple[DataFrame, str]:
+    """(key, start if there are windows, value if it is read) for each record and window; the type of the value."""
+    bounded = scan.from_ms is not None or scan.to_ms is not None
+    rows, types = _columns(spark, tables, scan, timed=bounded or step.windowing is not None)
+    if bounded:
         assert scan.event_time is not None
         time = _time(scan.step, scan.event_time, types)
         low, high = sql.lit(scan.from_ms), sql.lit(scan.to_ms)
         rows = rows.where((low.isNull() | (time >= low)) & (high.isNull() | (time < high)))
-    value = sql.lit(None).cast("int") if step.monoid.builtin == "count" else _of(step.value)
+    key, value = f"{_name(step.key)} AS key", f"{_name(step.value)} AS value"
+    wanted = [key] if step.monoid.builtin == "count" else [key, value]
+    kind = types.get(str(step.value.name) if isinstance(step.value, Field) else "record", "")
     if step.windowing is None:
-        return rows.select(_of(step.key).alias("key"), value.alias("value"))
+        return rows.selectExpr(*wanted), kind
     own = step.windowing.event_time or scan.event_time
     assert own is not None
-    time = _time(step.window_step or step.name, own, types)
-    timed = rows.select(_of(step.key).alias("key"), time.alias("time"), value.alias("value"))
+    timed = rows.select(*map(sql.expr, wanted), _time(step.window_step or step.name, own, types).alias("time"))
     length, every = step.windowing.window.length_ms, step.windowing.window.every_ms
-    last = sql.expr(f"time - pmod(time, {every}L)")
-    if step.windowing.window.is_tumbling:
-        return timed.select("key", last.alias("start"), "value")
-    first = f"time - pmod(time, {every}L) - ({length}L - 1 - pmod(time, {every}L)) div {every} * {every}"
-    starts = sql.sequence(sql.expr(first), last, sql.lit(every).cast("long"))
-    return timed.select("key", sql.explode(starts).alias("start"), "value")
+    last = f"time - pmod(time, {every}L)"
+    if not step.windowing.window.is_tumbling:
+        first = f"time - pmod(time, {every}L) - ({length}L - 1 - pmod(time, {every}L)) div {every} * {every}"
+        last = f"explode(sequence({first}, {last}, {every}L))"
+    return timed.selectExpr("* EXCEPT (time)", f"{last} AS start"), kind
 
 
-def _columns(spark: SparkSession, tables: scans.Tables, scan: Scan) -> tuple[DataFrame, dict[str, str]]:
-    """The source as a table of typed columns with ``file``, and the types."""
+def _columns(spark: SparkSession, tables: scans.Tables, scan: Scan, timed: bool) -> tuple[DataFrame, dict[str, str]]:
+    """The source as a table of typed columns, and the types; with ``file`` if event times are looked at (``timed``)."""
     source = scan.source
     assert isinstance(source, FileSource)
-    rows = tables.read(scan)
+    rows = tables.read(scan, named=timed)
     if source.format == "text":
-        line = sql.make_valid_utf8(sql.regexp_replace(sql.col("value").cast("string"), "\r$", ""))
-        return rows.select(line.alias("record"), "file"), {"record": "string"}
+        line = sql.make_valid_utf8(sql.regexp_replace("value", "\r$", ""))
+        return rows.select(line.alias("record")), {"record": "string"}
     if source.format == "parquet":
-        return rows.withColumnRenamed(scans.FILE_COLUMN, "file"), dict(rows.dtypes)
+        return rows.withColumnRenamed(scans.FILE_COLUMN, "file") if timed else rows, tables.columns(scan)
     types = {name: SCHEMA_TYPES[kind] for name, kind in source.schema}
     headers = scans.headers(spark, rows) if source.format == "csv" else ()
-    task = TypedTask(Decoding(scan.step, source, None, False, headers=headers), tuple(types.items()))
+    task = TypedTask(Decoding(scan.step, source, None, False, headers=headers), tuple(types.items()), timed)
     shape = ", ".join(f"`{name}` {kind}" for name, kind in types.items())
-    return rows.mapInArrow(Shipped(task), f"{shape}, file string"), types
+    return rows.mapInArrow(Shipped(task), f"{shape}, file string" if timed else shape), types
 
 
-def _of(extractor: Extractor) -> Column:
-    return sql.col(f"`{extractor.name}`") if isinstance(extractor, Field) else sql.col("record")
+def _name(extractor: Extractor) -> str:
+    """The column an extractor reads, as SQL writes it."""
+    return "`{}`".format(str(extractor.name).replace("`", "``")) if isinstance(extractor, Field) else "record"
 
 
 def _time(step: str, time: EventTime, types: dict[str, str]) -> Column:
@@ -105,7 +108,7 @@ def _time(step: str, time: EventTime, types: dict[str, str]) -> Column:
     column, kind, unit = sql.col(f"`{name}`"), types[name], MS_PER_UNIT[time.unit]
     if kind in INTEGERS:
         ms, wrong = column.cast("long") * sql.lit(unit), column.isNull()
-    elif kind in ("float", "double"):
+    elif kind in FLOATS:
         number = column.cast("double")
         ms = sql.rint(number * sql.lit(float(unit))).cast("long")
         wrong = column.isNull() | sql.isnan(column) | (sql.abs(number) == sql.lit(float("inf")))
@@ -124,20 +127,16 @@ def _time(step: str, time: EventTime, types: dict[str, str]) -> Column:
     return sql.when(wrong, sql.raise_error(sql.concat(sql.lit(MARKER), story)).cast("long")).otherwise(ms)
 
 
-def _parts(step: ReduceStep, types: dict[str, str]) -> list[Column]:
+def _parts(builtin: str, is_float: bool) -> list[str]:
     """The aggregates a monoid's accumulator is made of."""
-    value, kind = sql.col("value"), types["value"]
-    if step.monoid.builtin == "count":
-        return [sql.count(sql.lit(1))]
-    if step.monoid.builtin == "min":
-        return [sql.min(value)]
-    if step.monoid.builtin == "max":
-        return [sql.max(value)]
-    if kind in ("float", "double"):
-        return [sql.sum(value.cast("double")), sql.count(value)]
-    whole = value.cast("long")
-    high, low = sql.shiftright(whole, LOW_BITS), whole.bitwiseAND(sql.lit((1 << LOW_BITS) - 1))
-    return [sql.sum(high), sql.count(value), sql.sum(low)]
+    if builtin == "count":
+        return ["count(1)"]
+    if builtin in ("min", "max"):
+        return [f"{builtin}(value)"]
+    if is_float:
+        return ["sum(CAST(value AS double))", "count(value)"]
+    whole = "CAST(value AS bigint)"
+    return [f"sum(shiftright({whole}, {LOW_BITS}))", "count(value)", f"sum({whole} & {(1 << LOW_BITS) - 1}L)"]
 
 
 def _accumulator(builtin: str, parts: list[Any]) -> Any:
@@ -151,10 +150,11 @@ def _accumulator(builtin: str, parts: list[Any]) -> Any:
 
 @dataclass(frozen=True)
 class TypedTask:
-    """Lines with a declared schema to columns."""
+    """Lines with a declared schema to columns, and ``file`` if they are ``named``."""
 
     decoding: Decoding
     types: tuple[tuple[str, str], ...]
+    named: bool
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """``mapInArrow``'s function."""
@@ -162,14 +162,15 @@ class TypedTask:
 
         arrow = {"string": pa.string(), "bigint": pa.int64(), "double": pa.float64(), "boolean": pa.bool_()}
         names = [name for name, _ in self.types]
-        for columns in columns_of(self.decoding.source, batches):
+        for columns in columns_of(self.decoding.step, self.decoding.source, batches):
             records, _, file = self.decoding.decode(columns)
             try:
                 made = [pa.array([record[name] for record in records], arrow[kind]) for name, kind in self.types]
             except (OverflowError, pa.ArrowException):
                 raise self._located(records, file) from None
-            made.append(pa.array([file(index) for index in range(len(records))], pa.string()))
-            yield pa.RecordBatch.from_arrays(made, names=[*names, "file"])
+            if self.named:
+                made.append(pa.array([file(index) for index in range(len(records))], pa.string()))
+            yield pa.RecordBatch.from_arrays(made, names=[*names, "file"] if self.named else names)
 
     def _located(self, records: list[Any], file: Any) -> Exception:
         for index, record in enumerate(records):
@@ -207,7 +208,10 @@ class ResultTask:
     def _merged(self, batches: Iterable[Any]) -> Iterator[Merged]:
         builtin = self.step.monoid.builtin or ""
         for batch in batches:
-            keys, starts, *parts = (column.to_pylist() for column in batch.columns)
+            columns = [column.to_pylist() for column in batch.columns]
+            keys = columns[0]
+            starts = columns.pop(1) if self.payloads or self.step.windowing is not None else [0] * len(keys)
+            parts = columns[1:]
             if self.payloads:
                 keys = [load(payload)[0] for payload in keys]
             for key, start, *values in zip(keys, starts, *parts, strict=True):

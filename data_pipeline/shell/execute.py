@@ -29,7 +29,7 @@ from heronry.streamlet.endpoints import FileSink, ViewSink
 
 
 class Execution:
-    """The DataFrames of one plan; ``outputs`` has those of its sinks, by step. ``close`` lets go of what was kept."""
+    """The DataFrames of one plan. ``close`` lets go of what was kept."""
 
     def __init__(
         self,
@@ -42,30 +42,31 @@ class Execution:
         """``collect``: what becomes of the records of ``collect()``; by default they can be unpickled here."""
         self._spark = spark
         self._tables = tables or scans.Tables(spark)
-        self._plan = plan
         self._limits = limits or Limits()
-        self._units: dict[str, DataFrame] = {}
-        self._exits: dict[str, int] = {}
-        self._kept: list[DataFrame] = []
-        self._columns: dict[str, tuple[DataFrame, catalyst.ResultTask]] = {}  # SQL reducer → its results
-        self._outputs = {output.step: output for output in plan.outputs}
-        self._render = {output.step: renderer(output, collect) for output in plan.outputs}
         self._scans = {scan.step: scan for scan in plan.scans}
-        for scan in plan.scans:
-            if scan.unit is not None:
-                self._add(scan.unit, self._scan(scan, scan.unit))
-        for reduction in plan.reductions:
-            self._add(reduction.unit, self._reduction(reduction))
-        self.outputs = {output.step: self._from(output.inputs) for output in plan.outputs}
-        self.ends = [self._units[unit.entry] for unit in self._all_units() if not unit.exits]
+        self._reductions = {reduction.step.name: reduction for reduction in plan.reductions}
+        self._sinks = {output.step: output for output in plan.outputs}
+        self._render = {output.step: renderer(output, collect) for output in plan.outputs}
+        self._frames: dict[str, DataFrame] = {}  # of units, by their entries
+        self._kept: list[DataFrame] = []
+
+    def output(self, step: str) -> DataFrame:
+        """The rows a sink gets."""
+        return self._from(self._sinks[step].inputs)
+
+    def ends(self) -> list[DataFrame]:
+        """Units that end in taps and logs: nobody reads them, but they are there to be run."""
+        behind = [reduction.unit for reduction in self._reductions.values() if reduction.unit.nodes]
+        units = [scan.unit for scan in self._scans.values() if scan.unit is not None] + behind
+        return [self._frame(unit.entry) for unit in units if not unit.exits]
 
     def records(self, step: str, load: Callable[[bytes], Any]) -> list[Any]:
         """What a ``collect()`` sink gets, read back into this process; ``load`` undoes what ``collect`` did."""
-        sources = [self._columns.get(entry) for entry, _ in self._outputs[step].inputs]
-        if len(sources) == 1 and sources[0] is not None:
-            found, task = sources[0]
-            return task.records(found.toArrow().to_batches())
-        data = self.outputs[step].select("data").toArrow().column("data")
+        inputs = self._sinks[step].inputs
+        reduction = self._reductions.get(inputs[0][0]) if len(inputs) == 1 else None
+        if reduction is not None and is_added_by_sql(reduction) and [n.kind for n in reduction.unit.nodes] == ["sink"]:
+            return self._results(reduction).records(self._added(reduction).toArrow().to_batches())
+        data = self.output(step).select("data").toArrow().column("data")
         return [load(payload) for payload in data.to_pylist()]
 
     def close(self) -> None:
@@ -73,22 +74,30 @@ class Execution:
         for frame in self._kept:
             frame.unpersist()
 
-    def _all_units(self) -> list[Unit]:
-        scanned = [scan.unit for scan in self._plan.scans if scan.unit is not None]
-        return [*scanned, *(reduction.unit for reduction in self._plan.reductions if reduction.unit.nodes)]
+    def _frame(self, entry: str) -> DataFrame:
+        """The rows of a unit's exits. Made when it is first asked for: Spark analyses every step it is told of."""
+        if entry not in self._frames:
+            if entry in self._scans:
+                scan = self._scans[entry]
+                assert scan.unit is not None
+                unit, frame = scan.unit, self._scan(scan, scan.unit)
+            else:
+                unit, frame = self._reductions[entry].unit, self._reduction(self._reductions[entry])
+            if len(unit.exits) > 1:
+                frame = frame.persist(StorageLevel.DISK_ONLY)
+                self._kept.append(frame)
+            self._frames[entry] = frame
+        return self._frames[entry]
 
-    def _add(self, unit: Unit, frame: DataFrame) -> None:
-        if len(unit.exits) > 1:
-            frame = frame.persist(StorageLevel.DISK_ONLY)
-            self._kept.append(frame)
-        self._units[unit.entry] = frame
-        self._exits[unit.entry] = len(unit.exits)
+    def _exits(self, entry: str) -> int:
+        unit = self._scans[entry].unit if entry in self._scans else self._reductions[entry].unit
+        return len(unit.exits) if unit is not None else 0
 
     def _renderers(self, unit: Unit) -> Render:
         return {e.tag: self._render[e.step] for e in unit.exits if e.kind in ("sink", "view")}
 
     def _scan(self, scan: Scan, unit: Unit) -> DataFrame:
-        rows = self._tables.read(scan)
+        rows = self._tables.read(scan, named=scan.source.kind == "files" and scan.source.format == "parquet")
         bounded = scan.from_ms is not None or scan.to_ms is not None
         csv = scan.source.kind == "files" and scan.source.format == "csv"
         decoding = Decoding(
@@ -98,27 +107,38 @@ class Execution:
         return rows.mapInArrow(Shipped(ScanTask(decoding, unit, self._renderers(unit), self._limits)), ROW_SCHEMA)
 
     def _reduction(self, reduction: Reduction) -> DataFrame:
-        step, unit, render = reduction.step, reduction.unit, self._renderers(reduction.unit)
-        if reduction.sql:
-            tables = [self._scans[name] for name in reduction.tables]
-            found = catalyst.reduced(self._spark, self._tables, reduction, tables)
-        elif step.monoid.builtin == "count":
-            found = catalyst.counted(self._from(reduction.inputs))
-        else:
-            rows = self._from(reduction.inputs).repartition("key").sortWithinPartitions("key", "start")
-            return rows.mapInArrow(Shipped(MergeTask(step, unit, render, self._limits)), ROW_SCHEMA)
-        task = catalyst.ResultTask(step, unit, render, self._limits, payloads=not reduction.sql)
-        if [node.kind for node in unit.nodes] == ["sink"]:
-            self._columns[step.name] = found, task
-        return found.mapInArrow(Shipped(task), ROW_SCHEMA)
+        if is_added_by_sql(reduction):
+            return self._added(reduction).mapInArrow(Shipped(self._results(reduction)), ROW_SCHEMA)
+        unit = reduction.unit
+        rows = self._from(reduction.inputs).repartition("key").sortWithinPartitions("key", "start")
+        task = MergeTask(reduction.step, unit, self._renderers(unit), self._limits)
+        return rows.mapInArrow(Shipped(task), ROW_SCHEMA)
+
+    def _added(self, reduction: Reduction) -> DataFrame:
+        """The accumulators SQL has made."""
+        if not reduction.sql:
+            return catalyst.counted(self._from(reduction.inputs))
+        tables = [self._scans[name] for name in reduction.tables]
+        return catalyst.reduced(self._spark, self._tables, reduction, tables)
+
+    def _results(self, reduction: Reduction) -> catalyst.ResultTask:
+        unit = reduction.unit
+        return catalyst.ResultTask(
+            reduction.step, unit, self._renderers(unit), self._limits, payloads=not reduction.sql
+        )
 
     def _from(self, inputs: tuple[tuple[str, int], ...]) -> DataFrame:
         """The rows of these exits."""
         frames = []
         for entry, tag in inputs:
-            frame = self._units[entry]
-            frames.append(frame.where(sql.col("tag") == tag) if self._exits[entry] > 1 else frame)
+            frame = self._frame(entry)
+            frames.append(frame.where(sql.col("tag") == tag) if self._exits(entry) > 1 else frame)
         return fold(DataFrame.union, frames) if frames else self._spark.createDataFrame([], ROW_SCHEMA)
+
+
+def is_added_by_sql(reduction: Reduction) -> bool:
+    """True if accumulators are numbers that SQL adds, so they come as columns."""
+    return reduction.sql or reduction.step.monoid.builtin == "count"
 
 
 def renderer(output: Output, collect: Renderer) -> Renderer:

@@ -23,6 +23,7 @@ from data_pipeline.core.planner import plan
 from data_pipeline.core.render import to_json
 from data_pipeline.shell import inputs, sinks
 from data_pipeline.shell.execute import Execution
+from data_pipeline.shell.origin import with_file
 from data_pipeline.shell.output import OutputExists, OutputFolder, local_path
 from data_pipeline.shell.program import Loaded, check_shippable, load
 from data_pipeline.shell.progress import shown, summary
@@ -104,6 +105,8 @@ def _planned(spark: SparkSession, request: Request, loaded: Loaded, found: Plan,
                 text = _write(spark, request, found, execution, say)
         out.write(f"{summary(spark)}, {time.monotonic() - began:.1f} s\n")
         return text
+    except Exception as error:
+        raise with_file(spark, tables, found, error) from error
     finally:
         execution.close()
 
@@ -117,7 +120,7 @@ def _write(spark: SparkSession, request: Request, found: Plan, execution: Execut
     try:
         for output in found.outputs:
             say(f"writing {output.step}")
-            sinks.write(output, execution.outputs[output.step], f"{folder.work}/{output.step}")
+            sinks.write(output, execution.output(output.step), f"{folder.work}/{output.step}")
             folder.rename_parts(output.step, ".json")
         _run_ends(execution)
         folder.commit(_manifest(request, found, [output.step for output in found.outputs]))
@@ -129,8 +132,7 @@ def _write(spark: SparkSession, request: Request, found: Plan, execution: Execut
 
 
 def _run_ends(execution: Execution) -> None:
-    """Units that end in taps and logs only have no rows, but are there to be run."""
-    for frame in execution.ends:
+    for frame in execution.ends():
         frame.write.format("noop").mode("overwrite").save()
 
 
@@ -147,7 +149,7 @@ def _publish(
         version = next_version(view)
         folder = OutputFolder(spark, str(version))
         try:
-            sinks.write_view(output, execution.outputs[output.step], f"{folder.work}/rows", request.to_ms)
+            sinks.write_view(output, execution.output(output.step), f"{folder.work}/rows", request.to_ms)
             folder.commit(_manifest(request, found, ["rows"]))
         finally:
             folder.discard()
@@ -184,11 +186,11 @@ def _views(program: Program) -> list[str]:
 def _explained(found: Plan, execution: Execution) -> str:
     """Our plan and Spark's."""
     parts = [described(found)]
-    for step, frame in execution.outputs.items():
+    for output in found.outputs:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            frame.explain()
-        parts.append(f"\n{step}:\n{printed.getvalue().rstrip()}")
+            execution.output(output.step).explain()
+        parts.append(f"\n{output.step}:\n{printed.getvalue().rstrip()}")
     return "\n".join(parts)
 
 

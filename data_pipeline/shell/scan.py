@@ -1,31 +1,30 @@
 """Sources as DataFrames of raw rows: Spark finds, splits and reads the files; workers decide what a row means.
 
-Lines come as bytes with the file they are from (and, for csv, the offset of their block, to know the header again);
-Parquet as its columns; an archive without rows whose message id and index are there twice. Hidden names (``.``, ``_``)
-are not read, by Spark's rule and ours.
+Lines come as Spark's strings, which are the bytes of the file (for csv with the file they are from and the offset of
+their block, to know the header again); Parquet as its columns; an archive without rows whose message id and index are
+there twice. Hidden names (``.``, ``_``) are not read, by Spark's rule and ours.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import re
-from itertools import islice
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sql
+from pyspark.sql.types import StructType
 
 from data_pipeline.core.decode import plain_path
 from data_pipeline.core.plan import Scan
+from data_pipeline.shell.footers import footers
 from data_pipeline.shell.output import local_path, spark_url
 from heronry.streamlet.endpoints import FileSource, SequenceSource
 from heronry.streamlet.reading import ARCHIVE_COLUMNS
 from heronry.streamlet.windows import HOUR_MS
 
 FILE_COLUMN = "__heronry_file"  # beside the columns of a user's Parquet file
-MAX_FOOTERS = 64  # files whose columns are compared by ourselves
 _HOUR = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d\d)$")
 
 
@@ -38,81 +37,84 @@ class Tables:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._found: dict[tuple[FileSource, int | None, int | None], DataFrame] = {}
+        self._found: dict[tuple[FileSource, int | None, int | None], _Table | None] = {}
 
-    def read(self, scan: Scan) -> DataFrame:
-        """The raw rows of a source. Raises InputNotFound."""
+    def read(self, scan: Scan, *, named: bool = False) -> DataFrame:
+        """The raw rows of a source. ``named``: with the file of each line, or row of Parquet. Raises InputNotFound."""
         source = scan.source
         if isinstance(source, SequenceSource):
             assert source.stop is not None
             return self._spark.range(source.start, source.stop)
-        place = (source, scan.from_ms, scan.to_ms)
-        if place not in self._found:
-            self._found[place] = _read(self._spark, scan, source)
-        return self._found[place]
+        table = self._table(scan, source)
+        return _nothing(self._spark, source) if table is None else _shaped(table.rows, source, named)
 
     def columns(self, scan: Scan) -> dict[str, str]:
         """The names and Spark types of a Parquet source's columns. Raises InputNotFound."""
-        found = self.read(scan).schema.fields
-        return {field.name: field.dataType.simpleString() for field in found if field.name != FILE_COLUMN}
+        assert isinstance(scan.source, FileSource)
+        table = self._table(scan, scan.source)
+        if table is None:
+            return {}
+        if table.columns is None:
+            table.columns = table.rows.schema
+        return {field.name: field.dataType.simpleString() for field in table.columns.fields}
+
+    def _table(self, scan: Scan, source: FileSource) -> _Table | None:
+        place = (source, scan.from_ms, scan.to_ms)
+        if place not in self._found:
+            self._found[place] = _open(self._spark, scan, source)
+        return self._found[place]
 
 
-def _read(spark: SparkSession, scan: Scan, source: FileSource) -> DataFrame:
+@dataclass
+class _Table:
+    """A source's files as Spark reads them; ``columns`` of Parquet, once they are known."""
+
+    rows: DataFrame
+    columns: StructType | None = None
+
+
+def _open(spark: SparkSession, scan: Scan, source: FileSource) -> _Table | None:
+    """The files of a source; None if the range of time leaves none."""
     paths = _paths(spark, source, scan)
     if not paths:
-        return _nothing(spark, source)
+        return None
+    reader = spark.read.option("recursiveFileLookup", "true")
     try:
-        return _files(spark, source, paths)
+        if source.format == "archive":
+            return _Table(reader.parquet(*paths))
+        if source.format != "parquet":
+            return _Table(lines_of(spark, paths))
+        alike, columns = footers(paths)
+        reader = reader.option("mergeSchema", "false" if alike else "true")
+        return _Table((reader.schema(columns) if columns else reader).parquet(*paths), columns)
     except AnalysisException as error:
         if "PATH_NOT_FOUND" in str(error):
             raise InputNotFound(f"step {scan.step!r}: there is nothing to read at {source.path}") from error
         raise
 
 
-def _files(spark: SparkSession, source: FileSource, paths: list[str]) -> DataFrame:
-    reader = spark.read.option("recursiveFileLookup", "true")
-    file = sql.col("_metadata.file_path").alias("file")
+def lines_of(spark: SparkSession, paths: list[str]) -> DataFrame:
+    """The lines of all files below these paths."""
+    return spark.read.option("recursiveFileLookup", "true").option("lineSep", "\n").text(paths)
+
+
+def _shaped(rows: DataFrame, source: FileSource, named: bool) -> DataFrame:
+    file = "_metadata.file_path AS file"
     if source.format == "archive":
-        return reader.parquet(*paths).select(*ARCHIVE_COLUMNS, file).dropDuplicates(["message_id", "index"])
+        return rows.selectExpr(*ARCHIVE_COLUMNS, file).dropDuplicates(["message_id", "index"])
+    if source.format == "csv":  # its files have headers
+        return rows.selectExpr("value", file, "_metadata.file_block_start AS block_start")
+    if not named:
+        return rows
     if source.format == "parquet":
-        merge = "false" if _are_alike(paths) else "true"
-        return reader.option("mergeSchema", merge).parquet(*paths).select("*", file.alias(FILE_COLUMN))
-    lines = reader.option("lineSep", "\n").text(paths)
-    value = sql.col("value").cast("binary").alias("value")
-    if source.format == "csv":
-        return lines.select(value, file, sql.col("_metadata.file_block_start").alias("block_start"))
-    return lines.select(value, file)
-
-
-def _are_alike(paths: list[str]) -> bool:
-    """True if every Parquet file is seen to have the same columns: merging them is a Spark job by itself.
-
-    Only local files are looked at, and not too many; of others it is not known.
-    """
-    import pyarrow.parquet as pq
-
-    places = [local_path(path) for path in paths]
-    files: list[Path] = []
-    for place in places:
-        if place is None:
-            return False
-        found = [place] if place.is_file() else list(islice(place.rglob("*"), MAX_FOOTERS + 1))
-        if len(found) > MAX_FOOTERS:
-            return False
-        files += [file for file in found if file.is_file() and not file.name.startswith((".", "_"))]
-    if not 0 < len(files) <= MAX_FOOTERS:
-        return False
-    try:
-        first, *others = [pq.read_metadata(file) for file in files]
-    except (OSError, ValueError):  # Spark says what is wrong with it
-        return False
-    return all(other.schema == first.schema and other.metadata == first.metadata for other in others)
+        return rows.selectExpr("*", f"_metadata.file_path AS {FILE_COLUMN}")
+    return rows.selectExpr("value", file)
 
 
 def _nothing(spark: SparkSession, source: FileSource) -> DataFrame:
     """No rows, in the shape of the source's."""
     names = {"archive": "message_id string, index string, event_time long, value string, file string"}
-    shape = names.get(source.format, "value binary, file string, block_start long")
+    shape = names.get(source.format, "value string, file string, block_start long")
     return spark.createDataFrame([], f"{FILE_COLUMN} string" if source.format == "parquet" else shape)
 
 

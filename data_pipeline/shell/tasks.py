@@ -8,6 +8,7 @@ that is what ``Shipped`` is for. pyarrow is imported where it is used, so that t
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from pyspark import cloudpickle
+from pyspark import TaskContext, cloudpickle
 
 from data_pipeline.core.combine import Limits, Rows
 from data_pipeline.core.decode import Decoding
@@ -23,8 +24,10 @@ from data_pipeline.core.merge import Merged, merged, result_of
 from data_pipeline.core.plan import Unit
 from data_pipeline.core.render import ToAccumulator
 from data_pipeline.core.runner import Runner
+from data_pipeline.core.trace import Traced
 from heronry.streamlet.endpoints import Source
 from heronry.streamlet.program import ReduceStep
+from heronry.streamlet.reading import LINES
 
 #: The columns of every row between units.
 ROW_SCHEMA = "tag int, key binary, start long, data binary, count long"
@@ -75,7 +78,7 @@ class ScanTask:
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """``mapInArrow``'s function."""
         runner = Runner(self.unit, self.render, self.limits)
-        for columns in columns_of(self.decoding.source, batches):
+        for columns in columns_of(self.decoding.step, self.decoding.source, batches):
             records, times, file = self.decoding.decode(columns)
             yield from map(_batch, runner.run(records, times, file))
         yield from map(_batch, runner.finish())
@@ -95,24 +98,48 @@ class _Late:
         return found.to_pylist() if isinstance(place, slice) else found.as_py()
 
 
-def columns_of(source: Source, batches: Iterator[Any]) -> Iterator[dict[str, Any]]:
-    """Arrow batches of a source's raw rows as lists, empty ones left out."""
+def columns_of(step: str, source: Source, batches: Iterator[Any]) -> Iterator[dict[str, Any]]:
+    """Arrow batches of a source step's raw rows as lists, empty ones left out."""
     form = source.format if source.kind == "files" else ""
     seen: set[str] = set()
+    partition = _partition()
     for batch in batches:
         if not batch.num_rows:
             continue
         if form == "parquet":
             names = batch.schema.names[:-1]  # the last is the file
             yield {"record": batch.select(names).to_pylist(), "file": _Late(batch.columns[-1])}
-            continue
-        columns: dict[str, Any] = {
-            name: _Late(batch.column(name)) if name == "file" and form != "csv" else batch.column(name).to_pylist()
-            for name in batch.schema.names
-        }
-        if form == "csv":
-            columns["is_first"] = list(_first_lines(columns["file"], columns["block_start"], seen))
-        yield columns
+        elif form in LINES:
+            columns = _lines(batch, form)
+            if form == "csv":
+                columns["is_first"] = list(_first_lines(columns["file"], columns["block_start"], seen))
+            elif "file" not in columns:
+                columns["file"] = Traced(step, partition, columns["record" if "record" in columns else "value"])
+            yield columns
+        else:
+            yield {
+                name: _Late(batch.column(name)) if name == "file" else batch.column(name).to_pylist()
+                for name in batch.schema.names
+            }
+
+
+def _partition() -> int:
+    """The number of this task's partition; 0 outside of Spark."""
+    context = TaskContext.get()
+    return context.partitionId() if context is not None else 0
+
+
+def _lines(batch: Any, form: str) -> dict[str, Any]:
+    """Lines, which Spark hands over as strings: those of a text as they are, if nothing has to be mended in them."""
+    import pyarrow as pa
+
+    columns = {name: batch.column(name).to_pylist() for name in batch.schema.names if name != "value"}
+    lines = batch.column("value")
+    data = lines.buffers()[2]
+    if form == "text" and (data is None or b"\r" not in data.to_pybytes()):
+        with contextlib.suppress(UnicodeDecodeError):
+            return columns | {"record": lines.to_pylist()}
+    return columns | {"value": lines.cast(pa.binary()).to_pylist()}
 
 
 def _first_lines(files: list[str], starts: list[int], seen: set[str]) -> Iterator[bool]:

@@ -23,9 +23,10 @@ Results = list[dict[str, list[Any]]]
 def read_back(spark: SparkSession, program: Program) -> dict[str, list[Any]]:
     """What the sinks of one program get, each by a job of its own, as the driver reads it."""
     tables = Tables(spark)
-    execution = Execution(spark, plan(program, with_columns(tables, program, Choice())), tables=tables)
+    found = plan(program, with_columns(tables, program, Choice()))
+    execution = Execution(spark, found, tables=tables)
     try:
-        return {step: execution.records(step, pickle.loads) for step in execution.outputs}
+        return {output.step: execution.records(output.step, pickle.loads) for output in found.outputs}
     finally:
         execution.close()
 
@@ -35,14 +36,16 @@ def run_all(
 ) -> Results:
     """What the sinks of each program get, by step."""
     executions, frames = [], []
+    results: Results = []
     for number, program in enumerate(programs):
         tables = Tables(spark)
         found = plan(program, with_columns(tables, program, choice or Choice()))
         execution = Execution(spark, found, limits, tables=tables)
         executions.append(execution)
-        for step, rows in execution.outputs.items():
+        results.append({output.step: [] for output in found.outputs})
+        for step in results[number]:
+            rows = execution.output(step)
             frames.append(rows.select(sql.lit(number).alias("program"), sql.lit(step).alias("step"), "data"))
-    results: Results = [{step: [] for step in execution.outputs} for execution in executions]
     if frames:
         for row in fold(DataFrame.union, frames).collect():
             results[row["program"]][row["step"]].append(pickle.loads(row["data"]))

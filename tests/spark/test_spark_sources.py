@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from spark_world import run_all
 
-from data_pipeline.core.planner import Choice
+from data_pipeline.core.decode import plain_path
+from data_pipeline.core.failure import failure_in
+from data_pipeline.core.planner import Choice, plan
+from data_pipeline.shell.execute import Execution
+from data_pipeline.shell.inputs import with_columns
+from data_pipeline.shell.origin import with_file
+from data_pipeline.shell.scan import Tables
 from heronry.streamlet import Builder, collect, files, sequence
 from heronry.streamlet.compare import difference
 from heronry.streamlet.program import Program
@@ -57,6 +66,45 @@ def test_every_format(spark: SparkSession, tmp_path: Path) -> None:
     ]
     for program, found in zip(programs, run_all(spark, programs), strict=True):
         assert difference(run(program)["out"], found["out"]) == "", program.steps[0]
+
+
+def file_of_failure(spark: SparkSession, program: Program) -> str:
+    """The file that is named for the first record a program fails on."""
+    tables = Tables(spark)
+    found = plan(program, with_columns(tables, program, Choice()))
+    execution = Execution(spark, found, tables=tables)
+    with pytest.raises(PySparkException) as caught:
+        execution.records("out", pickle.loads)
+    failure = failure_in(str(with_file(spark, tables, found, caught.value)))
+    assert failure is not None, str(caught.value)[:1500]
+    assert failure is not None
+    assert "bad" in failure.value
+    return plain_path(failure.file)
+
+
+@pytest.mark.parametrize("form", ["text", "json", "csv", "parquet"])
+def test_the_file_of_a_record_that_fails_is_found_among_many(spark: SparkSession, tmp_path: Path, form: str) -> None:
+    def refused(record: Any) -> Any:  # in here, so that it travels by value
+        if "bad" in str(record):
+            raise ValueError("no")
+        return record
+
+    places = [tmp_path / folder / f"{number} %41ä.{form}" for folder in ("one", "two") for number in range(12)]
+    for number, place in enumerate(places):
+        place.parent.mkdir(exist_ok=True)
+        values = [f"v{number}-{i}" if (number, i) != (17, 5) else "bad" for i in range(20)]
+        if form == "parquet":
+            pq.write_table(pa.table({"v": values}), place)
+        else:
+            row = '{{"v": "{}"}}' if form == "json" else "{}"
+            place.write_text("\n".join([*["v"] * (form == "csv"), *map(row.format, values)]) + "\n")
+    single, united = Builder("single"), Builder("united")
+    single.source(files(tmp_path / "two", form)).map(refused).sink(collect(), name="out")
+    one = united.source(files(tmp_path / "one", form), name="one").map(refused, name="first")
+    two = united.source(files(tmp_path / "two", form), name="two").map(refused, name="second")
+    one.union(two).sink(collect(), name="out")
+    for builder in (single, united):
+        assert file_of_failure(spark, builder.build()) == str(places[17])
 
 
 def test_a_large_csv_is_cut_and_each_part_knows_its_header(spark: SparkSession, tmp_path: Path) -> None:

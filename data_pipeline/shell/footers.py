@@ -1,0 +1,86 @@
+"""The columns of local Parquet files, read from their footers without Spark.
+
+Theory of operation. Spark starts a job to learn the columns of a Parquet source, and another one to merge those of many
+files. Both cost more than a small query. The footers of a few local files are read here in a millisecond: if all are
+alike, nothing needs merging, and if every column is of a plain type, Spark need not look at all. What Spark itself has
+written says its own schema. Whatever is not plain (nested, bytes, decimals, times, unsigned numbers) is left for Spark.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DateType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+)
+
+from data_pipeline.shell.output import local_path
+
+MAX_FOOTERS = 64
+_OF_SPARK = b"org.apache.spark.sql.parquet.row.metadata"
+#: (physical type, logical type) → Spark's.
+_PLAIN: dict[tuple[str, str], DataType] = {
+    ("BYTE_ARRAY", "STRING"): StringType(), ("BOOLEAN", "NONE"): BooleanType(),
+    ("INT64", "NONE"): LongType(), ("INT32", "NONE"): IntegerType(), ("INT32", "DATE"): DateType(),
+    ("DOUBLE", "NONE"): DoubleType(), ("FLOAT", "NONE"): FloatType(),
+}  # fmt: skip
+
+
+class Footers(NamedTuple):
+    """``alike``: every file is seen to have the same columns. ``columns``: what Spark would find, if that is known."""
+
+    alike: bool
+    columns: StructType | None = None
+
+
+def footers(paths: list[str]) -> Footers:
+    """What the footers of all files below these paths say; of other file systems, and of many files, nothing."""
+    import pyarrow.parquet as pq
+
+    files: list[Path] = []
+    for path in paths:
+        place = local_path(path)
+        if place is None:
+            return Footers(False)
+        found = [place] if place.is_file() else list(islice(place.rglob("*"), MAX_FOOTERS + 1))
+        if len(found) > MAX_FOOTERS:
+            return Footers(False)
+        files += [file for file in found if file.is_file() and not file.name.startswith((".", "_"))]
+    if not 0 < len(files) <= MAX_FOOTERS:
+        return Footers(False)
+    try:
+        first, *others = [pq.read_metadata(file) for file in files]
+    except (OSError, ValueError):  # Spark says what is wrong with it
+        return Footers(False)
+    if any(other.schema != first.schema or other.metadata != first.metadata for other in others):
+        return Footers(False)
+    return Footers(True, _columns(first))
+
+
+def _columns(footer: Any) -> StructType | None:
+    known = (footer.metadata or {}).get(_OF_SPARK)
+    if known is not None:
+        try:
+            return StructType.fromJson(json.loads(known))
+        except (ValueError, KeyError, TypeError):  # of a Spark that has types this one does not know
+            return None
+    found = StructType()
+    for number in range(footer.num_columns):
+        column = footer.schema.column(number)
+        kind = _PLAIN.get((column.physical_type, column.logical_type.type))
+        legacy = column.converted_type  # of writers that know no logical types
+        if kind is None or column.max_repetition_level or "." in column.path or legacy not in ("NONE", "UTF8", "DATE"):
+            return None
+        found.add(column.name, kind)
+    return found

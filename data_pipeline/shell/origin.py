@@ -1,0 +1,59 @@
+"""The input file of a line that failed, found when it is needed (``core/trace.py``).
+
+Theory of operation. A task reads one partition of a source, which is a few files or a part of one. Among these the line
+is looked for by its hash, so what is named does hold this line. Where streams of several sources are united, a task's
+number is not that of the source's partition; then the line is not found there, and all files are searched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+
+from data_pipeline.core.failure import Failure, RecordFailed, failure_in
+from data_pipeline.core.plan import Plan
+from data_pipeline.core.trace import Trace, trace_in
+from data_pipeline.shell.scan import Tables, lines_of
+
+
+def with_file(spark: SparkSession, tables: Tables, plan: Plan, error: Exception) -> Exception:
+    """The error, its record's file named if that is found; ``error`` itself if it is of another kind."""
+    failure = failure_in(str(error))
+    trace = trace_in(failure.file) if failure is not None else None
+    if failure is None or trace is None:
+        return error
+    return RecordFailed(_named(spark, tables, plan, failure, trace))
+
+
+def _named(spark: SparkSession, tables: Tables, plan: Plan, failure: Failure, trace: Trace) -> Failure:
+    try:
+        (scan,) = [scan for scan in plan.scans if scan.step == trace.source]
+        rows = tables.read(scan)
+        parts = _files(rows, trace.partition)
+        found = _holder(lines_of(spark, parts), trace.digest) if parts else None
+        return replace(failure, file=found or _holder(rows, trace.digest) or "")
+    except (
+        PySparkException,
+        Py4JError,
+        OSError,
+    ):  # the file has gone, the cluster too: what failed is told all the same
+        return replace(failure, file="")
+
+
+def _holder(rows: DataFrame, digest: str) -> str | None:
+    """A file with a line of this hash."""
+    found = rows.where(sql.sha1("value") == digest).selectExpr("_metadata.file_path AS file").first()
+    return None if found is None else str(found["file"])
+
+
+def _files(rows: DataFrame, partition: int) -> list[str]:
+    """The files one partition is made of; none if there is no such partition."""
+    planned: Any = rows._jdf.queryExecution().toRdd().partitions()
+    if partition >= len(planned):
+        return []
+    return [str(file.toPath().toString()) for file in planned[partition].files()]

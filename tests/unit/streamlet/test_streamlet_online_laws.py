@@ -144,6 +144,22 @@ def test_online_equals_the_reference(shape: Shape, seed: int) -> None:
     assert difference(online, expected) == ""
 
 
+def run_with_deaths(builder: Builder, folder: Path, seed: int, data: st.DataObject, least: int) -> None:
+    """Run to the end while ``least`` to four tasks are killed at any moment."""
+    world = OnlineWorld(builder.definition(), folder, seed)
+    for _ in range(data.draw(st.integers(least, 4))):
+        world.run_on(data.draw(st.sampled_from([0.2, 0.7, 1.5])))
+        world.kill(data.draw(st.sampled_from(world.plan.tasks())))
+    # FINAL is repeated each five seconds, for those who were not there.
+    for _ in range(10):
+        world.run_on(7)
+        if world.is_final() and finished(f"{folder}/out"):
+            break
+        world.expire()
+    assert finished(f"{folder}/out")
+    world.stop()
+
+
 @settings(max_examples=12)
 @given(RECORDS.filter(lambda records: len(records) > 5), st.integers(0, 1000), st.data())
 def test_nothing_is_lost_when_tasks_die(records: list[dict[str, Any]], seed: int, data: st.DataObject) -> None:
@@ -160,18 +176,7 @@ def test_nothing_is_lost_when_tasks_die(records: list[dict[str, Any]], seed: int
             .sink(to_files(f"{folder}/out"))
         )
         with importable(builder):
-            world = OnlineWorld(builder.definition(), Path(folder), seed)
-            for _ in range(data.draw(st.integers(1, 4))):
-                world.run_on(data.draw(st.sampled_from([0.2, 0.7, 1.5])))
-                world.kill(data.draw(st.sampled_from(world.plan.tasks())))
-            # FINAL is repeated each five seconds, for those who were not there.
-            for _ in range(10):
-                world.run_on(7)
-                if world.is_final() and finished(f"{folder}/out"):
-                    break
-                world.expire()
-            assert finished(f"{folder}/out")
-            world.stop()
+            run_with_deaths(builder, Path(folder), seed, data, least=1)
         counted = {r.key: r.value for r in latest(read(f"{folder}/out"))}
         (expected,) = run(builder.build()).values()
         truth = {r.key: r.value for r in expected}
@@ -288,17 +293,7 @@ def test_no_window_is_lost_when_tasks_die(records: list[dict[str, Any]], seed: i
         counts.sink(to_files(f"{folder}/out"), name="out")
         counts.late().sink(to_files(f"{folder}/late"), name="late")
         with importable(builder):
-            world = OnlineWorld(builder.definition(), Path(folder), seed)
-            for _ in range(data.draw(st.integers(0, 4))):
-                world.run_on(data.draw(st.sampled_from([0.2, 0.7, 1.5])))
-                world.kill(data.draw(st.sampled_from(world.plan.tasks())))
-            for _ in range(10):
-                world.run_on(7)
-                if world.is_final() and finished(f"{folder}/out"):
-                    break
-                world.expire()
-            assert finished(f"{folder}/out")
-            world.stop()
+            run_with_deaths(builder, Path(folder), seed, data, least=0)
         found: dict[Any, int] = {}
         for row in read(f"{folder}/out"):  # one that was shown just before a death may be shown again
             found[row.key, row.start] = max(found.get((row.key, row.start), 0), row.value)

@@ -73,7 +73,7 @@ def _columns(footer: Any) -> StructType | None:
     if known is not None:
         try:
             return StructType.fromJson(json.loads(known))
-        except (ValueError, KeyError, TypeError):  # of a Spark that has types this one does not know
+        except (ValueError, KeyError, TypeError, ImportError, AttributeError):  # types this Spark does not know
             return None
     found = StructType()
     for number in range(footer.num_columns):

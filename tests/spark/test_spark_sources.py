@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import pickle
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from data_pipeline.core.decode import plain_path
 from data_pipeline.core.failure import failure_in
 from data_pipeline.core.planner import Choice, plan
 from data_pipeline.shell.execute import Execution
+from data_pipeline.shell.footers import footers
 from data_pipeline.shell.inputs import with_columns
 from data_pipeline.shell.origin import with_file
 from data_pipeline.shell.scan import Tables
@@ -29,6 +32,7 @@ from heronry.streamlet.windows import hour_folder
 
 TEXT = Path(__file__).parents[2] / "examples" / "data" / "northanger_abbey.txt"
 HOUR = 3_600_000
+MAP = pa.map_(pa.string(), pa.int64())
 
 
 def through(source: Any, **options: Any) -> Program:
@@ -105,6 +109,37 @@ def test_the_file_of_a_record_that_fails_is_found_among_many(spark: SparkSession
     one.union(two).sink(collect(), name="out")
     for builder in (single, united):
         assert file_of_failure(spark, builder.build()) == str(places[17])
+
+
+def test_columns_from_footers_are_those_spark_finds(spark: SparkSession, tmp_path: Path) -> None:
+    plain: dict[str, Any] = {
+        "string": ["a"], "int64": [1], "int32": pa.array([1], pa.int32()), "bool": [True], "float64": [1.0],
+        "float32": pa.array([1.0], pa.float32()), "date": [dt.date(2026, 1, 1)], "Two words": ["x"],
+        "large": pa.array(["x"], pa.large_string()), "coded": pa.array(["x"]).dictionary_encode(),
+    }  # fmt: skip
+    other: dict[str, Any] = {
+        "binary": [b"x"], "int8": pa.array([1], pa.int8()), "uint32": pa.array([1], pa.uint32()), "list": [[1]],
+        "uint64": pa.array([1], pa.uint64()), "at": [dt.datetime(2026, 1, 1)], "struct": [{"a": 1}], "dotted.name": [1],
+        "decimal": [Decimal("1.10")], "time": pa.array([1], pa.time32("ms")), "map": pa.array([[("a", 1)]], MAP),
+    }  # fmt: skip
+    tables = {"plain": pa.table(plain)} | {name: pa.table({name: column}) for name, column in other.items()}
+    for name, table in tables.items():
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+        found = footers([str(tmp_path / f"{name}.parquet")])
+        assert (found.alike, found.columns is not None) == (True, name == "plain"), name
+        if found.columns is not None:
+            assert found.columns == spark.read.parquet(str(tmp_path / f"{name}.parquet")).schema
+    written = str(tmp_path / "written")
+    mixed = (
+        "'a' AS s, 1Y AS i, CAST(1.5 AS decimal(9, 2)) AS d, array(named_struct('x', 1)) AS l, now() AS t, x'00' AS b"
+    )
+    spark.sql(f"SELECT {mixed}").write.parquet(written)
+    columns = footers([written]).columns  # what cannot be None is said there; Spark's reader says it of nothing
+    assert columns is not None
+    assert columns.simpleString() == spark.read.parquet(written).schema.simpleString()
+    assert spark.read.schema(columns).parquet(written).schema == spark.read.parquet(written).schema
+    assert not footers([str(tmp_path)]).alike
+    assert not footers(["hdfs://nowhere/x"]).alike
 
 
 def test_a_large_csv_is_cut_and_each_part_knows_its_header(spark: SparkSession, tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ import psutil
 
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "Benchmark"  # and the number of the process that runs it
+STACKS_SECONDS = 2.0  # to write them
 
 
 @dataclass
@@ -87,6 +91,11 @@ class Cluster:
     def keep_logs(self) -> Path:
         """Copy what the processes wrote, and how they are now, to a folder that stays; the folder."""
         kept = Path(tempfile.mkdtemp(prefix=f"{self.name}-"))
+        for process in self.processes():
+            if process["kind"] in ("heron_instance", "stream_manager") and process["pid"]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process["pid"], signal.SIGUSR1)  # where every thread stands goes into its log
+        time.sleep(STACKS_SECONDS)
         (kept / "status.txt").write_text(self.heron("status", "local", self.name))
         shutil.copytree(self.home, kept / "home", ignore=shutil.ignore_patterns("*.sock"))
         return kept

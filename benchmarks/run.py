@@ -164,7 +164,8 @@ def _drain(board: Board, spouts: list[int], counted: list[dict[str, Any]], acks:
         if finished and all(count == emitted for count in executed.values()):
             break
         if time.monotonic() > deadline:
-            raise TuplesLost(f"emitted {emitted}, acked {_sum(board, spouts, ACKED)}, executed {executed}")
+            acked, failed = _sum(board, spouts, ACKED), _sum(board, spouts, FAILED)
+            raise TuplesLost(f"emitted {emitted}, acked {acked}, failed {failed}, executed {executed}")
         time.sleep(0.1)
     failed = _sum(board, spouts, FAILED)
     if acks and _sum(board, spouts, ACKED) != emitted:

@@ -40,7 +40,6 @@ from heronry.net.rpc import credentials, make_channel
 from heronry.net.services import INSTANCE_SERVICE
 from heronry.wire.control import Credit, InstanceHello, Leave, Pause, PlanUpdate, StreamManagerHello
 from heronry.wire.data import Packet
-from heronry.wire.errors import MalformedMessage
 
 HELLO_SECONDS = 10.0
 FIRST_DELAY_SECONDS = 0.05
@@ -181,7 +180,7 @@ class Gateway:
             try:
                 await self._link(channel, metadata)
                 reason = "closed"
-            except (LinkFault, MalformedMessage) as error:
+            except LinkFault as error:
                 reason = str(error)
             except grpc.aio.AioRpcError as error:
                 reason = f"{error.code().name}: {error.details()}"
@@ -256,9 +255,7 @@ class Gateway:
 
     async def _read_control(self, read: Callable[[], Awaitable[Any]]) -> None:
         while True:
-            message = await read()
-            if message is grpc.aio.EOF:
-                raise LinkFault("the stream manager has closed the link")
+            message = _heard(await read())
             if isinstance(message, Credit):
                 self._outgoing.grant(message.limit_bytes)
                 self._work.set()
@@ -327,9 +324,7 @@ class Gateway:
         expected = 1
         put, count = self._inbox.put, self._setup.count
         while True:
-            packet: Packet = await read()
-            if packet is grpc.aio.EOF:
-                raise LinkFault("the stream manager has closed the link")
+            packet: Packet = _heard(await read())
             if packet.sequence != expected:
                 count("__gateway-sequence-fault-count", 1)
                 raise LinkFault(f"packet {packet.sequence} came where {expected} was due")
@@ -340,3 +335,12 @@ class Gateway:
             count("__gateway-received-packets-count", 1)
             if size:
                 count("__gateway-received-packets-size", size)
+
+
+def _heard(message: Any) -> Any:
+    """What a stream's read gave, if it is a message. Raises LinkFault: what was lost with it comes on the next link."""
+    if message is grpc.aio.EOF:
+        raise LinkFault("the stream manager has closed the link")
+    if message is None:  # what a client's read gives for bytes that cannot be decoded
+        raise LinkFault("a message that cannot be decoded")
+    return message

@@ -145,8 +145,8 @@ def _publish(
         assert isinstance(output.sink, ViewSink)
         view = Path(output.sink.path)
         say(f"computing view {output.sink.name}")
+        version = next_version(view, request.to_ms)
         describe_view(view, description(program, output))
-        version = next_version(view)
         folder = OutputFolder(spark, str(version))
         try:
             sinks.write_view(output, execution.output(output.step), f"{folder.work}/rows", request.to_ms)

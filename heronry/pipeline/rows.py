@@ -9,8 +9,8 @@ Theory of operation. The batch writes Parquet with the columns::
 
 The online reducers write ``online/BUCKET/TASK.msgpack`` (docs/streamlet.md, View): a file for each bucket and task,
 replaced by rename, with rows ``[key, start, packed accumulator]``. A key is *plain* when MessagePack has given it back
-(dates become text, for example), so that a key is one key in both layers. Rows add up: whoever finds a key and bucket
-in several rows adds their accumulators with the monoid.
+(dates become text, decimals floats), so that a key is one key in both layers. Rows add up: whoever finds a key and
+bucket in several rows adds their accumulators with the monoid.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BATCH_ROWS = 10_000
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 _START = dt.datetime(1970, 1, 1)
 _PLAIN_KEYS = frozenset({str, int, float, bool, type(None), bytes})
-_pack = msgspec.msgpack.Encoder().encode
+_pack = msgspec.msgpack.Encoder(decimal_format="number").encode  # as text they would be joined, not added
 _unpack = msgspec.msgpack.Decoder().decode
 
 

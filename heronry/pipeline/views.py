@@ -234,10 +234,26 @@ def newest_batch(folder: Path) -> Batch | None:
     return next(iter(reversed(batches(folder))), None)
 
 
-def next_version(folder: Path) -> Path:
-    """Where the next result goes. The rename to it fails if somebody else was faster."""
-    newest = newest_batch(folder)
-    return folder / BATCH / f"{(newest.version if newest else 0) + 1:06d}"
+def next_version(folder: Path, to_ms: int | None = None) -> Path:
+    """Where the next result goes. The rename to it fails if somebody else was faster.
+
+    Raises ViewError if ``to_ms`` lies before what was pruned: nobody would have the buckets between.
+    """
+    found = batches(folder)
+    kept = _pruned_to_ms(found)
+    if to_ms is not None and kept is not None and to_ms < kept:
+        raise ViewError(
+            f"the view in {folder} cannot go back to {to_ms} ms: batches up to {kept} ms have taken the place of the "
+            "online buckets before that; give a --to that is not earlier"
+        )
+    return folder / BATCH / f"{(found[-1].version if found else 0) + 1:06d}"
+
+
+def _pruned_to_ms(found: list[Batch]) -> int | None:
+    """Up to where the online buckets may be gone: what both of the two latest batches own."""
+    if len(found) < KEPT_VERSIONS:
+        return None
+    return min(batch.to_ms for batch in found[-KEPT_VERSIONS:])
 
 
 def prune(folder: Path) -> None:
@@ -245,9 +261,9 @@ def prune(folder: Path) -> None:
     found = batches(folder)
     for batch in found[:-KEPT_VERSIONS]:
         shutil.rmtree(batch.folder, ignore_errors=True)
-    if len(found) < KEPT_VERSIONS:
+    owned_to_ms = _pruned_to_ms(found)
+    if owned_to_ms is None:
         return
-    owned_to_ms = min(batch.to_ms for batch in found[-KEPT_VERSIONS:])
     length_ms = read_description(folder).bucket_ms
     for bucket in _buckets(folder):
         if _owned(int(bucket.name) + length_ms, owned_to_ms):

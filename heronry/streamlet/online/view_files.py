@@ -13,6 +13,8 @@ from heronry.streamlet.online.places import replace_file
 from heronry.streamlet.online.state import Entry
 from heronry.streamlet.program import ReduceStep
 
+_encode = msgspec.msgpack.Encoder(decimal_format="number").encode  # as the batch packs them (heronry.pipeline.rows)
+
 
 class ViewFiles:
     """One task's. Closed windows stay: it is the reader, or the batch that owns their time, who drops them."""
@@ -35,7 +37,7 @@ class ViewFiles:
         pack = self._step.monoid.pack
         rows: list[Any] = [[entry.key, entry.start, pack(entry.acc)] for entry in entries]
         body = {**self._head, "written_ms": int(time.time() * 1000), "rows": rows}
-        replace_file(self._root / str(bucket) / self._file, msgspec.msgpack.encode(body))
+        replace_file(self._root / str(bucket) / self._file, _encode(body))
 
     def is_gone(self, bucket: int) -> bool:
         """True if a batch owns the bucket and somebody has tidied up."""

@@ -20,10 +20,15 @@ pytest.importorskip("pyarrow", reason="needs pyarrow: pip install heronry[archiv
 from heronry.model.keys import encode
 from heronry.pipeline import NoSuchView, read_view
 from heronry.pipeline.registry import Registered, all_registered, register
-from heronry.pipeline.rows import decode_key, key_bytes, row_of, write_rows
+from heronry.pipeline.rows import decode_key, key_bytes, read_online, row_of, write_rows
 from heronry.pipeline.views import Description, ViewError, describe_view, next_version, open_view, prune
 from heronry.streamlet.compare import close
-from heronry.streamlet.monoid import Monoid, count, distinct, mean, top_k
+from heronry.streamlet.endpoints import ViewSink
+from heronry.streamlet.extract import WHOLE
+from heronry.streamlet.monoid import Monoid, count, distinct, max_, mean, min_, sum_, top_k
+from heronry.streamlet.online.state import Entry
+from heronry.streamlet.online.view_files import ViewFiles
+from heronry.streamlet.program import ReduceStep, Ref
 
 BUCKET = 10
 Event = tuple[str, int, int]  # key, time, value
@@ -124,6 +129,18 @@ def test_a_reader_stays_with_the_version_it_has_while_newer_ones_come(tmp_path: 
     assert sorted(entry.name for entry in (tmp_path / "batch").iterdir()) == ["000002", "000003"]
 
 
+def test_a_batch_does_not_go_back_behind_what_was_pruned(tmp_path: Path) -> None:
+    events = [("a", time, 1) for time in range(60)]
+    write_online(tmp_path, events, count())
+    for to_ms in (20, 50, 30, 30):  # back from 50, which was a mistake: only 20 is pruned
+        assert next_version(tmp_path, to_ms)
+        write_batch(tmp_path, events, count(), to_ms)
+        prune(tmp_path)
+        assert open_view(tmp_path).totals() == {"a": 60}
+    with pytest.raises(ViewError, match="cannot go back to 20 ms: batches up to 30 ms"):
+        next_version(tmp_path, 20)
+
+
 def test_half_a_result_is_not_seen(tmp_path: Path) -> None:
     events = [("a", time, 1) for time in range(40)]
     write_batch(tmp_path, events, count(), 20)
@@ -167,21 +184,31 @@ def test_a_key_comes_back_equal_from_its_encoding(key: Any) -> None:
     assert decode_key(encode(key)) == key
 
 
-def test_a_key_is_one_key_in_both_layers() -> None:
-    for key in (
-        "a",
-        1,
-        1.5,
-        None,
-        True,
-        ("a", 1),
-        dt.date(2026, 1, 2),
-        dt.datetime(2026, 1, 2, 3),
-        Decimal("1.50"),
-        b"x",
-    ):
-        online = msgspec.msgpack.decode(msgspec.msgpack.encode(key))
-        assert key_bytes(key) == encode(tuple(online) if isinstance(online, list) else online)
+def reduced(monoid: Monoid) -> ReduceStep:
+    return ReduceStep("r", Ref("s"), WHOLE, WHOLE, monoid)
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["a", 1, 1.5, None, True, ("a", 1), dt.date(2026, 1, 2), dt.datetime(2026, 1, 2, 3), Decimal("0.10"), b"x"],
+)
+def test_a_key_is_one_key_in_both_layers(tmp_path: Path, key: Any) -> None:
+    ViewFiles(ViewSink("v", str(tmp_path), BUCKET), reduced(count()), 0).write(0, [Entry(0, key, 1)])
+    (row,) = read_online(tmp_path / "online" / "0" / "0.msgpack").rows
+    assert row.key == key_bytes(key)
+    assert key_bytes(decode_key(row.key)) == row.key
+
+
+@pytest.mark.parametrize("monoid", [sum_(), mean(), min_(), max_(), top_k(1)], ids=str)
+def test_decimals_add_up_as_numbers_in_both_layers(tmp_path: Path, monoid: Monoid) -> None:
+    early, late = [Decimal("9.5"), Decimal("10.25")], [Decimal("1.75"), Decimal("0.5")]
+    describe_view(tmp_path, Description("v", "p", "s", BUCKET, monoid.builtin, monoid.parameters))
+    accs = [monoid.folded(values) for values in (early, late)]
+    work = tmp_path / "batch" / "000001"
+    write_rows(work / "rows" / "part-0.parquet", [row_of("k", 0, BUCKET, accs[0], monoid)])
+    (work / "_heronry.json").write_text(json.dumps({"to_ms": BUCKET}))
+    ViewFiles(ViewSink("v", str(tmp_path), BUCKET), reduced(monoid), 0).write(BUCKET, [Entry(BUCKET, "k", accs[1])])
+    assert close(read_view(tmp_path).totals()["k"], monoid.finish(monoid.folded(map(float, early + late))))
 
 
 def test_views_are_known_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from typing import TextIO
 import psutil
 
 from heronry.failures import Failure, InvalidTopology, NotFound, Unavailable, translate
+from heronry.pipeline.views import ViewError
 from heronry.process import EXIT_PARENT_GONE
 
 CHILDREN_SECS = 10.0  # a JVM removes its temporary folders when it is asked to end
@@ -124,6 +125,8 @@ def _known(error: Exception) -> Failure:
         return NotFound(str(error))
     if "JAVA_GATEWAY_EXITED" in str(error):
         return Unavailable("Java did not start", "Install Java 17 or newer (deploy/java-setup), or set JAVA_HOME.")
+    if isinstance(error, ViewError):
+        return Failure(str(error))
     known = translate(error)
     if known is not None:
         return known
@@ -139,8 +142,10 @@ def _is_sparks(error: Exception) -> bool:
 
 
 def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0][:500] if lines else type(error).__name__
+    """The first line that says something: Py4J begins with the call, and has Java's exception behind a colon."""
+    lines = [line.strip().removeprefix(": ") for line in str(error).splitlines()]
+    told = [line for line in lines if line and not line.startswith("An error occurred while calling")]
+    return told[0][:500] if told else type(error).__name__
 
 
 @contextlib.contextmanager

@@ -2,9 +2,9 @@
 
 Theory of operation. The driver runs in this process (client mode), so the JVM is its child and ends with it: the
 gateway's JVM reads our end of a pipe and stops at end of file, also after ``kill -9``. What is set here is what the
-meaning of a program depends on (UTC, no silent overflow, the interpreter of the Python workers) or what would write
-into the user's terminal; everything else of a site (queues, images, memory) comes from ``--conf`` or Spark's own
-configuration folder and is not touched.
+meaning of a program depends on (UTC, no silent overflow, fields by their exact names, the interpreter of the Python
+workers) or what would write into the user's terminal; everything else of a site (queues, images, memory) comes from
+``--conf`` or Spark's own configuration folder and is not touched.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ def settings_of(options: SessionOptions) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.ansi.enabled": "true",  # an overflow is an error, never another number
+        "spark.sql.caseSensitive": "true",  # Id and id are two fields, as in Python
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",

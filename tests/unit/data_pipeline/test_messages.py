@@ -1,0 +1,28 @@
+"""What the command says of errors that are not a record's."""
+
+from __future__ import annotations
+
+from data_pipeline.__main__ import _known
+from heronry.pipeline.views import ViewError
+
+
+def spark_error(text: str) -> Exception:
+    """One that looks as if it came through Py4J."""
+    kind = type("Py4JJavaError", (Exception,), {"__module__": "py4j.protocol"})
+    error: Exception = kind(text)
+    return error
+
+
+def test_of_javas_exceptions_the_cause_is_told_and_not_the_call() -> None:
+    text = (
+        "An error occurred while calling o61.parquet.\n"
+        ": org.apache.spark.SparkException: [CANNOT_READ_FILE_FOOTER] Could not read footer of file:/in/a.parquet.\n"
+        "\tat org.apache.spark.sql.errors.QueryExecutionErrors$.cannotReadFooterForFileError(…)\n"
+    )
+    told = _known(spark_error(text))
+    assert told.message.startswith("Spark gave up: org.apache.spark.SparkException: [CANNOT_READ_FILE_FOOTER]")
+    assert "file:/in/a.parquet" in told.message
+
+
+def test_a_view_that_cannot_be_published_is_told_as_it_is() -> None:
+    assert _known(ViewError("it cannot go back")).message == "it cannot go back"

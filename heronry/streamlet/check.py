@@ -67,6 +67,20 @@ def _names(program: Program) -> Iterator[str]:
     for name, count in views.items():
         if count > 1:
             yield f"{count} views are named {name!r}; names must differ, so rename all but one"
+    yield from _folders(program)
+
+
+def _folders(program: Program) -> Iterator[str]:
+    """Sinks that would write over each other, and sources that would read what the program itself writes."""
+    into = [(s.name, s.sink) for s in program.sinks() if isinstance(s.sink, FileSink | ArchiveSink | ViewSink)]
+    for path, count in Counter(sink.path for _, sink in into if isinstance(sink, ViewSink | ArchiveSink)).items():
+        if count > 1:
+            steps = ", ".join(repr(name) for name, sink in into if sink.path == path)
+            yield f"steps {steps} write into one folder, {path}; a view and an archive need their own"
+    for source in program.sources():
+        for name, sink in into:
+            if isinstance(source.source, FileSource) and sink.path == source.source.path:
+                yield f"step {name!r} writes into the folder that step {source.name!r} reads, {sink.path}; name another"
 
 
 def _order(program: Program, known: set[str]) -> Iterator[str]:

@@ -123,6 +123,17 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         "move it before the reducer 'c'",
     ),
     "archive without time": (later(lambda: stream().sink(archive("/a"), name="s")), "the archive has no event time"),
+    "two views in one folder": (
+        later(
+            lambda: timed().count_by_key(key=0, name="a").sink(view("v", "/f"), name="s")
+            ._builder.source(SEQUENCE, 0).count_by_key(key=0, name="b").sink(view("w", "/f"), name="t")
+        ),
+        "steps 's', 't' write into one folder, /f; a view and an archive need their own",
+    ),
+    "a sink in its source": (
+        later(lambda: Builder("p").source(files("/in", grows=True), name="a").sink(to_files("/in"), name="s")),
+        "step 's' writes into the folder that step 'a' reads, /in",
+    ),
     "branch of nothing": (later(lambda: stream().branch(name="b")[0].log()), "needs at least one predicate"),
     "level": (later(lambda: stream().log("LOUD", name="l")), "step 'l': level is 'LOUD'"),
     "unit": (later(lambda: Builder("p").source(SEQUENCE, event_time=0, unit="min").log()), "unit is 'min'"),

@@ -119,7 +119,7 @@ class _Files:
         self._serial = 0
         self.size = 0
         folder.mkdir(parents=True, exist_ok=True)
-        for left in (*folder.glob(f".{self._name}.part"), self._done):
+        for left in (folder / f".{self._name}.part", self._done, *_marks_of_others(folder, step.name, of)):
             left.unlink(missing_ok=True)
 
     @property
@@ -136,6 +136,14 @@ class _Files:
     def finish(self) -> None:
         """An empty file ``_final-…-of-N``: when there are N, the result is whole."""
         self._done.touch()
+
+
+def _marks_of_others(folder: Path, step: str, of: int) -> list[Path]:
+    """Final marks of an earlier topology that had another number of tasks: they would count as ours."""
+    begin, end = f"_final-{step}-", f"-of-{of}"
+    found = [mark for mark in folder.glob("_final-*-of-*") if mark.name.startswith(begin)]
+    numbers = {mark: mark.name.removeprefix(begin).rpartition("-of-")[0] for mark in found}
+    return [mark for mark, number in numbers.items() if number.isdecimal() and not mark.name.endswith(end)]
 
 
 class JsonWriter(_Files):

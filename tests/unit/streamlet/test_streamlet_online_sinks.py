@@ -12,9 +12,12 @@ from online_world import OnlineWorld, importable
 
 from heronry.streamlet import Builder, collect, files, to_files
 from heronry.streamlet.compare import difference
+from heronry.streamlet.online.block import Block
+from heronry.streamlet.online.sinks import JsonWriter
+from heronry.streamlet.program import Ref, SinkStep
 from heronry.streamlet.reading import read_all
 from heronry.streamlet.reference import run
-from heronry.streamlet.results import read
+from heronry.streamlet.results import finished, read
 
 
 def builder_in(folder: Path, **more: Any) -> Builder:
@@ -83,3 +86,24 @@ def test_decimals_are_numbers_in_json(tmp_path: Path) -> None:
         world.until_final()
         world.stop()
     assert difference(read(tmp_path / "out"), [{"price": 0.1}, {"price": 3}]) == ""
+
+
+def test_marks_of_an_earlier_run_with_other_tasks_do_not_count(tmp_path: Path) -> None:
+    for mark in ("_final-out-0-of-2", "_final-out-1-of-2", "_final-out-2-0-of-1"):  # the last is of a step "out-2"
+        (tmp_path / mark).touch()
+    step = SinkStep("out", Ref("s"), to_files(tmp_path))
+    writers = [JsonWriter(step, tmp_path, str(task), 3) for task in range(3)]
+    assert [mark.name for mark in tmp_path.iterdir()] == ["_final-out-2-0-of-1"]
+    (tmp_path / "_final-out-2-0-of-1").unlink()
+    for writer in writers:
+        assert not finished(tmp_path)
+        writer.finish()
+    assert finished(tmp_path)
+
+
+def test_ends_of_lines_inside_texts_are_read_back(tmp_path: Path) -> None:
+    rows = [{"text": "one\u2028two\x85three\x1cfour\x0b\nfive"}]
+    writer = JsonWriter(SinkStep("out", Ref("s"), to_files(tmp_path)), tmp_path, "0", 1)
+    writer.take(writer.prepare(Block(rows, None, None)))
+    writer.roll()
+    assert read(tmp_path) == rows

@@ -12,6 +12,15 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, TypeAlias
 
+from heronry.api.errors import did_you_mean, listing
+
+
+class NoSuchField(KeyError):
+    """The record has other fields; the text names them."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # a KeyError would show its argument's repr
+
 
 @dataclass(frozen=True, slots=True)
 class Whole:
@@ -25,15 +34,23 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of the record. Raises KeyError, AttributeError or IndexError where there is none."""
+    """One field of the record. Raises NoSuchField, AttributeError or IndexError where there is none."""
 
     name: str | int
     plain = True
 
     def __call__(self, record: Any) -> Any:
         name = self.name
-        if name.__class__ is int or isinstance(record, Mapping):
+        if name.__class__ is int:
             return record[name]
+        if isinstance(record, Mapping):
+            try:
+                return record[name]
+            except KeyError:
+                there = [str(field) for field in record]
+                raise NoSuchField(
+                    f"the record has no field {name!r}, it has {listing(there)}{did_you_mean(str(name), there)}"
+                ) from None
         return getattr(record, name)  # type: ignore[arg-type]  # an int has been dealt with
 
     def column(self, records: list[Any]) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import pickle
 import re
 import threading
 from collections.abc import Callable
@@ -30,6 +31,7 @@ from heronry.streamlet import (
     tumbling,
     view,
 )
+from heronry.streamlet.extract import NoSuchField
 from heronry.streamlet.program import KIND_OF, MapStep, Program, ReduceStep, Ref, SinkStep, SourceStep
 from heronry.streamlet.reference import StepFailed, run
 
@@ -229,6 +231,15 @@ def test_the_reference_names_the_step_and_the_record() -> None:
     builder.source([[1]]).key_by(name="k").count_by_key().sink(collect())
     with pytest.raises(StepFailed, match=r"step 'k' failed on the record \[1\].*use tuple"):
         run(builder.build())
+
+
+def test_a_field_that_is_not_there_is_named_with_those_that_are() -> None:
+    builder = Builder("p")
+    builder.source([{"user": 1, "time": 2}]).key_by("usr", name="by").count_by_key(name="c").sink(collect())
+    with pytest.raises(StepFailed, match=r"no field 'usr', it has 'user', 'time'; did you mean 'user'\?") as caught:
+        run(builder.build())
+    again = pickle.loads(pickle.dumps(caught.value.__cause__))
+    assert (type(again), str(again)) == (NoSuchField, str(caught.value.__cause__))
 
 
 def test_inputs_may_be_given_in_place_of_sources() -> None:

@@ -74,10 +74,15 @@ class Setup:
 
 @dataclass
 class Step:
-    """What one ``run`` leads to. ``wait_ms`` None: until something arrives."""
+    """What one ``run`` leads to. ``wait_ms`` None: until something arrives.
+
+    ``ask``: a spout is at rest. After each wait in which nothing arrived it may be called in place of ``run``, with the
+    time; it gives the next wait, or None when ``run`` is to be called at once.
+    """
 
     flushes: list[Flush]
     wait_ms: float | None
+    ask: Callable[[float], float | None] | None = None
 
 
 class Executor:

@@ -89,6 +89,10 @@ class Inbox:
             found.append(items.popleft())
         return found
 
+    def wait(self, wait_seconds: float) -> bool:
+        """Wait for an item and take none; False when the time is up. May be True without an item: a late bell."""
+        return bool(self._items) or self._bell.acquire(timeout=max(0.0, wait_seconds))
+
     def _sleep(self, wait_seconds: float | None) -> None:
         """Until there is an item, or the time is up."""
         items, bell = self._items, self._bell

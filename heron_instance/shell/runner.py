@@ -7,6 +7,7 @@ waits for the inbox; user code may of course block it too.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from heron_instance.core.bolt_executor import BoltExecutor
@@ -92,6 +93,27 @@ class Runner:
                 gateway.tell_sent = True
                 if gateway.sent_bytes != self._sent_seen:
                     wait_ms = 0.0
+            elif step.ask is not None:
+                self._doze(step.ask, step.wait_ms or 0.0)
+                wait_ms, began = 0.0, now_ms()
+
+    def _doze(self, ask: Callable[[float], float | None], wait_ms: float) -> None:
+        """A spout at rest: ask it, sleep, and touch nothing else, until something arrives or is emitted."""
+        inbox, gateway = self._inbox, self._gateway
+        began = now_ms()
+        while not inbox.wait(wait_ms / 1000) and gateway.sent_bytes == self._sent_seen:
+            now = now_ms()
+            self._idle_ms += now - began
+            found = ask(now)
+            began = now_ms()
+            self._busy_ms += began - now
+            if found is None:
+                return
+            wait_ms = found
+            if began >= self._next_report_ms:
+                self._next_report_ms = began + self._report_each_ms
+                self.collect()
+        self._idle_ms += now_ms() - began
 
     def handle(self, item: Item) -> None:
         """One item of the inbox. Raises Stopped, Left."""

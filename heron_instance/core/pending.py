@@ -1,10 +1,11 @@
 """The spout task's own table of open roots: settles each of them exactly once.
 
 Theory of operation. Roots are numbered in a row, so a ring indexed by the low bits of the sequence number holds message
-ids, emit times and streams; opening and settling are slices and array operations. Normally the ring is larger than
-``topology.max.spout.pending`` allows roots to be open, but one stuck root while millions pass must keep its place:
-when the ring comes round to an open root, that one moves to ``stragglers``, a dictionary. So memory is bounded by open
-roots, not by their span.
+ids, emit times and streams; opening and settling are slices and array operations. The ring begins small and doubles
+while more than half of it would be open, up to twice what ``topology.max.spout.pending`` allows: most spouts never
+have many roots open, and a large ring is half a megabyte of each of them. One stuck root while millions pass must keep
+its place: when the ring comes round to an open root, that one moves to ``stragglers``, a dictionary. So memory is
+bounded by open roots, not by their span.
 
 The tracker of the stream manager expires roots; the timer here is a net below it (timeout and two buckets), for the
 case that the tracker's word never comes.
@@ -22,6 +23,9 @@ from heronry.model.ids import SEQUENCE_MASK
 U64 = npt.NDArray[np.uint64]
 
 
+FIRST_SIZE = 1024  # a power of two
+
+
 class Settled(NamedTuple):
     """Roots settled by one verdict: their message ids, streams and ages in milliseconds, in order."""
 
@@ -36,20 +40,17 @@ class PendingTable:
 
     def __init__(self, base: int, max_pending: int, timeout_ms: float | None) -> None:
         self._prefix = np.uint64(base >> 32)
-        size = 1 << max(10, (2 * max_pending - 1).bit_length())
-        self._size = size
-        self._mask = size - 1
-        self._ids: list[Any] = [None] * size
-        self._times = np.zeros(size, dtype=np.float64)
-        self._streams = np.zeros(size, dtype=np.uint16)
-        self._sequences = np.zeros(size, dtype=np.uint32)
-        self._open = np.zeros(size, dtype=bool)
+        self._largest = max(FIRST_SIZE, 1 << (2 * max_pending - 1).bit_length())
+        self._make_ring(FIRST_SIZE)
         self._stragglers: dict[int, tuple[Any, int, float]] = {}
         self._timeout_ms = timeout_ms
         self.count = 0
 
     def open(self, first: int, ids: list[Any], stream: int, now_ms: float) -> None:
         """Roots ``first``, ``first`` + 1, … (32 bits, wrapping) with these message ids are in flight."""
+        wanted = 2 * (self.count + len(ids))
+        if wanted > self._size < self._largest:
+            self._grow(min(self._largest, 1 << (wanted - 1).bit_length()))
         done = 0
         while done < len(ids):
             slot = (first + done) & self._mask
@@ -58,6 +59,29 @@ class PendingTable:
             self._open_slice(slot, (first + done) & SEQUENCE_MASK, ids[done : done + step], stream, now_ms)
             done += step
         self.count += len(ids)
+
+    def _make_ring(self, size: int) -> None:
+        """An empty ring of so many slots, a power of two."""
+        self._size = size
+        self._mask = size - 1
+        self._ids: list[Any] = [None] * size
+        self._times = np.zeros(size, dtype=np.float64)
+        self._streams = np.zeros(size, dtype=np.uint16)
+        self._sequences = np.zeros(size, dtype=np.uint32)
+        self._open = np.zeros(size, dtype=bool)
+
+    def _grow(self, size: int) -> None:
+        """Take over what is open into a larger ring, where no two of them can meet that did not before."""
+        slots = np.flatnonzero(self._open)
+        ids, times, streams, sequences = self._ids, self._times, self._streams, self._sequences
+        self._make_ring(size)
+        places = (sequences[slots] & np.uint32(self._mask)).astype(np.int64)
+        self._times[places] = times[slots]
+        self._streams[places] = streams[slots]
+        self._sequences[places] = sequences[slots]
+        self._open[places] = True
+        for place, slot in zip(places.tolist(), slots.tolist(), strict=True):
+            self._ids[place] = ids[slot]
 
     def _open_slice(self, slot: int, first: int, ids: list[Any], stream: int, now_ms: float) -> None:
         stop = slot + len(ids)
@@ -141,7 +165,8 @@ class PendingTable:
         return min(times, default=None)
 
     def check(self) -> None:
-        """Every count agrees, and no root is in two places."""
+        """Every count agrees, the ring has room as long as it may grow, and no root is in two places."""
+        assert self._size == self._largest or 2 * self.count <= self._size, "the ring should have grown"
         assert self.count == int(self._open.sum()) + len(self._stragglers), "open roots are miscounted"
         for sequence in self._stragglers:
             slot = sequence & self._mask

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heron_instance.core.pending import PendingTable
+from heron_instance.core.pending import FIRST_SIZE, PendingTable
 from heronry.model.ids import SEQUENCE_MASK, root_base
 
 BASE = root_base(3, 9)
@@ -17,9 +17,9 @@ def roots(sequences: list[int], base: int = BASE) -> np.ndarray:  # type: ignore
 
 
 @settings(max_examples=100, deadline=None)
-@given(data=st.data(), start=st.sampled_from([0, SEQUENCE_MASK - 700]))
-def test_against_a_dictionary(data: st.DataObject, start: int) -> None:
-    table = PendingTable(BASE, 256, 1000.0)
+@given(data=st.data(), start=st.sampled_from([0, SEQUENCE_MASK - 700]), most=st.sampled_from([256, 3000]))
+def test_against_a_dictionary(data: st.DataObject, start: int, most: int) -> None:
+    table = PendingTable(BASE, most, 1000.0)
     model: dict[int, tuple[int, float]] = {}
     sequence, now = start, 0.0
     for _ in range(data.draw(st.integers(1, 25))):
@@ -63,3 +63,15 @@ def test_one_stuck_root_keeps_its_place_while_millions_pass() -> None:
     assert table.count == 1
     assert table.settle(roots([0]), 5.0).ids == ["stuck"]
     assert table.settle(roots([0]), 5.0).dropped == 1
+
+
+def test_a_ring_grows_by_what_is_open_and_no_further() -> None:
+    table = PendingTable(BASE, 20_000, None)
+    for first in range(0, 100_000, 100):  # few at a time: it stays small however many pass
+        table.open(first, list(range(100)), 0, 1.0)
+        table.settle(roots([first])[0] + np.arange(100, dtype=np.uint64), 2.0)
+    assert table._size == FIRST_SIZE
+    table.open(100_000, list(range(60_000)), 0, 1.0)
+    table.check()
+    assert table._size == 65_536
+    assert sorted(table.settle_all(2.0).ids) == list(range(60_000))

@@ -25,6 +25,7 @@ import setproctitle
 from heronry.launch import Launch
 from heronry.liveness import Beat, Phase
 from heronry.model.settings import setting
+from heronry.process_stats import LoopLag
 
 EXIT_PARENT_GONE = 120
 EXIT_REPLACED = 121
@@ -117,10 +118,14 @@ def watch_lifeline(lifeline: int, loop: asyncio.AbstractEventLoop) -> None:
     loop.add_reader(lifeline, readable)
 
 
-async def beat_forever(arguments: ProcessArguments, phase: Callable[[], Phase]) -> None:
-    """Write the heartbeat slot each interval; a process without a slot does nothing."""
+async def beat_forever(arguments: ProcessArguments, phase: Callable[[], Phase], lag: LoopLag | None = None) -> None:
+    """Write the heartbeat slot each interval; a process without a slot does nothing. ``lag`` is told how late the beats
+    come; without beats it gets a timer of its own."""
     if arguments.slot < 0:
+        if lag is not None:
+            lag.start()
         return
+    lag = lag or LoopLag()
     beat = Beat(arguments.launch.heartbeat_file(arguments.container), arguments.slot)
     interval = setting(arguments.launch.settings, "heron.heartbeat.interval.ms") / 1000
     last = None
@@ -128,7 +133,10 @@ async def beat_forever(arguments: ProcessArguments, phase: Callable[[], Phase]) 
         now = phase()
         beat.beat(now)
         # A change of phase is told sooner, since `submit --wait` waits for it.
-        await asyncio.sleep(interval if now is Phase.RUNNING and now is last else min(interval, 0.05))
+        pause = interval if now is Phase.RUNNING and now is last else min(interval, 0.05)
+        lag.expect(pause)
+        await asyncio.sleep(pause)
+        lag.came()
         last = now
 
 

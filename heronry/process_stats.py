@@ -2,18 +2,22 @@
 
 ``ProcessStats`` belongs to no thread. Collections are timed by two calls of ours around each, in whichever thread the
 interpreter collects; with the thresholds of the data plane's processes that is a few times a second at most.
-``LoopLag`` belongs to one asyncio loop: a timer a second, and how late it came is how long everything else waited.
+``LoopLag`` belongs to one asyncio loop: a timer a second, and how late it came is how long everything else waited. A
+process that has such a timer already lends it: a wake-up more is what an idle process costs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import time
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import psutil
 
+STAT = Path("/proc/self/stat")
 LAG_PROBE_SECONDS = 1.0
 
 
@@ -48,36 +52,70 @@ class GarbageClock:
 GARBAGE = GarbageClock()  # there is one collector in a process
 
 
+class Usage(NamedTuple):
+    """What the operating system says of a process."""
+
+    user_seconds: float
+    system_seconds: float
+    memory_bytes: float
+    threads: float
+    descriptors: float
+
+
+def own_usage() -> Usage:
+    """Of this process. On Linux from one file, at a quarter of psutil's price: every process asks each few seconds."""
+    try:
+        stat = os.open(STAT, os.O_RDONLY)
+    except OSError:
+        return _portable_usage()
+    try:
+        text = os.read(stat, 4096)
+    finally:
+        os.close(stat)
+    fields = text[text.rindex(b")") + 2 :].split()  # the name before may hold anything
+    ticks, page_bytes = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+    descriptors = len(os.listdir("/proc/self/fd")) - 1  # one is that of the look itself
+    return Usage(
+        int(fields[11]) / ticks, int(fields[12]) / ticks, int(fields[21]) * page_bytes, int(fields[17]), descriptors
+    )
+
+
+def _portable_usage() -> Usage:
+    process = psutil.Process()
+    with process.oneshot():
+        cpu = process.cpu_times()
+        memory = process.memory_info().rss
+        return Usage(cpu.user, cpu.system, memory, process.num_threads(), process.num_fds())
+
+
 class ProcessStats:
     """Of this process. ``instance``: it runs user code, and has Heron's names for Python instances."""
 
     def __init__(self, *, instance: bool) -> None:
         self._instance = instance
-        self._process = psutil.Process()
         GARBAGE.start()
 
     def read(self, uptime: float) -> tuple[dict[str, float], dict[str, float]]:
         """(counters, gauges) as of now; ``uptime`` in seconds."""
-        with self._process.oneshot():
-            cpu = self._process.cpu_times()
-            memory = float(self._process.memory_info().rss)
-            threads = float(self._process.num_threads())
-            descriptors = float(self._process.num_fds())
+        usage = own_usage()
         if self._instance:
-            counters = {"__py-user-cpu-time-secs": cpu.user, "__py-sys-cpu-time-secs": cpu.system}
+            counters = {"__py-user-cpu-time-secs": usage.user_seconds, "__py-sys-cpu-time-secs": usage.system_seconds}
             gauges = {
-                "__py-physical-memory-byte": memory,
+                "__py-physical-memory-byte": usage.memory_bytes,
                 "__py-uptime-secs": uptime,
-                "__py-fd-count": descriptors,
-                "__py-thread-count": threads,
+                "__py-fd-count": usage.descriptors,
+                "__py-thread-count": usage.threads,
             }
         else:
-            counters = {"__process/__cpu_user_usec": cpu.user * 1e6, "__process/__cpu_system_usec": cpu.system * 1e6}
+            counters = {
+                "__process/__cpu_user_usec": usage.user_seconds * 1e6,
+                "__process/__cpu_system_usec": usage.system_seconds * 1e6,
+            }
             gauges = {
-                "__process/__mem_used_bytes": memory,
+                "__process/__mem_used_bytes": usage.memory_bytes,
                 "__process/__uptime_sec": uptime,
-                "__process/__fd_count": descriptors,
-                "__process/__thread_count": threads,
+                "__process/__fd_count": usage.descriptors,
+                "__process/__thread_count": usage.threads,
             }
         counters["__gc-time-ms"] = GARBAGE.total_ms
         generations = zip(gc.get_count(), gc.get_threshold(), gc.get_stats(), strict=False)
@@ -90,10 +128,12 @@ class ProcessStats:
 
 
 class LoopLag:
-    """How late the running event loop comes to its timers."""
+    """How late the running event loop comes to its timers. Either ``start`` gives it a timer of its own, or somebody
+    with a timer tells ``expect`` and ``came``."""
 
     def __init__(self) -> None:
         self._worst_ms = 0.0
+        self._due: float | None = None  # of the timer that runs, in seconds of the loop's clock
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -103,23 +143,31 @@ class LoopLag:
 
     def stop(self) -> None:
         """End. Idempotent."""
+        self._due = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
+    def expect(self, seconds: float) -> None:
+        """A timer was set that is due in so many seconds."""
+        self._due = asyncio.get_running_loop().time() + seconds
+
+    def came(self) -> None:
+        """It has come."""
+        self._worst_ms, self._due = max(self._worst_ms, self._late_ms()), None
+
     def take_ms(self) -> float:
         """The worst lag since the last call, in milliseconds; what a timer is late at this moment counts, too."""
-        if self._timer is not None:
-            late_ms = 1000 * (asyncio.get_running_loop().time() - self._timer.when())
-            self._worst_ms = max(self._worst_ms, late_ms)
-        worst, self._worst_ms = self._worst_ms, 0.0
+        worst, self._worst_ms = max(self._worst_ms, self._late_ms()), 0.0
         return worst
 
-    def _set(self) -> None:
-        loop = asyncio.get_running_loop()
-        due = loop.time() + LAG_PROBE_SECONDS
-        self._timer = loop.call_at(due, self._came, due)
+    def _late_ms(self) -> float:
+        return 0.0 if self._due is None else 1000 * (asyncio.get_running_loop().time() - self._due)
 
-    def _came(self, due: float) -> None:
-        self._worst_ms = max(self._worst_ms, 1000 * (asyncio.get_running_loop().time() - due))
+    def _set(self) -> None:
+        self.expect(LAG_PROBE_SECONDS)
+        self._timer = asyncio.get_running_loop().call_later(LAG_PROBE_SECONDS, self._rang)
+
+    def _rang(self) -> None:
+        self.came()
         self._set()

@@ -137,10 +137,12 @@ class Reporter:
     """Sends ``collect()`` to the container's metrics manager, again and again; never blocks or fails its owner.
 
     ``collect`` runs on the loop and must be quick. ``start`` and ``stop`` are called on that loop; its lag is added to
-    each report.
+    each report, as ``lag`` has it from another timer of the loop, or by a timer of the reporter's own.
     """
 
-    def __init__(self, launch: Launch, container: int, collect: Callable[[], ProcessMetrics]) -> None:
+    def __init__(
+        self, launch: Launch, container: int, collect: Callable[[], ProcessMetrics], lag: LoopLag | None = None
+    ) -> None:
         self._launch = launch
         self._container = container
         self._collect = collect
@@ -150,12 +152,14 @@ class Reporter:
         self._metadata: tuple[tuple[str, str], ...] = ()
         self._task: asyncio.Task[None] | None = None
         self._failing = False
-        self._lag = LoopLag()
+        self._lag = lag or LoopLag()
+        self._own_lag = lag is None
 
     def start(self) -> None:
         """Begin to report, the first time at once."""
         if self._task is None:
-            self._lag.start()
+            if self._own_lag:
+                self._lag.start()
             self._task = asyncio.get_running_loop().create_task(self._run(), name="metrics reporter")
 
     async def stop(self) -> None:
@@ -167,7 +171,8 @@ class Reporter:
         with contextlib.suppress(asyncio.CancelledError):
             await task
         await self._send(LAST_REPORT_SECONDS)
-        self._lag.stop()
+        if self._own_lag:
+            self._lag.stop()
         if self._channel is not None:
             with contextlib.suppress(Exception):
                 await self._channel.close()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from heronry.model.settings import setting
+from heronry.net.loop import run_loop
 from heronry.process import parse_arguments, run_until_stopped, set_up_process
 from metrics_manager.shell.server import MetricsManager
 
@@ -15,7 +14,7 @@ def main() -> None:
     launch = arguments.launch
     title = f"heron:{launch.topology}:metrics_manager-{arguments.container}"
     set_up_process(title, setting(launch.settings, "heron.logging.level"))
-    asyncio.run(run_until_stopped(MetricsManager(launch, arguments.container), arguments))
+    run_loop(run_until_stopped(MetricsManager(launch, arguments.container), arguments))
 
 
 if __name__ == "__main__":

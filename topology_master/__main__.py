@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 
 from heronry.model.settings import setting
+from heronry.net.loop import run_loop
 from heronry.process import parse_arguments, run_until_stopped, set_up_process
 from heronry.state import store_of
 from topology_master.shell.server import TopologyMaster
@@ -20,7 +20,7 @@ def main() -> None:
     name = f"topology_master-{arguments.container}" + (f"-{options.replica}" if options.replica else "")
     set_up_process(f"heron:{launch.topology}:{name}", setting(launch.settings, "heron.logging.level"))
     master = TopologyMaster(launch, store_of(launch), arguments.container, options.replica)
-    asyncio.run(run_until_stopped(master, arguments))
+    run_loop(run_until_stopped(master, arguments))
 
 
 if __name__ == "__main__":

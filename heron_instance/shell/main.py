@@ -48,6 +48,7 @@ from heronry.process import (
     set_up_process,
     watch_lifeline,
 )
+from heronry.process_stats import LoopLag
 from heronry.telemetry import Reporter, Telemetry
 
 SWITCH_INTERVAL_SECONDS = 0.0005  # or each wake-up of the gateway waits 5 ms for a busy executor
@@ -84,6 +85,7 @@ class Instance:
         self.inbox = Inbox()
         self.phase = Phase.STARTING
         self.reporter: Reporter | None = None
+        self.lag = LoopLag()
         arguments = ProcessArguments(launch, Path(), container, slot, lifeline)
         self.gateway = Gateway(
             GatewaySetup(
@@ -92,7 +94,7 @@ class Instance:
                 task,
                 self.incarnation,
                 self.telemetry.count,
-                side_jobs=(lambda: beat_forever(arguments, lambda: self.phase), self._report),
+                side_jobs=(lambda: beat_forever(arguments, lambda: self.phase, self.lag), self._report),
                 last_job=self._last_report,
                 first_job=lambda loop: watch_lifeline(lifeline, loop),
             ),
@@ -180,7 +182,7 @@ class Instance:
         return SpoutExecutor(setup) if spec.is_spout else BoltExecutor(setup)
 
     async def _report(self) -> None:
-        self.reporter = Reporter(self.launch, self.container, lambda: self.telemetry.report(time.time()))
+        self.reporter = Reporter(self.launch, self.container, lambda: self.telemetry.report(time.time()), lag=self.lag)
         self.reporter.start()
         await asyncio.Event().wait()
 

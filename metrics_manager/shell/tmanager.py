@@ -1,9 +1,10 @@
 """The ``tmanager`` sink: what changed goes to the acting topology master, everything to a new one.
 
-Where the master is stands in the state store; the sink watches that node. The reply to each publish names the master's
-epoch. As long as the epoch is the one before, only processes that changed since the last reply are sent; when it
-differs, that master knows nothing of what others were told, and everything is sent again (``heronry.totals`` makes
-repeats harmless).
+Where the master is stands in the state store; the sink looks there each time (a watch would poll the store more often
+than there is something to send), and goes on with what it knows while the store is away. The reply to each publish
+names the master's epoch. As long as the epoch is the one before, only processes that changed since the last reply are
+sent; when it differs, that master knows nothing of what others were told, and everything is sent again
+(``heronry.totals`` makes repeats harmless).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from heronry.model.stored import MasterLocation
 from heronry.net.rpc import credentials, make_channel
 from heronry.net.services import MASTER_SERVICE
 from heronry.state import paths, store_of
-from heronry.state.store import StateStore
+from heronry.state.store import StateStore, StoreError
 from heronry.wire import codec
 from heronry.wire.master import PublishMetrics, PublishReply
 from metrics_manager.sinks import SinkContext
@@ -32,7 +33,7 @@ class TopologyMasterSink:
     """Talks to whoever leads."""
 
     async def open(self, context: SinkContext) -> None:
-        """Open the store and watch for the master. Raises StoreError, OSError."""
+        """Open the store. Raises StoreError, OSError."""
         self._context = context
         self._metadata = credentials(await asyncio.to_thread(context.launch.secret), context.launch.topology_id)
         self._epoch = 0
@@ -40,25 +41,16 @@ class TopologyMasterSink:
         self._location: MasterLocation | None = None
         self._channel: grpc.aio.Channel | None = None
         self._publish: Callable[..., Any] | None = None
-        self._moved = True
-        loop = asyncio.get_running_loop()
         self._store: StateStore = store_of(context.launch)
         await asyncio.to_thread(self._store.open)
-        path = paths.master(context.launch.topology)
-
-        def changed(_: str) -> None:
-            loop.call_soon_threadsafe(self._master_moved)
-
-        try:
-            self._unwatch = await asyncio.to_thread(self._store.watch, path, changed)
-        except BaseException:
-            await asyncio.to_thread(self._store.close)
-            raise
 
     async def flush(self) -> None:
         """Publish what is new to the acting master. Raises StoreError, grpc.aio.AioRpcError."""
-        if self._moved:
+        try:
             await self._find()
+        except StoreError:
+            if self._publish is None:
+                raise
         if self._publish is None:
             return
         version = self._context.metrics.version
@@ -69,22 +61,13 @@ class TopologyMasterSink:
 
     async def close(self) -> None:
         """Leave the store and the master."""
-        self._unwatch()
         if self._channel is not None:
             with contextlib.suppress(Exception):
                 await self._channel.close()
         await asyncio.to_thread(self._store.close)
 
-    def _master_moved(self) -> None:
-        self._moved = True
-
     async def _find(self) -> None:
-        self._moved = False
-        try:
-            node = await asyncio.to_thread(self._store.get, paths.master(self._context.launch.topology))
-        except Exception:
-            self._moved = True
-            raise
+        node = await asyncio.to_thread(self._store.get, paths.master(self._context.launch.topology))
         location = codec.MASTER_LOCATION.decode(node.data) if node is not None else None
         if location is not None and location == self._location:
             return

@@ -7,9 +7,13 @@ import contextlib
 import gc
 import os
 import time
+from pathlib import Path
 
+import pytest
+
+from heronry import process_stats
 from heronry.model.metrics import MetricKind, split_name
-from heronry.process_stats import GARBAGE, LoopLag, ProcessStats
+from heronry.process_stats import GARBAGE, LoopLag, ProcessStats, own_usage
 
 
 def test_both_kinds_of_process_say_the_same_in_prometheus() -> None:
@@ -50,6 +54,18 @@ def test_collections_take_time_that_is_counted() -> None:
     assert gc.callbacks.count(GARBAGE._collected) == 1
 
 
+def test_one_file_says_what_psutil_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    sum(n * n for n in range(1_000_000))  # some CPU
+    ours = own_usage()
+    monkeypatch.setattr(process_stats, "STAT", tmp_path / "nowhere")
+    theirs = own_usage()
+    assert 0 < ours.user_seconds <= theirs.user_seconds
+    assert ours.system_seconds <= theirs.system_seconds
+    assert theirs.memory_bytes == pytest.approx(ours.memory_bytes, rel=0.2)
+    assert ours.threads == theirs.threads
+    assert 0 <= theirs.descriptors - ours.descriptors <= 1  # psutil counts the one by which it looks
+
+
 async def test_a_loop_that_is_held_up_says_so_once() -> None:
     lag = LoopLag()
     lag.start()
@@ -65,3 +81,18 @@ async def test_a_loop_that_is_held_up_says_so_once() -> None:
     assert lag.take_ms() <= 0.0
     lag.stop()
     lag.stop()
+
+
+async def test_a_timer_of_somebody_else_tells_the_lag_as_well() -> None:
+    lag = LoopLag()
+    assert lag.take_ms() == 0.0
+    lag.expect(0.0)
+    time.sleep(0.05)
+    assert lag.take_ms() >= 50.0, "it has not come yet"
+    time.sleep(0.01)
+    lag.came()
+    assert lag.take_ms() >= 60.0
+    assert lag.take_ms() == 0.0, "no timer runs"
+    lag.expect(60.0)
+    lag.came()
+    assert lag.take_ms() == 0.0, "early is not late"

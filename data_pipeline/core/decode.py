@@ -6,6 +6,7 @@ on both sides. When a batch cannot be decoded it is tried row by row, to name th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -21,6 +22,7 @@ from heronry.streamlet.program import EventTime
 from heronry.streamlet.reading import LINES, Decoder, Piece
 from heronry.streamlet.windows import to_ms
 
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 Columns = dict[str, Any]  # lists by name, as Spark hands them over; the file's may be made when it is asked for
 
 
@@ -102,9 +104,9 @@ class Decoding:
 def plain_path(url: str) -> str:
     """A file as people write it: Spark quotes characters, and has ``file:`` with one slash, or three.
 
-    What is a path already stays as it is, whatever characters its name has.
+    What is no URL stays as it is, whatever characters it has.
     """
-    if url.startswith("/"):
+    if not _URL.match(url):
         return url
     found = unquote(url)
     return "/" + found.removeprefix("file:").lstrip("/") if found.startswith("file:") else found

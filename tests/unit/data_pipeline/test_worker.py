@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 from typing import Any
 
@@ -16,6 +17,7 @@ from data_pipeline.core.failure import Failure, RecordFailed, failed, failure_in
 from data_pipeline.core.payload import dump, load
 from data_pipeline.core.planner import plan
 from data_pipeline.core.runner import Runner
+from data_pipeline.core.trace import Trace, Traced, trace_in
 from heronry.streamlet import Builder, collect, count, distinct, files, monoid, sequence, sum_, tumbling
 from heronry.streamlet.program import ReduceStep
 
@@ -79,6 +81,24 @@ def test_a_line_that_is_no_json_is_named_with_its_file() -> None:
     assert "{no" in caught.value.failure.value
     records, _, file = decoding.decode({"value": [b"1", b" ", b"2"], "file": ["a", "b", "c"]})
     assert (records, file(0), file(1)) == ([1, 2], "a", "c")
+
+
+@given(source=st.text(min_size=1), partition=st.integers(0), lines=st.lists(st.text(), min_size=1))
+def test_a_trace_leads_back_from_the_text_that_stands_for_a_file(source: str, partition: int, lines: list[str]) -> None:
+    column = Traced(source, partition, lines)
+    for number, line in enumerate(lines):
+        digest = hashlib.sha1(line.encode()).hexdigest()
+        assert trace_in(column[number]) == Trace(source, partition, digest)
+        assert column[number : number + 1] == [column[number]] == [Traced(source, partition, [line.encode()])[0]]
+    assert trace_in("/in/heronry-line:0:x:y") is None
+
+
+def test_a_line_without_a_file_is_traced_when_it_fails() -> None:
+    decoding = Decoding("lines", files("/in", "json"), None, False)
+    lines = [b"1", b"{no"]
+    with pytest.raises(RecordFailed) as caught:
+        decoding.decode({"value": lines, "file": Traced("lines", 3, lines)})
+    assert trace_in(caught.value.failure.file) == Trace("lines", 3, hashlib.sha1(b"{no").hexdigest())
 
 
 def test_a_function_that_fails_once_only_is_told_as_such() -> None:

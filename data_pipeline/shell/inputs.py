@@ -61,7 +61,8 @@ def _split(given: str, by_step: Mapping[str, SourceStep]) -> tuple[str | None, s
     if equals and name in by_step:
         return name, url
     if equals and "/" not in name:
-        raise UsageError(f"there is no source step {name!r}", f"The program's sources are {', '.join(by_step)}.")
+        cure = f"The program's sources are {', '.join(by_step)}. (A path with = in it may begin with ./ to be a path.)"
+        raise UsageError(f"there is no source step {name!r}", cure)
     return None, given
 
 

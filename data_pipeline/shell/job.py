@@ -24,7 +24,7 @@ from data_pipeline.core.render import to_json
 from data_pipeline.shell import inputs, sinks
 from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.origin import with_file
-from data_pipeline.shell.output import OutputExists, OutputFolder, local_path
+from data_pipeline.shell.output import MANIFEST, OutputExists, OutputFolder, is_taken, local_path
 from data_pipeline.shell.program import Loaded, check_shippable, load
 from data_pipeline.shell.progress import shown, summary
 from data_pipeline.shell.scan import Tables
@@ -61,9 +61,8 @@ class Request:
 def run(request: Request, out: TextIO) -> str:
     """Do it; ``out`` shows progress. What to print at the end. Raises Failure of every kind, and Spark's errors."""
     check_master(request.master)
-    local = local_path(request.output_path) if request.output_path else None
-    if local is not None and not request.replace and not request.dry_run and local.exists() and any(local.iterdir()):
-        raise _exists(request.output_path)
+    if request.output_path and not request.dry_run:
+        _check_place(request)
     with tempfile.TemporaryDirectory(prefix="heronry-spark-") as folder:
         sys.argv = [str(request.file), *request.arguments]
         loaded = load(request.file, request.program, Path(folder))
@@ -214,6 +213,21 @@ def check_master(master: str) -> None:
             socket.create_connection((parts.hostname, parts.port or 7077), CONNECT_SECS).close()
             return
     raise Unavailable(f"nobody answers at {master}", "Is the Spark master running, and is this its address?")
+
+
+def _check_place(request: Request) -> None:
+    """Refuse a local output path early. Raises ExistsAlready."""
+    local = local_path(request.output_path)
+    if local is None or not is_taken(local):
+        return
+    if not request.replace:
+        raise _exists(request.output_path)
+    if not (local / MANIFEST).is_file():
+        raise ExistsAlready(
+            f"{request.output_path} holds something that is no result of a program (no {MANIFEST}), and --replace "
+            "would remove it",
+            "Choose another --output-path, or remove it yourself.",
+        )
 
 
 def _exists(path: str) -> ExistsAlready:

@@ -50,6 +50,11 @@ def spark_url(path: str) -> str:
     return f"file://{local}" if local is not None else path
 
 
+def is_taken(path: Path) -> bool:
+    """True if there is anything but an empty folder."""
+    return path.exists() and not (path.is_dir() and not any(path.iterdir()))
+
+
 class OutputFolder:
     """One result on its way. ``url`` is where it will be, ``work`` where parts are written until ``commit``."""
 
@@ -102,7 +107,7 @@ class _Local:
         self.work_url = spark_url(str(self.temporary))
 
     def holds_something(self) -> bool:
-        return self.path.exists() and not (self.path.is_dir() and not any(self.path.iterdir()))
+        return is_taken(self.path)
 
     def clear_leftovers(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)

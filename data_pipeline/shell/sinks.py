@@ -14,6 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from data_pipeline.core.failure import failed
 from data_pipeline.core.plan import Output
+from heronry.failures import Failure
 from heronry.streamlet.endpoints import FileSink, ViewSink
 
 
@@ -47,7 +48,7 @@ def _parquet(output: Output, rows: DataFrame, folder: str) -> None:
         if not found:
             kept.sparkSession.createDataFrame([], "empty boolean").limit(0).write.parquet(folder)
             return
-        schema = unified(found)
+        schema = _one_schema(output.step, found)
         columns = from_arrow_schema(schema, prefer_timestamp_ntz=True)
         task = ColumnsTask(output.step, schema.serialize().to_pybytes())
         kept.mapInArrow(task, columns).write.option("compression", "zstd").parquet(folder)
@@ -63,6 +64,19 @@ def unified(schemas: list[bytes]) -> Any:
     merged = pa.unify_schemas(read, promote_options="permissive")
     # A column that is None everywhere has no type; str is one Parquet can hold.
     return pa.schema([(f.name, pa.string() if pa.types.is_null(f.type) else f.type) for f in merged])
+
+
+def _one_schema(step: str, found: list[bytes]) -> Any:
+    """Raises Failure if records of different partitions have different types in one field."""
+    import pyarrow as pa
+
+    try:
+        return unified(found)
+    except pa.ArrowException as error:
+        raise Failure(
+            f"step {step!r}: its records do not fit into the columns of one table: {error}",
+            "Give the field one type in a map before the sink, or write json.",
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -109,9 +123,11 @@ def _table(step: str, records: list[dict[str, Any]], schema: Any) -> Any:
         names = dict.fromkeys(name for record in records for name in record)
         return pa.table({name: [record.get(name) for record in records] for name in names})
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        before = pa.schema([])
         for record in records:
             try:
-                pa.Table.from_pylist([record], schema=schema)
+                one = pa.Table.from_pylist([record], schema=schema).schema
+                before = pa.unify_schemas([before, one], promote_options="permissive")
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as cause:
                 raise failed(step, record, cause) from error
         raise failed(step, records[0], error) from error

@@ -146,6 +146,17 @@ def refusals(tmp_path: Path) -> dict[str, tuple[tuple[str, ...], int, str]]:
         "an endless source": ((refused, "endless", *out), 7, "'numbers'"),
         "a lock in a function": ((refused, "locked", *out), 7, "'careful'"),
         "spouts and bolts": ((refused, "Old", *out), 7, "only run online"),
+        "a file at the output": (
+            (words, "words", "--output-path", words),
+            4,
+            "word_program.py holds something already",
+        ),
+        "a folder of others": (
+            (words, "words", "--output-path", str(tmp_path), "--replace"),
+            4,
+            "no result of a program",
+        ),
+        "a path or a step": ((words, "words", *out, "--input-path", "date=1"), 2, "begin with ./"),
         "no such program": ((refused, "nothing", *out), 3, "nothing"),
         "no such file": ((str(tmp_path / "absent.py"), "x", *out), 3, "absent.py"),
         "no output": ((words, "words"), 2, "--output-path"),

@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from data_pipeline.core.failure import RecordFailed
 from data_pipeline.shell import output as outputs
+from data_pipeline.shell import sinks
 from data_pipeline.shell.output import OutputExists, OutputFolder
+from heronry.failures import Failure
 
 
 def folder_of(
@@ -61,3 +64,12 @@ def test_whoever_comes_second_is_refused_and_leftovers_of_the_dead_go(
         first.commit({})
     first.discard()
     assert [entry.name for entry in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_record_that_does_not_fit_the_columns_of_those_before_it_is_named() -> None:
+    with pytest.raises(RecordFailed) as caught:
+        sinks._table("out", [{"a": 1}, {"b": 2}, {"a": "text"}], None)
+    assert (caught.value.failure.step, caught.value.failure.value) == ("out", "{'a': 'text'}")
+    schemas = [sinks._table("out", [{"a": value}], None).schema.serialize().to_pybytes() for value in (1, "text")]
+    with pytest.raises(Failure, match="step 'out': .* Field a has incompatible types"):
+        sinks._one_schema("out", schemas)

@@ -208,21 +208,22 @@ class ParquetWriter(_Files):
         """A table, and the schema of the file with it. Raises StepFailed."""
         records = list(map(_plain, block.records))
         try:
-            return self._table(records)
+            return self._table(records, self._schema)
         except Exception as error:
+            schema = self._schema
             for record in records:
                 try:
-                    self._table([record])
+                    _, schema = self._table([record], schema)
                 except Exception as cause:
                     raise StepFailed(self._step.name, record) from cause
-            raise StepFailed(self._step.name, records[0]) from error  # each by itself, but not all in one column
+            raise StepFailed(self._step.name, records[0]) from error
 
-    def _table(self, records: list[Any]) -> tuple[Any, Any]:
+    def _table(self, records: list[Any], schema: Any) -> tuple[Any, Any]:
         if not all(isinstance(record, dict) for record in records):
             raise TypeError("a record for Parquet has named fields: a dict, a named tuple or a dataclass")
         names = dict.fromkeys(name for record in records for name in record)
         table = self._arrow.table({name: [record.get(name) for record in records] for name in names})
-        return table, self._arrow.unify_schemas([self._schema, table.schema], promote_options="permissive")
+        return table, self._arrow.unify_schemas([schema, table.schema], promote_options="permissive")
 
     def take(self, prepared: tuple[Any, Any]) -> None:
         """Keep it for the next roll."""

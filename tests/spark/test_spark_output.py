@@ -71,5 +71,5 @@ def test_a_record_that_does_not_fit_the_columns_of_those_before_it_is_named() ->
         sinks._table("out", [{"a": 1}, {"b": 2}, {"a": "text"}], None)
     assert (caught.value.failure.step, caught.value.failure.value) == ("out", "{'a': 'text'}")
     schemas = [sinks._table("out", [{"a": value}], None).schema.serialize().to_pybytes() for value in (1, "text")]
-    with pytest.raises(Failure, match="step 'out': .* Field a has incompatible types"):
+    with pytest.raises(Failure, match=r"step 'out': .* Field a has incompatible types"):
         sinks._one_schema("out", schemas)

@@ -25,7 +25,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from heronry.state import sessions
@@ -90,7 +90,8 @@ class FilesStore:
         self._fire_all = False  # every watch is to be called
         self._look_again = False  # a watch was added, which the last look did not see
         self._thread: threading.Thread | None = None
-        self._wake = threading.Event()
+        self._bell = threading.Lock()  # free when the polling thread is wanted at once; cheaper than an Event
+        self._bell.acquire()
         self._stopping = False
         # Owned by the polling thread.
         self._polled_change = -1
@@ -130,7 +131,7 @@ class FilesStore:
             self._stopping = True
             thread, self._thread = self._thread, None
             session, self._session = self._session, None
-        self._wake.set()
+        self._ring()
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout=self._writer.wait_secs + 5)
         if session is not None:
@@ -174,7 +175,7 @@ class FilesStore:
                 outcome = self._evaluate(connection, operations, session, mine)
         if session is not None and mine is None:
             self._lose(session)
-        self._wake.set()
+        self._ring()
         if isinstance(outcome, TransactionFailed):
             raise outcome
         return outcome.versions
@@ -192,7 +193,7 @@ class FilesStore:
             self._watches[key] = watch
             self._look_again = True
             self._start_thread()
-        self._wake.set()
+        self._ring()
         return lambda: self._forget(key)
 
     def on_session(self, changed: Callable[[SessionState], None]) -> Callable[[], None]:
@@ -303,7 +304,7 @@ class FilesStore:
         if self._state is not state:
             self._state = state
             self._to_tell.append(state)
-            self._wake.set()
+            self._ring()
 
     # -- the polling thread ----------------------------------------------------------------------------------------
 
@@ -312,37 +313,43 @@ class FilesStore:
             self._thread = threading.Thread(target=self._poll_forever, name="store-poll", daemon=True)
             self._thread.start()
 
+    def _ring(self) -> None:
+        """Let the polling thread look now."""
+        with suppress(RuntimeError):  # somebody has rung already
+            self._bell.release()
+
     def _poll_forever(self) -> None:
         while not self._stopping:
-            self._tell_listeners()
+            if self._to_tell or self._fire_all or self._look_again or self._may_have_changed():
+                self._poll_and_tell()
+            heard = self._watches or self._listeners
+            self._bell.acquire(timeout=self._poll_interval_secs * (1 if heard else UNHEARD_POLLS))
+
+    def _poll_and_tell(self) -> None:
+        self._tell_listeners()
+        with self._lock:
+            fire_all, self._fire_all = self._fire_all, False
+            look_again, self._look_again = self._look_again, False
+        try:
+            self._poll(fire_all, look_again)
+        except Exception as error:
+            self._glance.forget()
             with self._lock:
-                fire_all, self._fire_all = self._fire_all, False
-                look_again, self._look_again = self._look_again, False
-                heard = bool(self._watches or self._listeners)
-            try:
-                if fire_all or look_again or self._may_have_changed():
-                    self._poll(fire_all, look_again)
-            except Exception as error:
-                self._glance.forget()
-                with self._lock:
-                    self._fire_all |= fire_all
-                    self._look_again |= look_again
-                if not isinstance(error, StoreError):
-                    log.exception("polling the store")  # a store that does not answer shows in the session's state
-            self._tell_listeners()
-            self._wake.wait(self._poll_interval_secs * (1 if heard else UNHEARD_POLLS))
-            self._wake.clear()
+                self._fire_all |= fire_all
+                self._look_again |= look_again
+            if not isinstance(error, StoreError):
+                log.exception("polling the store")  # a store that does not answer shows in the session's state
+        self._tell_listeners()
 
     def _may_have_changed(self) -> bool:
-        """False if a poll would find what the last one found. Costs little."""
-        with self._lock:
-            session, state = self._session, self._state
-        if state is not SessionState.CONNECTED or (session is not None and not session.alive()):
+        """False if a poll would find what the last one found. Costs little: the caches are cold each time."""
+        session = self._session
+        if self._state is not SessionState.CONNECTED or (session is not None and not session.alive()):
             return True
         try:
             if self._glance.needed(time.monotonic(), traces_of(self._glanced)):
                 return True
-            return self._alive(self._watched_owners) != self._watched_owners
+            return not all(map(self._is_alive, self._watched_owners))
         except OSError:
             return True  # the poll will say why
 

@@ -27,6 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
+from urllib.parse import unquote, urlsplit
 
 from heronry.api.errors import TopologyError, did_you_mean
 from heronry.streamlet.extract import Extractor
@@ -189,4 +190,13 @@ def _one_of(what: str, given: Any, known: Sequence[str]) -> None:
 def _absolute(path: str | Path) -> str:
     """Tasks run in folders of their own, so a relative path is settled where the program is built. URLs stand."""
     text = str(path)
-    return text if "://" in text else str(Path(text).absolute())
+    if not text:
+        raise TopologyError("a path is empty; write a file or a folder (. is the current one)")
+    if text.startswith("file:"):
+        text = unquote(urlsplit(text).path)
+    return text if is_url(text) else str(Path(text).absolute())
+
+
+def is_url(path: str) -> bool:
+    """True for a place on another file system than the local one, which batch engines alone know."""
+    return "://" in path

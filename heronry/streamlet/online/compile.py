@@ -17,7 +17,7 @@ from heronry.api.errors import TopologyError
 from heronry.api.grouping import Grouping
 from heronry.api.stream import Stream
 from heronry.model.topology import TopologyDefinition
-from heronry.streamlet.endpoints import FileSource
+from heronry.streamlet.endpoints import FileSource, is_url
 from heronry.streamlet.online.locate import (
     ARGUMENTS,
     FINGERPRINT,
@@ -71,6 +71,14 @@ def compile_program(program: Program, name: str | None = None) -> TopologyDefini
     builder.set_config({**DEFAULTS, **dict(program.config)})
     config: dict[str, Any] = {PROGRAM: place_of(program), ARGUMENTS: sys.argv[1:], FINGERPRINT: fingerprint(program)}
     config[PATHS] = paths_of(program)
+    problems = [
+        f"step {step!r}: {path} is a URL, and online tasks read and write files of their machine: name a folder, or "
+        "mount it there"
+        for step, path in config[PATHS].items()
+        if is_url(path)
+    ]
+    if problems:
+        raise TopologyError(problems, chosen, f"program {program.name!r}")
     add_stages(builder, cut(program), config)
     return builder.definition(chosen)
 

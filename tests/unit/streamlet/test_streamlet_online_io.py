@@ -92,6 +92,17 @@ def test_a_program_is_found_again_with_its_paths_and_no_other(monkeypatch: pytes
         find(config)
 
 
+def test_paths_are_local_online() -> None:
+    builder = Builder("far")
+    builder.source(files("hdfs://far/in", "text"), name="a").sink(to_files("file:///near/a%20b"), name="b")
+    with importable(builder), pytest.raises(TopologyError, match="step 'a': hdfs://far/in is a URL") as caught:
+        compile_program(builder.build())
+    assert len(caught.value.problems) == 1
+    assert [step.sink for step in builder.build().sinks()] == [to_files("/near/a b")]
+    with pytest.raises(TopologyError, match="path is empty"):
+        files("")
+
+
 def test_word_count_over_the_novel(tmp_path: Path) -> None:
     builder = builder_in(tmp_path)
     (

@@ -66,6 +66,7 @@ class Master:
         self._led = 0  # the epoch this process last began to lead with
         self._fresh = False  # no decision between asking for a read and its arrival
         self._exited = False
+        self._settled: tuple[object, ...] = ()  # the facts for which the plan that stands was found right
 
     @property
     def plan(self) -> PhysicalPlan | None:
@@ -261,12 +262,15 @@ class Master:
         stored = self._stored
         if stored.definition is None or stored.packing is None:
             return None
-        epoch = self.mastership.epoch
-        plan = build_physical_plan(
-            stored.definition, stored.packing, self.membership.registrations(), stored.plan, epoch, state
-        )
+        epoch, registrations = self.mastership.epoch, tuple(self.membership.registrations())
+        facts = (stored.definition, stored.packing, registrations, stored.plan, epoch, state)
+        if facts == self._settled:  # asked at each tick and heartbeat, and to build a plan takes long
+            return None
+        plan = build_physical_plan(stored.definition, stored.packing, registrations, stored.plan, epoch, state)
         if plan is None and stored.plan is not None and stored.plan.state is not state:
             return with_state(stored.plan, state, epoch)  # somebody is missing: the state changes all the same
+        if plan is not None and plan is stored.plan:
+            self._settled = facts
         return None if plan is stored.plan else plan
 
     def _answer_asks(self) -> list[Effect]:

@@ -7,7 +7,7 @@ waits for the inbox; user code may of course block it too.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from heron_instance.core.bolt_executor import BoltExecutor
@@ -53,6 +53,7 @@ class Runner:
         self._next_report_ms = 0.0
         self._sent_seen = 0
         self._offered = 0
+        self._items: Iterator[Item] = iter(())  # taken from the inbox and not yet handled
         self._busy_ms = self._idle_ms = self._blocked_ms = 0.0
 
     def run(self) -> None:
@@ -62,7 +63,8 @@ class Runner:
         began = now_ms()
         while True:
             paused = executor.paused  # while it waits: what ends a pause comes at the end of the wait
-            for item in inbox.take(None if wait_ms is None else wait_ms / 1000):
+            self._items = iter(inbox.take(None if wait_ms is None else wait_ms / 1000))
+            for item in self._items:
                 self.handle(item)
             now = now_ms()
             waited = now - began
@@ -139,8 +141,13 @@ class Runner:
                 raise Stopped
 
     def finish(self) -> None:
-        """Close user code, hand the rest to the gateway."""
-        self._gateway.post(self._executor.stop(now_ms()))
+        """Close user code, hand the rest to the gateway: input that came behind the word to stop fails with it."""
+        executor = self._executor
+        if isinstance(executor, BoltExecutor):
+            for item in (*self._items, *self._inbox.take(0)):
+                if isinstance(item, Packet):
+                    executor.on_frames(now_ms(), item.frames)
+        self._gateway.post(executor.stop(now_ms()))
         self.collect()
 
     def collect(self) -> None:

@@ -1,0 +1,60 @@
+"""The end of an instance: whatever has reached it and was not processed fails at once, not by its timeout."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from instance_world import SHUFFLE, Part, World
+from spout_alone import Nothing, Source
+
+from heron_instance.core.outbox import Flush
+from heron_instance.shell.inbox import Inbox, MustLeave, Stop
+from heron_instance.shell.runner import Left, Runner, Stopped
+from heronry.wire.data import Packet
+
+SPOUT, BOLT = 1, 2
+
+
+class Post:
+    """Where a runner's flushes go."""
+
+    def __init__(self) -> None:
+        self.flushes: list[Flush] = []
+        self.sent_bytes = 0
+        self.tell_sent = False
+
+    def post(self, flushes: list[Flush]) -> None:
+        self.flushes += flushes
+
+    def offer_credit(self, total_bytes: int) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("word", "raised"), [(Stop(), Stopped), (MustLeave("replaced"), Left)])
+def test_input_behind_the_word_to_stop_fails_with_the_rest(word: Any, raised: type[Exception]) -> None:
+    world = World({
+        "spout": Part(type("Few", (Source,), {"total": 0}), 1, {"default": ("word",)}),
+        "bolt": Part(Nothing, 1, {}, [("spout", "default", SHUFFLE)]),
+    })  # fmt: skip
+    (source,) = world.objects("spout")
+    frames = world.wires[SPOUT, BOLT]
+    while len(frames) < 3:
+        source.total = len(frames) + 1  # a frame each
+        world.step(SPOUT)
+        world.clock.now += 0.02
+    world.clock.now = time.monotonic() + 1000  # the runner's clock is the real one
+    inbox, post = Inbox(), Post()
+    first, second, third = (Packet(number, frames=[frame]) for number, frame in enumerate(frames, 1))
+    for item in (first, word, second):
+        inbox.put(item)
+    runner = Runner(world.executors[BOLT], inbox, post, 1000.0)  # type: ignore[arg-type]  # stands in for the gateway
+    with pytest.raises(raised):
+        runner.run()
+    inbox.put(third)
+    runner.finish()
+    for flush in post.flushes:
+        world.send(BOLT, flush)
+    assert len(world.failed) == 3
+    assert not world.tracker

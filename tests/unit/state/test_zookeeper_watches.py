@@ -1,0 +1,44 @@
+"""The thread that calls watches, without ZooKeeper: what could not be armed is tried again, and orders are kept."""
+
+from __future__ import annotations
+
+import threading
+
+from heronry.state.store import SessionState, StoreUnavailable
+from heronry.state.zookeeper_watches import Trigger, WatchTable
+
+BOUND_SECONDS = 60.0
+
+
+def test_a_watch_that_cannot_be_armed_is_tried_until_it_is() -> None:
+    tries: list[str] = []
+
+    def arm(path: str, trigger: Trigger) -> None:
+        tries.append(path)
+        if len(tries) < 3:
+            raise StoreUnavailable("not yet")
+
+    table, called = WatchTable(arm), threading.Event()
+    table.start()
+    try:
+        table.watch("/a", lambda _: called.set())
+        assert called.wait(BOUND_SECONDS)
+        assert tries[:3] == ["/a"] * 3
+    finally:
+        table.stop()
+
+
+def test_jobs_and_states_are_told_in_their_order_and_a_raising_one_stops_nothing() -> None:
+    table, said, over = WatchTable(lambda path, trigger: None), list[object](), threading.Event()
+    table.listen(said.append)
+    table.start()
+    try:
+        table.tell(SessionState.SUSPENDED)
+        table.call(lambda: 1 // 0)
+        table.call(lambda: said.append("job"))
+        table.tell(SessionState.CONNECTED)
+        table.call(over.set)
+        assert over.wait(BOUND_SECONDS)
+    finally:
+        table.stop()
+    assert said == [SessionState.SUSPENDED, "job", SessionState.CONNECTED]

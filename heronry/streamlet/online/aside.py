@@ -24,6 +24,7 @@ from heronry.api.component import Bolt
 from heronry.api.metrics import CountMetric
 from heronry.model.keys import UnsupportedKey
 from heronry.streamlet.online.block import Block
+from heronry.streamlet.online.places import append_whole
 from heronry.streamlet.reference import StepFailed, shown
 
 RETRIES = "user.streamlet.retries"
@@ -92,7 +93,7 @@ class Aside:
         file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             if os.fstat(file).st_size < MAX_FILE_BYTES:
-                os.write(file, data)
+                append_whole(file, data, self._path)
         finally:
             os.close(file)
 

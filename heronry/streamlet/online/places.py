@@ -15,6 +15,19 @@ def state_folder(config: Mapping[str, Any]) -> Path:
     return Path(config.get(STATE) or Path.cwd() / "streamlet")
 
 
+def append_whole(file: int, data: bytes, path: Path) -> None:
+    """All of the data at the end of an open file, or nothing of it. Raises OSError, naming the path."""
+    begin = os.lseek(file, 0, os.SEEK_END)
+    done = 0
+    try:
+        while done < len(data):
+            done += os.write(file, memoryview(data)[done:])
+    except OSError as error:
+        os.ftruncate(file, begin)
+        os.lseek(file, begin, os.SEEK_SET)
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
 def replace_file(path: Path, data: bytes) -> None:
     """A reader sees the old content or the new, never a part."""
     temporary = path.with_name(f".{path.name}.part")

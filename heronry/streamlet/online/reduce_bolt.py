@@ -87,6 +87,7 @@ class ReduceBolt(Bolt):
         self._save_each = SAVE_SECONDS
         self._closed_saved_ms: int | None = None
         self._told_final = False
+        self._unpublished: dict[int, list[Entry]] = {}  # buckets of the view that could not be written
         self._log: StateLog | None = None
         if config.get(DURABLE, True):
             self._restore(StateLog(folder / "state" / f"{stage.name}-{index}.log", step.monoid))
@@ -234,6 +235,8 @@ class ReduceBolt(Bolt):
         """Write what has changed, then ack what it came of."""
         began = self.clock()
         changed = self._state.take_changed()
+        for start, entries in list(self._unpublished.items()):
+            self._publish(start, self._state.entries(start) or entries)
         if self._view is not None:
             for start in {entry.start for entry in changed if entry.start is not None}:
                 self._publish(start, self._state.entries(start))
@@ -266,7 +269,11 @@ class ReduceBolt(Bolt):
         """Replace a bucket of the view. What cannot be published is said, and stops nothing else."""
         if self._view is not None:
             try:
+                self._unpublished.pop(start, None)
                 self._view.write(start, entries)
+            except OSError as error:  # a full disk must not lose what is to be saved besides
+                self._unpublished[start] = entries
+                self.log.error("the view of step %r is not written, and tried again: %s", self.step.name, error)
             except (TypeError, OverflowError):
                 self.log.exception(
                     "the view of step %r wants keys and accumulators that are plain data (None, bool, int, float, str, "
@@ -278,7 +285,7 @@ class ReduceBolt(Bolt):
     def _write(self, log: StateLog, changed: list[Entry], spilled: list[int]) -> None:
         drops = self.results.done() if self.step.windowing is not None else []
         closed_ms = self._state.closed_ms
-        if changed or drops or spilled or closed_ms != self._closed_saved_ms:
+        if changed or drops or spilled or closed_ms != self._closed_saved_ms or log.owes():
             log.append(changed, drops, closed_ms, spilled)
             self._closed_saved_ms = closed_ms
             if log.wants_rewrite():

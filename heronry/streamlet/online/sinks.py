@@ -19,6 +19,7 @@ from heronry.streamlet.endpoints import ArchiveSink, CollectSink, FileSink, View
 from heronry.streamlet.online.block import Block
 from heronry.streamlet.online.chain import Streams
 from heronry.streamlet.online.combine import times_of
+from heronry.streamlet.online.places import append_whole
 from heronry.streamlet.program import EventTime, Program, Ref, SinkStep
 from heronry.streamlet.reading import ARCHIVE_COLUMNS, parquet_library
 from heronry.streamlet.reference import StepFailed
@@ -154,7 +155,7 @@ class JsonWriter(_Files):
     def __init__(self, step: SinkStep, folder: Path, task: str, of: int) -> None:
         super().__init__(step, folder, task, of)
         self._encoder = msgspec.json.Encoder(decimal_format="number")  # as the batch writes them
-        self._file: Any = None
+        self._file: int | None = None
 
     def prepare(self, block: Block) -> bytes:
         """Lines. Raises StepFailed."""
@@ -169,8 +170,8 @@ class JsonWriter(_Files):
     def take(self, data: bytes) -> None:
         """Write them to the part."""
         if self._file is None:
-            self._file = self.part.open("wb")
-        self._file.write(data)
+            self._file = os.open(self.part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        append_whole(self._file, data, self.part)
         self.size += len(data)
 
     def _one_by_one(self, records: list[Any]) -> bytes:
@@ -185,9 +186,8 @@ class JsonWriter(_Files):
     def roll(self) -> None:
         """Close and rename."""
         if self._file is not None:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
+            os.fsync(self._file)
+            os.close(self._file)
             self._file = None
             self.put()
             self.size = 0

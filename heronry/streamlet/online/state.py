@@ -200,7 +200,10 @@ class ReduceState:
         for start in starts[:-1]:
             if size <= most:
                 break
-            write(start, self.entries(start))
+            try:
+                write(start, self.entries(start))
+            except OSError:  # a full disk: it stays in memory
+                break
             accs = self._accs.pop(start)
             size -= len(accs)
             self._changed.pop(start, None)

@@ -2,9 +2,9 @@
 
 One frame is (length, CRC, kind, payload); the payload is the changed entries with packed accumulators, the windows that
 were dropped, how far windows are closed, and the buckets that are spilled (spill.py). A frame is one ``write``;
-a torn one at the end (the process died in it) ends the replay. It is not synced to the disk: it survives the death of
-processes, not of the machine. Plain values are msgpack; others are pickled, and unpickled by nobody but an instance of
-the same topology, whose folder it is.
+a torn one at the end (the process died in it) ends the replay, so what a full disk has cut off is taken back. It is not
+synced to the disk: it survives the death of processes, not of the machine. Plain values are msgpack; others are
+pickled, and unpickled by nobody but an instance of the same topology, whose folder it is.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from heronry.streamlet.monoid import Monoid
+from heronry.streamlet.online.places import append_whole
 from heronry.streamlet.online.state import Entry, Start
 
 _HEAD = struct.Struct("<IIB")
@@ -47,6 +48,7 @@ class StateLog:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self.size = 0
         self._whole = 0  # when it was last written anew
+        self._owed = b""  # frames that could not be written yet
 
     def load(self) -> Saved:
         """Replay the log; what is torn at its end is cut off."""
@@ -79,13 +81,19 @@ class StateLog:
     def append(
         self, changed: Iterable[Entry], dropped: list[int], closed_ms: int | None, spilled: Iterable[int] = ()
     ) -> None:
-        """What is new. ``spilled`` are dropped, too. It is written when this returns."""
+        """What is new. ``spilled`` are dropped, too. It is written when this returns.
+
+        Raises OSError (the disk is full); then it is owed, and goes in front of what comes next.
+        """
         away = list(spilled)
-        frame = self._frame(changed, [*dropped, *away], closed_ms, away)
-        done = 0
-        while done < len(frame):
-            done += os.write(self._file, frame[done:])
-        self.size += len(frame)
+        self._owed += self._frame(changed, [*dropped, *away], closed_ms, away)
+        append_whole(self._file, self._owed, self._path)
+        self.size += len(self._owed)
+        self._owed = b""
+
+    def owes(self) -> bool:
+        """True if something could not be written."""
+        return bool(self._owed)
 
     def wants_rewrite(self) -> bool:
         """True if the log is much longer than what it says."""

@@ -118,7 +118,7 @@ class OnlineWorld(World):
         self.add(task, self.seed)
 
     def vanish(self, component: Any) -> None:
-        """What the operating system does with a dead process's files: closes them; what is in buffers is lost."""
+        """What the operating system does with a dead process's files: closes them."""
         log = getattr(component, "_log", None)
         if log is not None:
             log.close()
@@ -126,8 +126,7 @@ class OnlineWorld(World):
         for _, writer in outlet.sinks._writers if outlet is not None else ():
             file = getattr(writer, "_file", None)
             if file is not None:
-                os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
-                file.close()
+                os.close(file)
         for reader in getattr(component, "_readers", {}).values():
             if hasattr(reader, "close"):
                 reader.close()

@@ -1,8 +1,10 @@
-"""What online sinks write: Parquet, JSON, collected records."""
+"""What online sinks and reducers write: Parquet, JSON, collected records, logs; also to a full disk."""
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -10,10 +12,12 @@ from typing import Any
 import pytest
 from online_world import OnlineWorld, importable
 
-from heronry.streamlet import Builder, collect, files, to_files
+from heronry.streamlet import Builder, collect, count, files, to_files
 from heronry.streamlet.compare import difference
 from heronry.streamlet.online.block import Block
 from heronry.streamlet.online.sinks import JsonWriter
+from heronry.streamlet.online.state import Entry
+from heronry.streamlet.online.state_log import StateLog
 from heronry.streamlet.program import Ref, SinkStep
 from heronry.streamlet.reading import read_all
 from heronry.streamlet.reference import run
@@ -107,3 +111,58 @@ def test_ends_of_lines_inside_texts_are_read_back(tmp_path: Path) -> None:
     writer.take(writer.prepare(Block(rows, None, None)))
     writer.roll()
     assert read(tmp_path) == rows
+
+
+class FullDisk:
+    """``os.write`` of a disk with room for so many bytes."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self._write = os.write
+
+    def __call__(self, file: int, data: Any) -> int:
+        if not self.room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        done = self._write(file, data[: self.room])
+        self.room -= done
+        return done
+
+
+def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = JsonWriter(SinkStep("out", Ref("s"), to_files(tmp_path)), tmp_path, "0", 1)
+    blocks = [writer.prepare(Block([{"n": number}] * 10, None, None)) for number in range(3)]
+    disk = FullDisk(len(blocks[0]) + 5)
+    monkeypatch.setattr(os, "write", disk)
+    writer.take(blocks[0])
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space left") as caught:
+            writer.take(blocks[1])
+        assert caught.value.filename == str(writer.part)
+        disk.room = 3
+    disk.room = 10_000
+    writer.roll()
+    writer.take(blocks[2])
+    writer.roll()
+    assert read(tmp_path) == [{"n": 0}] * 10 + [{"n": 2}] * 10
+
+
+def test_what_a_full_disk_refused_is_in_the_log_of_the_reducer_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = StateLog(tmp_path / "log", count())
+    log.append([Entry(None, "a", 1)], [], None)
+    disk = FullDisk(7)
+    monkeypatch.setattr(os, "write", disk)
+    for number in range(2):
+        with pytest.raises(OSError, match="No space left"):
+            log.append([Entry(None, f"b{number}", 2)], [], None)
+        assert log.owes()
+    disk.room = 10_000
+    log.append([], [], 5)
+    assert not log.owes()
+    log.close()
+    again = StateLog(tmp_path / "log", count())
+    saved = again.load()
+    again.close()
+    assert {entry.key: entry.acc for entry in saved.entries} == {"a": 1, "b0": 2, "b1": 2}
+    assert again.size == (tmp_path / "log").stat().st_size

@@ -26,6 +26,7 @@ from heronry.failures import Failure, InvalidTopology, NotFound, Unavailable, tr
 from heronry.pipeline.views import ViewError
 from heronry.process import EXIT_PARENT_GONE
 
+CAUSED = "Caused by: "  # in Java's stack traces
 CHILDREN_SECS = 10.0  # a JVM removes its temporary folders when it is asked to end
 _OWN_FOLDERS: list[str] = []  # made by this process, for nothing but itself
 
@@ -126,7 +127,7 @@ def _known(error: Exception) -> Failure:
     if "JAVA_GATEWAY_EXITED" in str(error):
         return Unavailable("Java did not start", "Install Java 17 or newer (deploy/java-setup), or set JAVA_HOME.")
     if isinstance(error, ViewError):
-        return Failure(str(error))
+        return Failure(str(error), "`heron pipeline status VIEW` shows which batches there are.")
     known = translate(error)
     if known is not None:
         return known
@@ -142,10 +143,12 @@ def _is_sparks(error: Exception) -> bool:
 
 
 def _first_line(error: Exception) -> str:
-    """The first line that says something: Py4J begins with the call, and has Java's exception behind a colon."""
+    """The first line that says something (Py4J begins with the call), and the innermost cause."""
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines()]
     told = [line for line in lines if line and not line.startswith("An error occurred while calling")]
-    return told[0][:500] if told else type(error).__name__
+    causes = [line.removeprefix(CAUSED) for line in lines if line.startswith(CAUSED)]
+    cause = f" ({causes[-1][:300]})" if causes and causes[-1] not in told[0] else ""
+    return told[0][:500] + cause if told else type(error).__name__
 
 
 @contextlib.contextmanager

@@ -24,5 +24,22 @@ def test_of_javas_exceptions_the_cause_is_told_and_not_the_call() -> None:
     assert "file:/in/a.parquet" in told.message
 
 
+def test_the_innermost_cause_is_told_too() -> None:
+    text = (
+        "An error occurred while calling o61.text.\n"
+        ": org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing to file:/out.\n"
+        "\tat org.apache.spark.SomeClass(…)\n"
+        "Caused by: org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device\n"
+        "\tat org.apache.hadoop.SomeClass(…)\n"
+        "Caused by: java.io.IOException: No space left on device\n"
+        "\tat java.base/java.io.FileOutputStream.writeBytes(Native Method)\n"
+        "\t... 27 more\n"
+    )
+    assert _known(spark_error(text)).message == (
+        "Spark gave up: org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing to file:/out. "
+        "(java.io.IOException: No space left on device)"
+    )
+
+
 def test_a_view_that_cannot_be_published_is_told_as_it_is() -> None:
     assert _known(ViewError("it cannot go back")).message == "it cannot go back"

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 Counts = dict[str, int]
@@ -46,7 +46,7 @@ def builtin_sql(spark: SparkSession, path: str) -> Counts:
     return {row["word"]: row["count"] for row in counted.collect()}
 
 
-def arrow_combine_sql_sum(spark: SparkSession, path: str) -> Counts:
+def combined_and_summed(spark: SparkSession, path: str) -> DataFrame:
     """One ``mapInArrow`` for the whole chain with a map-side combine, then a sum by SQL."""
 
     def combine(batches: Iterator[Any]) -> Iterator[Any]:
@@ -56,8 +56,12 @@ def arrow_combine_sql_sum(spark: SparkSession, path: str) -> Counts:
         yield pa.RecordBatch.from_pydict({"word": list(counts), "n": list(counts.values())})
 
     partial = spark.read.text(path).mapInArrow(combine, "word string, n long")
-    counted = partial.groupBy("word").agg(sql.sum("n").alias("n"))
-    return {row["word"]: row["n"] for row in counted.collect()}
+    return partial.groupBy("word").agg(sql.sum("n").alias("n"))
+
+
+def arrow_combine_sql_sum(spark: SparkSession, path: str) -> Counts:
+    """The same, collected."""
+    return {row["word"]: row["n"] for row in combined_and_summed(spark, path).collect()}
 
 
 def arrow_combine_arrow(spark: SparkSession, path: str) -> Counts:

@@ -24,6 +24,7 @@ from data_pipeline.core.plan import Output, Plan, Reduction, Scan, Unit
 from data_pipeline.core.render import Renderer, ToAccumulator, to_fields_pickle, to_json, to_pickle
 from data_pipeline.shell import catalyst
 from data_pipeline.shell import scan as scans
+from data_pipeline.shell.fields import fields_of
 from data_pipeline.shell.tasks import ROW_SCHEMA, MergeTask, Render, ScanTask, Shipped
 from heronry.streamlet.endpoints import FileSink, ViewSink
 
@@ -60,14 +61,28 @@ class Execution:
         units = [scan.unit for scan in self._scans.values() if scan.unit is not None] + behind
         return [self._frame(unit.entry) for unit in units if not unit.exits]
 
+    def fields(self, step: str) -> DataFrame | None:
+        """The records of a sink as columns of their fields, where Spark can make them by itself."""
+        reduction = self._in_front_of(step)
+        if reduction is None or not reduction.sql:
+            return None
+        return fields_of(self._added(reduction), reduction.step)
+
     def records(self, step: str, load: Callable[[bytes], Any]) -> list[Any]:
         """What a ``collect()`` sink gets, read back into this process; ``load`` undoes what ``collect`` did."""
-        inputs = self._sinks[step].inputs
-        reduction = self._reductions.get(inputs[0][0]) if len(inputs) == 1 else None
-        if reduction is not None and is_added_by_sql(reduction) and [n.kind for n in reduction.unit.nodes] == ["sink"]:
+        reduction = self._in_front_of(step)
+        if reduction is not None:
             return self._results(reduction).records(self._added(reduction).toArrow().to_batches())
         data = self.output(step).select("data").toArrow().column("data")
         return [load(payload) for payload in data.to_pylist()]
+
+    def _in_front_of(self, step: str) -> Reduction | None:
+        """The reducer a sink is fed by directly, if SQL adds it up and nobody else reads it."""
+        inputs = self._sinks[step].inputs
+        reduction = self._reductions.get(inputs[0][0]) if len(inputs) == 1 else None
+        if reduction is None or not is_added_by_sql(reduction) or [n.kind for n in reduction.unit.nodes] != ["sink"]:
+            return None
+        return reduction
 
     def close(self) -> None:
         """Free the disk."""

@@ -119,7 +119,7 @@ def _write(spark: SparkSession, request: Request, found: Plan, execution: Execut
     try:
         for output in found.outputs:
             say(f"writing {output.step}")
-            sinks.write(output, execution.output(output.step), f"{folder.work}/{output.step}")
+            sinks.write_output(output, execution, f"{folder.work}/{output.step}")
             folder.rename_parts(output.step, ".json")
         _run_ends(execution)
         folder.commit(_manifest(request, found, [output.step for output in found.outputs]))
@@ -186,9 +186,9 @@ def _explained(found: Plan, execution: Execution) -> str:
     """Our plan and Spark's."""
     parts = [described(found)]
     for output in found.outputs:
-        printed = io.StringIO()
+        printed, fields = io.StringIO(), execution.fields(output.step)
         with contextlib.redirect_stdout(printed):
-            execution.output(output.step).explain()
+            (execution.output(output.step) if fields is None else fields).explain()
         parts.append(f"\n{output.step}:\n{printed.getvalue().rstrip()}")
     return "\n".join(parts)
 

@@ -14,18 +14,41 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from data_pipeline.core.failure import failed
 from data_pipeline.core.plan import Output
+from data_pipeline.shell.execute import Execution
+from data_pipeline.shell.fields import as_json
 from heronry.failures import Failure
 from heronry.streamlet.endpoints import FileSink, ViewSink
 
 
-def write(output: Output, rows: DataFrame, folder: str) -> None:
+def write_output(output: Output, execution: Execution, folder: str) -> None:
     """Run everything the sink needs and write its files into ``folder``, which must not be there."""
+    fields = execution.fields(output.step)
+    if fields is not None:
+        write_fields(output, fields, folder)
+    else:
+        write(output, execution.output(output.step), folder)
+
+
+def write(output: Output, rows: DataFrame, folder: str) -> None:
+    """The payloads that workers have made of the sink's records, as its files."""
     if isinstance(output.sink, ViewSink):
         write_view(output, rows, folder)
-    elif isinstance(output.sink, FileSink) and output.sink.format == "parquet":
+    elif _is_parquet(output):
         _parquet(output, rows, folder)
     else:
         rows.select(sql.col("data").cast("string")).write.option("lineSep", "\n").text(folder)
+
+
+def write_fields(output: Output, rows: DataFrame, folder: str) -> None:
+    """The same for a sink whose records are there as columns of their fields (fields.py)."""
+    if _is_parquet(output):
+        rows.write.option("compression", "zstd").parquet(folder)
+    else:
+        as_json(rows).write.option("lineSep", "\n").text(folder)
+
+
+def _is_parquet(output: Output) -> bool:
+    return isinstance(output.sink, FileSink) and output.sink.format == "parquet"
 
 
 def write_view(output: Output, rows: DataFrame, folder: str, to_ms: int | None = None) -> None:

@@ -6,14 +6,23 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from data_pipeline.core.failure import RecordFailed
+from data_pipeline.core.planner import Choice, plan
+from data_pipeline.core.render import to_json
 from data_pipeline.shell import output as outputs
 from data_pipeline.shell import sinks
+from data_pipeline.shell.execute import Execution
+from data_pipeline.shell.inputs import with_columns
 from data_pipeline.shell.output import OutputExists, OutputFolder
+from data_pipeline.shell.scan import Tables
 from heronry.failures import Failure
+from heronry.streamlet import Builder, files, max_, min_, sliding, to_files, tumbling
+from heronry.streamlet.reference import run
 
 
 def folder_of(
@@ -73,3 +82,67 @@ def test_a_record_that_does_not_fit_the_columns_of_those_before_it_is_named() ->
     schemas = [sinks._table("out", [{"a": value}], None).schema.serialize().to_pybytes() for value in (1, "text")]
     with pytest.raises(Failure, match=r"step 'out': .* Field a has incompatible types"):
         sinks._one_schema("out", schemas)
+
+
+@pytest.mark.parametrize("form", ["json", "parquet"])
+def test_what_sql_writes_is_what_a_worker_would_have_written(spark: SparkSession, tmp_path: Path, form: str) -> None:
+    keys = {
+        "text": ["a", None, 'q"\\\n\x01ä\u2028', ""],
+        "whole": [1, None, -5, 2**62],
+        "truth": [True, None, False, True],
+    }
+    table = pa.table({**keys, "small": pa.array([1, 2, None, 4], pa.int8()), "t": [0, 5, 70, 3]})
+    pq.write_table(table, tmp_path / "in.parquet")
+    builder = Builder("written")
+    source = builder.source(files(tmp_path / "in.parquet", "parquet"), event_time="t")
+    for key in keys:
+        source.count_by_key(key).sink(to_files("/nowhere", form), name=f"count-{key}")
+        source.key_by(key).window(tumbling(60)).reduce_by_key(max_(), "small").sink(
+            to_files("/nowhere", form), name=key
+        )
+        source.key_by(key).window(sliding(60, 20)).reduce_by_key(min_(), key).sink(
+            to_files("/nowhere", form), name=f"min-{key}"
+        )
+    program = builder.build()
+    tables = Tables(spark)
+    found = plan(program, with_columns(tables, program, Choice()))
+    execution = Execution(spark, found, collect=to_json, tables=tables)
+    expected = run(program)
+    for output in found.outputs:
+        fields = execution.fields(output.step)
+        assert fields is not None
+        sinks.write_fields(output, fields, f"file://{tmp_path}/sql/{output.step}")
+        sinks.write(output, execution.output(output.step), f"file://{tmp_path}/worker/{output.step}")
+        by_sql, by_worker = (written(tmp_path / how / output.step, form) for how in ("sql", "worker"))
+        assert by_sql == by_worker
+        assert sorted(map(repr, map(to_dict, expected[output.step]))) == sorted(map(repr, by_sql))
+
+
+def test_fractions_sums_and_what_others_read_too_are_written_by_workers(spark: SparkSession, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": [1.5], "n": [1], "k": ["a"]}), tmp_path / "in.parquet")
+    builder = Builder("others")
+    source = builder.source(files(tmp_path / "in.parquet", "parquet"))
+    source.count_by_key("x").sink(to_files("/nowhere"))
+    source.sum_by_key("n", key="k").sink(to_files("/nowhere"))
+    source.key_by("k").reduce_by_key(max_(), "x").sink(to_files("/nowhere"))
+    shared = source.count_by_key("k")
+    shared.sink(to_files("/nowhere"))
+    shared.map(str).sink(to_files("/nowhere"))
+    program = builder.build()
+    tables = Tables(spark)
+    found = plan(program, with_columns(tables, program, Choice()))
+    execution = Execution(spark, found, tables=tables)
+    assert [execution.fields(output.step) for output in found.outputs] == [None] * 5
+
+
+def to_dict(record: Any) -> dict[str, Any]:
+    fields: dict[str, Any] = record._asdict()
+    return fields
+
+
+def written(folder: Path, form: str) -> list[dict[str, Any]]:
+    """The records of a folder, in one order, with their fields in the order they are written in."""
+    if form == "parquet":
+        return sorted(pq.read_table(folder).to_pylist(), key=repr)
+    lines = [line for part in folder.glob("part-*") for line in part.read_text().split("\n") if line]
+    return sorted(map(json.loads, lines), key=repr)

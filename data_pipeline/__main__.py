@@ -176,6 +176,7 @@ def _talk(verbose: bool) -> Iterator[tuple[TextIO, Path | None]]:
 
 def _end_children() -> None:
     """No JVM outlives us: one that is interrupted while it starts would not notice that its driver has gone."""
+    threading.excepthook = _unless_py4j  # its threads may just be telling the JVM what it need not keep any more
     children = psutil.Process().children(recursive=True)
     for child in children:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -184,6 +185,11 @@ def _end_children() -> None:
     for child in alive:
         with contextlib.suppress(psutil.NoSuchProcess):
             child.kill()
+
+
+def _unless_py4j(caught: threading.ExceptHookArgs) -> None:
+    if caught.exc_type.__module__.partition(".")[0] != "py4j":
+        threading.__excepthook__(caught)
 
 
 def _tidy_up() -> None:

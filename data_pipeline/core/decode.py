@@ -16,10 +16,11 @@ from urllib.parse import unquote
 import msgspec
 
 from data_pipeline.core.failure import RecordFailed, failed
+from heronry.streamlet.decoding import Decoder
 from heronry.streamlet.endpoints import FileSource, Source
 from heronry.streamlet.extract import column
 from heronry.streamlet.program import EventTime
-from heronry.streamlet.reading import LINES, Decoder, Piece
+from heronry.streamlet.reading import LINES, Piece, ReadError
 from heronry.streamlet.windows import to_ms
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
@@ -97,6 +98,8 @@ class Decoding:
                 if self.wants_time:
                     self._times(records, one)
             except Exception as cause:  # what decode or the user's function raises
+                if isinstance(cause, ReadError):
+                    cause = ReadError(cause.reason)  # the decoder does not know the file, nor the line in it
                 return failed(self.step, value, cause, plain_path(one["file"][0]) if "file" in one else "")
         return failed(self.step, "(not found: the same rows pass when they are tried one by one)", error)
 

@@ -11,9 +11,14 @@ import traceback
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import heronry
+
 MARKER = "HERONRY-RECORD-FAILED "
 MAX_VALUE, MAX_TRACEBACK = 500, 8_000
-_OWN = (str(Path(__file__).resolve().parent.parent), "/pyspark/", "pyspark.zip/")
+_UNNAMED = frozenset({"builtins", "__main__", "heronry", "data_pipeline"})  # modules that are not told with a class
+_ROOMS = (Path(__file__).resolve().parent.parent, Path(heronry.__file__).resolve().parent)
+# Executors have the rooms as zips; what stands there is heronry.zip/heronry/….
+_OWN = (*(f"{room}/" for room in _ROOMS), "heronry.zip/heronry/", "data_pipeline.zip/", "/pyspark/", "pyspark.zip/")
 
 
 @dataclass(frozen=True)
@@ -85,4 +90,8 @@ def _is_own(filename: str) -> bool:
 
 
 def _named(error: BaseException) -> str:
-    return "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
+    """The kind of the error and the first line it says."""
+    kind = type(error)
+    module = "" if kind.__module__.partition(".")[0] in _UNNAMED else f"{kind.__module__}."
+    said = str(error).strip().splitlines()
+    return f"{module}{kind.__qualname__}: {said[0]}" if said else f"{module}{kind.__qualname__}"

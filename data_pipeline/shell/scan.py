@@ -25,6 +25,7 @@ from heronry.streamlet.reading import ARCHIVE_COLUMNS
 from heronry.streamlet.windows import HOUR_MS
 
 FILE_COLUMN = "__heronry_file"  # beside the columns of a user's Parquet file
+_PATTERN = re.compile(r"[\[\]{}*?\\]")
 _HOUR = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d\d)$")
 
 
@@ -81,12 +82,13 @@ def _open(spark: SparkSession, scan: Scan, source: FileSource) -> _Table | None:
     reader = spark.read.option("recursiveFileLookup", "true")
     try:
         if source.format == "archive":
-            return _Table(reader.parquet(*paths))
+            return _Table(reader.parquet(*map(_literal, paths)))
         if source.format != "parquet":
             return _Table(lines_of(spark, paths))
         alike, columns = footers(paths)
         reader = reader.option("mergeSchema", "false" if alike else "true")
-        return _Table((reader.schema(columns) if columns else reader).parquet(*paths), columns)
+        reader = reader.schema(columns) if columns else reader
+        return _Table(reader.parquet(*map(_literal, paths)), columns)
     except AnalysisException as error:
         if "PATH_NOT_FOUND" in str(error):
             raise InputNotFound(f"step {scan.step!r}: there is nothing to read at {source.path}") from error
@@ -95,7 +97,12 @@ def _open(spark: SparkSession, scan: Scan, source: FileSource) -> _Table | None:
 
 def lines_of(spark: SparkSession, paths: list[str]) -> DataFrame:
     """The lines of all files below these paths."""
-    return spark.read.option("recursiveFileLookup", "true").option("lineSep", "\n").text(paths)
+    return spark.read.option("recursiveFileLookup", "true").option("lineSep", "\n").text([*map(_literal, paths)])
+
+
+def _literal(path: str) -> str:
+    """A path as Spark reads it, which takes some characters for patterns."""
+    return _PATTERN.sub(r"\\\g<0>", path)
 
 
 def _shaped(rows: DataFrame, source: FileSource, named: bool) -> DataFrame:
@@ -143,7 +150,7 @@ def _hour_ms(folder: str) -> int:
 
 def _folders(spark: SparkSession, root: str) -> list[str]:
     """The hour folders below a path, on any file system."""
-    path, files = _file_system(spark, f"{root.rstrip('/')}/date=*/hour=*")
+    path, files = _file_system(spark, f"{_literal(root.rstrip('/'))}/date=*/hour=*")
     statuses = files.globStatus(path) or []
     names = [status.getPath().toString() for status in statuses if status.isDirectory()]
     return sorted(name for name in names if _HOUR.search(name))

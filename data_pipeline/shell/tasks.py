@@ -9,6 +9,7 @@ that is what ``Shipped`` is for. pyarrow is imported where it is used, so that t
 from __future__ import annotations
 
 import contextlib
+import logging
 import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -23,7 +24,7 @@ from data_pipeline.core.decode import Decoding
 from data_pipeline.core.merge import Merged, merged, result_of
 from data_pipeline.core.plan import Unit
 from data_pipeline.core.render import ToAccumulator
-from data_pipeline.core.runner import Runner
+from data_pipeline.core.runner import Runner, log
 from data_pipeline.core.trace import Traced
 from heronry.streamlet.endpoints import Source
 from heronry.streamlet.program import ReduceStep
@@ -46,8 +47,19 @@ class Shipped:
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """``mapInArrow``'s function."""
         sys.argv = list(self._arguments)
+        _let_programs_log()
         task = pickle.loads(self._task)
         yield from task(batches)
+
+
+def _let_programs_log() -> None:
+    """``log()`` of programs goes to the worker's stderr: into Spark's log, on a cluster into the executor's."""
+    if not log.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        log.addHandler(handler)
+        log.setLevel(logging.DEBUG)
+        log.propagate = False
 
 
 def _batch(rows: Rows) -> Any:

@@ -101,7 +101,7 @@ def _source(step: SourceStep, given: Iterable[Any] | None) -> Iterator[Timed]:
         numbers = range(step.source.start, step.source.stop)
         records = ((number if make is None else make(number), None) for number in numbers)
     else:
-        from heronry.streamlet.reading import read_all
+        from heronry.streamlet.decoding import read_all
 
         records = read_all(step.source)
     for record, time_ms in records:

@@ -54,7 +54,7 @@ def test_every_format(spark: SparkSession, tmp_path: Path) -> None:
         "json/a.json": b'{"a": 1, "b": [1, {"c": null}]}\n \n"text"\n12345678901234567890123\n',
         "json/.no.json": b"x\n",
         "csv/a.csv": b'k,v\r\nx,"1,5"\r\n\r\n"q ""r""",\r\n', "csv/b %20ä.csv": b"v,k\n2,y\n",
-        "csv/empty.csv": b"k,v\n",
+        "csv/empty.csv": b"k,v\n", "odd [1]{a,b}*?/a.txt": b"odd\n", "odd 1a/a.txt": b"no\n",
     }  # fmt: skip
     for name, content in files_of.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -63,6 +63,7 @@ def test_every_format(spark: SparkSession, tmp_path: Path) -> None:
     table = pa.table({"i": [1, None], "s": ["x", "ä"], "l": [[1, 2], None], "d": [{"a": 1.5}, {"a": None}]})
     pq.write_table(table, tmp_path / "parquet" / "a.parquet")
     programs = [through(files(tmp_path / form, form)) for form in ("text", "json", "csv", "parquet")]
+    programs += [through(files(tmp_path / "odd [1]{a,b}*?", "text"))]
     programs += [
         through(files(tmp_path / "csv", "csv", schema={"v": "str", "k": "str", "absent": "int"})),
         through(sequence(20, str, start=3)),
@@ -93,7 +94,9 @@ def test_the_file_of_a_record_that_fails_is_found_among_many(spark: SparkSession
             raise ValueError("no")
         return record
 
-    places = [tmp_path / folder / f"{number} %41ä.{form}" for folder in ("one", "two") for number in range(12)]
+    places = [
+        tmp_path / folder / f"{number} %41ä[0]{{a,b}}*?.{form}" for folder in ("one", "two") for number in range(12)
+    ]
     for number, place in enumerate(places):
         place.parent.mkdir(exist_ok=True)
         values = [f"v{number}-{i}" if (number, i) != (17, 5) else "bad" for i in range(20)]

@@ -10,6 +10,7 @@ import msgspec
 
 from heronry.api.component import Bolt
 from heronry.api.tuples import Tuple
+from heronry.streamlet.decoding import Decoder
 from heronry.streamlet.endpoints import FileSource, SequenceSource
 from heronry.streamlet.online.aside import RECORD_FAILURES, Aside
 from heronry.streamlet.online.block import Block
@@ -23,7 +24,7 @@ from heronry.streamlet.online.sinks import SinkSet
 from heronry.streamlet.online.stages import StageKind, cut, needs_ids, needs_times
 from heronry.streamlet.online.watermark import Mark, Watermark
 from heronry.streamlet.program import Ref, SourceStep
-from heronry.streamlet.reading import LINES, Decoder, Piece, Records, path_of
+from heronry.streamlet.reading import LINES, Piece, Records, path_of
 from heronry.streamlet.reference import StepFailed
 
 Channel = tuple[int | None, int]  # (sending task, origin task)

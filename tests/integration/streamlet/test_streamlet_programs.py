@@ -14,7 +14,7 @@ import pytest
 from front_door import ROOT, TEXT, FrontDoor, eventually, unique
 
 from heronry.streamlet import files
-from heronry.streamlet.reading import read_all
+from heronry.streamlet.decoding import read_all
 from heronry.streamlet.results import finished, latest, read
 
 pytestmark = pytest.mark.integration

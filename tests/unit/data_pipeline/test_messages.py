@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from data_pipeline.__main__ import _known
+import threading
+
+import pytest
+
+from data_pipeline.__main__ import _known, _unless_py4j
 from heronry.pipeline.views import ViewError
 
 
@@ -43,3 +47,11 @@ def test_the_innermost_cause_is_told_too() -> None:
 
 def test_a_view_that_cannot_be_published_is_told_as_it_is() -> None:
     assert _known(ViewError("it cannot go back")).message == "it cannot go back"
+
+
+def test_threads_of_py4j_may_fail_in_silence_and_no_others(capsys: pytest.CaptureFixture[str]) -> None:
+    for error in (spark_error("Error while sending or receiving"), KeyError("lost")):
+        _unless_py4j(threading.ExceptHookArgs((type(error), error, None, None)))
+    said = capsys.readouterr().err
+    assert "KeyError: 'lost'" in said
+    assert "sending" not in said

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heronry.streamlet import Builder, files
+from heronry.streamlet.decoding import Decoder, read_all
 from heronry.streamlet.online.offsets import Offsets, Place, Span, merged
 from heronry.streamlet.program import KeyValue, Windowed
-from heronry.streamlet.reading import Decoder, LineReader, ReadError, list_files, read_all
+from heronry.streamlet.reading import LineReader, ReadError, list_files
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import finished, latest, read
 

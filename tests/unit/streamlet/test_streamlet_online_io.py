@@ -31,6 +31,7 @@ from heronry.streamlet import (
     view,
 )
 from heronry.streamlet.compare import difference
+from heronry.streamlet.decoding import read_all
 from heronry.streamlet.monoid import by_name
 from heronry.streamlet.online.compile import compile_program
 from heronry.streamlet.online.locate import PATHS, find
@@ -38,7 +39,6 @@ from heronry.streamlet.online.stages import StageKind, cut
 from heronry.streamlet.online.state import Entry, ReduceState, identity
 from heronry.streamlet.online.state_log import StateLog
 from heronry.streamlet.online.watermark import FOREVER, Mark, Watermark
-from heronry.streamlet.reading import read_all
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import finished, latest, read
 

@@ -14,12 +14,12 @@ from online_world import OnlineWorld, importable
 
 from heronry.streamlet import Builder, collect, count, files, to_files
 from heronry.streamlet.compare import difference
+from heronry.streamlet.decoding import read_all
 from heronry.streamlet.online.block import Block
 from heronry.streamlet.online.sinks import JsonWriter
 from heronry.streamlet.online.state import Entry
 from heronry.streamlet.online.state_log import StateLog
 from heronry.streamlet.program import Ref, SinkStep
-from heronry.streamlet.reading import read_all
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import finished, read
 

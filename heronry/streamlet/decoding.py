@@ -1,0 +1,212 @@
+"""Bytes of a file's pieces to records. Shared by the reference, the online engine and the batch.
+
+Theory of operation. A piece (reading.py) is decoded whole, in C where it can be: one pass for all lines. When that
+fails it is tried line by line, to name the one that is wrong.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from heronry.streamlet.endpoints import FileSource, Schema
+from heronry.streamlet.reading import (
+    LINES,
+    Piece,
+    ReadError,
+    Records,
+    list_files,
+    open_reader,
+    parquet_library,
+    path_of,
+)
+
+_MAX_FIELD = 2**31 - 1  # characters in a csv field; Python's own limit is 131072
+_json_value = msgspec.json.decode
+
+
+class Decoder:
+    """Bytes of a piece to records."""
+
+    def __init__(self, source: FileSource) -> None:
+        self._decode: Callable[[Piece], Records] = getattr(self, f"_{source.format}")
+        self._source = source
+        self._shape = _shape(source.schema, source.format == "csv") if source.schema else None
+        if source.format == "csv":
+            csv.field_size_limit(max(csv.field_size_limit(), _MAX_FIELD))
+
+    def decode(self, name: str, piece: Piece) -> Records:
+        """Raises ReadError, naming the file and the line."""
+        try:
+            return self._decode(piece)
+        except _BadLine as error:
+            where = path_of(self._source, name)
+            line = f", line {error.number + 1}" if self._source.format in LINES else f", row {error.number}"
+            raise ReadError(f"{where}{line}: {error}", str(error)) from None
+
+    def _text(self, piece: Piece) -> Records:
+        lines = _lines(piece.data)
+        return Records(lines, range(piece.first, piece.first + len(lines)))
+
+    def _json(self, piece: Piece) -> Records:
+        lines = piece.data.split(b"\n")
+        if not lines[-1]:
+            lines.pop()
+        numbers: range | list[int] = range(piece.first, piece.first + len(lines))
+        if not all(lines) or any(map(bytes.isspace, lines)):
+            kept = [(number, line) for number, line in zip(numbers, lines, strict=True) if line.strip()]
+            numbers, lines = [number for number, _ in kept], [line for _, line in kept]
+        try:
+            records = list(map(_json_value, lines))
+        except msgspec.DecodeError:
+            records = [_json_line(number, line) for number, line in zip(numbers, lines, strict=True)]
+        return Records(self._shaped(records, numbers), numbers)
+
+    def _csv(self, piece: Piece) -> Records:
+        lines = _lines(piece.data)
+        delimiter = self._source.delimiter
+        (names,) = csv.reader(_lines(piece.header.removeprefix(b"\xef\xbb\xbf")), delimiter=delimiter)
+        numbers: range | list[int] = range(piece.first, piece.first + len(lines))
+        if not all(lines):
+            numbers = [number for number, line in zip(numbers, lines, strict=True) if line]
+            lines = [line for line in lines if line]
+        try:
+            rows = _csv_rows(lines, delimiter)
+        except csv.Error:
+            for number, line in zip(numbers, lines, strict=True):
+                try:
+                    _csv_rows([line], delimiter)
+                except csv.Error as error:
+                    raise _BadLine(number, f"{error}: {line[:200]!r}") from None
+            raise
+        for number, row in zip(numbers, rows, strict=True):
+            if len(row) != len(names):
+                raise _BadLine(number, f"{len(row)} fields where the header has {len(names)}")
+        return Records(self._shaped([dict(zip(names, row, strict=True)) for row in rows], numbers), numbers)
+
+    def _parquet(self, piece: Piece) -> Records:
+        records = _table(piece.data).to_pylist()
+        return Records(records, range(piece.first, piece.first + len(records)))
+
+    def _archive(self, piece: Piece) -> Records:
+        columns = [column.to_pylist() for column in _table(piece.data).columns]
+        ids, indexes, times, values = columns
+        records = [msgspec.json.decode(value) for value in values]
+        numbers = range(piece.first, piece.first + len(records))
+        return Records(records, numbers, times, list(zip(ids, indexes, strict=True)))
+
+    def _shaped(self, records: list[Any], numbers: Any) -> list[Any]:
+        shape = self._shape
+        if shape is None:
+            return records
+        try:
+            return list(map(shape, records))
+        except (TypeError, ValueError, AttributeError):
+            for number, record in zip(numbers, records, strict=True):
+                try:
+                    shape(record)
+                except (TypeError, ValueError, AttributeError) as error:
+                    raise _BadLine(number, f"{record!r} does not fit the schema: {error}") from None
+            raise
+
+
+def read_all(source: FileSource) -> Iterator[tuple[Any, int | None]]:
+    """Every record of a finite source, in order, with its event time if the file has it. Raises ReadError, OSError."""
+    decoder = Decoder(source)
+    for name in list_files(source):
+        reader = open_reader(source, name)
+        try:
+            while (piece := reader.read()) is not None:
+                found = decoder.decode(name, piece)
+                times: list[Any] = found.times_ms or [None] * len(found.records)
+                yield from zip(found.records, times, strict=True)
+        finally:
+            reader.close()
+
+
+class _BadLine(ValueError):
+    def __init__(self, number: int, text: str) -> None:
+        super().__init__(text)
+        self.number = number
+
+
+def _lines(data: bytes) -> list[str]:
+    lines = data.decode("utf-8", "replace").split("\n")
+    if not lines[-1]:
+        lines.pop()
+    return [line.removesuffix("\r") for line in lines] if b"\r" in data else lines
+
+
+def _csv_rows(lines: list[str], delimiter: str) -> list[list[str]]:
+    """A row for each line. Raises csv.Error if there is one that is no whole row."""
+    # One line more: a quoted field that is open at the end would take it in.
+    rows = list(csv.reader([*lines, "end"], delimiter=delimiter))
+    if len(rows) != len(lines) + 1:
+        raise csv.Error("a quoted field goes over the end of its line; a record must be one line")
+    rows.pop()
+    return rows
+
+
+def _json_line(number: int, line: bytes) -> Any:
+    try:
+        return msgspec.json.decode(line)
+    except msgspec.DecodeError as error:
+        raise _BadLine(number, f"no JSON ({error}): {line[:200]!r}") from None
+
+
+def _table(data: bytes) -> Any:
+    arrow = parquet_library()
+    with arrow.ipc.open_stream(data) as reader:
+        return reader.read_all()
+
+
+def _shape(schema: Schema, is_csv: bool) -> Callable[[Any], dict[str, Any]]:
+    """A record to exactly the fields of the schema."""
+    converters = [(name, _CONVERT[kind], is_csv and kind != "str") for name, kind in schema]
+
+    def shape(record: Any) -> dict[str, Any]:
+        get = record.get
+        made = {}
+        for name, convert, empty_is_none in converters:
+            value = get(name)
+            if value is not None:
+                value = None if empty_is_none and value == "" else convert(value)
+            made[name] = value
+        return made
+
+    return shape
+
+
+def _as_str(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no str")
+    return value
+
+
+def _as_int(value: Any) -> int:
+    if isinstance(value, str):
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise TypeError(f"{value!r} is no int")
+
+
+def _as_float(value: Any) -> float:
+    if isinstance(value, str | float) or (isinstance(value, int) and not isinstance(value, bool)):
+        return float(value)
+    raise TypeError(f"{value!r} is no float")
+
+
+def _as_bool(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    known = {"true": True, "1": True, "false": False, "0": False}
+    if isinstance(value, str) and value.lower() in known:
+        return known[value.lower()]
+    raise TypeError(f"{value!r} is no bool")
+
+
+_CONVERT: dict[str, Callable[[Any], Any]] = {"str": _as_str, "int": _as_int, "float": _as_float, "bool": _as_bool}

@@ -63,7 +63,7 @@ def the_tracker_completes_at_the_first_ack(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AckTracker, "ack", lambda self, roots, xors: self.fail(np.unique(roots)))
 
 
-@mutation("its tree did not finish|times out although its tree was complete")
+@mutation("its tree did not finish|times out although its tree was complete", first=550)
 def one_key_for_all_edges_of_a_copy(patch: pytest.MonkeyPatch) -> None:
     def draw_copy(self: Any, mark: int) -> dict[int, int]:
         if mark == -1:

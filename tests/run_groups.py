@@ -67,6 +67,16 @@ def _packages() -> list[str]:
     return sorted(p.parent.name for p in ROOT.glob("*/__init__.py") if p.parent.name not in ("tests", "protos"))
 
 
+#: Tests elsewhere that need pyarrow, which comes with Spark: in their own groups they are skipped where it is missing.
+NEED_PYARROW = (
+    "tests/unit/pipeline/test_merged_views.py",
+    "tests/unit/streamlet/test_streamlet_files.py",
+    "tests/unit/streamlet/test_streamlet_online_io.py",
+    "tests/unit/streamlet/test_streamlet_online_sinks.py",
+    "tests/integration/heron_tracker/test_view_routes.py",
+    "tests/integration/streamlet/test_streamlet_programs.py",
+)
+
 GROUPS: dict[str, Callable[[], bool]] = {
     "check": check,
     "fast": lambda: _pytest("tests/unit", "tests/tidy", "-n", "2"),
@@ -75,10 +85,7 @@ GROUPS: dict[str, Callable[[], bool]] = {
     "browser": lambda: _pytest("tests/browser"),
     "faults": lambda: _pytest("tests/faults", "--durations=10", "-rP"),
     "zookeeper": lambda: _pytest("tests/zookeeper", "--durations=10", "-rP"),
-    # With the tests elsewhere that need pyarrow, which comes with Spark.
-    "spark": lambda: _pytest(
-        "tests/spark", "tests/unit/pipeline", "tests/integration/heron_tracker/test_view_routes.py", "--durations=10"
-    ),
+    "spark": lambda: _pytest("tests/spark", *NEED_PYARROW, "--durations=10"),
     "docker": lambda: _pytest("tests/docker", "--durations=10", "-rP"),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+
 ROOMS = (
     "topology_master", "stream_manager", "heron_instance", "metrics_manager", "heron_container", "heron_scheduler",
     "heron_tracker", "heron_apiserver", "data_pipeline",
@@ -52,6 +54,16 @@ def test_functions_and_files_do_not_grow() -> None:
             if size > LONGEST_FUNCTION:
                 long.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {size} lines")
     assert long == []
+
+
+def test_what_is_skipped_without_pyarrow_runs_where_spark_brings_it() -> None:
+    skipping = {
+        str(path.relative_to(ROOT))
+        for path in sources()
+        if "tests" in path.parts and 'importorskip("pyarrow"' in path.read_text() and path != Path(__file__)
+    }
+    spark = {name for name in skipping if name.startswith("tests/spark/")}
+    assert skipping - spark == set(runpy.run_path(str(ROOT / "tests" / "run_groups.py"))["NEED_PYARROW"])
 
 
 def test_no_wall_clock_for_intervals_and_no_shell_strings() -> None:

@@ -86,7 +86,7 @@ def user_traceback(error: BaseException) -> str:
 
 
 def _is_own(filename: str) -> bool:
-    return any(place in filename for place in _OWN) or "data_pipeline/core/" in filename
+    return any(place in filename for place in _OWN)
 
 
 def _named(error: BaseException) -> str:

@@ -64,9 +64,9 @@ def _table(spark: SparkSession, tables: scans.Tables, scan: Scan, step: ReduceSt
         time = _time(scan.step, scan.event_time, types)
         low, high = sql.lit(scan.from_ms), sql.lit(scan.to_ms)
         rows = rows.where((low.isNull() | (time >= low)) & (high.isNull() | (time < high)))
-    key, value = f"{_name(step.key)} AS key", f"{_name(step.value)} AS value"
+    key, value = f"`{_column(step.key)}` AS key", f"`{_column(step.value)}` AS value"
     wanted = [key] if step.monoid.builtin == "count" else [key, value]
-    kind = types.get(str(step.value.name) if isinstance(step.value, Field) else "record", "")
+    kind = types.get(_column(step.value), "")
     if step.windowing is None:
         return rows.selectExpr(*wanted), kind
     own = step.windowing.event_time or scan.event_time
@@ -97,14 +97,14 @@ def _columns(spark: SparkSession, tables: scans.Tables, scan: Scan, timed: bool)
     return rows.mapInArrow(Shipped(task), f"{shape}, file string" if timed else shape), types
 
 
-def _name(extractor: Extractor) -> str:
-    """The column an extractor reads, as SQL writes it."""
-    return "`{}`".format(str(extractor.name).replace("`", "``")) if isinstance(extractor, Field) else "record"
+def _column(extractor: Extractor) -> str:
+    """The name of the column an extractor reads. (The planner keeps names with a "`" from here.)"""
+    return str(extractor.name) if isinstance(extractor, Field) else "record"
 
 
 def _time(step: str, time: EventTime, types: dict[str, str]) -> Column:
     """Event time in milliseconds; a record without one ends the job with its name."""
-    name = str(time.extractor.name) if isinstance(time.extractor, Field) else "record"
+    name = _column(time.extractor)
     column, kind, unit = sql.col(f"`{name}`"), types[name], MS_PER_UNIT[time.unit]
     if kind in INTEGERS:
         ms, wrong = column.cast("long") * sql.lit(unit), column.isNull()

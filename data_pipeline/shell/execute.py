@@ -46,6 +46,8 @@ class Execution:
         self._limits = limits or Limits()
         self._scans = {scan.step: scan for scan in plan.scans}
         self._reductions = {reduction.step.name: reduction for reduction in plan.reductions}
+        self._units = {scan.step: scan.unit for scan in plan.scans if scan.unit is not None}
+        self._units |= {reduction.step.name: reduction.unit for reduction in plan.reductions}
         self._sinks = {output.step: output for output in plan.outputs}
         self._render = {output.step: renderer(output, collect) for output in plan.outputs}
         self._frames: dict[str, DataFrame] = {}  # of units, by their entries
@@ -57,9 +59,7 @@ class Execution:
 
     def ends(self) -> list[DataFrame]:
         """Units that end in taps and logs: nobody reads them, but they are there to be run."""
-        behind = [reduction.unit for reduction in self._reductions.values() if reduction.unit.nodes]
-        units = [scan.unit for scan in self._scans.values() if scan.unit is not None] + behind
-        return [self._frame(unit.entry) for unit in units if not unit.exits]
+        return [self._frame(entry) for entry, unit in self._units.items() if unit.nodes and not unit.exits]
 
     def fields(self, step: str) -> DataFrame | None:
         """The records of a sink as columns of their fields, where Spark can make them by itself."""
@@ -92,21 +92,16 @@ class Execution:
     def _frame(self, entry: str) -> DataFrame:
         """The rows of a unit's exits. Made when it is first asked for: Spark analyses every step it is told of."""
         if entry not in self._frames:
+            unit = self._units[entry]
             if entry in self._scans:
-                scan = self._scans[entry]
-                assert scan.unit is not None
-                unit, frame = scan.unit, self._scan(scan, scan.unit)
+                frame = self._scan(self._scans[entry], unit)
             else:
-                unit, frame = self._reductions[entry].unit, self._reduction(self._reductions[entry])
+                frame = self._reduction(self._reductions[entry])
             if len(unit.exits) > 1:
                 frame = frame.persist(StorageLevel.DISK_ONLY)
                 self._kept.append(frame)
             self._frames[entry] = frame
         return self._frames[entry]
-
-    def _exits(self, entry: str) -> int:
-        unit = self._scans[entry].unit if entry in self._scans else self._reductions[entry].unit
-        return len(unit.exits) if unit is not None else 0
 
     def _renderers(self, unit: Unit) -> Render:
         return {e.tag: self._render[e.step] for e in unit.exits if e.kind in ("sink", "view")}
@@ -147,7 +142,7 @@ class Execution:
         frames = []
         for entry, tag in inputs:
             frame = self._frame(entry)
-            frames.append(frame.where(sql.col("tag") == tag) if self._exits(entry) > 1 else frame)
+            frames.append(frame.where(sql.col("tag") == tag) if len(self._units[entry].exits) > 1 else frame)
         return fold(DataFrame.union, frames) if frames else self._spark.createDataFrame([], ROW_SCHEMA)
 
 

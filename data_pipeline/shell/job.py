@@ -105,7 +105,10 @@ def _planned(spark: SparkSession, request: Request, loaded: Loaded, found: Plan,
         out.write(f"{summary(spark)}, {time.monotonic() - began:.1f} s\n")
         return text
     except Exception as error:
-        raise with_file(spark, tables, found, error) from error
+        told = with_file(spark, tables, found, error)
+        if told is error:
+            raise
+        raise told from error
     finally:
         execution.close()
 

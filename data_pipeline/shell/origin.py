@@ -31,17 +31,14 @@ def with_file(spark: SparkSession, tables: Tables, plan: Plan, error: Exception)
 
 
 def _named(spark: SparkSession, tables: Tables, plan: Plan, failure: Failure, trace: Trace) -> Failure:
+    gone = (PySparkException, Py4JError, OSError)  # the file, or the cluster: what failed is told all the same
     try:
         (scan,) = [scan for scan in plan.scans if scan.step == trace.source]
         rows = tables.read(scan)
         parts = _files(rows, trace.partition)
         found = _holder(lines_of(spark, parts), trace.digest) if parts else None
         return replace(failure, file=found or _holder(rows, trace.digest) or "")
-    except (
-        PySparkException,
-        Py4JError,
-        OSError,
-    ):  # the file has gone, the cluster too: what failed is told all the same
+    except gone:
         return replace(failure, file="")
 
 

@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo demo-pipeline bench-pipeline test test-fast test-sim test-integration test-browser test-faults test-faults-all test-zookeeper test-spark test-docker test-docker-all image up down bench bench-peers check format protos wheel clean
+.PHONY: help setup demo demo-pipeline bench-pipeline test test-fast test-sim test-integration test-browser test-faults test-faults-all test-zookeeper test-spark test-docker test-docker-all which-test coverage image up down bench bench-peers check format protos wheel clean
 
 help:  ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,12 @@ test-docker: $(READY)  ## A real cluster by docker compose, and a third of its f
 
 test-docker-all: $(READY)  ## The whole table of the cluster's faults, and many topologies beside each other
 	@HERONRY_FAULTS=all $(BIN)/python tests/run_groups.py docker
+
+which-test: $(READY)  ## The tests of a module: make which-test FILE=heron_runtime/state/files.py
+	@$(BIN)/python tests/which_test.py $(FILE)
+
+coverage: $(READY)  ## Which lines the fast tests run: htmlcov/index.html (a report, not a gate)
+	@$(BIN)/python -m pytest tests/unit -n 2 --cov --cov-report=html --cov-report=term:skip-covered
 
 image:  ## Build the image of the data plane; says its size and how long it took
 	@deploy/build

@@ -55,7 +55,7 @@ class Cluster:
     def heron(self, *arguments: str) -> str:
         """One command; its standard output. Raises CalledProcessError."""
         done = subprocess.run(
-            [sys.executable, "-m", "heronry.cli", *arguments],
+            [sys.executable, "-m", "heron_cli", *arguments],
             cwd=ROOT, env=self.environment, stdout=subprocess.PIPE, text=True, check=True,
         )  # fmt: skip
         return done.stdout
@@ -103,7 +103,7 @@ class Cluster:
     def close(self) -> None:
         """Kill the topology and remove the home."""
         subprocess.run(
-            [sys.executable, "-m", "heronry.cli", "kill", "local", self.name],
+            [sys.executable, "-m", "heron_cli", "kill", "local", self.name],
             cwd=ROOT, env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False,
         )  # fmt: skip
         shutil.rmtree(self.home, ignore_errors=True)

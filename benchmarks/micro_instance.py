@@ -22,9 +22,8 @@ import numpy as np
 from heron_instance.core.bolt_executor import BoltExecutor
 from heron_instance.core.executor import Setup
 from heron_instance.core.spout_executor import SpoutExecutor
-from heronry.api.component import BasicBolt, BatchBolt, Bolt, Spout
-from heronry.model.ids import root_base
-from heronry.model.plan import (
+from heron_runtime.model.ids import root_base
+from heron_runtime.model.plan import (
     KEY_GROUPS,
     ContainerPlan,
     InstancePlan,
@@ -33,7 +32,7 @@ from heronry.model.plan import (
     PhysicalPlan,
     PlanVersion,
 )
-from heronry.model.topology import (
+from heron_runtime.model.topology import (
     ComponentKind,
     ComponentSpec,
     GroupingKind,
@@ -42,8 +41,10 @@ from heronry.model.topology import (
     StreamSchema,
     TopologyDefinition,
 )
-from heronry.telemetry import Telemetry
-from heronry.wire.data import Frame, Verdict
+from heron_runtime.telemetry.reporting import Telemetry
+from heron_runtime.wire.data import Frame, Verdict
+from heronry.api.component import BasicBolt, BatchBolt, Bolt, Spout
+from heronry.api.hooks import TaskHook
 
 WORDS = [f"word{n * 7919 % 175_000}" for n in range(1 << 15)]
 ROW = (StreamSchema("default", ("word",)),)
@@ -69,6 +70,24 @@ class ListSpout(WordSpout):
         """Emit."""
         n = self.n = self.n + 1
         self.emit([WORDS[n & 32767]], tup_id=n)
+
+
+class HookedSpout(WordSpout):
+    """Watched by a task hook that does nothing."""
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        """Start."""
+        super().initialize(config, context)
+        context.add_task_hook(TaskHook())
+
+
+class NamedStreamSpout(WordSpout):
+    """Emits to a stream by its name, which takes the general way."""
+
+    def next_tuple(self) -> None:
+        """Emit."""
+        n = self.n = self.n + 1
+        self.emit((WORDS[n & 32767],), n, "".join(("def", "ault")))
 
 
 class AckedSpout(WordSpout):
@@ -155,6 +174,14 @@ class BasicPassBolt(BasicBolt):
         self.emit((tup.values[0],))
 
 
+class HookedPassBolt(BasicPassBolt):
+    """Watched by a task hook that does nothing."""
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        """Start."""
+        context.add_task_hook(TaskHook())
+
+
 class BatchPassBolt(BatchBolt):
     """Emits a batch, row by row anchored."""
 
@@ -205,7 +232,7 @@ def make_setup(component: Any, plan: PhysicalPlan, task: int) -> Setup:
 def spout_round(spout: type[Spout], tracked: bool) -> Callable[[int], None]:
     """Emit so many tuples; each flush is acked at once."""
     executor = SpoutExecutor(make_setup(spout(), make_plan(tracked, 1, False), 1))
-    executor.start(0)
+    executor.start()
     executor.on_stream_manager(0, 1)
 
     def run(count: int) -> None:
@@ -224,9 +251,9 @@ def bolt_round(
 ) -> Callable[[int], None]:
     """Take so many tuples in frames of ``batch``."""
     executor = BoltExecutor(make_setup(bolt(), make_plan(tracked, sinks, emits), 2))
-    executor.start(0)
+    executor.start()
     rng = np.random.default_rng(2)
-    codec, values = executor.codec.encode([(WORDS[int(i)],) for i in rng.integers(0, 32768, batch)])
+    codec, values = executor.task.codec.encode([(WORDS[int(i)],) for i in rng.integers(0, 32768, batch)])
     roots = (np.arange(batch, dtype=np.uint64) + np.uint64(root_base(1, 1))).tobytes() if tracked else b""
     keys = rng.bytes(8 * batch) if tracked else b""
 
@@ -246,6 +273,8 @@ CASES: dict[str, Callable[[], Callable[[int], None]]] = {
     "spout: next_tuple + emit, no acks": lambda: spout_round(WordSpout, False),
     "spout: next_tuple + emit, tracked": lambda: spout_round(WordSpout, True),
     "spout: the same, emitting a list": lambda: spout_round(ListSpout, True),
+    "spout: tracked, with a task hook": lambda: spout_round(HookedSpout, True),
+    "spout: tracked, a stream by name": lambda: spout_round(NamedStreamSpout, True),
     "spout: tracked, with an ack method": lambda: spout_round(AckedSpout, True),
     "spout: emit_many of 100, tracked": lambda: spout_round(ManySpout, True),
     "bolt: count + self.ack, no acks": lambda: bolt_round(CountBolt, False),
@@ -258,6 +287,7 @@ CASES: dict[str, Callable[[], Callable[[int], None]]] = {
     "BatchBolt: Counter.update(column), tracked": lambda: bolt_round(BatchCountBolt, True),
     "bolt: emit anchored + self.ack, 4 readers": lambda: bolt_round(PassBolt, True, 4, True),
     "BasicBolt: emit, 4 readers": lambda: bolt_round(BasicPassBolt, True, 4, True),
+    "BasicBolt: emit, 4 readers, a task hook": lambda: bolt_round(HookedPassBolt, True, 4, True),
     "BatchBolt: emit_many one to one, 4 readers": lambda: bolt_round(BatchPassBolt, True, 4, True),
     "BasicBolt: emit, 4 readers, no acks": lambda: bolt_round(BasicPassBolt, False, 4, True),
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from heron_instance.core.executor import Executor
+from heron_instance.core.output import Output
 from heron_instance.core.values_codec import Encoded, ValuesCodec
 
 FIRST_LEVEL_ROWS = 100
@@ -40,12 +40,12 @@ def _two_levels(component: Any, context: Any) -> None:
 
 def _no_idle_flush(component: Any, context: Any) -> None:
     """Only a full batch or the flush interval sends."""
-    flush_if_due = Executor.flush_if_due
-    Executor.flush_if_due = (  # type: ignore[method-assign]  # that is the point
-        lambda self, now_ms, idle, gap_ms: flush_if_due(self, now_ms, False, gap_ms)
+    take_due = Output.take_due
+    Output.take_due = (  # type: ignore[method-assign]  # that is the point
+        lambda self, now_ms, idle, gap_ms: take_due(self, now_ms, False, gap_ms)
     )
-    Executor.flush_deadline_ms = (  # type: ignore[method-assign]  # the same
-        lambda self, gap_ms: None if self._waiting_since_ms is None else self._waiting_since_ms + self.flush_interval_ms
+    Output.deadline_ms = (  # type: ignore[method-assign]  # the same
+        lambda self, gap_ms: None if self.waiting_since_ms is None else self.waiting_since_ms + self.interval_ms
     )
 
 

@@ -22,9 +22,9 @@ from typing import TextIO
 
 import psutil
 
-from heronry.failures import Failure, InvalidTopology, NotFound, Unavailable, translate
-from heronry.pipeline.views import ViewError
-from heronry.process import EXIT_PARENT_GONE
+from heron_runtime.failures import Failure, Unavailable
+from heron_runtime.net.foreign import translate
+from heron_runtime.process import EXIT_PARENT_GONE
 
 CAUSED = "Caused by: "  # in Java's stack traces
 CHILDREN_SECS = 10.0  # a JVM removes its temporary folders when it is asked to end
@@ -114,20 +114,13 @@ def _told(error: Exception, out: TextIO, log: Path | None, verbose: bool) -> int
 def _known(error: Exception) -> Failure:
     from data_pipeline.core.decode import plain_path
     from data_pipeline.core.failure import failure_in
-    from data_pipeline.core.plan import CannotPlan
 
     found = failure_in(str(error))
     if found is not None:
         found = replace(found, file=plain_path(found.file))
         return Failure(str(found), "Mend the function, or leave such records out.", [found.traceback])
-    if isinstance(error, CannotPlan):
-        return InvalidTopology(str(error))
-    if type(error).__name__ == "InputNotFound":
-        return NotFound(str(error))
     if "JAVA_GATEWAY_EXITED" in str(error):
         return Unavailable("Java did not start", "Install Java 17 or newer (deploy/java-setup), or set JAVA_HOME.")
-    if isinstance(error, ViewError):
-        return Failure(str(error), "`heron pipeline status VIEW` shows which batches there are.")
     known = translate(error)
     if known is not None:
         return known

@@ -20,10 +20,10 @@ from typing import Any
 import grpc
 import psutil
 
-from heronry.cli.address import parse_address
-from heronry.cli.clusters import cluster_named
-from heronry.failures import Unavailable
-from heronry.launch import Launch
+from heron_cli.address import parse_address
+from heron_cli.clusters import cluster_named
+from heron_runtime.failures import Unavailable
+from heron_runtime.launch import Launch
 
 SECONDS = 20
 EACH_SECONDS = 2
@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def heron(*arguments: str) -> str:
     """Run one command; its standard output. Raises CalledProcessError."""
     print(f"$ heron {' '.join(arguments)}", flush=True)
-    command = [sys.executable, "-m", "heronry.cli", *arguments]
+    command = [sys.executable, "-m", "heron_cli", *arguments]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     return done.stdout
 
@@ -121,7 +121,7 @@ def main() -> int:
         return 1
     finally:
         if submitted:
-            subprocess.run([sys.executable, "-m", "heronry.cli", "kill", "local", NAME], cwd=ROOT, check=False)
+            subprocess.run([sys.executable, "-m", "heron_cli", "kill", "local", NAME], cwd=ROOT, check=False)
         shutil.rmtree(home, ignore_errors=True)
     leftovers = left_behind(runtime)
     for line in leftovers:

@@ -31,7 +31,7 @@ SHOWN = 8
 def heron(*arguments: str) -> str:
     """Run one command; its standard output. Raises CalledProcessError."""
     print(f"$ heron {' '.join(arguments)}", flush=True)
-    command = [sys.executable, "-m", "heronry.cli", *arguments]
+    command = [sys.executable, "-m", "heron_cli", *arguments]
     return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from heron_apiserver.shell.api import Bounds
-from heron_apiserver.shell.server import DOCKER, LOCAL, Options, serve
-from heronry.api.shipping import LIMITS
-from heronry.web.serving import exit_code, port
+from heron_apiserver.shell.server import LOCAL, Options, serve
+from heron_control.packaging.shipping import LIMITS
+from heron_control.web.serving import exit_code, port
 
 MiB = 1 << 20
 
@@ -35,7 +35,9 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
     parser.add_argument("--port", type=port, default=9000, help="0 picks a free one (default 9000)")
     parser.add_argument("--public", action="store_true", help="allow a --host that other machines reach (no TLS here)")
-    parser.add_argument("--scheduler", choices=(LOCAL, DOCKER), default=LOCAL, help="what runs the containers")
+    parser.add_argument(
+        "--scheduler", default=LOCAL, metavar="NAME", help="what runs the containers: local, docker, or plugged in"
+    )
     parser.add_argument("--cluster", default="", help="name of the cluster (default: that of the scheduler)")
     parser.add_argument("--state-url", default="", help="the state store (default: files in the home)")
     parser.add_argument("--state-credential", default="", metavar="FILE", help="file with the store's credential")

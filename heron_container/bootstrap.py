@@ -18,13 +18,13 @@ import time
 from pathlib import Path
 
 from heron_container.shell.fetching import FetchError, Refused, fetch_package
+from heron_control.schedulers.commands import python_command
+from heron_control.schedulers.identity import process_title
+from heron_runtime.launch import Launch
+from heron_runtime.model.backoff import BackoffPolicy
+from heron_runtime.model.ids import container_name
+from heron_runtime.process import set_up_process
 from heronry.api.errors import PackageError
-from heronry.launch import Launch
-from heronry.model.backoff import BackoffPolicy
-from heronry.model.ids import container_name
-from heronry.process import set_up_process
-from heronry.schedulers.commands import python_command
-from heronry.schedulers.identity import process_title
 
 EXIT_REFUSED = 65
 PATIENCE = BackoffPolicy(500, 10_000, 60_000)

@@ -37,8 +37,9 @@ from typing import Any
 DEFAULT_MAIN = "heron_instance.shell.main:run_instance"
 IMPORTED = (
     "asyncio", "uvloop", "grpc", "grpc.aio", "google.protobuf.message", "google.protobuf.descriptor_pb2", "numpy",
-    "numpy.random", "msgspec", "mmh3", "psutil", "setproctitle", "heronry.process", "heronry.net.services",
-    "heronry.wire.codec", "heronry.wire.data_codec", "heronry.telemetry", "heronry.api.assemble", "heronry.api.builder",
+    "numpy.random", "msgspec", "mmh3", "psutil", "setproctitle", "heron_runtime.process", "heron_runtime.net.services",
+    "heron_runtime.wire.codec", "heron_runtime.wire.data_codec", "heron_runtime.telemetry.reporting",
+    "heronry.api.assemble", "heronry.api.builder",
     "heronry.api.context", "heronry.api.grouping", "heronry.api.metrics", "heronry.api.stream", "heronry.api.topology",
 )  # fmt: skip
 MAX_MESSAGE_BYTES = 128 * 1024
@@ -198,7 +199,7 @@ def main() -> None:
 
     from setproctitle import setproctitle
 
-    from heronry.launch import Launch
+    from heron_runtime.launch import Launch
 
     launch = Launch.load(options.launch)
     setproctitle(f"heron:{launch.topology}:zygote-{options.container}")

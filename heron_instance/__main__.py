@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from heron_instance.shell.main import run_instance
-from heronry.process import parse_arguments
+from heron_runtime.process import parse_arguments
 
 
 def main() -> None:

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from heron_control.web.serving import exit_code, port
+from heron_runtime.model.ids import is_safe_name
 from heron_tracker.shell.server import Options, serve
-from heronry.model.ids import is_safe_name
-from heronry.web.serving import exit_code, port
 
 
-def _cluster(text: str) -> tuple[str, str]:
-    name, separator, url = text.partition("=")
-    if not separator or not url or not is_safe_name(name):
-        raise argparse.ArgumentTypeError(f"{text!r}: write NAME=STORE_URL, as local=files:///home/me/heronry/state")
-    return name, url
+def _named(advice: str) -> Callable[[str], tuple[str, str]]:
+    """A parser of NAME=VALUE; ``advice`` says what to write."""
 
+    def parsed(text: str) -> tuple[str, str]:
+        name, separator, value = text.partition("=")
+        if not separator or not value or not is_safe_name(name):
+            raise argparse.ArgumentTypeError(f"{text!r}: write {advice}")
+        return name, value
 
-def _credential(text: str) -> tuple[str, str]:
-    name, separator, file = text.partition("=")
-    if not separator or not file or not is_safe_name(name):
-        raise argparse.ArgumentTypeError(f"{text!r}: write NAME=FILE, as docker=/run/secrets/reader")
-    return name, file
+    return parsed
 
 
 def parse(arguments: Sequence[str] | None = None) -> Options:
@@ -34,11 +32,13 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     parser.add_argument("--port", type=port, default=8888, help="0 picks a free one (default 8888)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
     parser.add_argument(
-        "--cluster", action="append", type=_cluster, default=[], metavar="NAME=STORE_URL",
+        "--cluster", action="append", type=_named("NAME=STORE_URL, as local=files:///home/me/heronry/state"),
+        default=[], metavar="NAME=STORE_URL",
         help="a cluster to follow, may be repeated (default: local, in the home)",
     )  # fmt: skip
     parser.add_argument(
-        "--store-credential", action="append", type=_credential, default=[], metavar="NAME=FILE",
+        "--store-credential", action="append", type=_named("NAME=FILE, as docker=/run/secrets/reader"), default=[],
+        metavar="NAME=FILE",
         help="a file of mode 0400 with the credential of that cluster's store; a reader's is enough",
     )  # fmt: skip
     parser.add_argument("--home", type=Path, help="where the local cluster is (default HERONRY_HOME)")
@@ -49,8 +49,13 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     parser.add_argument("--verbose", action="store_true", help="log requests")
     given = parser.parse_args(arguments)
     return Options(
-        given.host, given.port, tuple(given.cluster), tuple(given.store_credential), given.home,
-        tuple(given.allow_host), verbose=given.verbose,
+        given.host,
+        given.port,
+        tuple(given.cluster),
+        tuple(given.store_credential),
+        given.home,
+        tuple(given.allow_host),
+        verbose=given.verbose,
     )
 
 

@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from heron_runtime.model.reasons import FailReason
     from heronry.api.builder import TopologyBuilder
     from heronry.api.component import BasicBolt, BatchBolt, Bolt, Spout
     from heronry.api.config import Config
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from heronry.api.stream import Stream
     from heronry.api.topology import Topology
     from heronry.api.tuples import Tuple
-    from heronry.model.reasons import FailReason
 
 __all__ = [
     "BasicBolt",
@@ -39,7 +39,7 @@ _HOME = {
     "BatchBolt": "heronry.api.component",
     "Bolt": "heronry.api.component",
     "Config": "heronry.api.config",
-    "FailReason": "heronry.model.reasons",
+    "FailReason": "heron_runtime.model.reasons",
     "Grouping": "heronry.api.grouping",
     "Spout": "heronry.api.component",
     "Stream": "heronry.api.stream",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from heronry.model.settings import setting
-from heronry.net.loop import run_loop
-from heronry.process import parse_arguments, run_until_stopped, set_up_process
+from heron_runtime.model.settings import Keys, setting
+from heron_runtime.net.loop import run_loop
+from heron_runtime.process import parse_arguments, run_until_stopped, set_up_process
 from metrics_manager.shell.server import MetricsManager
 
 
@@ -13,7 +13,7 @@ def main() -> None:
     arguments, _ = parse_arguments("metrics_manager")
     launch = arguments.launch
     title = f"heron:{launch.topology}:metrics_manager-{arguments.container}"
-    set_up_process(title, setting(launch.settings, "heron.logging.level"))
+    set_up_process(title, setting(launch.settings, Keys.HERON_LOGGING_LEVEL))
     run_loop(run_until_stopped(MetricsManager(launch, arguments.container), arguments))
 
 

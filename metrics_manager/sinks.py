@@ -11,12 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from heronry.launch import Launch
-from heronry.telemetry import Telemetry
-from heronry.totals import ProcessTotals
-from heronry.wire.metrics import ProcessMetrics
-
-ENTRY_POINT_GROUP = "heronry.metrics_sinks"
+from heron_runtime.launch import Launch
+from heron_runtime.telemetry.reporting import Telemetry
+from heron_runtime.telemetry.totals import ProcessTotals
+from heron_runtime.wire.metrics import ProcessMetrics
 
 
 class MetricsView(Protocol):
@@ -30,7 +28,7 @@ class MetricsView(Protocol):
         """The latest report of each process that changed after that version."""
 
     def entries(self, after: int = 0) -> tuple[ProcessMetrics, ...]:
-        """The same with all earlier incarnations: what makes all-time totals (``heronry.totals``)."""
+        """The same with all earlier incarnations: what makes all-time totals (``heron_runtime.telemetry.totals``)."""
 
     def all_time(self) -> list[tuple[ProcessMetrics, ProcessTotals]]:
         """(latest report, totals over all incarnations) of each process."""

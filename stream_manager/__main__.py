@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from heronry.model.settings import setting
-from heronry.net.loop import run_loop
-from heronry.process import EXIT_REPLACED, parse_arguments, run_until_stopped, set_scheduling, set_up_process
+from heron_runtime.model.settings import Keys, setting
+from heron_runtime.net.loop import run_loop
+from heron_runtime.process import EXIT_REPLACED, parse_arguments, run_until_stopped, set_scheduling, set_up_process
 from stream_manager.shell.process import StreamManagerProcess
 
 
@@ -14,9 +14,9 @@ def main() -> None:
     """The process."""
     arguments, _ = parse_arguments("stream_manager")
     launch = arguments.launch
-    level = str(setting(launch.settings, "heron.logging.level"))
+    level = setting(launch.settings, Keys.HERON_LOGGING_LEVEL)
     set_up_process(f"heron:{launch.topology}:stream_manager-{arguments.container}", level)
-    set_scheduling(str(setting(launch.settings, "heron.process.scheduling")))
+    set_scheduling(setting(launch.settings, Keys.HERON_PROCESS_SCHEDULING))
     process = StreamManagerProcess(launch, arguments.container)
     run_loop(run_until_stopped(process, arguments))
     sys.exit(EXIT_REPLACED if process.replaced() else 0)

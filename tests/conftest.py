@@ -1,10 +1,24 @@
-"""What holds for every test: Hypothesis judges laws, not the speed of the machine."""
+"""What holds for every test: Hypothesis judges laws, not the speed of the machine, and laws have their time."""
 
 from __future__ import annotations
 
+import itertools
 import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import pytest
+from budget import Budget
 from hypothesis import HealthCheck, settings
+
+COLLECTED = pytest.StashKey[int]()
+_numbers = itertools.count()
+USED = "_hypothesis_internal_use_settings"  # where Hypothesis keeps a law's settings
+LAW_FLOOR = 10  # examples
+LAWS = Budget(120.0, 0)  # of each process that runs tests
 
 settings.register_profile("heronry", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("heronry")
@@ -12,3 +26,49 @@ settings.load_profile("heronry")
 # A shell starts background jobs with SIGINT ignored, and children inherit that; the tests of Ctrl-C need it to work.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests come in random order; those that share real processes keep the order of their module among each other."""
+    places: dict[Path, list[int]] = {}
+    for place, item in enumerate(items):
+        if "integration" in item.path.parts:
+            places.setdefault(item.path, []).append(place)
+    for mine in places.values():
+        ordered = sorted((items[place] for place in mine), key=lambda item: item.stash[COLLECTED])
+        for place, item in zip(mine, ordered, strict=True):
+            items[place] = item
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Remember the order of collection."""
+    item.stash[COLLECTED] = next(_numbers)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[Any]:
+    """Laws try as many examples as they say until the seconds of all laws are used up, and then only the floor."""
+    function = getattr(item, "function", None)
+    chosen = getattr(function, USED, None)
+    if chosen is None:
+        return (yield)
+    if not LAWS.more():
+        setattr(function, USED, settings(chosen, max_examples=min(chosen.max_examples, LAW_FLOOR)))
+    began = time.monotonic()
+    try:
+        return (yield)
+    finally:
+        LAWS.spend(time.monotonic() - began)
+        setattr(function, USED, chosen)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say how much was tried of what goes on by time."""
+    tried: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if getattr(report, "when", "") == "call":
+                tried.update({name: n for name, n in report.user_properties if isinstance(n, int)})
+    for name, number in sorted(tried.items()):
+        terminalreporter.write_line(f"{number:,} {name} tried")

@@ -1,11 +1,14 @@
 """Run groups of tests one after another and print the minutes of each.
 
 ``python tests/run_groups.py all`` runs every group; a group whose need is missing on this machine is named at the end
-with its cure, and with ``CI=true`` that is a failure. Nothing is retried.
+with its cure, and with ``CI=true`` that is a failure. Nothing is retried. A run of all groups adds its minutes to
+``tests/minutes.csv``, which is committed with the change: so it is seen when a group grows slow.
 """
 
 from __future__ import annotations
 
+import csv
+import datetime as dt
 import os
 import shutil
 import subprocess
@@ -69,6 +72,7 @@ def _packages() -> list[str]:
 
 #: Tests elsewhere that need pyarrow, which comes with Spark: in their own groups they are skipped where it is missing.
 NEED_PYARROW = (
+    "tests/unit/data_pipeline/test_shipped.py",
     "tests/unit/pipeline/test_merged_views.py",
     "tests/unit/streamlet/test_streamlet_files.py",
     "tests/unit/streamlet/test_streamlet_online_io.py",
@@ -77,16 +81,19 @@ NEED_PYARROW = (
     "tests/integration/streamlet/test_streamlet_programs.py",
 )
 
+#: Groups that share one cluster, browser or table of faults go in the order of their files; the others at random.
+IN_ORDER = ("-p", "no:randomly")
+
 GROUPS: dict[str, Callable[[], bool]] = {
     "check": check,
     "fast": lambda: _pytest("tests/unit", "tests/tidy", "-n", "2"),
     "sim": lambda: _pytest("tests/sim", "-n", "2"),
     "integration": lambda: _pytest("tests/integration", "--durations=10"),
-    "browser": lambda: _pytest("tests/browser"),
-    "faults": lambda: _pytest("tests/faults", "--durations=10", "-rP"),
-    "zookeeper": lambda: _pytest("tests/zookeeper", "--durations=10", "-rP"),
-    "spark": lambda: _pytest("tests/spark", *NEED_PYARROW, "--durations=10"),
-    "docker": lambda: _pytest("tests/docker", "--durations=10", "-rP"),
+    "browser": lambda: _pytest("tests/browser", *IN_ORDER),
+    "faults": lambda: _pytest("tests/faults", *IN_ORDER, "--durations=10", "-rP"),
+    "zookeeper": lambda: _pytest("tests/zookeeper", *IN_ORDER, "--durations=10", "-rP"),
+    "spark": lambda: _pytest("tests/spark", *NEED_PYARROW, *IN_ORDER, "--durations=10"),
+    "docker": lambda: _pytest("tests/docker", *IN_ORDER, "--durations=10", "-rP"),
 }
 
 
@@ -106,6 +113,18 @@ def missing(group: str) -> str:
 def _setup_fails(script: str, *arguments: str) -> bool:
     """True if the script of deploy/ cannot make what a group needs; it has said why."""
     return subprocess.run([ROOT / "deploy" / script, *arguments], cwd=ROOT, check=False).returncode != 0
+
+
+def keep_minutes(rows: list[tuple[str, str, float]]) -> None:
+    """One line for each group: when, at which commit, on how many cores, how long."""
+    git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    when = dt.datetime.now(dt.UTC).strftime("%Y-%m-%d")
+    with (ROOT / "tests" / "minutes.csv").open("a", newline="") as file:
+        out = csv.writer(file, lineterminator="\n")
+        out.writerows(
+            (when, git.stdout.strip(), os.cpu_count(), group, f"{minutes:.1f}", result)
+            for group, result, minutes in rows
+        )
 
 
 def main(arguments: list[str]) -> int:
@@ -130,6 +149,8 @@ def main(arguments: list[str]) -> int:
     for name, result, minutes in rows:
         print(f"{name:<14} {result:<8} {minutes:6.1f}")
     print(f"{'all':<14} {'':<8} {sum(r[2] for r in rows):6.1f}")
+    if arguments == ["all"]:
+        keep_minutes(rows)
     for name, cure in not_run:
         print(f"not run: {name}: {cure}")
     failed = sum(result == "FAILED" for _, result, _ in rows)

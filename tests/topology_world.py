@@ -11,18 +11,25 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from heronry.cli.home import Home
-from heronry.model.ids import instance_id
-from heronry.model.plan import ContainerPlan, InstancePlan, PackingPlan, PhysicalPlan, PlanVersion
-from heronry.model.stored import ContainerLocation, ExecutionState, MasterLocation, SchedulerLocation
-from heronry.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition, TopologyState
-from heronry.net.rpc import make_server
-from heronry.net.services import CONTAINER_SERVICE, MASTER_SERVICE, SCHEDULER_SERVICE
-from heronry.state import open_store, paths, topologies
-from heronry.state.store import Create, Set
-from heronry.wire import codec
-from heronry.wire.container import ContainerStatus, FileData, ProcessState, ProcessStatus, RestartReply, SchedulerStatus
-from heronry.wire.master import ExceptionsReply, MasterStatus, MetricsReply
+from heron_cli.home import Home
+from heron_runtime.model.ids import instance_id
+from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan, PhysicalPlan, PlanVersion
+from heron_runtime.model.stored import ContainerLocation, ExecutionState, MasterLocation, SchedulerLocation
+from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition, TopologyState
+from heron_runtime.net.rpc import make_server
+from heron_runtime.net.services import CONTAINER_SERVICE, MASTER_SERVICE, SCHEDULER_SERVICE
+from heron_runtime.state import open_store, paths, topologies
+from heron_runtime.state.store import Create, Set
+from heron_runtime.wire import codec
+from heron_runtime.wire.container import (
+    ContainerStatus,
+    FileData,
+    ProcessState,
+    ProcessStatus,
+    RestartReply,
+    SchedulerStatus,
+)
+from heron_runtime.wire.master import ExceptionsReply, MasterStatus, MetricsReply
 
 NAME = "words"
 SECRET = "s" * 64

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from heronry.model.settings import setting
-from heronry.net.loop import run_loop
-from heronry.process import parse_arguments, run_until_stopped, set_up_process
-from heronry.state import store_of
+from heron_runtime.model.settings import Keys, setting
+from heron_runtime.net.loop import run_loop
+from heron_runtime.process import parse_arguments, run_until_stopped, set_up_process
+from heron_runtime.state import store_of
 from topology_master.shell.server import TopologyMaster
 
 
@@ -18,7 +18,7 @@ def main() -> None:
     arguments, options = parse_arguments("topology_master", parser)
     launch = arguments.launch
     name = f"topology_master-{arguments.container}" + (f"-{options.replica}" if options.replica else "")
-    set_up_process(f"heron:{launch.topology}:{name}", setting(launch.settings, "heron.logging.level"))
+    set_up_process(f"heron:{launch.topology}:{name}", setting(launch.settings, Keys.HERON_LOGGING_LEVEL))
     master = TopologyMaster(launch, store_of(launch), arguments.container, options.replica)
     run_loop(run_until_stopped(master, arguments))
 

@@ -11,14 +11,17 @@ import traceback
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import heronry
-
 MARKER = "HERONRY-RECORD-FAILED "
 MAX_VALUE, MAX_TRACEBACK = 500, 8_000
-_UNNAMED = frozenset({"builtins", "__main__", "heronry", "data_pipeline"})  # modules that are not told with a class
-_ROOMS = (Path(__file__).resolve().parent.parent, Path(heronry.__file__).resolve().parent)
-# Executors have the rooms as zips; what stands there is heronry.zip/heronry/….
-_OWN = (*(f"{room}/" for room in _ROOMS), "heronry.zip/heronry/", "data_pipeline.zip/", "/pyspark/", "pyspark.zip/")
+_PACKAGES = ("heronry", "heron_runtime", "heron_control", "data_pipeline")
+_UNNAMED = frozenset({"builtins", "__main__", *_PACKAGES})  # modules that are not told with a class
+_SITE = Path(__file__).resolve().parents[2]  # where all of them are installed; executors have them as zips
+_OWN = (
+    *(f"{_SITE / package}/" for package in _PACKAGES),
+    *(f"{package}.zip/" for package in _PACKAGES),
+    "/pyspark/",
+    "pyspark.zip/",
+)
 
 
 @dataclass(frozen=True)

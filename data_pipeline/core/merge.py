@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from data_pipeline.core.failure import failed
 from data_pipeline.core.payload import load
-from heronry.streamlet.program import KeyValue, ReduceStep, Windowed
+from heronry.streamlet.combine import emitted
+from heronry.streamlet.program import ReduceStep, Windowed
 
 
 class Merged(NamedTuple):
@@ -48,7 +49,5 @@ def result_of(step: ReduceStep, found: Merged) -> tuple[Any, int | None]:
         value = step.monoid.finish(found.accumulator)
     except Exception as error:  # the user's monoid
         raise failed(step.name, found.key, error) from error
-    if step.windowing is None:
-        return KeyValue(found.key, value), None
-    end = found.start + step.windowing.window.length_ms
-    return Windowed(found.key, found.start, end, value), end - 1
+    result = emitted(step, found.key, found.start, value)
+    return result, result.end - 1 if isinstance(result, Windowed) else None

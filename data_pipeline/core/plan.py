@@ -1,9 +1,10 @@
 """The plan of a batch job as values: what the planner makes of a program and the shell turns into Spark.
 
-Theory of operation. A program is cut at its reducers. What lies between two cuts is a *unit*: it begins at an entry (a
-source, or a reducer's results) and runs fused, as one ``mapInArrow``, through every step behind it up to its exits (the
-next reducers, and sinks). Every row that leaves a unit carries the number of its exit, so a unit runs once however many
-readers it has. A reducer's exit combines on the spot; behind the shuffle the next unit begins by merging.
+Theory of operation. A program is cut at its reducers (``heronry.streamlet.cut``). What runs of a segment is a *unit*:
+it begins at its entry (a source, or a reducer's results) and runs fused, as one ``mapInArrow``, through every step
+behind it up to its outputs (the next reducers, and sinks). Every row that leaves a unit carries the tag of its output,
+so a unit runs once however many readers it has. A reducer's output combines on the spot; behind the shuffle the next
+unit begins by merging.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from heron_runtime.failures import InvalidTopology
 from heronry.streamlet.endpoints import Sink, Source
 from heronry.streamlet.program import EventTime, ReduceStep
 
@@ -20,19 +22,22 @@ Kind = Literal["map", "flat_map", "filter", "branch", "union", "tap", "log", "re
 
 @dataclass(frozen=True)
 class Node:
-    """A step inside a unit. ``outputs[i]`` are the nodes that read its output i; an exit has ``tag`` and no outputs."""
+    """A step inside a unit. ``outputs[i]`` are the nodes that read its output i.
+
+    What is an output of the unit itself, a reducer or a sink, has a ``tag``.
+    """
 
     step: str
     kind: Kind
     functions: tuple[Callable[[Any], Any], ...] = ()
     outputs: tuple[tuple[Node, ...], ...] = ()
     tag: int = -1
-    reduce: ReduceStep | None = None  # of a reduce exit
+    reduce: ReduceStep | None = None  # of an output to a reducer
     level: str = "INFO"  # of a log
 
 
 @dataclass(frozen=True)
-class Exit:
+class TaggedOutput:
     """One way out of a unit: to a reducer or to a sink."""
 
     tag: int
@@ -46,7 +51,7 @@ class Unit:
 
     entry: str
     nodes: tuple[Node, ...]
-    exits: tuple[Exit, ...]
+    outputs: tuple[TaggedOutput, ...]
     timed: bool = False
 
 
@@ -66,8 +71,8 @@ class Scan:
 class Reduction:
     """A reducer, what feeds it and the unit behind it.
 
-    ``inputs`` are (entry of a unit, tag of its exit). ``sql``: Catalyst computes it from the columns of ``tables``, the
-    scans it reads directly; no Python function sees its input.
+    ``inputs`` are (entry of a unit, tag of its output). ``sql``: Catalyst computes it from the columns of ``tables``,
+    the scans it reads directly; no Python function sees its input.
     """
 
     step: ReduceStep
@@ -79,7 +84,7 @@ class Reduction:
 
 @dataclass(frozen=True)
 class Output:
-    """A sink, and the (unit, exit) pairs that feed it."""
+    """A sink, and the (unit, tag) pairs that feed it."""
 
     step: str
     sink: Sink
@@ -98,5 +103,5 @@ class Plan:
     notes: tuple[str, ...] = ()
 
 
-class CannotPlan(Exception):
+class CannotPlan(InvalidTopology):
     """The program has something Spark cannot run; the message names the step and the cure."""

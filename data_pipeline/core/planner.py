@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from data_pipeline.core.plan import CannotPlan, Exit, Kind, Node, Output, Plan, Reduction, Scan, Unit
-from heronry.streamlet.endpoints import ArchiveSink, FileSource, ViewSink
+from data_pipeline.core.plan import CannotPlan, Kind, Node, Output, Plan, Reduction, Scan, TaggedOutput, Unit
+from heronry.streamlet.cut import cut
+from heronry.streamlet.endpoints import BUILT_IN_SINKS, ArchiveSink, FileSource, ViewSink
 from heronry.streamlet.extract import Field, Whole
 from heronry.streamlet.program import (
     BranchStep,
@@ -96,6 +97,10 @@ def prepare(program: Program, choice: Choice) -> tuple[Program, tuple[str, ...]]
             notes.append(f"step {step.name!r}: the archive is for the online topology; the batch leaves it alone")
         elif isinstance(step, SinkStep) and choice.sinks is not None and step.name not in choice.sinks:
             continue
+        elif isinstance(step, SinkStep) and not isinstance(step.sink, BUILT_IN_SINKS):
+            raise CannotPlan(
+                f"step {step.name!r}: the sink {step.sink.kind!r} serves the online engine only, not spark"
+            )
         else:
             kept.append(step)
     return replace(program, steps=tuple(_needed(_buckets(kept)))), tuple(notes)
@@ -152,19 +157,20 @@ class _Planner:
         self.program = program
         self.choice = choice
         self.by_name = {step.name: step for step in program.steps}
-        self.feeds: dict[str, list[tuple[str, int]]] = {}  # reducer or sink → exits that lead to it
+        self.segments = cut(program)
+        self.feeds: dict[str, list[tuple[str, int]]] = {}  # reducer or sink → the units' outputs that lead to it
 
     def plan(self, notes: tuple[str, ...]) -> Plan:
         self._check()
-        sql = {step.name for step in self.program.steps if isinstance(step, ReduceStep) and self._is_sql(step)}
+        reducers = [step for step in self.program.steps if isinstance(step, ReduceStep)]
+        sql = {step.name for step in reducers if self._is_sql(step)}
         scans = [self._scan(step, sql) for step in self.program.sources()]
+        units = {step.name: self._unit(step.name, sql) for step in reducers}
         reductions = []
-        for step in self.program.steps:
-            if isinstance(step, ReduceStep):
-                unit = self._unit(step.name, set())
-                inputs = tuple(self.feeds.get(step.name, ()))
-                tables = tuple(self._tables(step)) if step.name in sql else ()
-                reductions.append(Reduction(step, inputs, unit, step.name in sql, tables))
+        for step in reducers:
+            inputs = tuple(self.feeds.get(step.name, ()))
+            tables = tuple(self._tables(step)) if step.name in sql else ()
+            reductions.append(Reduction(step, inputs, units[step.name], step.name in sql, tables))
         outputs = [self._output(step) for step in self.program.sinks()]
         return Plan(self.program.name, tuple(scans), tuple(reductions), tuple(outputs), notes)
 
@@ -198,37 +204,38 @@ class _Planner:
             self.choice.from_ms, self.choice.to_ms,
         )  # fmt: skip
 
-    def _unit(self, entry: str, without: set[str]) -> Unit:
-        """The unit behind ``entry``; reducers in ``without`` get their input by SQL."""
-        exits: list[Exit] = []
-        nodes = self._readers(Ref(entry), entry, exits, without)
-        return Unit(entry, nodes, tuple(exits), self._needs_time(nodes))
+    def _unit(self, entry: str, sql: set[str]) -> Unit:
+        """The unit of a segment; reducers in ``sql`` get their input another way."""
+        segment = self.segments[entry]
+        ends = {*segment.steps[1:], *(exchange.reader for exchange in segment.exchanges)} - sql
+        outputs: dict[str, TaggedOutput] = {}
+        for step in self.program.steps:
+            if step.name in ends and isinstance(step, ReduceStep | SinkStep):
+                is_view = isinstance(step, SinkStep) and isinstance(step.sink, ViewSink)
+                outputs[step.name] = TaggedOutput(len(outputs), step.name, "view" if is_view else _FUSED[type(step)])
+                self.feeds.setdefault(step.name, []).append((entry, outputs[step.name].tag))
+        nodes = self._readers(Ref(entry), outputs)
+        return Unit(entry, nodes, tuple(outputs.values()), self._needs_time(nodes))
 
-    def _readers(self, ref: Ref, entry: str, exits: list[Exit], without: set[str]) -> tuple[Node, ...]:
+    def _readers(self, ref: Ref, outputs: Mapping[str, TaggedOutput]) -> tuple[Node, ...]:
         found = []
         for step in self.program.steps:
             for _ in range(step.inputs.count(ref)):  # a stream united with itself counts twice
-                if step.name not in without:
-                    found.append(self._node(step, entry, exits, without))
+                found.append(self._node(step, outputs))
         return tuple(node for node in found if node is not None)
 
-    def _node(self, step: Step, entry: str, exits: list[Exit], without: set[str]) -> Node | None:
-        kind = _FUSED[type(step)]
+    def _node(self, step: Step, outputs: Mapping[str, TaggedOutput]) -> Node | None:
+        """None if nothing comes of the step here."""
         if isinstance(step, ReduceStep | SinkStep):
-            if isinstance(step, SinkStep) and isinstance(step.sink, ViewSink):
-                kind = "view"
-            known = next((e for e in exits if e.step == step.name), None)
-            made = known or Exit(len(exits), step.name, kind)
-            if known is None:
-                exits.append(made)
-                self.feeds.setdefault(step.name, []).append((entry, made.tag))
-            return Node(step.name, kind, tag=made.tag, reduce=step if isinstance(step, ReduceStep) else None)
+            out = outputs.get(step.name)
+            reduce = step if isinstance(step, ReduceStep) else None
+            return None if out is None else Node(step.name, out.kind, tag=out.tag, reduce=reduce)
         count = len(step.predicates) + 1 if isinstance(step, BranchStep) else 1
-        outputs = tuple(self._readers(Ref(step.name, n), entry, exits, without) for n in range(count))
-        if not any(outputs) and not isinstance(step, TapStep | LogStep):
+        readers = tuple(self._readers(Ref(step.name, n), outputs) for n in range(count))
+        if not any(readers) and not isinstance(step, TapStep | LogStep):
             return None
         level = step.level if isinstance(step, LogStep) else "INFO"
-        return Node(step.name, kind, _functions(step), outputs, level=level)
+        return Node(step.name, _FUSED[type(step)], _functions(step), readers, level=level)
 
     def _needs_time(self, nodes: tuple[Node, ...]) -> bool:
         """True if a reducer behind uses the event time its records bring along."""

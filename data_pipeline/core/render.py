@@ -11,8 +11,9 @@ import msgspec
 
 from data_pipeline.core.failure import failed
 from data_pipeline.core.merge import Merged
-from heronry.pipeline.rows import key_bytes, pack
+from heronry.pipeline.rows import key_bytes
 from heronry.streamlet.monoid import Monoid
+from heronry.streamlet.records import fields_of, named_fields, pack
 
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 
@@ -22,15 +23,6 @@ def to_json(record: Any) -> bytes:
     return _encode(fields_of(record))
 
 
-def fields_of(record: Any) -> Any:
-    """A named tuple or a dataclass as a dict, anything else as it is."""
-    if isinstance(record, tuple) and hasattr(record, "_fields"):
-        return dict(zip(record._fields, record, strict=True))
-    if dataclasses.is_dataclass(record) and not isinstance(record, type):
-        return {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
-    return record
-
-
 def to_pickle(record: Any) -> bytes:
     """The record itself, for whoever reads it back in this job."""
     return pickle.dumps(record, pickle.HIGHEST_PROTOCOL)
@@ -38,10 +30,7 @@ def to_pickle(record: Any) -> bytes:
 
 def to_fields_pickle(record: Any) -> bytes:
     """The record as a dict of its fields. Raises TypeError for a record without fields."""
-    found = fields_of(record)
-    if not isinstance(found, dict):
-        raise TypeError("a record for Parquet has named fields: a dict, a named tuple or a dataclass")
-    return pickle.dumps(found, pickle.HIGHEST_PROTOCOL)
+    return pickle.dumps(named_fields(record), pickle.HIGHEST_PROTOCOL)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
 
-from data_pipeline.core.combine import Combiner, Limits, Rows, check_record
+from data_pipeline.core.combine import Limits, PartitionCombiner, Rows, check
 from data_pipeline.core.failure import RecordFailed, failed
 from data_pipeline.core.plan import Node, Unit
+from heronry.streamlet.errors import StepFailed
 
 log = logging.getLogger("heronry.program")
 CHUNK = 4_096
@@ -30,10 +31,10 @@ class Runner:
     def __init__(self, unit: Unit, render: dict[int, Callable[[Any], bytes]], limits: Limits | None = None) -> None:
         self.unit = unit
         self.render = render
-        self.combiners: dict[int, Combiner] = {}
-        for node in _exits(unit.nodes):
+        self.combiners: dict[int, PartitionCombiner] = {}
+        for node in _tagged(unit.nodes):
             if node.reduce is not None:
-                self.combiners[node.tag] = Combiner(node.tag, node.reduce, unit.timed, limits)
+                self.combiners[node.tag] = PartitionCombiner(node.tag, node.reduce, unit.timed, limits)
 
     def run(
         self, records: Sequence[Any], times: Sequence[int | None] | None, file: Callable[[int], str]
@@ -98,16 +99,19 @@ class Runner:
                 except RecordFailed as found:
                     return _with_file(found, file(index))
         name = file(0) if records else ""
-        if isinstance(error, RecordFailed):  # an accumulator of many records, say
+        if isinstance(error, StepFailed):  # a monoid that fails on two values together, say
+            return failed(error.step, error.record, error.__cause__ or error, name)
+        if isinstance(error, RecordFailed):  # an accumulator of many records
             return _with_file(error, name)
         return failed(self.unit.entry, "(not found: the same records pass when they are tried one by one)", error, name)
 
     def _walk(self, node: Node, record: Any) -> None:
         if node.kind == "reduce":
             assert node.reduce is not None
-            problem = check_record(node.reduce, record)
-            if problem is not None:
-                raise problem
+            try:
+                check(node.reduce, record)
+            except StepFailed as error:
+                raise failed(error.step, record, error.__cause__ or error) from error
             return
         try:
             if node.kind in ("sink", "view"):
@@ -173,12 +177,12 @@ def _chosen(node: Node, record: Any) -> int:
     return len(node.functions)
 
 
-def _exits(nodes: Sequence[Node]) -> Iterator[Node]:
+def _tagged(nodes: Sequence[Node]) -> Iterator[Node]:
     for node in nodes:
         if node.tag >= 0:
             yield node
         for readers in node.outputs:
-            yield from _exits(readers)
+            yield from _tagged(readers)
 
 
 def _with_file(error: RecordFailed, file: str) -> RecordFailed:

@@ -1,7 +1,7 @@
 """From a plan to DataFrames. Nothing runs here: Spark is lazy, and the sinks (sinks.py) set it going.
 
-Theory of operation. Each unit becomes one ``mapInArrow``; its rows carry the number of their exit. A unit with several
-exits is kept on disk between its readers, so that the user's functions run once. A reducer repartitions its rows by
+Theory of operation. Each unit becomes one ``mapInArrow``; its rows carry the tag of their output. A unit with several
+outputs is kept on disk between its readers, so that the user's functions run once. A reducer repartitions its rows by
 canonical key, sorts each partition by key and window and merges in the next ``mapInArrow``.
 
 Results may be read back into the driver (``records``). Those of SQL come as the columns they are: their records are
@@ -59,7 +59,7 @@ class Execution:
 
     def ends(self) -> list[DataFrame]:
         """Units that end in taps and logs: nobody reads them, but they are there to be run."""
-        return [self._frame(entry) for entry, unit in self._units.items() if unit.nodes and not unit.exits]
+        return [self._frame(entry) for entry, unit in self._units.items() if unit.nodes and not unit.outputs]
 
     def fields(self, step: str) -> DataFrame | None:
         """The records of a sink as columns of their fields, where Spark can make them by itself."""
@@ -90,21 +90,21 @@ class Execution:
             frame.unpersist()
 
     def _frame(self, entry: str) -> DataFrame:
-        """The rows of a unit's exits. Made when it is first asked for: Spark analyses every step it is told of."""
+        """The rows of a unit's outputs. Made when it is first asked for: Spark analyses every step it is told of."""
         if entry not in self._frames:
             unit = self._units[entry]
             if entry in self._scans:
                 frame = self._scan(self._scans[entry], unit)
             else:
                 frame = self._reduction(self._reductions[entry])
-            if len(unit.exits) > 1:
+            if len(unit.outputs) > 1:
                 frame = frame.persist(StorageLevel.DISK_ONLY)
                 self._kept.append(frame)
             self._frames[entry] = frame
         return self._frames[entry]
 
     def _renderers(self, unit: Unit) -> Render:
-        return {e.tag: self._render[e.step] for e in unit.exits if e.kind in ("sink", "view")}
+        return {e.tag: self._render[e.step] for e in unit.outputs if e.kind in ("sink", "view")}
 
     def _scan(self, scan: Scan, unit: Unit) -> DataFrame:
         rows = self._tables.read(scan, named=scan.source.kind == "files" and scan.source.format == "parquet")
@@ -138,11 +138,11 @@ class Execution:
         )
 
     def _from(self, inputs: tuple[tuple[str, int], ...]) -> DataFrame:
-        """The rows of these exits."""
+        """The rows of these outputs."""
         frames = []
         for entry, tag in inputs:
             frame = self._frame(entry)
-            frames.append(frame.where(sql.col("tag") == tag) if len(self._units[entry].exits) > 1 else frame)
+            frames.append(frame.where(sql.col("tag") == tag) if len(self._units[entry].outputs) > 1 else frame)
         return fold(DataFrame.union, frames) if frames else self._spark.createDataFrame([], ROW_SCHEMA)
 
 

@@ -9,7 +9,7 @@ from data_pipeline.core.plan import Scan
 from data_pipeline.core.planner import Choice, prepare
 from data_pipeline.shell.output import local_path
 from data_pipeline.shell.scan import Tables
-from heronry.failures import UsageError
+from heron_runtime.failures import UsageError
 from heronry.streamlet.endpoints import ArchiveSink, FileSource
 from heronry.streamlet.program import Program, SourceStep
 

@@ -29,7 +29,7 @@ from data_pipeline.shell.program import Loaded, check_shippable, load
 from data_pipeline.shell.progress import shown, summary
 from data_pipeline.shell.scan import Tables
 from data_pipeline.shell.session import SessionOptions, session
-from heronry.failures import ExistsAlready, Unavailable, UsageError
+from heron_runtime.failures import ExistsAlready, Unavailable, UsageError
 from heronry.pipeline.registry import Registered, register
 from heronry.pipeline.views import Description, describe_view, next_version, prune
 from heronry.streamlet.endpoints import ViewSink
@@ -115,10 +115,7 @@ def _planned(spark: SparkSession, request: Request, loaded: Loaded, found: Plan,
 
 def _write(spark: SparkSession, request: Request, found: Plan, execution: Execution, say: Any) -> str:
     """Every sink into its folder below the output path, all of it at once."""
-    try:
-        folder = OutputFolder(spark, request.output_path, replace=request.replace)
-    except OutputExists:
-        raise _exists(request.output_path) from None
+    folder = OutputFolder(spark, request.output_path, replace=request.replace)
     try:
         for output in found.outputs:
             say(f"writing {output.step}")
@@ -126,8 +123,6 @@ def _write(spark: SparkSession, request: Request, found: Plan, execution: Execut
             folder.rename_parts(output.step, ".json")
         _run_ends(execution)
         folder.commit(_manifest(request, found, [output.step for output in found.outputs]))
-    except OutputExists:
-        raise _exists(request.output_path) from None
     finally:
         folder.discard()
     return f"wrote {', '.join(output.step for output in found.outputs) or 'nothing'} to {request.output_path}"
@@ -224,17 +219,13 @@ def _check_place(request: Request) -> None:
     if local is None or not is_taken(local):
         return
     if not request.replace:
-        raise _exists(request.output_path)
+        raise OutputExists(request.output_path)
     if not (local / MANIFEST).is_file():
         raise ExistsAlready(
             f"{request.output_path} holds something that is no result of a program (no {MANIFEST}), and --replace "
             "would remove it",
             "Choose another --output-path, or remove it yourself.",
         )
-
-
-def _exists(path: str) -> ExistsAlready:
-    return ExistsAlready(f"{path} holds something already", "Choose another --output-path, or add --replace.")
 
 
 def _iso(ms: int | None) -> str:

@@ -25,12 +25,19 @@ from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import SparkSession
 
+from heron_runtime.failures import ExistsAlready
+
 MANIFEST = "_heronry.json"
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
-class OutputExists(Exception):
+class OutputExists(ExistsAlready):
     """There is something at the output path already."""
+
+    cure = "Choose another place or, for an --output-path, add --replace."
+
+    def __init__(self, url: str) -> None:
+        super().__init__(f"{url} holds something already")
 
 
 def local_path(url: str) -> Path | None:
@@ -64,7 +71,7 @@ class OutputFolder:
         self._replace = replace
         self._files = _open(spark, url)
         if not replace and self._files.holds_something():
-            raise OutputExists(f"{url} is there already")
+            raise OutputExists(url)
         self._files.clear_leftovers()
         self.work = self._files.work_url
 
@@ -141,7 +148,7 @@ class _Local:
         try:
             os.rename(self.temporary, self.path)
         except OSError as error:
-            raise OutputExists(f"{self.path} appeared meanwhile") from error
+            raise OutputExists(str(self.path)) from error
 
     def remove_work(self) -> None:
         shutil.rmtree(self.temporary, ignore_errors=True)
@@ -202,7 +209,7 @@ class _Hadoop:
         if self.files.exists(self.path):
             if self.holds_something():
                 if not replace:
-                    raise OutputExists(f"{self.path.toString()} appeared meanwhile")
+                    raise OutputExists(self.path.toString())
                 aside = self._beside(_work_name(self.path.getName()) + ".old")
                 self.context.rename(self.path, aside, flags)
             else:

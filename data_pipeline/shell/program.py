@@ -7,22 +7,23 @@ they use of Heronry, and nothing else; libraries with compiled parts must be in 
 from __future__ import annotations
 
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pyspark import cloudpickle
 
 import data_pipeline
+import heron_runtime
 import heronry
 from data_pipeline.core.failure import user_traceback
 from data_pipeline.core.plan import CannotPlan
+from heron_control.packaging.find import Found, find_topology
+from heron_control.packaging.package import REQUIREMENTS, stage_package
 from heronry.api.errors import PackageError, TopologyError, TopologyNotFound, UserCodeError
-from heronry.api.find import find_topology
-from heronry.api.package import REQUIREMENTS, stage_package
 from heronry.streamlet.program import Program
 
-SHIPPED = (heronry, data_pipeline)
+SHIPPED = (heronry, heron_runtime, data_pipeline)
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,8 @@ def load(file: Path, name: str | None, folder: Path) -> Loaded:
     Raises TopologyNotFound, TopologyError, PackageError, and UserCodeError for whatever the user's code raises.
     """
     staged = stage_package(file, folder / "package")
-    identifier, found = _found(staged.entry, name)
+    where = _found(staged.entry, name)
+    identifier, found = where.identifier, where.topology
     program = found.build() if hasattr(found, "build") else found
     if not isinstance(program, Program):
         raise TopologyError(
@@ -47,7 +49,7 @@ def load(file: Path, name: str | None, folder: Path) -> Loaded:
             "heronry.streamlet.Builder"
         )
     if program.name == "program" and getattr(found, "name", "") is None:
-        program = Program(identifier, program.steps, program.config)
+        program = replace(program, name=identifier)
     if staged.requirements is not None and not (staged.root / REQUIREMENTS).is_dir():
         raise TopologyError(
             f"{file.name} has a requirements.txt, which is not installed on Spark's executors; "
@@ -57,7 +59,7 @@ def load(file: Path, name: str | None, folder: Path) -> Loaded:
     return Loaded(program, (own, *(_heronry(folder, package) for package in SHIPPED)))
 
 
-def _found(entry: Path, name: str | None) -> tuple[str, Any]:
+def _found(entry: Path, name: str | None) -> Found:
     try:
         return find_topology(entry, name)
     except (TopologyError, TopologyNotFound, PackageError, KeyboardInterrupt):

@@ -20,6 +20,7 @@ from data_pipeline.core.decode import plain_path
 from data_pipeline.core.plan import Scan
 from data_pipeline.shell.footers import footers
 from data_pipeline.shell.output import local_path, spark_url
+from heron_runtime.failures import NotFound
 from heronry.streamlet.endpoints import FileSource, SequenceSource
 from heronry.streamlet.reading import ARCHIVE_COLUMNS
 from heronry.streamlet.windows import HOUR_MS
@@ -29,7 +30,7 @@ _PATTERN = re.compile(r"[\[\]{}*?\\]")
 _HOUR = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d\d)$")
 
 
-class InputNotFound(Exception):
+class InputNotFound(NotFound):
     """There is nothing at an input path."""
 
 

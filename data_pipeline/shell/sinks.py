@@ -16,8 +16,9 @@ from data_pipeline.core.failure import failed
 from data_pipeline.core.plan import Output
 from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.fields import as_json
-from heronry.failures import Failure
+from heron_runtime.failures import Failure
 from heronry.streamlet.endpoints import FileSink, ViewSink
+from heronry.streamlet.records import table_of
 
 
 def write_output(output: Output, execution: Execution, folder: str) -> None:
@@ -143,8 +144,7 @@ def _table(step: str, records: list[dict[str, Any]], schema: Any) -> Any:
     try:
         if schema is not None:
             return pa.Table.from_pylist(records, schema=schema)
-        names = dict.fromkeys(name for record in records for name in record)
-        return pa.table({name: [record.get(name) for record in records] for name in names})
+        return table_of(records)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         before = pa.schema([])
         for record in records:

@@ -185,7 +185,7 @@ def _rows(batches: Iterator[Any]) -> Iterator[tuple[bytes, int, bytes]]:
 def results(step: ReduceStep, found: Iterable[Merged], unit: Unit, render: Render, limits: Limits) -> Iterator[Any]:
     """Reduced keys to the Arrow batches the unit behind the reducer makes of them."""
     views = [node.tag for node in unit.nodes if node.kind == "view"]
-    behind = Unit(unit.entry, tuple(n for n in unit.nodes if n.kind != "view"), unit.exits, unit.timed)
+    behind = Unit(unit.entry, tuple(n for n in unit.nodes if n.kind != "view"), unit.outputs, unit.timed)
     runner = Runner(behind, render, limits)
     waiting = iter(found)
     while chunk := list(islice(waiting, RESULTS_PER_BATCH)):

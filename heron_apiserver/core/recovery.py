@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Step(StrEnum):
+class RecoveryStep(StrEnum):
     """What to do with a folder."""
 
     FINISH_SUBMIT = "finish submit"  # staged, and the store has it
@@ -35,7 +35,7 @@ class Folder:
 
 def decide(
     folders: Collection[Folder], stored: Mapping[str, str], unreadable: Collection[str] = ()
-) -> list[tuple[Folder, Step]]:
+) -> list[tuple[Folder, RecoveryStep]]:
     """One step for each folder. ``stored``: topology to the id of the submission that stands in the store.
 
     ``unreadable`` are topologies of which the store has something that cannot be read: nothing of theirs is touched.
@@ -44,13 +44,13 @@ def decide(
     for folder in sorted(folders, key=lambda f: (not f.staged, f.path)):
         lives = bool(folder.topology_id) and stored.get(folder.topology) == folder.topology_id
         if folder.topology in unreadable:
-            step = Step.LEAVE
+            step = RecoveryStep.LEAVE
         elif folder.staged:
-            step = Step.FINISH_SUBMIT if lives else Step.DISCARD
+            step = RecoveryStep.FINISH_SUBMIT if lives else RecoveryStep.DISCARD
         elif not folder.topology_id:
-            step = Step.LEAVE
+            step = RecoveryStep.LEAVE
         else:
-            step = Step.START if lives else Step.FINISH_KILL
+            step = RecoveryStep.START if lives else RecoveryStep.FINISH_KILL
         steps.append((folder, step))
     return steps
 

@@ -12,18 +12,20 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from heron_control.packing import PackingError, pack
+from heron_runtime.model.ids import is_safe_name
+from heron_runtime.model.plan import PackingPlan
+from heron_runtime.model.settings import Keys
+from heron_runtime.model.topology import TopologyDefinition, TopologyState
 from heronry.api.config import examine
 from heronry.api.validate import problems_of
-from heronry.model.ids import is_safe_name
-from heronry.model.plan import PackingPlan
-from heronry.model.topology import TopologyDefinition, TopologyState
-from heronry.packing import PackingError, pack
 
 NEEDED = ("name", "cluster", "role", "environment")
 OPTIONAL = ("user", "state", "settings", "replace", "dry_run", "package")
 FILES = ("definition", "topology")
-NAME_KEY = "topology.name"
-FORBIDDEN_SETTINGS = ("heron.scheduler", "heron.state.url", "heron.state.credential.file")  # the cluster's own
+FORBIDDEN_SETTINGS = (
+    Keys.HERON_SCHEDULER.name, Keys.HERON_STATE_URL.name, Keys.HERON_STATE_CREDENTIAL_FILE.name,
+)  # the cluster's own  # fmt: skip
 MAX_SETTINGS = 200
 MAX_COMPONENTS = 2000
 
@@ -95,7 +97,7 @@ def check_definition(definition: TopologyDefinition, fields: SubmitFields) -> Pa
         problems.append(f"the definition is of {definition.name!r}, the request of {fields.name!r}")
     if not is_safe_name(definition.id) or not definition.id.startswith(definition.name):
         problems.append(f"the definition's id {definition.id[:64]!r} does not begin with its name")
-    plain = {key: value for key, value in definition.config.items() if key != NAME_KEY}
+    plain = {key: value for key, value in definition.config.items() if key != Keys.TOPOLOGY_NAME.name}
     problems += examine(plain, component=False, operator=True)[1]
     for spec in definition.components:
         problems += [f"{spec.name}: {fault}" for fault in examine(spec.config, component=True, operator=False)[1]]

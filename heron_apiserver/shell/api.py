@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from heron_apiserver.core.access import Role
@@ -17,12 +16,13 @@ from heron_apiserver.shell.recovery import recover
 from heron_apiserver.shell.request_files import Requests
 from heron_apiserver.shell.scheduler_presence import SchedulerPresence
 from heron_apiserver.shell.self_metrics import Counters
-from heron_apiserver.shell.service import Place, TopologyService
-from heronry.api.archive import Limits
-from heronry.api.fitting import Target, this_interpreter
-from heronry.api.shipping import LIMITS
-from heronry.schedulers.scheduler import Scheduler, Watching
-from heronry.state.store import StateStore, StoreError
+from heron_apiserver.shell.service import TopologyService
+from heron_control.packaging.archive import ArchiveLimits
+from heron_control.packaging.fitting import Target, this_interpreter
+from heron_control.packaging.shipping import LIMITS
+from heron_control.schedulers.scheduler import Scheduler, Watching
+from heron_control.submission.submission import ClusterConfig
+from heron_runtime.state.store import StateStore, StoreError
 
 RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 30.0
@@ -35,7 +35,7 @@ class Bounds:
     """Of uploads: bytes as sent, what they may unpack to, how many at a time, seconds for one."""
 
     package_bytes: int = 512 << 20
-    unpacked: Limits = field(default_factory=lambda: LIMITS)
+    unpacked: ArchiveLimits = field(default_factory=lambda: LIMITS)
     uploads: int = 4
     upload_seconds: float = 900.0
     idle_seconds: float = 30.0
@@ -46,7 +46,7 @@ class Api:
 
     def __init__(
         self,
-        place: Place,
+        config: ClusterConfig,
         store: StateStore,
         scheduler: Scheduler,
         scheduler_name: str,
@@ -60,10 +60,12 @@ class Api:
         self.tokens = tokens
         self.scheduler_name = scheduler_name
         self.target = target or this_interpreter()
-        self.packages = Packages(place.home, self.bounds.unpacked)
-        self.service = TopologyService(place, store, scheduler, self.packages)
-        self.requests = Requests(place.home)
-        self.audit = Audit(Path(place.home, "audit.jsonl"))
+        self._store = store
+        self._scheduler = scheduler
+        self.packages = Packages(config.home, self.bounds.unpacked)
+        self.service = TopologyService(config, store, scheduler, self.packages)
+        self.requests = Requests(config.home)
+        self.audit = Audit(config.home / "audit.jsonl")
         self.throttle = Throttle()
         self.counters = Counters()
         self.uploads = 0
@@ -88,31 +90,31 @@ class Api:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await self._presence.close()
-        close = getattr(self.service.scheduler, "close", None)
+        close = getattr(self._scheduler, "close", None)
         if close is not None:
             await asyncio.to_thread(close)
-        await asyncio.to_thread(self.service.store.close)
+        await asyncio.to_thread(self._store.close)
         self.audit.close()
 
     async def _live(self) -> None:
         await self._open()
         async with asyncio.TaskGroup() as tasks:
-            if isinstance(self.service.scheduler, Watching):
-                tasks.create_task(self._watch(self.service.scheduler), name="scheduler-watch")
-            tasks.create_task(self._recover_and_look(), name="look")
+            if isinstance(self._scheduler, Watching):
+                tasks.create_task(self._watch(self._scheduler), name="scheduler-watch")
+            tasks.create_task(self._recover_and_keep(), name="keep")
 
     async def _open(self) -> None:
         delay = RETRY_SECONDS
         while True:
             try:
-                return await asyncio.to_thread(self.service.store.open)
+                return await asyncio.to_thread(self._store.open)
             except StoreError as error:
                 self.trouble = f"the state store does not answer: {error}"
                 log.error("%s", self.trouble)
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, LONGEST_RETRY_SECONDS)
 
-    async def _recover_and_look(self) -> None:
+    async def _recover_and_keep(self) -> None:
         recovered = False
         while True:
             try:

@@ -9,9 +9,9 @@ from fastapi import FastAPI
 
 from heron_apiserver.shell import package_routes, replies, self_routes, submit_routes, topology_routes
 from heron_apiserver.shell.api import Api
+from heron_control.web.body import BodyBounds
+from heron_control.web.guard import Guard
 from heronry.version import VERSION
-from heronry.web.body import BodyBounds
-from heronry.web.guard import Guard
 
 DESCRIPTION = (
     "Takes topologies in, runs them, and answers for them. Every path but those about the api server itself needs a "
@@ -46,7 +46,7 @@ def make_app(api: Api, hosts: Iterable[str] = ()) -> FastAPI:
 
     bounds = api.bounds
     app.add_middleware(
-        BodyBounds, most_bytes=most_bytes, refuse=replies.refusal, idle_seconds=bounds.idle_seconds,
+        BodyBounds, most_bytes=most_bytes, failure=replies.failure_body, idle_seconds=bounds.idle_seconds,
         total_seconds=bounds.upload_seconds,
     )  # fmt: skip
     app.add_middleware(

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from heronry.schedulers.log_files import RotatingFile
+from heron_control.schedulers.log_files import RotatingFile
 
 MAX_BYTES = 16 << 20
 FILES = 9

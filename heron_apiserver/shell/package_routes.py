@@ -10,8 +10,8 @@ from starlette.responses import FileResponse, Response
 from heron_apiserver.core.access import Caller, Right, Role
 from heron_apiserver.shell.replies import failures
 from heron_apiserver.shell.routing import Route, api_of, needs
-from heronry.api.shipping import DIGEST
-from heronry.failures import NotAllowed, NotFound
+from heron_control.packaging.shipping import DIGEST
+from heron_runtime.failures import NotAllowed, NotFound
 
 router = APIRouter(prefix="/api/v1", tags=["packages"], route_class=Route)
 FILE = {"content": {"application/gzip": {"schema": {"type": "string", "format": "binary"}}}}

@@ -16,8 +16,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from heronry.api.archive import Limits
-from heronry.api.shipping import LIMITS, check_package, is_digest
+from heron_control.packaging.archive import ArchiveLimits
+from heron_control.packaging.shipping import LIMITS, check_package, is_digest
 
 SUFFIX = ".tar.gz"
 
@@ -55,7 +55,7 @@ class Incoming:
 class Packages:
     """The packages of one home. Thread-safe."""
 
-    def __init__(self, home: Path, limits: Limits = LIMITS) -> None:
+    def __init__(self, home: Path, limits: ArchiveLimits = LIMITS) -> None:
         self._folder = home / "packages"
         self._uploads = home / "uploads"
         self._limits = limits

@@ -8,13 +8,13 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from heron_apiserver.core.recovery import Folder, Step, decide, unused
+from heron_apiserver.core.recovery import Folder, RecoveryStep, decide, unused
 from heron_apiserver.shell.audit import Audit
 from heron_apiserver.shell.replies import submitted
 from heron_apiserver.shell.request_files import Requests
 from heron_apiserver.shell.service import TopologyService
-from heronry.schedulers.topology_folder import TOPOLOGIES, load_launch
-from heronry.state import paths, topologies
+from heron_control.schedulers.topology_folder import TOPOLOGIES, load_launch
+from heron_runtime.state import paths, topologies
 
 log = logging.getLogger(__name__)
 
@@ -24,42 +24,40 @@ def recover(service: TopologyService, requests: Requests, audit: Audit) -> None:
 
     What cannot be finished with one topology is logged and does not keep the others waiting.
     """
-    states = {s.topology: s for s in topologies.list_topologies(service.store)}
+    states = {s.topology: s for s in topologies.list_topologies(service.submissions.store)}
     stored = {name: state.topology_id for name, state in states.items()}
-    unreadable = set(service.store.children(paths.EXECUTION_STATES)) - set(states)
-    for folder, step in decide(list(_folders(service.place.home / TOPOLOGIES)), stored, unreadable):
+    unreadable = set(service.submissions.store.children(paths.EXECUTION_STATES)) - set(states)
+    for folder, step in decide(list(_folders(service.config.home / TOPOLOGIES)), stored, unreadable):
         try:
             _carry_out(service, folder, step)
         except Exception:
             log.exception("%s of %s failed; it is tried again at the next start", step, folder.path)
             continue
-        if step is not Step.LEAVE:
+        if step is not RecoveryStep.LEAVE:
             log.info("%s: %s", step, folder.path)
-        if step not in (Step.LEAVE, Step.START):
+        if step not in (RecoveryStep.LEAVE, RecoveryStep.START):
             audit.write("recovery", who="heron_apiserver", source="", result=str(step), topology=folder.path)
     requests.settle(
         stored,
         {s.topology_id: json.dumps(submitted(s.cluster, s.role, s.environ, s.topology)) for s in states.values()},
     )
-    for digest in unused(service.packages.digests(), list(_folders(service.place.home / TOPOLOGIES))):
+    for digest in unused(service.packages.digests(), list(_folders(service.config.home / TOPOLOGIES))):
         service.packages.remove_unless_held(digest)
 
 
-def _carry_out(service: TopologyService, folder: Folder, step: Step) -> None:
+def _carry_out(service: TopologyService, folder: Folder, step: RecoveryStep) -> None:
     path = Path(folder.path)
     launch = load_launch(path)
-    if step is Step.DISCARD:
+    if step is RecoveryStep.DISCARD:
         if launch is not None:
-            service.scheduler.remove(launch)
+            service.submissions.scheduler.remove(launch)
         shutil.rmtree(path)
     if launch is None:
         return
-    if step is Step.START:
-        service.adopt(launch)
-    if step in (Step.START, Step.FINISH_SUBMIT):
-        service.start(launch, path)
-    if step is Step.FINISH_KILL:
-        service.clean_up(launch, path)
+    if step in (RecoveryStep.START, RecoveryStep.FINISH_SUBMIT):
+        service.submissions.start(launch, path)
+    if step is RecoveryStep.FINISH_KILL:
+        service.submissions.clean_up(launch, path)
 
 
 def _folders(root: Path) -> Iterator[Folder]:

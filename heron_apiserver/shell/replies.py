@@ -16,30 +16,11 @@ from starlette.responses import JSONResponse, Response
 
 from heron_apiserver.core.request_book import Mismatch, UnderWay
 from heron_apiserver.core.submission import Rejected
-from heronry.failures import (
-    ExistsAlready,
-    Failure,
-    Interrupted,
-    InvalidTopology,
-    NotAllowed,
-    NotFound,
-    Unavailable,
-    UsageError,
-    translate,
-)
+from heron_control.web.statuses import RETRY, argument_faults, status_of
+from heron_runtime.net.foreign import translate
 
 log = logging.getLogger(__name__)
 CLIENT_GONE = 499
-RETRY = {"retry-after": "2"}
-_CODES: tuple[tuple[type[Failure], int], ...] = (
-    (NotFound, 404),
-    (ExistsAlready, 409),
-    (NotAllowed, 403),
-    (Unavailable, 503),
-    (Interrupted, 503),
-    (UsageError, 422),
-    (InvalidTopology, 422),
-)
 
 
 class Problem(BaseModel):
@@ -89,15 +70,6 @@ def problem(code: int, message: str, cure: str = "", headers: dict[str, str] | N
     return JSONResponse(content, code, headers={**(RETRY if code == 503 else {}), **extra})
 
 
-def refusal(_code: int, message: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
-    """Headers and body of an error, for middleware."""
-    body = failure_body(message)
-    head = [
-        (b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), (b"connection", b"close"),
-    ]  # fmt: skip
-    return head, body
-
-
 def failure_body(message: str) -> bytes:
     """The JSON of an error."""
     return json.dumps(Problem(message=message).model_dump()).encode()
@@ -127,13 +99,12 @@ def answer_to(error: Exception, code: int | None = None) -> Response:
     if known is None or isinstance(error, OSError):
         log.error("fault while answering", exc_info=error)
         return problem(500, f"fault in the api server: {type(error).__name__}; its log says more")
-    code = code or next((code for kind, code in _CODES if isinstance(known, kind)), 500)
-    return problem(code, known.message, known.cure, details=list(known.details))
+    return problem(code or status_of(known), known.message, known.cure, details=list(known.details))
 
 
 def validation(error: RequestValidationError) -> Response:
     """The answer to arguments that make no sense."""
-    faults = [f"{'.'.join(str(p) for p in e['loc'][1:]) or e['loc'][0]}: {e['msg']}" for e in error.errors()][:8]
+    faults = argument_faults(error)
     return problem(422, "; ".join(faults), details=faults)
 
 

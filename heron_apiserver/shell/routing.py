@@ -15,8 +15,8 @@ from starlette.responses import Response
 from heron_apiserver.core.access import Caller, Right, Role, bearer, role_of
 from heron_apiserver.shell.api import Api
 from heron_apiserver.shell.replies import answer_to
-from heronry.failures import Failure, NotAllowed, NotFound, Unavailable
-from heronry.model.ids import is_safe_name
+from heron_runtime.failures import Failure, NotAllowed, NotFound, Unavailable
+from heron_runtime.model.ids import is_safe_name
 
 log = logging.getLogger(__name__)
 _SCHEME = Depends(HTTPBearer(auto_error=False, description="the admin token, or the read token for looking"))
@@ -56,7 +56,7 @@ def needs(right: Right) -> Any:
                 raise TooManyWrong("too many wrong tokens came from this address", "Wait a few seconds.")
             raise WrongToken(
                 "the token is wrong" if token else "there is no token in the Authorization header",
-                f"`heron login {api.service.place.cluster} --api URL` stores the right one.",
+                f"`heron login {api.service.config.cluster} --api URL` stores the right one.",
             )
         request.state.caller = caller
         if not caller.may(right):
@@ -126,7 +126,7 @@ PLACE = "/topologies/{cluster}/{role}/{environ}/{name}"
 
 def check_names(request: Request, cluster: str, *names: str) -> None:
     """Raises NotFound for another cluster, and for what can be no name: it never comes near a path."""
-    mine = api_of(request).service.place.cluster
+    mine = api_of(request).service.config.cluster
     if cluster != mine:
         raise NotFound(f"this is the api server of cluster {mine!r}, not {cluster[:64]!r}")
     for name in names:

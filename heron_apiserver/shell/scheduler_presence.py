@@ -15,16 +15,16 @@ import grpc
 import grpc.aio
 
 from heron_apiserver.shell.service import TopologyService
-from heronry.launch import Launch
-from heronry.model.stored import SchedulerLocation
-from heronry.net.rpc import make_server
-from heronry.net.services import SCHEDULER_SERVICE
-from heronry.schedulers.presence import Presence
-from heronry.schedulers.scheduler import SchedulerError
-from heronry.state import paths
-from heronry.web.names import is_loopback
-from heronry.wire import codec
-from heronry.wire.container import RestartContainer, RestartReply, SchedulerStatus, SchedulerStatusRequest
+from heron_control.schedulers.presence import Presence
+from heron_control.schedulers.scheduler import SchedulerError
+from heron_control.web.names import is_loopback
+from heron_runtime.launch import Launch
+from heron_runtime.model.stored import SchedulerLocation
+from heron_runtime.net.rpc import make_server
+from heron_runtime.net.services import SCHEDULER_SERVICE
+from heron_runtime.state import paths
+from heron_runtime.wire import codec
+from heron_runtime.wire.container import RestartContainer, RestartReply, SchedulerStatus, SchedulerStatusRequest
 
 RESTART_SECONDS = 120.0
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class SchedulerPresence:
 
     def _status(self, launch: Launch) -> SchedulerStatus | None:
         try:
-            return self._service.scheduler.status(launch)
+            return self._service.submissions.scheduler.status(launch)
         except SchedulerError as error:
             log.warning("%s", error)
             return None
@@ -89,7 +89,7 @@ class SchedulerPresence:
         async def restart(request: RestartContainer, context: grpc.aio.ServicerContext) -> RestartReply:
             try:
                 done = await asyncio.to_thread(
-                    self._service.scheduler.restart, launch, request.container, RESTART_SECONDS
+                    self._service.submissions.scheduler.restart, launch, request.container, RESTART_SECONDS
                 )
             except SchedulerError as error:
                 await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
@@ -102,4 +102,4 @@ class SchedulerPresence:
         await server.start()
         location = SchedulerLocation(launch.topology_id, self._advertise, port, os.getpid())
         data = codec.SCHEDULER_LOCATION.encode(location)
-        return _Served(server, Presence(self._service.store, paths.scheduler(launch.topology), data))
+        return _Served(server, Presence(self._service.submissions.store, paths.scheduler(launch.topology), data))

@@ -11,8 +11,8 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from heron_apiserver.core.access import Caller, Right
 from heron_apiserver.shell.replies import failures
 from heron_apiserver.shell.routing import Route, api_of, needs
+from heron_control.web.docs_page import docs_page
 from heronry.version import VERSION
-from heronry.web.docs_page import docs_page
 
 router = APIRouter(tags=["api server"], route_class=Route)
 _TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
@@ -60,7 +60,7 @@ async def version(request: Request) -> Any:
     api = api_of(request)
     target = api.target
     return Version(
-        heronry=VERSION, api="v1", cluster=api.service.place.cluster, scheduler=api.scheduler_name,
+        heronry=VERSION, api="v1", cluster=api.service.config.cluster, scheduler=api.scheduler_name,
         runs=Runs(python=target.python, implementation=target.implementation, system=target.system,
                   machine=target.machine, libc=target.libc),
         max_package_bytes=api.bounds.package_bytes,
@@ -74,7 +74,7 @@ async def version(request: Request) -> Any:
 async def who_am_i(request: Request) -> Any:
     """Any token but a topology's secret."""
     caller: Caller = request.state.caller
-    return WhoAmI(role=str(caller.role), cluster=api_of(request).service.place.cluster)
+    return WhoAmI(role=str(caller.role), cluster=api_of(request).service.config.cluster)
 
 
 @router.get(

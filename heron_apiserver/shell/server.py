@@ -12,20 +12,22 @@ from pathlib import Path
 from heron_apiserver.core.access import Role
 from heron_apiserver.shell.api import Api, Bounds
 from heron_apiserver.shell.app import make_app
-from heron_apiserver.shell.service import Place
 from heron_apiserver.shell.tokens import FILES, load_tokens
-from heronry.model.ids import is_safe_name
-from heronry.process import set_up_process
-from heronry.schedulers.identity import HostLock
-from heronry.schedulers.scheduler import Scheduler
-from heronry.state import open_store
-from heronry.state.store import StateStore, StoreError
-from heronry.web.names import hosts_of, is_loopback
-from heronry.web.serving import Server, StartError, bind, config_of, url_of
+from heron_control.schedulers.identity import HostLock
+from heron_control.schedulers.scheduler import Scheduler, SchedulerContext, SchedulerMaker
+from heron_control.submission.submission import ClusterConfig
+from heron_control.web.names import hosts_of, is_loopback
+from heron_control.web.serving import Server, StartError, bind, config_of, url_of
+from heron_runtime.extensions import SCHEDULERS, ExtensionError
+from heron_runtime.model.ids import is_safe_name
+from heron_runtime.process import set_up_process
+from heron_runtime.state import open_address
+from heron_runtime.state.local import StoreAddress
+from heron_runtime.state.store import StateStore, StoreError
 
 STOP_SECONDS = 10
 MAX_CONNECTIONS = 512
-LOCAL, DOCKER = "local", "docker"
+LOCAL = "local"
 log = logging.getLogger("heron_apiserver")
 
 
@@ -62,20 +64,20 @@ def serve(options: Options) -> None:
     if not lock.acquire("heron_apiserver"):
         raise StartError(f"another api server works in {home}; give each a --home of its own")
     tokens, made = load_tokens(home)
-    place = place_of(options, home)
-    store, scheduler = parts_of(options, place)
+    config = config_for(options, home)
+    store, scheduler = parts_of(options, config)
     listener = bind(options.host, options.port, "api server")
     api = Api(
-        place, store, scheduler, options.scheduler, tokens, options.bounds,
+        config, store, scheduler, options.scheduler, tokens, options.bounds,
         advertise=options.advertise or options.host,
     )  # fmt: skip
     app = make_app(api, hosts_of(options.host, options.allowed_hosts))
-    config = config_of(app, access_log=options.verbose, stop_seconds=STOP_SECONDS, limit_concurrency=MAX_CONNECTIONS)
+    served = config_of(app, access_log=options.verbose, stop_seconds=STOP_SECONDS, limit_concurrency=MAX_CONNECTIONS)
     url = url_of(options.host, listener)
-    _say_how(place.cluster, url, home, made=bool(made))
+    _say_how(config.cluster, url, home, made=bool(made))
     sys.stdout.write(url + "\n")
     sys.stdout.flush()
-    Server(config).run(sockets=[listener])
+    Server(served).run(sockets=[listener])
 
 
 def prepare_home(home: Path) -> Path:
@@ -92,31 +94,28 @@ def prepare_home(home: Path) -> Path:
     return home
 
 
-def place_of(options: Options, home: Path) -> Place:
+def config_for(options: Options, home: Path) -> ClusterConfig:
     """Where it works. Raises StartError."""
     cluster = options.cluster or options.scheduler
     if not is_safe_name(cluster):
         raise StartError(f"{cluster!r} is no name of a cluster; use letters, digits, '_', '-' and '.'")
     state_url = options.state_url or (home / "state").as_uri().replace("file:", "files:", 1)
-    return Place(home, cluster, state_url, options.state_credential)
+    return ClusterConfig(home, cluster, StoreAddress(state_url, options.state_credential))
 
 
 def parts_of(
-    options: Options, place: Place, environment: Mapping[str, str] = os.environ
+    options: Options, config: ClusterConfig, environment: Mapping[str, str] = os.environ
 ) -> tuple[StateStore, Scheduler]:
     """The state store, not yet open, and the scheduler. Raises StartError."""
     try:
-        store = open_store(place.store_url, credential_file=place.store_credential or None)
+        store = open_address(config.store)
     except StoreError as error:
         raise StartError(str(error)) from error
-    if options.scheduler == LOCAL:
-        from heronry.schedulers.local import LocalScheduler
-
-        return store, LocalScheduler()
-    from heronry.schedulers.docker import DockerOptions, DockerScheduler
-
-    docker = DockerOptions.of_environment(environment, place.store_credential)
-    return store, DockerScheduler(store, place.cluster, docker)
+    try:
+        make: SchedulerMaker = SCHEDULERS.load(options.scheduler)
+    except ExtensionError as error:
+        raise StartError(error.line()) from error
+    return store, make(SchedulerContext(config.cluster, store, config.store.credential_file, environment))
 
 
 def _say_how(cluster: str, url: str, home: Path, *, made: bool) -> None:

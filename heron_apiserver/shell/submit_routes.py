@@ -18,12 +18,12 @@ from heron_apiserver.shell.api import Api
 from heron_apiserver.shell.replies import failures, submitted
 from heron_apiserver.shell.routing import Route, api_of, needs
 from heron_apiserver.shell.upload import Form, receive
-from heronry.failures import InvalidTopology, NotFound, Unavailable
-from heronry.model.plan import PackingPlan
-from heronry.model.topology import TopologyDefinition
-from heronry.packing import describe
-from heronry.wire import codec
-from heronry.wire.errors import MalformedMessage
+from heron_control.packing import describe
+from heron_runtime.failures import InvalidTopology, Unavailable
+from heron_runtime.model.plan import PackingPlan
+from heron_runtime.model.topology import TopologyDefinition
+from heron_runtime.wire import codec
+from heron_runtime.wire.errors import MalformedMessage
 
 router = APIRouter(prefix="/api/v1", tags=["topologies"], route_class=Route)
 
@@ -111,7 +111,7 @@ def _name_it(request: Request, form: Form, request_id: str | None) -> None:
 
 def _submit(api: Api, form: Form, request_id: str | None) -> Response:
     """On a thread. Raises everything that ``answer_to`` knows."""
-    fields = read_fields(form.fields, form.files, api.service.place.cluster)
+    fields = read_fields(form.fields, form.files, api.service.config.cluster)
     assert form.definition is not None
     try:
         definition = codec.TOPOLOGY.decode_strictly(form.definition)
@@ -139,8 +139,6 @@ def _run(
     """Once for each request id."""
     assert form.definition is not None
     with api.packages.held(package):
-        if api.packages.path(package) is None:
-            raise NotFound(f"there is no package {package}", "Send it with the request, as the file topology.")
         mark = fingerprint(fields, form.definition, package)
         entry = Entry(request_id or definition.id, mark, definition.name, definition.id, time.time())
         answer = api.requests.begin(entry)

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 from heron_apiserver.core.access import Role
-from heronry.web.serving import StartError
+from heron_control.web.serving import StartError
 
 FILES = {Role.ADMIN: "admin-token", Role.READ: "read-token"}
 MIN_CHARACTERS = 20

@@ -11,11 +11,11 @@ from starlette.responses import Response
 from heron_apiserver.core.access import Right
 from heron_apiserver.shell.replies import failures
 from heron_apiserver.shell.routing import PLACE, Cluster, Environ, Name, RoleName, Route, api_of, check_names, needs
-from heronry.failures import NotFound
-from heronry.inspection.inspector import SINCE_THE_START, LogReader, check_container, logged_processes
-from heronry.inspection.status_document import to_document
-from heronry.model.record import TopologyRecord
-from heronry.model.topology import TopologyState
+from heron_control.inspection.inspector import SINCE_THE_START, LogReader, check_container, logged_processes
+from heron_control.inspection.status_document import to_document
+from heron_runtime.failures import NotFound
+from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.topology import TopologyState
 
 router = APIRouter(prefix="/api/v1", tags=["topologies"], route_class=Route)
 RESTART_SECONDS = 120.0
@@ -72,7 +72,7 @@ class LogList(BaseModel):
 
 def _find(request: Request, cluster: str, role: str, environ: str, name: str) -> TopologyRecord:
     check_names(request, cluster, role, environ, name)
-    return api_of(request).service.find(name, role, environ)
+    return api_of(request).service.inspector.find(name, role, environ)
 
 
 @router.get(
@@ -98,13 +98,13 @@ def kill(
 ) -> Any:  # fmt: skip
     """Answers when nothing of it runs. A kill that was interrupted is finished; a second one is 404."""
     check_names(request, cluster, role, environ, name)
-    logs = api_of(request).service.kill(name, role, environ, keep_logs=keep_logs)
+    logs = api_of(request).service.submissions.kill(name, role, environ, keep_logs=keep_logs)
     return Killed(message=f"Successfully kill topology: {name}", logs=logs)
 
 
 def _set_state(request: Request, state: TopologyState, cluster: str, role: str, environ: str, name: str) -> Message:
     record = _find(request, cluster, role, environ, name)
-    api_of(request).service.inspector.set_state(record, state, lambda _: None)
+    api_of(request).service.inspector.set_state(record, state)
     verb = "activate" if state is TopologyState.RUNNING else "deactivate"
     return Message(message=f"Successfully {verb} topology: {name}")
 
@@ -137,7 +137,7 @@ def restart(
 ) -> Any:  # fmt: skip
     """Answers when they run again."""
     record = _find(request, cluster, role, environ, name)
-    done = api_of(request).service.restart(record, container_id, RESTART_SECONDS)
+    done = api_of(request).service.submissions.restart(record, container_id, RESTART_SECONDS)
     return Restarted(message=f"Successfully restart topology: {name}", containers=list(done))
 
 

@@ -17,8 +17,8 @@ from starlette.concurrency import run_in_threadpool
 
 from heron_apiserver.core.submission import FILES
 from heron_apiserver.shell.packages import Incoming
-from heronry.failures import InvalidTopology
-from heronry.web.body import TooLarge
+from heron_control.web.body import TooLarge
+from heron_runtime.failures import InvalidTopology
 
 MAX_PARTS = 24
 MAX_NAME_BYTES = 64

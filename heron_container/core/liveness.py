@@ -31,8 +31,8 @@ class Judgement(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """A process is suspected, or condemned (HUNG, SILENT)."""
+class Silence:
+    """A process is silent: it is suspected, or condemned (HUNG, SILENT)."""
 
     slot: int
     judgement: Judgement
@@ -83,19 +83,19 @@ class Liveness:
         """The slots whose CPU time the next tick should be told: the silent ones."""
         return [slot for slot, w in self._watched.items() if w.silence_ms >= min(self.suspect_ms, self.kill_ms) // 8]
 
-    def tick(self, passed_ms: int, beats: Mapping[int, int], cpu_seconds: Mapping[int, float]) -> list[Verdict]:
+    def tick(self, passed_ms: int, beats: Mapping[int, int], cpu_seconds: Mapping[int, float]) -> list[Silence]:
         """One tick: ``passed_ms`` since the last one, the beat of each slot, the CPU seconds of silent ones."""
         counted_ms = min(passed_ms, TICK_CAP * self.tick_ms)
         self._until_next_ms = max(0, self._until_next_ms - counted_ms)
-        verdicts = []
+        found = []
         for slot, watched in sorted(self._watched.items()):
             if watched.condemned:
                 continue
             self._count(watched, counted_ms, beats.get(slot, 0), cpu_seconds.get(slot))
-            verdict = self._judge(slot, watched)
-            if verdict is not None:
-                verdicts.append(verdict)
-        return verdicts
+            silence = self._judge(slot, watched)
+            if silence is not None:
+                found.append(silence)
+        return found
 
     def check(self) -> None:
         """Assert the invariants."""
@@ -118,15 +118,15 @@ class Liveness:
         else:
             watched.idle_ms += counted_ms - leased_ms
 
-    def _judge(self, slot: int, watched: _Watched) -> Verdict | None:
+    def _judge(self, slot: int, watched: _Watched) -> Silence | None:
         # CPU is watched only when a process is silent already, so a hung one lives a little longer than kill_ms.
         hung = watched.idle_ms >= self.kill_ms
         silent = watched.silence_ms >= self.always_ms
         if (hung or silent) and self._until_next_ms == 0:
             watched.condemned = True
             self._until_next_ms = min(STAGGER_MS, self.kill_ms)
-            return Verdict(slot, Judgement.SILENT if silent and not hung else Judgement.HUNG, watched.silence_ms)
+            return Silence(slot, Judgement.SILENT if silent and not hung else Judgement.HUNG, watched.silence_ms)
         if watched.silence_ms >= self.suspect_ms and not watched.suspected:
             watched.suspected = True
-            return Verdict(slot, Judgement.SUSPECT, watched.silence_ms)
+            return Silence(slot, Judgement.SUSPECT, watched.silence_ms)
         return None

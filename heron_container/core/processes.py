@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from heronry.model.ids import MASTER_CONTAINER, instance_id
-from heronry.model.plan import PackingPlan
+from heron_runtime.model.ids import MASTER_CONTAINER, instance_id
+from heron_runtime.model.plan import PackingPlan
 
 INSTANCE = "heron_instance"
 METRICS_MANAGER = "metrics_manager"

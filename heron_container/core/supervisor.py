@@ -7,7 +7,7 @@ what to do (start, terminate, kill). It knows no process, clock or file. Each pr
 
 A process is *alive* from the moment its start is ordered until its end is confirmed; only a process that is not
 alive is started. So a slot never has two live processes. The first restart is at once, then the delay doubles while
-the process keeps dying young (``heronry.model.backoff``).
+the process keeps dying young (``heron_runtime.model.backoff``).
 
 A process that exits with EXIT_REPLACED was told that a newer incarnation has its place. It is *dead*: the shell is
 asked to find out whether the whole container was replaced; if it was not, the process is tried again after the
@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from heron_container.core.processes import ProcessSpec
-from heronry.model.backoff import Backoff, BackoffPolicy
-from heronry.wire.container import ProcessState
+from heron_runtime.model.backoff import Backoff, BackoffPolicy
+from heron_runtime.wire.container import ProcessState
 
 STAGGER_MS = 20
 KILL_AGAIN_MS = 1000

@@ -19,8 +19,8 @@ from pathlib import Path
 import psutil
 
 from heron_container.core.liveness import Judgement, Liveness
-from heron_container.core.partner import SchedulerWatch
 from heron_container.core.processes import ProcessSpec, processes_of
+from heron_container.core.scheduler_watch import SchedulerWatch
 from heron_container.core.supervisor import Effect, FindReplacement, Kill, Start, Supervisor, Terminate
 from heron_container.shell.children import Child
 from heron_container.shell.logs import LastLines, LogWriter
@@ -28,21 +28,24 @@ from heron_container.shell.memory_limit import MemoryLimit
 from heron_container.shell.spawning import Spawning
 from heron_container.shell.status import container_status, count_up
 from heron_container.shell.store_loop import Look, Plans
-from heronry.launch import Launch
-from heronry.liveness import Phase, Slots
-from heronry.model.backoff import BackoffPolicy
-from heronry.model.ids import MASTER_CONTAINER, container_name
-from heronry.model.settings import MiB, setting
-from heronry.process import EXIT_REPLACED
-from heronry.schedulers import local
-from heronry.schedulers.endings import exit_in_words
-from heronry.schedulers.identity import catches
-from heronry.schedulers.scheduler import SchedulerError
-from heronry.telemetry import Telemetry
-from heronry.wire.container import ContainerStatus
-from heronry.wire.metrics import ProcessMetrics
+from heron_control.schedulers import local
+from heron_control.schedulers.endings import exit_in_words
+from heron_control.schedulers.identity import catches
+from heron_control.schedulers.scheduler import SchedulerError
+from heron_runtime.launch import Launch
+from heron_runtime.liveness import Phase, Slots
+from heron_runtime.model.backoff import BackoffPolicy
+from heron_runtime.model.ids import MASTER_CONTAINER, container_name
+from heron_runtime.model.settings import Keys, MiB, setting
+from heron_runtime.process import EXIT_REPLACED
+from heron_runtime.telemetry.reporting import Telemetry
+from heron_runtime.wire.container import ContainerStatus
+from heron_runtime.wire.metrics import ProcessMetrics
 
 SPARE_SLOTS = 1024  # for tasks that `update` adds later; a slot is 64 bytes
+LIVENESS_KEYS = (
+    Keys.HERON_LIVENESS_SUSPECT_SECS, Keys.HERON_LIVENESS_KILL_SECS, Keys.HERON_LIVENESS_KILL_ALWAYS_SECS,
+)  # fmt: skip
 SCHEDULER_BACKOFF = BackoffPolicy(1000, 30_000, 60_000)
 log = logging.getLogger(__name__)
 
@@ -62,15 +65,15 @@ class Container:
         self._loop = asyncio.get_running_loop()
         settings = launch.settings
         policy = BackoffPolicy.of(settings)
-        self.supervisor = Supervisor(policy, int(setting(settings, "heron.stop.grace.secs") * 1000))
-        limits = [int(setting(settings, f"heron.liveness.{k}.secs") * 1000) for k in ("suspect", "kill", "kill.always")]
-        heartbeat_ms = int(setting(settings, "heron.heartbeat.interval.ms"))
+        self.supervisor = Supervisor(policy, int(setting(settings, Keys.HERON_STOP_GRACE_SECS) * 1000))
+        limits = [int(setting(settings, key) * 1000) for key in LIVENESS_KEYS]
+        heartbeat_ms = setting(settings, Keys.HERON_HEARTBEAT_INTERVAL_MS)
         self._tick_ms = max(20, min(heartbeat_ms, limits[1] // 4))
         self._liveness = Liveness(limits[0], limits[1], limits[2], self._tick_ms)
         self._writer = LogWriter(
             launch.log_dir,
-            int(setting(settings, "heron.logging.maximum.size.mb")) * MiB,
-            int(setting(settings, "heron.logging.maximum.files")),
+            setting(settings, Keys.HERON_LOGGING_MAXIMUM_SIZE_MB) * MiB,
+            setting(settings, Keys.HERON_LOGGING_MAXIMUM_FILES),
         )
         self._telemetry = Telemetry("__container__", container_name(number), number, 0, incarnation)
         self._memory_limit = MemoryLimit()
@@ -121,7 +124,7 @@ class Container:
             self.exit_code = EXIT_REPLACED
             self.stop(f"container {self.number} runs elsewhere: {holder.host}, process {holder.pid}")
             return
-        watch = self.number == MASTER_CONTAINER and setting(self.launch.settings, "heron.scheduler") == "local"
+        watch = self.number == MASTER_CONTAINER and setting(self.launch.settings, Keys.HERON_SCHEDULER) == "local"
         if watch and not self.supervisor.stopping:
             there = look.scheduler or self._scheduler_lives()  # one that has just been started takes a while
             if self._scheduler_watch.looked(self._now_ms(), there):
@@ -173,16 +176,16 @@ class Container:
     def _tick(self, now_ms: int, passed_ms: int) -> None:
         beats = self._read_slots()
         cpu = {slot: seconds for slot in self._liveness.wants_cpu() if (seconds := self._cpu_seconds(slot)) is not None}
-        for verdict in self._liveness.tick(passed_ms, beats, cpu):
-            name = self.supervisor.processes[verdict.slot].spec.name
-            if verdict.judgement is Judgement.SUSPECT:
-                log.warning("%s has been silent for %.1f s", name, verdict.silence_ms / 1000)
-                child = self._children.get(verdict.slot)
+        for silence in self._liveness.tick(passed_ms, beats, cpu):
+            name = self.supervisor.processes[silence.slot].spec.name
+            if silence.judgement is Judgement.SUSPECT:
+                log.warning("%s has been silent for %.1f s", name, silence.silence_ms / 1000)
+                child = self._children.get(silence.slot)
                 if child is not None and catches(child.pid, signal.SIGUSR1):
                     child.send_signal(signal.SIGUSR1)  # the stacks of its threads go to its log
             else:
-                log.error("%s is %s", name, verdict.reason())
-                self._act(self.supervisor.kill(verdict.slot, verdict.reason()))
+                log.error("%s is %s", name, silence.reason())
+                self._act(self.supervisor.kill(silence.slot, silence.reason()))
         self._act(self.supervisor.tick(now_ms))
 
     def _read_slots(self) -> dict[int, int]:
@@ -269,7 +272,7 @@ class Container:
 
     def _clean_up_by_scheduler(self, present: bool) -> None:
         """A killed topology whose scheduler is dead: somebody must still remove what is left when all have stopped."""
-        local_scheduler = setting(self.launch.settings, "heron.scheduler") == "local"
+        local_scheduler = setting(self.launch.settings, Keys.HERON_SCHEDULER) == "local"
         if self.number == MASTER_CONTAINER and local_scheduler and not present and not self.supervisor.stopping:
             self._start_scheduler("it must clean up")
 

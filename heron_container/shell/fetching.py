@@ -1,8 +1,8 @@
 """The user's package, from the api server by its digest, onto the disk that the topology's containers share.
 
 One request, no proxy, no redirect: the topology's secret goes to the api server and nowhere else. What comes is
-counted, its SHA-256 must be the digest that was asked for, and ``heronry.api.shipping`` unpacks it all or nothing. Two
-containers may do this at once; one of them wins the rename, and the other finds what it wanted.
+counted, its SHA-256 must be the digest that was asked for, and ``heron_control.packaging.shipping`` unpacks it all or
+nothing. Two containers may do this at once; one of them wins the rename, and the other finds what it wanted.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import tempfile
 import urllib.parse
 from pathlib import Path
 
-from heronry.api.shipping import unpack_package
-from heronry.launch import Launch
+from heron_control.packaging.shipping import unpack_package
+from heron_runtime.launch import Launch
 
 TIMEOUT_SECONDS = 30.0
 CHUNK = 1 << 20

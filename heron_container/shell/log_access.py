@@ -12,7 +12,7 @@ import os
 import stat
 from pathlib import Path
 
-from heronry.wire.container import FileData, FileInfo
+from heron_runtime.wire.container import FileData, FileInfo
 
 MAX_READ_BYTES = 1024 * 1024
 MAX_ENTRIES = 10_000

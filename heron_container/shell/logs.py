@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from pathlib import Path
 
-from heronry.schedulers.log_files import RotatingFile
+from heron_control.schedulers.log_files import RotatingFile
 
 READ_BYTES = 64 * 1024
 QUEUE_BYTES = 8 * 1024 * 1024

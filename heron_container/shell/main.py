@@ -13,10 +13,13 @@ from heron_container.shell.compiling import begin_to_compile
 from heron_container.shell.container import Container
 from heron_container.shell.service import serve
 from heron_container.shell.store_loop import StoreLoop
-from heronry.model.ids import MASTER_CONTAINER, container_name
-from heronry.model.settings import MiB, setting
-from heronry.model.stored import ContainerLocation
-from heronry.process import (
+from heron_control.schedulers.commands import own_group, raise_descriptor_limit
+from heron_control.schedulers.identity import HostLock, container_lock, process_title
+from heron_control.schedulers.log_files import OwnLog
+from heron_runtime.model.ids import MASTER_CONTAINER, container_name
+from heron_runtime.model.settings import Keys, MiB, setting
+from heron_runtime.model.stored import ContainerLocation
+from heron_runtime.process import (
     EXIT_REPLACED,
     ProcessArguments,
     also_log_to,
@@ -25,10 +28,7 @@ from heronry.process import (
     stop_on_signals,
     watch_lifeline,
 )
-from heronry.schedulers.commands import own_group, raise_descriptor_limit
-from heronry.schedulers.identity import HostLock, container_lock, process_title
-from heronry.schedulers.log_files import OwnLog
-from heronry.telemetry import Reporter
+from heron_runtime.telemetry.reporting import Reporter
 
 LOG_CHECK_SECONDS = 10.0
 log = logging.getLogger(__name__)
@@ -46,14 +46,14 @@ def main() -> None:
     launch.log_dir.mkdir(parents=True, exist_ok=True)
     own_log = OwnLog(
         launch.log_dir / f"{container_name(arguments.container)}.log",
-        int(setting(launch.settings, "heron.logging.maximum.size.mb")) * MiB,
-        int(setting(launch.settings, "heron.logging.maximum.files")),
+        setting(launch.settings, Keys.HERON_LOGGING_MAXIMUM_SIZE_MB) * MiB,
+        setting(launch.settings, Keys.HERON_LOGGING_MAXIMUM_FILES),
     )
     echo = os.dup(2) if options.echo_log else -1
     if options.own_log:
         own_log.take()
     title = process_title(launch.topology, container_name(arguments.container))
-    set_up_process(title, setting(launch.settings, "heron.logging.level"))
+    set_up_process(title, setting(launch.settings, Keys.HERON_LOGGING_LEVEL))
     if echo >= 0:
         also_log_to(echo)
     own_group()

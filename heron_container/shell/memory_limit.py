@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from heronry.model.settings import MiB
+from heron_runtime.model.settings import MiB
 
 # (counter, limit) below the mount of control groups: version 2, then version 1.
 FILES = (

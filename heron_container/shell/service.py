@@ -12,10 +12,10 @@ import grpc.aio
 from heron_container.shell.children import Child
 from heron_container.shell.log_access import BadPath, NotThere, list_files, read_file
 from heron_container.shell.stacks import NoStacks, dump_stacks
-from heronry.launch import Launch
-from heronry.net.rpc import make_server
-from heronry.net.services import CONTAINER_SERVICE
-from heronry.wire.container import (
+from heron_runtime.launch import Launch
+from heron_runtime.net.rpc import make_server
+from heron_runtime.net.services import CONTAINER_SERVICE
+from heron_runtime.wire.container import (
     ContainerStatus,
     ContainerStatusRequest,
     FileData,

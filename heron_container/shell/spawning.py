@@ -17,13 +17,13 @@ from heron_container.shell.children import Child, ExecChild
 from heron_container.shell.logs import LastLines, LogPipe, LogWriter
 from heron_container.shell.packages import conflicts, package_folders
 from heron_container.shell.zygote_client import ZygoteClient
-from heronry.launch import Launch
-from heronry.model.backoff import BackoffPolicy
-from heronry.model.settings import setting
-from heronry.model.topology import TopologyDefinition
-from heronry.schedulers.commands import child_environment, python_command
-from heronry.schedulers.endings import exit_in_words
-from heronry.schedulers.identity import process_title
+from heron_control.schedulers.commands import child_environment, python_command
+from heron_control.schedulers.endings import exit_in_words
+from heron_control.schedulers.identity import process_title
+from heron_runtime.launch import Launch
+from heron_runtime.model.backoff import BackoffPolicy
+from heron_runtime.model.settings import Keys, setting
+from heron_runtime.model.topology import TopologyDefinition
 
 CLOSE_SECONDS = 5.0
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class Spawning:
             ended=self._fork_ended,
             given_up=self._give_up,
         )
-        self._fork = bool(setting(launch.settings, "heron.instance.fork"))
+        self._fork = setting(launch.settings, Keys.HERON_INSTANCE_FORK)
         found = conflicts(launch.package_dir) if self._fork else []
         if found:
             log.warning("instances are exec'ed, since the topology brings other versions: %s", ", ".join(found))
@@ -125,7 +125,7 @@ class Spawning:
         if not spec.is_instance or self._topology is None:
             return {}
         config = self._topology.component_config(spec.component)
-        return {str(name): str(value) for name, value in setting(config, "topology.environment").items()}
+        return {str(name): str(value) for name, value in setting(config, Keys.TOPOLOGY_ENVIRONMENT).items()}
 
     def _spawn_zygote(self, socket: int, ended: Callable[[str], None]) -> ExecChild:
         name = f"heron_container-{self._container}-zygote"

@@ -13,7 +13,7 @@ import signal
 from pathlib import Path
 
 from heron_container.shell.children import Child
-from heronry.schedulers.identity import catches
+from heron_control.schedulers.identity import catches
 
 PATIENCE_SECONDS = 1.5
 POLL_SECONDS = 0.02

@@ -6,10 +6,10 @@ import os
 from collections.abc import Mapping
 
 from heron_container.core.supervisor import Supervisor
-from heronry.launch import Launch
-from heronry.model.ids import container_name
-from heronry.telemetry import Telemetry
-from heronry.wire.container import ContainerStatus, ProcessState, ProcessStatus
+from heron_runtime.launch import Launch
+from heron_runtime.model.ids import container_name
+from heron_runtime.telemetry.reporting import Telemetry
+from heron_runtime.wire.container import ContainerStatus, ProcessState, ProcessStatus
 
 
 def container_status(

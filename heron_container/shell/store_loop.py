@@ -15,18 +15,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from heronry.launch import Launch
-from heronry.model.ids import MASTER_CONTAINER
-from heronry.model.plan import PackingPlan
-from heronry.model.settings import setting
-from heronry.model.stored import ContainerLocation
-from heronry.model.topology import TopologyDefinition
-from heronry.schedulers.killed import is_killed
-from heronry.schedulers.presence import Presence
-from heronry.state import paths, store_of
-from heronry.state.store import StateStore, StoreError
-from heronry.wire import codec
-from heronry.wire.errors import MalformedMessage
+from heron_control.schedulers.killed import is_killed
+from heron_control.schedulers.presence import Presence
+from heron_runtime.launch import Launch
+from heron_runtime.model.ids import MASTER_CONTAINER
+from heron_runtime.model.plan import PackingPlan
+from heron_runtime.model.settings import Keys, setting
+from heron_runtime.model.stored import ContainerLocation
+from heron_runtime.model.topology import TopologyDefinition
+from heron_runtime.state import paths, store_of
+from heron_runtime.state.store import StateStore, StoreError
+from heron_runtime.wire import codec
+from heron_runtime.wire.errors import MalformedMessage
 
 LOOK_SECONDS = 1.5
 AWAY_LOG_EVERY = 30
@@ -43,7 +43,7 @@ class Plans:
     @property
     def replicas(self) -> int:
         """How many topology masters."""
-        return int(setting(self.topology.config, "topology.master.replicas"))
+        return setting(self.topology.config, Keys.TOPOLOGY_MASTER_REPLICAS)
 
 
 @dataclass(frozen=True, slots=True)

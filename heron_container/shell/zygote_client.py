@@ -24,7 +24,7 @@ from heron_container.shell.children import ExecChild
 from heron_container.shell.lifeline import Lifeline
 from heron_container.shell.logs import LogPipe
 from heron_container.zygote import MAX_MESSAGE_BYTES
-from heronry.model.backoff import Backoff, BackoffPolicy
+from heron_runtime.model.backoff import Backoff, BackoffPolicy
 
 MAX_FAILURES = 3
 log = logging.getLogger(__name__)

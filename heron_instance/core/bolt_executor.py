@@ -12,50 +12,81 @@ from itertools import islice
 from typing import Any
 
 from heron_instance.core.bolt_collector import UNANCHORED, BoltCollector
-from heron_instance.core.executor import Executor, Flush, Setup, Step, soonest
-from heron_instance.core.hooked import HookedBoltCollector
+from heron_instance.core.executor import RunResult, Setup, soonest
 from heron_instance.core.input_batch import ACKED, FAILED, OPEN, InputBatch, kind_of
 from heron_instance.core.input_figures import InputFigures
+from heron_instance.core.outbox import Flush
+from heron_instance.core.output import Output
 from heron_instance.core.queues import AdaptiveQueue
+from heron_instance.core.task import Task
 from heron_instance.core.ticks import Ticks
+from heron_instance.core.user_errors import UserCodeFailed
 from heron_instance.core.values_codec import ValuesError
 from heron_instance.core.work import Work
-from heronry.api.hooks import BoltAckInfo, BoltExecuteInfo
+from heron_runtime.model.plan import PhysicalPlan
+from heron_runtime.model.reasons import FailKind
+from heron_runtime.model.settings import Keys, setting
+from heron_runtime.wire.data import Frame, Verdict
 from heronry.api.tuples import Tuple, TupleBatch, tick_tuple
-from heronry.model.reasons import FailKind
-from heronry.model.settings import setting
-from heronry.wire.data import Frame
 
 BATCH_TUPLES = 1024
 PIECE_MS = 4.0  # a piece of work aims to last no longer
+CREDIT_STEP_BYTES = 16 * 1024  # less is not worth a message
 
 
-class BoltExecutor(Executor):
+class BoltExecutor:
     """The executor of one bolt task."""
 
+    paused = False  # only spouts pause
+
     def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        component = self.component
-        self.data_in = AdaptiveQueue(setting(self.config, "topology.instance.data.in.capacity.bytes"))
+        task = self.task = Task(setup)
+        component = self._bolt = task.component
+        self.data_in = AdaptiveQueue(setting(task.config, Keys.TOPOLOGY_INSTANCE_DATA_IN_CAPACITY_BYTES))
         self.taken_bytes = 0
         self.collector = BoltCollector(
-            self.router,
-            self.outbox,
-            self.failures,
+            task.router,
+            task.outbox,
+            task.failures,
+            task.hooks,
             setup.rng,
-            self.tracked,
+            task.tracked,
             bool(getattr(component, "auto_anchor", False)),
         )
+        self.output = Output(task, self.collector, setup.plan)
         self._batchwise = hasattr(component, "process_batch")
         self._auto_ack = bool(getattr(component, "auto_ack", False))
         self._frames: deque[tuple[Frame, float]] = deque()
         self._work: Work | None = None
         self._serial = 0
         self._tuple_ms = 0.05  # what one tuple takes, smoothed
-        self._ticks = Ticks(self.config)
-        self._gap_ms = self.flush_interval_ms / 5  # between flushes of an idle bolt: isolated messages are dear
+        self._ticks = Ticks(task.config)
+        self._gap_ms = self.output.interval_ms / 5  # between flushes of an idle bolt: isolated messages are dear
         self._sources = _stream_fields(setup)
-        self._figures = InputFigures(self.count, self.telemetry)
+        self._figures = InputFigures(task.counts.count, task.telemetry)
+        self._credit_bytes = 0  # as last told
+        task.context.on_hooks_changed(self._attach)
+
+    # For the shell.
+
+    @property
+    def full(self) -> bool:
+        """True while data-out takes nothing more."""
+        return self.output.data_out.full
+
+    @property
+    def failed(self) -> UserCodeFailed | None:
+        """Not None once user code has raised under the policy ``restart``."""
+        return self.task.errors.failed
+
+    def start(self) -> None:
+        """Attach the collector and initialize user code. Raises what user code raises."""
+        self._attach()
+        self.task.initialize()
+
+    def _attach(self) -> None:
+        hooks = self.task.hooks
+        self.task.attach(self.collector, *([hooks.bolt_emits] if hooks else []))
 
     # What arrives.
 
@@ -65,56 +96,67 @@ class BoltExecutor(Executor):
             self._frames.append((frame, now_ms))
             self.data_in.add(frame.size_bytes())
 
+    def on_verdicts(self, now_ms: float, verdicts: list[Verdict]) -> None:
+        """A bolt has no roots of its own."""
+
+    def on_plan(self, now_ms: float, plan: PhysicalPlan) -> None:
+        """A new plan."""
+        self.output.follow(now_ms, plan)
+
     def on_pause(self, now_ms: float, paused: bool) -> None:
         """Only spouts pause."""
 
     def on_stream_manager(self, now_ms: float, incarnation: int) -> None:
         """A bolt has no roots of its own to lose."""
 
-    def wake(self, now_ms: float) -> None:
+    def on_wake(self, now_ms: float) -> None:
         """Nothing waits for it."""
 
-    def credit_limit(self) -> int:
-        """How many bytes of frames the stream manager may have sent us in all."""
-        return self.taken_bytes + self.data_in.capacity
+    def on_sent(self, now_ms: float, sent_bytes: int) -> None:
+        """There is room in data-out."""
+        self.output.data_out.remove(sent_bytes)
 
     # Work.
 
-    def attach(self) -> None:
-        """Give the bolt its collector."""
-        collector: Any = self.collector
-        if self.context.hooks:
-            collector = HookedBoltCollector(collector, self.task, self.call_hooks, self.setup.clock)
-        self.component.attach(collector, self.name)
-
-    def run(self, now_ms: float) -> Step:
+    def run(self, now_ms: float) -> RunResult:
         """Tick if it is time, then one piece of a batch."""
-        self.data_out.adjust(now_ms)
+        output = self.output
+        output.data_out.adjust(now_ms)
         self.data_in.adjust(now_ms)
-        if self.failed is None and not self.data_out.full:
+        if self.failed is None and not output.data_out.full:
             self._tick(now_ms)
             if self._work is None:
                 self._take_batch()
             if self._work is not None:
                 self._piece(self._work)
-                now_ms = self.setup.clock() * 1000
+                now_ms = self.task.clock() * 1000
         else:
-            self.count("__out-queue-full-count", 1)
+            self.task.counts.count("__out-queue-full-count", 1)
         idle = self._work is None and not self._frames
-        flushes, self.ready = self.ready, []
-        flushes += self.flush_if_due(now_ms, idle, self._gap_ms)
-        return Step(flushes, self._wait_ms(now_ms, idle))
+        self._count_settled()
+        flushes = output.take_due(now_ms, idle, self._gap_ms)
+        return RunResult(flushes, self._wait_ms(now_ms, idle), self._new_credit())
 
     def _wait_ms(self, now_ms: float, idle: bool) -> float | None:
-        if self.failed is not None or (not idle and not self.data_out.full):
+        data_out = self.output.data_out
+        if self.failed is not None or (not idle and not data_out.full):
             return 0.0
         return soonest(
             now_ms,
-            self.flush_deadline_ms(self._gap_ms),
-            None if self.data_out.full else self._ticks.next_ms,
-            self.data_out.deadline_ms(),
+            self.output.deadline_ms(self._gap_ms),
+            None if data_out.full else self._ticks.next_ms,
+            data_out.deadline_ms(),
             self.data_in.deadline_ms(),
         )
+
+    def _new_credit(self) -> int | None:
+        """How many bytes of frames the stream manager may have sent in all, when it is time to tell."""
+        limit = self.taken_bytes + self.data_in.capacity
+        # By halves, so that it is rare; and always in steps worth a message.
+        if limit - self._credit_bytes < max(CREDIT_STEP_BYTES, self.data_in.capacity // 2):
+            return None
+        self._credit_bytes = limit
+        return limit
 
     def _take_batch(self) -> None:
         """Join waiting frames of one stream into a batch, decoded."""
@@ -122,7 +164,7 @@ class BoltExecutor(Executor):
         rows: list[tuple[Any, ...]] = []
         kind = None
         arrived_ms = seconds = 0.0
-        clock = self.setup.clock
+        clock = self.task.clock
         while self._frames:
             frame, came_ms = self._frames[0]
             if frames and (kind is None or kind_of(frame) != kind or len(rows) + frame.count > BATCH_TUPLES):
@@ -134,7 +176,7 @@ class BoltExecutor(Executor):
             try:
                 decoded = self._decode(frame)
             except ValuesError as error:
-                self.user_error(error, "input")
+                self.task.errors.raised(error, "input")
                 self._fail_frame(frame, came_ms, FailKind.EXCEPTION, str(error))
                 continue
             seconds += clock() - began
@@ -155,55 +197,55 @@ class BoltExecutor(Executor):
         return batch
 
     def _decode(self, frame: Frame) -> list[tuple[Any, ...]]:
-        rows = self.codec.decode(frame.codec, frame.values)
+        rows = self.task.codec.decode(frame.codec, frame.values)
         if len(rows) != frame.count:
             raise ValuesError(f"a frame says {frame.count} tuples and holds {len(rows)}")
         return rows
 
     def _fail_frame(self, frame: Frame, arrived_ms: float, kind: FailKind, message: str) -> None:
         batch = self._batch([frame], arrived_ms)
-        self.failures.add(batch, list(range(batch.count)), kind, message)
+        self.task.failures.add(batch, list(range(batch.count)), kind, message)
 
     def _piece(self, work: Work) -> None:
         """Process some tuples of the batch in hand; when none is left, its turn ends."""
-        started = self.setup.clock()
+        clock = self.task.clock
+        started = clock()
         start = work.position()
         if self._batchwise:
             self._process_batch(work)
         else:
             limit = max(1, int(PIECE_MS / max(self._tuple_ms, 1e-4)))
-            if self.router.streams:
-                limit = min(limit, self.quantum())
-            if self.context.hooks:
+            if self.collector.streams:
+                limit = min(limit, self.output.quantum())
+            if self.task.hooks:
                 self._process_hooked(work, limit)
-            elif self.collector.auto_anchor and self.router.streams:
+            elif self.collector.auto_anchor and self.collector.streams:
                 self._process_anchored(work, limit)
             else:
                 self._process_mapped(work, limit)
         stop = work.position()
-        elapsed_ms = 1000 * (self.setup.clock() - started)
+        elapsed_ms = 1000 * (clock() - started)
         done = stop - start
         if self._auto_ack:
             self._ack_rest(work.batch, start, stop)
-        self.collector.book()
+        self.collector.route_pending()
         if stop == work.count:
             self._end_turn(work)
         if done:
             each = elapsed_ms / done
             self._tuple_ms = each if each > self._tuple_ms else 0.8 * self._tuple_ms + 0.2 * each
             self._figures.executed((work.batch.component, work.batch.stream), done, elapsed_ms)
-            self._count_settled()
 
     def _process_mapped(self, work: Work, limit: int) -> None:
         """``process`` over the next tuples, without a line of Python between two calls."""
         try:
-            deque(map(self.component.process, islice(work.tuples, limit)), 0)
+            deque(map(self._bolt.process, islice(work.tuples, limit)), 0)
         except Exception as error:
             self._tuple_raised(work, error)
 
     def _process_anchored(self, work: Work, limit: int) -> None:
         """The same for a BasicBolt that emits: the collector must know which tuple is in hand."""
-        process, collector = self.component.process, self.collector
+        process, collector = self._bolt.process, self.collector
         try:
             # The loop variable is the collector's own: one store instead of two.
             for collector.index, tup in enumerate(islice(work.tuples, limit), work.position()):
@@ -215,7 +257,7 @@ class BoltExecutor(Executor):
 
     def _process_hooked(self, work: Work, limit: int) -> None:
         """One by one, with the hooks."""
-        clock, process = self.setup.clock, self.component.process
+        clock, process = self.task.clock, self._bolt.process
         for tup in islice(work.tuples, limit):
             self.collector.index = tup.index if self.collector.auto_anchor else UNANCHORED
             began = clock()
@@ -224,32 +266,30 @@ class BoltExecutor(Executor):
             except Exception as error:
                 self._tuple_raised(work, error)
             self.collector.index = UNANCHORED
-            self.call_hooks("bolt_execute", BoltExecuteInfo(tup, self.task, 1000 * (clock() - began)))
+            self.task.hooks.bolt_execute(tup, 1000 * (clock() - began))
             if self.failed is not None:
                 return
 
     def _tuple_raised(self, work: Work, error: Exception) -> None:
         index = work.position() - 1
-        text = self.user_error(error, "process")
+        text = self.task.errors.raised(error, "process")
         self.collector.fail_indices(work.batch, [index], error, text)
 
     def _process_batch(self, work: Work) -> None:
         work.skip_all()
         tuples = TupleBatch(work.batch, work.rows)
         try:
-            self.component.process_batch(tuples)
+            self._bolt.process_batch(tuples)
         except Exception as error:
-            text = self.user_error(error, "process_batch")
+            text = self.task.errors.raised(error, "process_batch")
             self.collector.fail_indices(work.batch, list(range(work.count)), error, text)
 
     def _ack_rest(self, batch: InputBatch, start: int, stop: int) -> None:
         """Ack what user code has neither acked nor failed: for a whole batch, one assignment."""
         acked = batch.settle_rest(start, stop, ACKED)
-        if self.context.hooks:
-            now_ms = self.setup.clock() * 1000
+        if self.task.hooks:
             for index in acked or range(start, stop):
-                info = BoltAckInfo(Tuple((), index, batch), self.task, now_ms - batch.arrived_ms)
-                self.call_hooks("bolt_ack", info)
+                self.task.hooks.bolt_ack(Tuple((), index, batch))
 
     def _end_turn(self, work: Work) -> None:
         work.batch.closed = True
@@ -258,19 +298,22 @@ class BoltExecutor(Executor):
 
     def stop(self, now_ms: float) -> list[Flush]:
         """Close. Input that was taken and not processed fails at once, sooner than by its timeout."""
-        text = f"{self.name} task {self.task} stopped before it processed the tuple"
+        text = f"{self.task.name} task {self.task.id} stopped before it processed the tuple"
         if self._work is not None:
             work = self._work
             still = [i for i in range(work.position(), work.count) if work.batch.state[i] == OPEN]
             for i in still:
                 work.batch.state[i] = FAILED
-            self.failures.add(work.batch, still, FailKind.FAILED, text)
+            self.task.failures.add(work.batch, still, FailKind.FAILED, text)
             self._end_turn(work)
         while self._frames:
             frame, came_ms = self._frames.popleft()
             self.data_in.remove(frame.size_bytes())
             self._fail_frame(frame, came_ms, FailKind.FAILED, text)
-        return super().stop(now_ms)
+        self.task.close()
+        self.collector.route_pending()
+        self._count_settled()
+        return self.output.take_all(now_ms)
 
     # Ticks.
 
@@ -278,55 +321,39 @@ class BoltExecutor(Executor):
         if not self._ticks.due(now_ms):
             return
         try:
-            self.component.process_tick(tick_tuple(self._ticks.count))
+            self._bolt.process_tick(tick_tuple(self._ticks.count))
         except Exception as error:
-            self.user_error(error, "process_tick")
-        self.collector.book()
+            self.task.errors.raised(error, "process_tick")
+        self.collector.route_pending()
 
     # Metrics.
 
     def _count_settled(self) -> None:
         """Each ack and fail once, with the batch it belongs to, however late it came."""
-        acked, failed = self.collector.newly_acked, self.failures.newly_failed
+        collector = self.collector
+        if collector.ignored_settles:
+            self.task.counts.count("__ignored-settle-count", collector.ignored_settles)
+            collector.ignored_settles = 0
+        acked, failed = collector.newly_acked, self.task.failures.newly_failed
         if not acked and not failed:
             return
-        now_ms = self.setup.clock() * 1000
+        now_ms = self.task.clock() * 1000
         self._figures.acked(acked, now_ms)
         acked.clear()
         self._figures.failed(failed, now_ms)
         failed.clear()
 
-    def report_counts(self) -> None:
-        """Acks and fails by source."""
-        self._count_settled()
-        if self.collector.ignored_settles:
-            self.count("__ignored-settle-count", self.collector.ignored_settles)
-            self.collector.ignored_settles = 0
-        super().report_counts()
-
     def collect_metrics(self) -> None:
         """The input queue, too."""
-        super().collect_metrics()
-        self.telemetry.gauge("__gateway-in-stream-queue-size", self.data_in.size)
-        self.telemetry.gauge("__gateway-in-stream-queue-expected-capacity", self.data_in.capacity)
-
-    # Flushing.
-
-    def book(self) -> None:
-        """Draw the edges of what was emitted, gather acks."""
-        self.collector.book()
-
-    def unsent(self) -> bool:
-        """True if rows, acks or fails wait."""
-        return bool(self.outbox.rows or self.collector.has_acks() or self.failures.waiting())
-
-    def fill(self, flush: Flush) -> None:
-        """The acks gathered so far."""
-        flush.acks = self.collector.take_acks()
+        self._count_settled()
+        self.output.collect_metrics()
+        self.task.collect_metrics()
+        self.task.telemetry.gauge("__gateway-in-stream-queue-size", self.data_in.size)
+        self.task.telemetry.gauge("__gateway-in-stream-queue-expected-capacity", self.data_in.capacity)
 
     def check(self) -> None:
         """The queues are sound, and a batch in hand is the collector's."""
-        super().check()
+        self.output.data_out.check()
         self.data_in.check()
         assert self.data_in.size == sum(frame.size_bytes() for frame, _ in self._frames), "data-in is miscounted"
         assert (self._work is None) == (self.collector.batch is None), "the batch in hand is not the collector's"

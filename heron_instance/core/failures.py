@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from heron_instance.core.input_batch import split_by_task
-from heronry.model.reasons import MAX_REASON_TEXT, FailKind
-from heronry.wire.data import Fail, Reason
+from heron_runtime.model.reasons import MAX_REASON_TEXT, FailKind
+from heron_runtime.wire.data import Fail, Reason
 
 MAX_TEXTS = 8
 

@@ -1,6 +1,6 @@
 """Which task gets which row. One small class for each grouping, each told a whole run of rows at once.
 
-The collector only remembers what was emitted; ``split`` divides it when the run is booked. So shuffle is slicing,
+The collector only remembers what was emitted; ``split`` divides it when the run is routed. So shuffle is slicing,
 fields grouping one pass of hashes in C, and an emit costs the same whatever the grouping. Two groupings must decide
 while the emit is on the stack, since they need its arguments or run user code: direct and custom (``decides_at_emit``).
 
@@ -19,9 +19,9 @@ import mmh3
 import msgspec
 import numpy as np
 
-from heronry.model.keys import HASH_SEED, UnsupportedKey, group_of, group_of_many
-from heronry.model.plan import KEY_GROUPS, PhysicalPlan
-from heronry.model.topology import Edge, GroupingKind
+from heron_runtime.model.keys import HASH_SEED, UnsupportedKey, group_of, group_of_many
+from heron_runtime.model.plan import KEY_GROUPS, PhysicalPlan
+from heron_runtime.model.topology import Edge, GroupingKind
 
 Row = tuple[Any, ...]
 _KEY_TYPES = frozenset({str, bytes, int, float, bool, type(None)})

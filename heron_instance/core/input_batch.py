@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from heron_runtime.model.ids import root_task
+from heron_runtime.wire.data import Ack, Frame
 from heronry.api.tuples import Origin
-from heronry.model.ids import root_task
-from heronry.wire.data import Ack, Frame
 
 U64 = npt.NDArray[np.uint64]
 
@@ -131,10 +131,6 @@ class InputBatch(Origin):
             mask = np.repeat(mine, widths)
             return Settled(count, roots[mask], xors[mask])
         return Settled(count, roots, xors)
-
-    def unsettled(self) -> int:
-        """How many tuples are neither acked nor failed."""
-        return self.state.count(OPEN)
 
     def settle_rest(self, start: int, stop: int, code: int) -> list[int]:
         """Set every open tuple in the range to ``code``; returns their indices unless the whole batch was open."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from heronry.model.metrics import (
+from heron_instance.core.telemetry import TelemetrySink
+from heron_runtime.model.instance_metrics import (
     ACK_COUNT,
     DESERIALIZATION_TIME_NS,
     EXECUTE_COUNT,
@@ -15,12 +16,9 @@ from heronry.model.metrics import (
     FAIL_LATENCY,
     FAILED_BY_REASON,
     PROCESS_LATENCY,
-    keyed,
 )
-from heronry.model.reasons import FailKind
-
-if TYPE_CHECKING:
-    from heron_instance.core.executor import TelemetrySink
+from heron_runtime.model.metrics import keyed
+from heron_runtime.model.reasons import FailKind
 
 Source = tuple[str, str]  # component and stream
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heron_instance.core.values_codec import Encoded, ValuesCodec
-from heronry.wire.data import Ack, Fail, Frame, Init
+from heron_runtime.wire.data import Ack, Fail, Frame, Init
 
 FIRST_MEAN_ROW_BYTES = 16384.0  # until a row was encoded: few rows may be emitted on the strength of a guess
 

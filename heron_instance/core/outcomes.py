@@ -1,56 +1,64 @@
 """What became of a spout's tuples: verdicts settle roots, and ``ack`` or ``fail`` tells the spout of each, once.
 
 User code is called here, for many roots at a time and in their order; what it raises ends the call for that root alone.
-It may emit in ``ack`` and ``fail``: that is booked before anything else happens.
+It may emit in ``ack`` and ``fail``: that is routed before anything else happens.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from heron_instance.core.failures import takes_reason
+from heron_instance.core.hooks import Hooks
 from heron_instance.core.pending import PendingTable, Settled
 from heron_instance.core.settled_figures import SettledFigures
 from heron_instance.core.spout_collector import SpoutCollector
-from heronry.api.component import Spout
-from heronry.api.hooks import SpoutAckInfo, SpoutFailInfo
-from heronry.model.metrics import (
+from heron_instance.core.user_errors import UserErrors
+from heron_runtime.model.instance_metrics import (
     ACK_COUNT,
     COMPLETE_LATENCY,
     FAIL_COUNT,
     FAIL_LATENCY,
     FAILED_BY_REASON,
     TIMEOUT_COUNT,
-    keyed,
 )
-from heronry.model.reasons import FailKind, FailReason
-from heronry.wire.data import Reason, Verdict
-
-if TYPE_CHECKING:
-    from heron_instance.core.executor import Executor
+from heron_runtime.model.metrics import keyed
+from heron_runtime.model.reasons import FailKind, FailReason
+from heron_runtime.wire.data import Reason, Verdict
+from heronry.api.component import Spout
 
 
 class Outcomes:
     """Of one spout task."""
 
-    def __init__(self, executor: Executor, pending: PendingTable, collector: SpoutCollector) -> None:
-        self._executor = executor
+    def __init__(
+        self,
+        spout: Any,
+        pending: PendingTable,
+        collector: SpoutCollector,
+        hooks: Hooks,
+        errors: UserErrors,
+        count: Callable[[str, float], None],
+        figures: SettledFigures,
+    ) -> None:
+        self._spout = spout
         self._pending = pending
         self._collector = collector
-        spout = self._spout = executor.component
+        self._hooks = hooks
+        self._errors = errors
+        self._count = count
+        self._figures = figures
         self._wants_ack = type(spout).ack is not Spout.ack
         self._wants_fail = type(spout).fail is not Spout.fail
         self._wants_reason = takes_reason(spout.fail)
         self._verdicts: deque[Verdict] = deque()
-        self._figures = SettledFigures(
-            {out.number: out.name for out in executor.router.streams.values()}, executor.count, executor.telemetry
-        )
 
     def put(self, verdicts: list[Verdict]) -> None:
-        """The tracker's word, for the next ``serve``."""
+        """What the tracker has found, for the next ``serve``."""
         self._verdicts.extend(verdicts)
 
     def waiting(self) -> bool:
@@ -64,7 +72,7 @@ class Outcomes:
             roots = np.frombuffer(verdict.roots, dtype="<u8")
             settled = self._pending.settle(roots, now_ms)
             if settled.dropped:
-                self._executor.count("__dropped-verdict-count", settled.dropped)
+                self._count("__dropped-verdict-count", settled.dropped)
             if verdict.reason is None:
                 self._acked(settled)
             else:
@@ -75,9 +83,9 @@ class Outcomes:
             return
         self._figures.counted(ACK_COUNT, settled)
         self._figures.timed(COMPLETE_LATENCY, settled)
-        if self._executor.context.hooks:
+        if self._hooks:
             for tup_id, age in zip(settled.ids, settled.ages_ms.tolist(), strict=True):
-                self._executor.call_hooks("spout_ack", SpoutAckInfo(tup_id, self._executor.task, age))
+                self._hooks.spout_ack(tup_id, age)
         if self._wants_ack:
             self._call_acks(settled.ids)
 
@@ -89,9 +97,8 @@ class Outcomes:
                 deque(map(self._spout.ack, left), 0)
                 break
             except Exception as error:
-                self._executor.user_error(error, "ack")
-        if self._collector.waiting():
-            self._executor.book()  # a spout may emit in ack
+                self._errors.raised(error, "ack")
+        self._collector.route_pending()  # a spout may emit in ack
 
     def failed(self, settled: Settled, reason: Reason) -> None:
         """These have failed, whoever said so."""
@@ -102,28 +109,27 @@ class Outcomes:
         if name is TIMEOUT_COUNT:
             self._figures.counted(FAIL_COUNT, settled)
         by = (reason.kind, reason.component) if reason.component else (reason.kind,)
-        self._executor.count(keyed(FAILED_BY_REASON, *by), len(settled.ids))
+        self._count(keyed(FAILED_BY_REASON, *by), len(settled.ids))
         self._figures.timed(FAIL_LATENCY, settled)
         for tup_id, age in zip(settled.ids, settled.ages_ms.tolist(), strict=True):
-            told = FailReason(reason.kind, reason.component, reason.task, reason.message, reason.traceback, age)
-            if self._executor.context.hooks:
-                self._executor.call_hooks("spout_fail", SpoutFailInfo(tup_id, self._executor.task, age, told))
+            why = FailReason(reason.kind, reason.component, reason.task, reason.message, reason.traceback, age)
+            if self._hooks:
+                self._hooks.spout_fail(tup_id, age, why)
             if self._wants_fail:
                 try:
                     if self._wants_reason:
-                        self._spout.fail(tup_id, told)
+                        self._spout.fail(tup_id, why)
                     else:
                         self._spout.fail(tup_id)
                 except Exception as error:
-                    self._executor.user_error(error, "fail")
-        if self._collector.waiting():
-            self._executor.book()  # a spout may emit again in fail
+                    self._errors.raised(error, "fail")
+        self._collector.route_pending()  # a spout may emit again in fail
 
     def ack_at_once(self) -> None:
         """Ack what was emitted with an id and is not tracked, or went to no task."""
         while self._collector.at_once:
             ids = self._collector.at_once[:]
             self._collector.at_once.clear()
-            self._executor.count("__untracked-ack-count", len(ids))
+            self._count("__untracked-ack-count", len(ids))
             if self._wants_ack:
                 self._call_acks(ids)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from heron_instance.core.outbox import Flush
-from heronry.wire.data import Ack, Fail, Frame, Init, Packet
+from heron_runtime.wire.data import Ack, Fail, Frame, Init, Packet
 
 PACKET_BYTES = 1024 * 1024
 

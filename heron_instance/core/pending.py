@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from heronry.model.ids import SEQUENCE_MASK
+from heron_runtime.model.ids import SEQUENCE_MASK
 
 U64 = npt.NDArray[np.uint64]
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from heron_instance.core.pending import Settled
-from heronry.model.metrics import keyed
-
-if TYPE_CHECKING:
-    from heron_instance.core.executor import TelemetrySink
+from heron_instance.core.telemetry import TelemetrySink
+from heron_runtime.model.metrics import keyed
 
 MOST_RUNS = 64  # of equal ages, told one by one; more are thinned out
 

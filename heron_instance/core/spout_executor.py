@@ -5,216 +5,233 @@
 what a single call emits beyond a bound is the most that ever lies beyond it (the pending-emits list of the protocol: it
 is simply what that call left in the outbox). Acks, fails and control are served in any case.
 
-A call that emits nothing ends the burst; calls are then spaced by 1, 2, 4, 8, 16 ms, until one emits, an ack or fail
-arrives, or something is said on the control stream. From then on calls are made where the clock shows a multiple of
-16 ms: the spouts of a machine that have nothing to do wake up together, and all but the first find the caches warm.
+A call that emits nothing ends the burst; ``pacing`` says when the next one is due.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import logging
 
-from heron_instance.core.dropping import DroppingSpoutCollector
-from heron_instance.core.executor import Executor, Flush, Setup, Step, log, soonest
-from heron_instance.core.hooked import HookedSpoutCollector
+from heron_instance.core.dropping import AgeFilter
+from heron_instance.core.executor import RunResult, Setup, soonest
+from heron_instance.core.outbox import Flush
 from heron_instance.core.outcomes import Outcomes
+from heron_instance.core.output import Output
+from heron_instance.core.pacing import Pacing
 from heron_instance.core.pending import PendingTable
+from heron_instance.core.settled_figures import SettledFigures
 from heron_instance.core.spout_collector import SpoutCollector
+from heron_instance.core.task import Task
+from heron_instance.core.user_errors import UserCodeFailed
 from heron_instance.core.window import PendingWindow
-from heronry.model.ids import root_base
-from heronry.model.metrics import NEXT_TUPLE_COUNT, NEXT_TUPLE_LATENCY, PENDING_ACKED_COUNT, SPOUT_LAG
-from heronry.model.plan import PhysicalPlan
-from heronry.model.reasons import FailKind
-from heronry.model.settings import setting
-from heronry.wire.data import Reason, Verdict
+from heron_runtime.model.ids import root_base
+from heron_runtime.model.instance_metrics import NEXT_TUPLE_COUNT, NEXT_TUPLE_LATENCY, PENDING_ACKED_COUNT, SPOUT_LAG
+from heron_runtime.model.plan import PhysicalPlan
+from heron_runtime.model.reasons import FailKind
+from heron_runtime.model.settings import Keys, setting
+from heron_runtime.model.topology import TopologyState
+from heron_runtime.wire.data import Frame, Reason, Verdict
 
-FIRST_BACKOFF_MS = 1.0
-LAST_BACKOFF_MS = 16.0
 FAST_CALL_MS = 0.1  # calls this short are not timed one by one
 BURST_MS = 2.0  # acks wait no longer than this, and one call
 
+log = logging.getLogger(__name__)
 
-class SpoutExecutor(Executor):
+
+class SpoutExecutor:
     """The executor of one spout task."""
 
     def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        config = self.config
-        self.max_pending: int = setting(config, "topology.max.spout.pending")
-        timeout_ms: float | None = 1000.0 * setting(config, "topology.message.timeout.secs")
-        buckets: int = setting(setup.settings, "heron.streammgr.ack.buckets")
-        if setting(config, "topology.enable.message.timeouts") and timeout_ms is not None:
+        task = self.task = Task(setup)
+        config = task.config
+        max_pending: int = setting(config, Keys.TOPOLOGY_MAX_SPOUT_PENDING)
+        timeout_ms: float | None = 1000.0 * setting(config, Keys.TOPOLOGY_MESSAGE_TIMEOUT_SECS)
+        buckets: int = setting(setup.settings, Keys.HERON_STREAMMGR_ACK_BUCKETS)
+        if setting(config, Keys.TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS) and timeout_ms is not None:
             bucket_ms = timeout_ms / (buckets - 1)
             self._expire_each_ms = max(50.0, min(1000.0, bucket_ms))
             timeout_ms += 2 * bucket_ms
         else:
             timeout_ms, self._expire_each_ms = None, 1000.0
         base = root_base(setup.task, setup.incarnation)
-        self.pending = PendingTable(base, self.max_pending, timeout_ms)
+        self.pending = PendingTable(base, max_pending, timeout_ms)
         self.collector = SpoutCollector(
-            self.router,
-            self.outbox,
+            task.router,
+            task.outbox,
             self.pending,
             setup.rng,
             setup.task,
             setup.incarnation,
-            self.tracked,
+            task.tracked,
             lambda: setup.clock() * 1000,
         )
-        component = self.component
-        self._dropping: DroppingSpoutCollector | None = None
-        older_ms = setting(config, "topology.spout.drop.older.ms")
-        if older_ms is not None:
-            if not hasattr(component, "emit_time_ms"):
-                raise TypeError(
-                    f"{self.name}: topology.spout.drop.older.ms needs a method emit_time_ms(values) of the spout: "
-                    "write it (milliseconds since 1970 of a tuple), or leave the setting out"
-                )
-            self._dropping = DroppingSpoutCollector(
-                self.collector, component.emit_time_ms, older_ms, setup.wall, self.collector.at_once
-            )
-        self.outcomes = Outcomes(self, self.pending, self.collector)
+        self.output = Output(task, self.collector, setup.plan)
+        self._spout = task.component
+        self._age_filter = _age_filter(setup, task, self.collector)
+        streams = {out.number: out.name for out in task.router.streams.values()}
+        self._outcomes = Outcomes(
+            task.component,
+            self.pending,
+            self.collector,
+            task.hooks,
+            task.errors,
+            task.counts.count,
+            SettledFigures(streams, task.counts.count, task.telemetry),
+        )
+        self.window = PendingWindow(max_pending, self.output.interval_ms)
+        self.paused = False
         self._active = False
         self._stream_manager: int | None = None
-        self._backoff_ms = 0.0
+        self._pacing = Pacing()
         self._call_ms = 1.0  # what one call took in the last burst
-        self._at_rest = False  # nothing was emitted for long, and nothing waits
         self._calls_at_rest = 0
-        self._window = PendingWindow(self.max_pending, self.flush_interval_ms)
-        self._next_call_ms = float("-inf")
         self._next_expiry_ms = float("-inf")
+        task.context.on_hooks_changed(self._attach)
+
+    # For the shell.
+
+    @property
+    def full(self) -> bool:
+        """True while data-out takes nothing more."""
+        return self.output.data_out.full
+
+    @property
+    def failed(self) -> UserCodeFailed | None:
+        """Not None once user code has raised under the policy ``restart``."""
+        return self.task.errors.failed
+
+    def start(self) -> None:
+        """Attach the collector and initialize user code. Raises what user code raises."""
+        self._attach()
+        self.task.initialize()
+
+    def _attach(self) -> None:
+        hooks = self.task.hooks
+        filters = [hooks.spout_emits] if hooks else []
+        self.task.attach(self.collector, *filters, *([self._age_filter] if self._age_filter else []))
 
     # What arrives.
 
     def on_verdicts(self, now_ms: float, verdicts: list[Verdict]) -> None:
-        """The tracker's word."""
-        self.outcomes.put(verdicts)
-        self._do_not_back_off()
+        """What the tracker has found."""
+        self._outcomes.put(verdicts)
+        self._pacing.reset()
 
     def on_plan(self, now_ms: float, plan: PhysicalPlan) -> None:
         """A new plan, perhaps with another state."""
-        super().on_plan(now_ms, plan)
-        self._do_not_back_off()
+        self.output.follow(now_ms, plan)
+        self._pacing.reset()
 
     def on_pause(self, now_ms: float, paused: bool) -> None:
         """Backpressure begins or ends."""
         self.paused = paused
-        self.telemetry.gauge("__paused", float(paused or not self._active))
-        self._do_not_back_off()
+        self.task.telemetry.gauge("__paused", float(paused or not self._active))
+        self._pacing.reset()
 
     def on_stream_manager(self, now_ms: float, incarnation: int) -> None:
         """A hello. Roots that another incarnation tracked are lost with it."""
         before, self._stream_manager = self._stream_manager, incarnation
         if before is not None and before != incarnation:
-            self.book()
-            self.ready += self.flush(now_ms)
-            self.outcomes.failed(self.pending.settle_all(now_ms), Reason(FailKind.STREAM_MANAGER_LOST))
-        self._do_not_back_off()
+            self.output.flush_early(now_ms)
+            self._outcomes.failed(self.pending.settle_all(now_ms), Reason(FailKind.STREAM_MANAGER_LOST))
+        self._pacing.reset()
 
-    def wake(self, now_ms: float) -> None:
+    def on_frames(self, now_ms: float, frames: list[Frame]) -> None:
+        """Nobody sends tuples to a spout."""
+
+    def on_wake(self, now_ms: float) -> None:
         """The spout itself says that it has something to emit."""
-        self._do_not_back_off()
+        self._pacing.reset()
 
-    def _do_not_back_off(self) -> None:
-        self._at_rest = False
-        self._backoff_ms = 0.0
-        self._next_call_ms = float("-inf")
+    def on_sent(self, now_ms: float, sent_bytes: int) -> None:
+        """There is room in data-out."""
+        self.output.data_out.remove(sent_bytes)
 
     # Work.
 
-    def attach(self) -> None:
-        """Give the spout its collector."""
-        collector: Any = self._dropping or self.collector
-        if self.context.hooks:
-            collector = HookedSpoutCollector(collector, self.task, self.call_hooks)
-        self.component.attach(collector, self.name)
-
-    def run(self, now_ms: float) -> Step:
+    def run(self, now_ms: float) -> RunResult:
         """Serve verdicts, then call ``next_tuple`` for a while."""
-        if self._at_rest and now_ms >= self._next_call_ms:
-            wait_ms = self.ask(now_ms)
+        pacing, output = self._pacing, self.output
+        if pacing.at_rest and now_ms >= pacing.next_call_ms:
+            wait_ms = self.poll_idle(now_ms)
             if wait_ms is not None:
-                return Step([], wait_ms, self.ask)
-        self.data_out.adjust(now_ms)
-        self.outcomes.serve(now_ms)
+                return RunResult([], wait_ms, poll_idle=self.poll_idle)
+        output.data_out.adjust(now_ms)
+        self._outcomes.serve(now_ms)
         if now_ms >= self._next_expiry_ms:
             self._next_expiry_ms = now_ms + self._expire_each_ms
-            self.outcomes.failed(self.pending.expire(now_ms), Reason(FailKind.TIMEOUT))
+            self._outcomes.failed(self.pending.expire(now_ms), Reason(FailKind.TIMEOUT))
         self._follow_state()
         blocked = self._blocked(now_ms)
         more = False  # a call now would perhaps emit
-        if not blocked and now_ms >= self._next_call_ms and self.failed is None:
+        if not blocked and now_ms >= pacing.next_call_ms and self.failed is None:
             emitted, more = self._burst(now_ms)
-            now_ms = self.setup.clock() * 1000
+            now_ms = self.task.clock() * 1000
             if self._dropped():
                 emitted = more = True
             if emitted:
-                self._do_not_back_off()
+                pacing.reset()
             if not more:
-                self._backoff_ms = min(LAST_BACKOFF_MS, max(FIRST_BACKOFF_MS, 2 * self._backoff_ms))
-                self._next_call_ms = now_ms + self._backoff_ms
+                pacing.had_nothing(now_ms)
             blocked = self._blocked(now_ms)
-        flushes, self.ready = self.ready, []
         # A spout that may not emit gains nothing by waiting for a fuller batch.
-        gap_ms = 0.0 if blocked else self.flush_interval_ms
-        flushes += self.flush_if_due(now_ms, not more or blocked, gap_ms)
-        self._at_rest = self._backoff_ms >= LAST_BACKOFF_MS and not blocked and self._nothing_else_to_do()
-        return Step(flushes, self._wait_ms(now_ms, blocked, gap_ms))
+        gap_ms = 0.0 if blocked else output.interval_ms
+        flushes = output.take_due(now_ms, not more or blocked, gap_ms)
+        pacing.at_rest = pacing.slow and not blocked and self._nothing_else_to_do()
+        return RunResult(flushes, self._wait_ms(now_ms, blocked, gap_ms))
 
     def _nothing_else_to_do(self) -> bool:
         """True if time brings nothing but the next call of ``next_tuple``."""
         return (
-            self._waiting_since_ms is None
+            self.output.waiting_since_ms is None
             and not self.pending.count
-            and self.data_out.deadline_ms() is None
-            and self._dropping is None
+            and self.output.data_out.deadline_ms() is None
+            and self._age_filter is None
             and self.failed is None
         )
 
-    def ask(self, now_ms: float) -> float | None:
+    def poll_idle(self, now_ms: float) -> float | None:
         """Call ``next_tuple`` of a spout at rest: milliseconds until the next call, or None if it had something. The
         caches are cold after the sleep, and this is most of what an idle topology costs, so it touches little."""
         self._calls_at_rest += 1
         try:
-            self.component.next_tuple()
+            self._spout.next_tuple()
         except Exception as error:
-            self.user_error(error, "next_tuple")
+            self.task.errors.raised(error, "next_tuple")
         else:
             if not self._has_emitted():
-                wait_ms = LAST_BACKOFF_MS - now_ms % LAST_BACKOFF_MS
-                self._next_call_ms = now_ms + wait_ms
-                return wait_ms
-        self.book()  # before more is emitted: what is not booked is not counted as pending
-        self.outcomes.ack_at_once()
-        self._do_not_back_off()
+                return self._pacing.rest(now_ms)
+        self.collector.route_pending()  # before more is emitted: what is not routed is not counted as pending
+        self._outcomes.ack_at_once()
+        self._pacing.reset()
         return None
 
     def _has_emitted(self) -> bool:
         """True if a spout that was at rest has left anything to do."""
-        if self.collector.at_once or self.unsent():
+        if self.collector.at_once or self.output.unsent():
             return True
-        for out in self.router.streams.values():  # noqa: SIM110  # a generator would touch more
+        for out in self.collector.streams.values():  # noqa: SIM110  # a generator would touch more
             if out.rows:
                 return True
         return False
 
     def _dropped(self) -> bool:
         """True if ``next_tuple`` had something, though too old to emit."""
-        dropped = 0 if self._dropping is None else self._dropping.take_dropped()
+        dropped = 0 if self._age_filter is None else self._age_filter.take_dropped()
         if dropped:
-            self.count("__dropped-older-count", dropped)
+            self.task.counts.count("__dropped-older-count", dropped)
         return dropped > 0
 
     def _wait_ms(self, now_ms: float, blocked: bool, gap_ms: float) -> float | None:
-        if self.outcomes.waiting() or self.failed is not None:
+        if self._outcomes.waiting() or self.failed is not None:
             return 0.0
         return soonest(
             now_ms,
-            None if blocked else self._next_call_ms,
-            self._window.reopens_ms(self.pending.count),
-            self.flush_deadline_ms(gap_ms),
+            None if blocked else self._pacing.next_call_ms,
+            self.window.reopens_ms(self.pending.count),
+            self.output.deadline_ms(gap_ms),
             self._next_expiry_ms if self.pending.count else None,
-            self.data_out.deadline_ms(),
+            self.output.data_out.deadline_ms(),
         )
 
     def _blocked(self, now_ms: float) -> bool:
@@ -223,43 +240,47 @@ class SpoutExecutor(Executor):
             self.paused
             or not self._active
             or self._stream_manager is None
-            or (self.tracked and self._window.shut(self.pending.count, now_ms))
-            or self.data_out.full
+            or (self.collector.tracked and self.window.shut(self.pending.count, now_ms))
+            or self.output.data_out.full
         )
+
+    def is_active(self) -> bool:
+        """True if the topology's owner wants it to run."""
+        return self.output.plan.state is TopologyState.RUNNING
 
     def _follow_state(self) -> None:
         wanted = self.is_active()
         if wanted is self._active:
             return
         self._active = wanted
-        self.telemetry.gauge("__paused", float(self.paused or not wanted))
-        call = self.component.activate if wanted else self.component.deactivate
+        self.task.telemetry.gauge("__paused", float(self.paused or not wanted))
+        call = self._spout.activate if wanted else self._spout.deactivate
         try:
             call()
         except Exception as error:
-            self.user_error(error, "activate" if wanted else "deactivate")
-        self.book()
-        self.outcomes.ack_at_once()
+            self.task.errors.raised(error, "activate" if wanted else "deactivate")
+        self.collector.route_pending()
+        self._outcomes.ack_at_once()
 
     def _burst(self, now_ms: float) -> tuple[bool, bool]:
         """Call ``next_tuple`` until a call emits nothing, a bound is reached or the time is up; (True if any emitted,
         True if another might)."""
-        room = self.quantum()
-        if self.tracked:
-            room = min(room, self.max_pending - self.pending.count)
-        clock = self.setup.clock
+        room = self.output.quantum()
+        if self.collector.tracked:
+            room = min(room, self.window.max_pending - self.pending.count)
+        clock, streams = self.task.clock, self.collector.streams
         started = clock()
         until = started + BURST_MS / 1000
-        next_tuple = self.component.next_tuple
+        next_tuple = self._spout.next_tuple
         look = 7 if self._call_ms < FAST_CALL_MS else 0  # every 8th call of a fast spout
         calls = 0
         before = already = self._emitted_ever()
         last = before + room
         more = room > 0
         try:
-            if len(self.router.streams) == 1:
-                # The common case, unrolled. A call that asks for task ids books: that moves rows to ``emitted_ever``.
-                (out,) = self.router.streams.values()
+            if len(streams) == 1:
+                # The common case, unrolled. A call that asks for task ids routes: that moves rows to ``emitted_ever``.
+                (out,) = streams.values()
                 rows = out.rows
                 while before < last:
                     calls += 1
@@ -283,57 +304,61 @@ class SpoutExecutor(Executor):
                     if not calls & look and clock() >= until:
                         break
         except Exception as error:
-            self.user_error(error, "next_tuple")
+            self.task.errors.raised(error, "next_tuple")
             more = False
         finally:
-            self.book()
-            self.outcomes.ack_at_once()
+            self.collector.route_pending()
+            self._outcomes.ack_at_once()
             elapsed_ms = 1000 * (clock() - started)
-            self.count(NEXT_TUPLE_COUNT, calls)
+            self.task.counts.count(NEXT_TUPLE_COUNT, calls)
             if calls:
                 self._call_ms = elapsed_ms / calls
-                self.telemetry.latency(NEXT_TUPLE_LATENCY, elapsed_ms / calls, calls)
+                self.task.telemetry.latency(NEXT_TUPLE_LATENCY, elapsed_ms / calls, calls)
         return self._emitted_ever() > already, more
 
     def _emitted_ever(self) -> int:
-        return sum(out.emitted_ever + len(out.rows) for out in self.router.streams.values())
+        return sum(out.emitted_ever + len(out.rows) for out in self.collector.streams.values())
 
-    # Flushing.
-
-    def book(self) -> None:
-        """Number and divide what was emitted."""
-        self.collector.book()
-
-    def unsent(self) -> bool:
-        """True if rows or fails wait."""
-        return bool(self.outbox.rows or self.failures.waiting())
-
-    def fill(self, flush: Flush) -> None:
-        """The inits of the roots in this flush."""
-        flush.inits = self.collector.take_inits()
+    # Metrics, end.
 
     def collect_metrics(self) -> None:
         """The roots in flight, too."""
-        self.count(NEXT_TUPLE_COUNT, self._calls_at_rest)
+        task = self.task
+        task.counts.count(NEXT_TUPLE_COUNT, self._calls_at_rest)
         self._calls_at_rest = 0
-        super().collect_metrics()
-        self.telemetry.gauge(PENDING_ACKED_COUNT, self.pending.count)
-        if self.tracked:  # otherwise nobody knows when a tuple is done, and 0 would be a lie
+        self.output.collect_metrics()
+        task.collect_metrics()
+        task.telemetry.gauge(PENDING_ACKED_COUNT, self.pending.count)
+        if task.tracked:  # otherwise nobody knows when a tuple is done, and 0 would be a lie
             oldest_ms = self.pending.oldest_ms() if self.pending.count else None
-            lag_ms = 0.0 if oldest_ms is None else self.setup.clock() * 1000 - oldest_ms
-            self.telemetry.gauge(SPOUT_LAG, max(0.0, lag_ms))
+            lag_ms = 0.0 if oldest_ms is None else task.clock() * 1000 - oldest_ms
+            task.telemetry.gauge(SPOUT_LAG, max(0.0, lag_ms))
 
     def stop(self, now_ms: float) -> list[Flush]:
         """Deactivate, close."""
         if self._active:
             self._active = False
             try:
-                self.component.deactivate()
+                self._spout.deactivate()
             except Exception:
-                log.exception("%s.deactivate raised", self.name)
-        return super().stop(now_ms)
+                log.exception("%s.deactivate raised", self.task.name)
+        self.task.close()
+        return self.output.take_all(now_ms)
 
     def check(self) -> None:
         """The table and the queue are sound."""
-        super().check()
+        self.output.data_out.check()
         self.pending.check()
+
+
+def _age_filter(setup: Setup, task: Task, collector: SpoutCollector) -> AgeFilter | None:
+    """What drops data that is too old, if there is a limit. Raises TypeError for a spout that does not tell the age."""
+    older_ms = setting(task.config, Keys.TOPOLOGY_SPOUT_DROP_OLDER_MS)
+    if older_ms is None:
+        return None
+    if not hasattr(task.component, "emit_time_ms"):
+        raise TypeError(
+            f"{task.name}: topology.spout.drop.older.ms needs a method emit_time_ms(values) of the spout: "
+            "write it (milliseconds since 1970 of a tuple), or leave the setting out"
+        )
+    return AgeFilter(task.component.emit_time_ms, older_ms, setup.wall, collector.at_once.append)

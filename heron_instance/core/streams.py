@@ -1,6 +1,7 @@
-"""An output stream of this task: its schema, its readers' groupings, and the rows that wait to be booked.
+"""An output stream of this task: its schema, its readers' groupings, and the rows that wait to be routed.
 
-``rows`` and ``marks`` are parallel lists that emits append to (a mark is a spout's message id or a bolt's anchor).
+``rows`` and ``anchors`` are parallel lists that emits append to: what a row hangs on is a spout's message id, or a
+number for a bolt's anchors.
 The lists stay the same objects for the life of the task, since the emit functions hold on to them.
 """
 
@@ -13,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from heron_instance.core.groupings import Fields, Grouping, Row, make_grouping
-from heronry.model.keys import UnsupportedKey
-from heronry.model.plan import PhysicalPlan
-from heronry.model.topology import GroupingKind
+from heron_runtime.model.keys import UnsupportedKey, group_of
+from heron_runtime.model.plan import PhysicalPlan
+from heron_runtime.model.topology import GroupingKind
 
 KEY_TYPES = frozenset({str, bytes, int, float, bool, type(None)})
 
@@ -31,7 +32,7 @@ class OutputStream:
         self.width = len(fields)
         self.direct = direct
         self.rows: list[Row] = []
-        self.marks: list[Any] = []
+        self.anchors: list[Any] = []
         self.groupings: list[Grouping] = []
         self.deciders: list[Grouping] = []
         # Streams some task reads besides this one: what waits there goes first, so that order is kept per task.
@@ -47,7 +48,7 @@ class OutputStream:
 
     @property
     def bulk(self) -> bool:
-        """True if many rows may be taken at once, after what waits in siblings is booked: nothing decides at emit."""
+        """True if many rows may be taken at once, after what waits in siblings is routed: nothing decides at emit."""
         return not (self.deciders or self.direct)
 
     def route(self, groupings: Iterable[Grouping]) -> None:
@@ -59,9 +60,9 @@ class OutputStream:
         """True if each row goes to at least one task."""
         return any(not grouping.may_choose_none for grouping in self.groupings)
 
-    def checked_row(self, values: Any, tup: Any, direct_task: int | None) -> Row:
+    def checked_row(self, values: Any, direct_task: int | None) -> Row:
         """The row of one careful emit: its width, its keys and its direct task are in order, or it raises."""
-        row = self.row_of(values, tup)
+        row = self.row_of(values)
         if self.key_positions:
             self.check_keys(row)
         if direct_task is not None and not self.direct:
@@ -70,10 +71,8 @@ class OutputStream:
             )
         return row
 
-    def row_of(self, values: Any, tup: Any = None) -> Row:
+    def row_of(self, values: Any) -> Row:
         """``values`` as a row. Raises TypeError, ValueError with the cure."""
-        if values is None:
-            values = tup
         if values.__class__ is not tuple:
             if values is None or isinstance(values, str | bytes) or not isinstance(values, Sequence):
                 raise TypeError(
@@ -110,8 +109,6 @@ class OutputStream:
         return rows
 
     def _bad_field(self, row: Row) -> str:
-        from heronry.model.keys import group_of
-
         for position in self.key_positions:
             try:
                 group_of(row[position])
@@ -134,12 +131,12 @@ class OutputStream:
 
     def take(self) -> tuple[list[Row], list[Any]]:
         """What waits, as lists of the caller's own."""
-        rows, marks = self.rows[:], self.marks[:]
+        rows, anchors = self.rows[:], self.anchors[:]
         self.rows.clear()
-        self.marks.clear()
+        self.anchors.clear()
         self.emitted += len(rows)
         self.emitted_ever += len(rows)
-        return rows, marks
+        return rows, anchors
 
     @property
     def where(self) -> str:

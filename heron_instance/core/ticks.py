@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from heronry.model.settings import setting
+from heron_runtime.model.settings import Keys, setting
 
 
 class Ticks:
@@ -13,11 +13,11 @@ class Ticks:
     was asked first."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        seconds = setting(config, "topology.tick.tuple.freq.secs")
-        milliseconds = setting(config, "topology.tick.tuple.freq.ms")
+        seconds = setting(config, Keys.TOPOLOGY_TICK_TUPLE_FREQ_SECS)
+        milliseconds: float | None = setting(config, Keys.TOPOLOGY_TICK_TUPLE_FREQ_MS)
         if milliseconds is None and seconds is not None:
             milliseconds = 1000.0 * seconds
-        self._each_ms: float | None = milliseconds
+        self._each_ms = milliseconds
         self.next_ms: float | None = None
         self.count = 0
 

@@ -21,6 +21,8 @@ from typing import Any
 
 import msgspec
 
+from heronry.api.serializer import Serializer
+
 Row = tuple[Any, ...]
 Rows = Sequence[Row]
 
@@ -56,7 +58,8 @@ class Encoded:
 class ValuesCodec:
     """One instance's encoder and decoder. ``serializer`` is the setting ``topology.serializer``.
 
-    ``load`` turns ``module:Class`` into the class. Raises ValuesError when the serializer cannot be had.
+    ``load`` turns ``module:Class`` into the class; a plugged-in serializer's name has become that when the topology was
+    submitted. Raises ValuesError when the serializer cannot be had.
     """
 
     def __init__(
@@ -84,7 +87,8 @@ class ValuesCodec:
                 raise ValuesError(
                     f"topology.serializer is {serializer!r}: use auto, msgpack, pickle, arrow or module:Class"
                 )
-            self._custom = load(serializer)()
+            custom: Serializer = load(serializer)()
+            self._custom = custom
             encoders[serializer] = self._encode_custom
         self.encode: Callable[[Rows], tuple[int, bytes]] = encoders[serializer]
 

@@ -5,8 +5,8 @@ meanwhile goes with the next packet. Frames wait for upload credit, nothing else
 closed and opened again with back-off; the packet whose write failed is lost and counted, what waits goes on the next
 stream. After an outage the backlog is sent before anything is read.
 
-The executor thread calls ``post``, ``offer_credit`` and ``close``; it is woken through the inbox. To wake the loop
-costs more than anything else here, so it is done once for whatever gathers until the loop gets to it.
+The executor thread calls ``post``, ``offer_credit`` and ``close``, at any time; it is woken through the inbox. To wake
+the loop costs more than anything else here, so it is done once for whatever gathers until the loop gets to it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,13 +32,12 @@ from heron_instance.shell.inbox import (
     StreamManagerSaidHello,
     Wake,
 )
-from heronry.launch import Launch
-from heronry.model.ids import PROTOCOL_VERSION
-from heronry.net.loop import run_loop
-from heronry.net.rpc import credentials, make_channel
-from heronry.net.services import INSTANCE_SERVICE
-from heronry.wire.control import Credit, InstanceHello, Leave, Pause, PlanUpdate, StreamManagerHello
-from heronry.wire.data import Packet
+from heron_runtime.launch import Launch
+from heron_runtime.model.ids import PROTOCOL_VERSION
+from heron_runtime.net.rpc import credentials, make_channel
+from heron_runtime.net.services import INSTANCE_SERVICE
+from heron_runtime.wire.control import Credit, InstanceHello, Leave, Pause, PlanUpdate, StreamManagerHello
+from heron_runtime.wire.data import Packet
 
 HELLO_SECONDS = 10.0
 FIRST_DELAY_SECONDS = 0.05
@@ -60,22 +58,19 @@ class LinkFault(Exception):
 
 @dataclass(frozen=True)
 class GatewaySetup:
-    """Where the instance is, and what its loop runs besides the link."""
+    """Whose link it is, and who counts."""
 
     launch: Launch
     container: int
     task: int
     incarnation: int
     count: Callable[[str, float], None]
-    side_jobs: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = ()
-    last_job: Callable[[], Awaitable[None]] | None = None
-    first_job: Callable[[asyncio.AbstractEventLoop], None] | None = None
 
 
 class Gateway:
-    """Owns the thread, the loop and the link."""
+    """Owns the link. What the executor thread calls before ``run`` begins is done then."""
 
-    def __init__(self, setup: GatewaySetup, inbox: Inbox, first_credit: int) -> None:
+    def __init__(self, setup: GatewaySetup, inbox: Inbox) -> None:
         self._setup = setup
         self._inbox = inbox
         self._outgoing = Outgoing()
@@ -85,25 +80,17 @@ class Gateway:
         self._work: asyncio.Event
         self._control_work: asyncio.Event
         self._closing = False
-        self._credit_total = first_credit  # frames the executor will take, counted over all connections
+        self._credit_total = 0  # frames the executor will take, counted over all connections
         self._received_total = 0
         self._received_before_hello = 0
         self._granted = -1
         self._incarnation_seen: int | None = None
         self._linked = False
         self._streams: tuple[tuple[str, str], ...] = ()  # of the newest plan: number to (component, stream)
-        self._thread = threading.Thread(target=self._run, name="gateway", daemon=True)
-        self._ready = threading.Event()
-        self.done = threading.Event()
         self.sent_bytes = 0  # handed over or lost: the executor takes the difference out of data-out
         self.tell_sent = False  # the executor waits for room in data-out
 
     # For the executor thread.
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-        self._ready.wait()
 
     def post(self, flushes: list[Flush]) -> None:
         """Send these."""
@@ -115,11 +102,10 @@ class Gateway:
         self._credit_total = total_bytes
         self._wake()
 
-    def close(self, timeout_seconds: float) -> None:
-        """Send what waits, then end the thread; give up after ``timeout_seconds``."""
+    def close(self) -> None:
+        """Send what waits; then ``run`` returns."""
         self._closing = True
         self._wake()
-        self.done.wait(timeout_seconds)
 
     def _wake(self) -> None:
         if not self._woken and self._loop is not None:
@@ -131,14 +117,15 @@ class Gateway:
 
     # On the loop.
 
-    def _run(self) -> None:
+    async def run(self) -> None:
+        """Keep the link until ``close``, or until told to leave."""
+        self._work, self._control_work = asyncio.Event(), asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._woke()
         try:
-            run_loop(self._main())
-        except BaseException:
-            log.exception("the gateway has failed")
-            os._exit(1)  # without it the instance would be deaf and dumb
-        finally:
-            self.done.set()
+            await self._keep_linked()
+        except Replaced as error:
+            self._inbox.put(MustLeave(str(error)))
 
     def _woke(self) -> None:
         self._woken = False
@@ -146,25 +133,6 @@ class Gateway:
             self._outgoing.put(self._posted.popleft())
         self._work.set()
         self._control_work.set()
-
-    async def _main(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._work, self._control_work = asyncio.Event(), asyncio.Event()
-        if self._setup.first_job is not None:
-            self._setup.first_job(self._loop)
-        jobs = [self._loop.create_task(job()) for job in self._setup.side_jobs]
-        self._ready.set()
-        self._woke()
-        try:
-            await self._keep_linked()
-        except Replaced as error:
-            self._inbox.put(MustLeave(str(error)))
-        finally:
-            for job in jobs:
-                job.cancel()
-            await asyncio.gather(*jobs, return_exceptions=True)
-            if self._setup.last_job is not None:
-                await self._setup.last_job()
 
     async def _keep_linked(self) -> None:
         setup, launch = self._setup, self._setup.launch

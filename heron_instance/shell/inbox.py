@@ -18,8 +18,8 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-from heronry.model.plan import PhysicalPlan
-from heronry.wire.data import Packet
+from heron_runtime.model.plan import PhysicalPlan
+from heron_runtime.wire.data import Packet
 
 
 @dataclass(frozen=True, slots=True)

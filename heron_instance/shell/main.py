@@ -7,7 +7,6 @@ this code) failed, 120 parent gone, 121 replaced.
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import importlib
 import logging
@@ -23,8 +22,9 @@ from typing import Any
 import numpy as np
 
 from heron_instance.core.bolt_executor import BoltExecutor
-from heron_instance.core.executor import Executor, Setup, UserCodeFailed
+from heron_instance.core.executor import Executor, Setup
 from heron_instance.core.spout_executor import SpoutExecutor
+from heron_instance.core.user_errors import UserCodeFailed
 from heron_instance.shell.gateway import Gateway, GatewaySetup
 from heron_instance.shell.inbox import (
     Inbox,
@@ -34,22 +34,15 @@ from heron_instance.shell.inbox import (
     Stop,
     Wake,
 )
-from heron_instance.shell.runner import Left, Runner, Stopped, now_ms
-from heronry.launch import Launch
-from heronry.liveness import Phase
-from heronry.model.ids import instance_id
-from heronry.model.plan import PhysicalPlan
-from heronry.model.settings import setting
-from heronry.process import (
-    EXIT_REPLACED,
-    ProcessArguments,
-    beat_forever,
-    set_scheduling,
-    set_up_process,
-    watch_lifeline,
-)
-from heronry.process_stats import LoopLag
-from heronry.telemetry import Reporter, Telemetry
+from heron_instance.shell.loop_thread import LoopThread
+from heron_instance.shell.runner import Left, Runner, Stopped
+from heron_runtime.launch import Launch
+from heron_runtime.liveness import Phase
+from heron_runtime.model.ids import instance_id
+from heron_runtime.model.plan import PhysicalPlan
+from heron_runtime.model.settings import Keys, setting
+from heron_runtime.process import EXIT_REPLACED, ProcessArguments, set_scheduling, set_up_process
+from heron_runtime.telemetry.reporting import Telemetry
 
 SWITCH_INTERVAL_SECONDS = 0.0005  # or each wake-up of the gateway waits 5 ms for a busy executor
 GC_THRESHOLD = 50_000
@@ -61,7 +54,7 @@ def run_instance(launch: Launch, container: int, component: str, task: int, slot
     """Be this instance until the end; returns the exit code."""
     name = instance_id(container, component, task)
     set_up_process(f"heron:{launch.topology}:{name}")
-    set_scheduling(setting(launch.settings, "heron.process.scheduling"))
+    set_scheduling(setting(launch.settings, Keys.HERON_PROCESS_SCHEDULING))
     random.seed()
     sys.argv = [name]  # user code must not read the process's own arguments as its own
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
@@ -84,38 +77,30 @@ class Instance:
         self.telemetry = Telemetry(component, name, container, task, self.incarnation)
         self.inbox = Inbox()
         self.phase = Phase.STARTING
-        self.reporter: Reporter | None = None
-        self.lag = LoopLag()
-        arguments = ProcessArguments(launch, Path(), container, slot, lifeline)
         self.gateway = Gateway(
-            GatewaySetup(
-                launch,
-                container,
-                task,
-                self.incarnation,
-                self.telemetry.count,
-                side_jobs=(lambda: beat_forever(arguments, lambda: self.phase, self.lag), self._report),
-                last_job=self._last_report,
-                first_job=lambda loop: watch_lifeline(lifeline, loop),
-            ),
-            self.inbox,
-            first_credit=0,
+            GatewaySetup(launch, container, task, self.incarnation, self.telemetry.count), self.inbox
+        )
+        self.loop_thread = LoopThread(
+            ProcessArguments(launch, Path(), container, slot, lifeline),
+            self.gateway,
+            lambda: self.phase,
+            lambda: self.telemetry.report(time.time()),
         )
 
     def run(self) -> int:
         """Until the end; returns the exit code."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self.inbox.put(Stop()))
-        self.gateway.start()
-        grace: float = setting(self.launch.settings, "heron.stop.grace.secs")
+        self.loop_thread.start()
+        grace: float = setting(self.launch.settings, Keys.HERON_STOP_GRACE_SECS)
         runner: Runner | None = None
         code = 0
         try:
             plan, early = self._first_plan()
             executor = self._executor(plan)
-            interval_ms = 1000 * setting(self.launch.settings, "heron.metrics.interval.secs")
-            runner = Runner(executor, self.inbox, self.gateway, min(1000.0, interval_ms))
-            executor.start(now_ms())
+            interval_ms = 1000 * setting(self.launch.settings, Keys.HERON_METRICS_INTERVAL_SECS)
+            runner = Runner(executor, self.inbox, self.gateway, self.telemetry, min(1000.0, interval_ms))
+            executor.start()
             gc.collect()
             gc.freeze()
             gc.set_threshold(GC_THRESHOLD, 20, 100)
@@ -138,7 +123,7 @@ class Instance:
             code = 1
         if runner is not None:
             runner.finish()
-        self.gateway.close(max(0.5, grace / 2))
+        self.loop_thread.close(max(0.5, grace / 2))
         logging.shutdown()
         return code
 
@@ -162,9 +147,9 @@ class Instance:
 
     def _executor(self, plan: PhysicalPlan) -> Executor:
         config = plan.topology.component_config(self.component)
-        debug = setting(config, "topology.debug")
-        logging.getLogger().setLevel("DEBUG" if debug else setting(config, "topology.log.level"))
-        os.environ.update({name: str(value) for name, value in setting(config, "topology.environment").items()})
+        debug = setting(config, Keys.TOPOLOGY_DEBUG)
+        logging.getLogger().setLevel("DEBUG" if debug else setting(config, Keys.TOPOLOGY_LOG_LEVEL))
+        os.environ.update({name: str(value) for name, value in setting(config, Keys.TOPOLOGY_ENVIRONMENT).items()})
         spec = plan.topology.component(self.component)
         setup = Setup(
             component=load(spec.python_class)(),
@@ -180,15 +165,6 @@ class Instance:
             settings=self.launch.settings,
         )
         return SpoutExecutor(setup) if spec.is_spout else BoltExecutor(setup)
-
-    async def _report(self) -> None:
-        self.reporter = Reporter(self.launch, self.container, lambda: self.telemetry.report(time.time()), lag=self.lag)
-        self.reporter.start()
-        await asyncio.Event().wait()
-
-    async def _last_report(self) -> None:
-        if self.reporter is not None:
-            await self.reporter.stop()
 
 
 def add_user_paths(package_dir: Path) -> None:

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
-from heron_instance.core.bolt_executor import BoltExecutor
-from heron_instance.core.executor import Executor, UserCodeFailed
-from heron_instance.core.spout_executor import SpoutExecutor
+from heron_instance.core.executor import Executor
+from heron_instance.core.telemetry import TelemetrySink
 from heron_instance.shell.gateway import Gateway
 from heron_instance.shell.inbox import (
     Inbox,
@@ -24,9 +22,7 @@ from heron_instance.shell.inbox import (
     StreamManagerSaidHello,
     Wake,
 )
-from heronry.wire.data import Packet
-
-CREDIT_STEP_BYTES = 16 * 1024
+from heron_runtime.wire.data import Packet
 
 
 class Left(Exception):
@@ -45,14 +41,16 @@ def now_ms() -> float:
 class Runner:
     """Drives one executor until told to stop."""
 
-    def __init__(self, executor: Executor, inbox: Inbox, gateway: Gateway, report_each_ms: float) -> None:
+    def __init__(
+        self, executor: Executor, inbox: Inbox, gateway: Gateway, telemetry: TelemetrySink, report_each_ms: float
+    ) -> None:
         self._executor = executor
         self._inbox = inbox
         self._gateway = gateway
+        self._telemetry = telemetry
         self._report_each_ms = report_each_ms
         self._next_report_ms = 0.0
         self._sent_seen = 0
-        self._offered = 0
         self._items: Iterator[Item] = iter(())  # taken from the inbox and not yet handled
         self._busy_ms = self._idle_ms = self._blocked_ms = 0.0
 
@@ -68,7 +66,7 @@ class Runner:
                 self.handle(item)
             now = now_ms()
             waited = now - began
-            if executor.data_out.full or paused:
+            if executor.full or paused:
                 self._blocked_ms += waited
             else:
                 self._idle_ms += waited
@@ -76,11 +74,11 @@ class Runner:
             if sent != self._sent_seen:
                 executor.on_sent(now, sent - self._sent_seen)
                 self._sent_seen = sent
-            step = executor.run(now)
-            if step.flushes:
-                gateway.post(step.flushes)
-            if isinstance(executor, BoltExecutor):
-                self._renew_credit(executor)
+            result = executor.run(now)
+            if result.flushes:
+                gateway.post(result.flushes)
+            if result.credit_bytes is not None:
+                gateway.offer_credit(result.credit_bytes)
             if executor.failed is not None:
                 raise executor.failed
             began = now_ms()
@@ -88,25 +86,25 @@ class Runner:
             if began >= self._next_report_ms:
                 self._next_report_ms = began + self._report_each_ms
                 self.collect()
-            wait_ms = step.wait_ms
+            wait_ms = result.wait_ms
             limit = self._next_report_ms - began
             wait_ms = limit if wait_ms is None or wait_ms > limit else wait_ms
-            if executor.data_out.full:
+            if executor.full:
                 gateway.tell_sent = True
                 if gateway.sent_bytes != self._sent_seen:
                     wait_ms = 0.0
-            elif step.ask is not None:
-                self._doze(step.ask, step.wait_ms or 0.0)
+            elif result.poll_idle is not None:
+                self._poll_idle(result.poll_idle, result.wait_ms or 0.0)
                 wait_ms, began = 0.0, now_ms()
 
-    def _doze(self, ask: Callable[[float], float | None], wait_ms: float) -> None:
-        """A spout at rest: ask it, sleep, and touch nothing else, until something arrives or is emitted."""
+    def _poll_idle(self, poll: Callable[[float], float | None], wait_ms: float) -> None:
+        """A spout at rest: poll it, sleep, and touch nothing else, until something arrives or is emitted."""
         inbox, gateway = self._inbox, self._gateway
         began = now_ms()
         while not inbox.wait(wait_ms / 1000) and gateway.sent_bytes == self._sent_seen:
             now = now_ms()
             self._idle_ms += now - began
-            found = ask(now)
+            found = poll(now)
             began = now_ms()
             self._busy_ms += began - now
             if found is None:
@@ -119,13 +117,12 @@ class Runner:
 
     def handle(self, item: Item) -> None:
         """One item of the inbox. Raises Stopped, Left."""
-        executor: Any = self._executor
-        now = now_ms()
+        executor, now = self._executor, now_ms()
         match item:
             case Packet():
-                if item.frames and isinstance(executor, BoltExecutor):
+                if item.frames:
                     executor.on_frames(now, item.frames)
-                if item.verdicts and isinstance(executor, SpoutExecutor):
+                if item.verdicts:
                     executor.on_verdicts(now, item.verdicts)
             case PauseChanged():
                 executor.on_pause(now, item.paused)
@@ -134,37 +131,26 @@ class Runner:
             case StreamManagerSaidHello():
                 executor.on_stream_manager(now, item.incarnation)
             case Wake():
-                executor.wake(now)
+                executor.on_wake(now)
             case MustLeave():
                 raise Left(item.reason)
             case Stop():
                 raise Stopped
 
     def finish(self) -> None:
-        """Close user code, hand the rest to the gateway: input that came behind the word to stop fails with it."""
+        """Close user code, hand the rest to the gateway: input that came behind the stop signal fails with it."""
         executor = self._executor
-        if isinstance(executor, BoltExecutor):
-            for item in (*self._items, *self._inbox.take(0)):
-                if isinstance(item, Packet):
-                    executor.on_frames(now_ms(), item.frames)
+        for item in (*self._items, *self._inbox.take(0)):
+            if isinstance(item, Packet) and item.frames:
+                executor.on_frames(now_ms(), item.frames)
         self._gateway.post(executor.stop(now_ms()))
         self.collect()
 
     def collect(self) -> None:
         """Bring the totals up to date for the next report."""
-        telemetry = self._executor.telemetry
+        telemetry = self._telemetry
         telemetry.count("__busy-time-ms", self._busy_ms)
         telemetry.count("__idle-time-ms", self._idle_ms)
         telemetry.count("__backpressured-time-ms", self._blocked_ms)
         self._busy_ms = self._idle_ms = self._blocked_ms = 0.0
         self._executor.collect_metrics()
-
-    def _renew_credit(self, executor: BoltExecutor) -> None:
-        limit = executor.credit_limit()
-        # By halves, so that it is rare; and always in steps worth a message.
-        if limit - self._offered >= max(CREDIT_STEP_BYTES, executor.data_in.capacity // 2):
-            self._offered = limit
-            self._gateway.offer_credit(limit)
-
-
-__all__ = ["Left", "Runner", "Stopped", "UserCodeFailed", "now_ms"]

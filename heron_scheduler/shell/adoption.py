@@ -15,13 +15,13 @@ from pathlib import Path
 
 import psutil
 
-from heronry.launch import Launch
-from heronry.model.ids import container_name
-from heronry.model.stored import ContainerLocation
-from heronry.schedulers.identity import group_members, is_process, last_holder, process_title
-from heronry.state import paths
-from heronry.state.store import StateStore
-from heronry.wire import codec
+from heron_control.schedulers.identity import group_members, is_process, last_holder, process_title
+from heron_runtime.launch import Launch
+from heron_runtime.model.ids import container_name
+from heron_runtime.model.stored import ContainerLocation
+from heron_runtime.state import paths
+from heron_runtime.state.store import StateStore
+from heron_runtime.wire import codec
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,27 +14,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from heron_control.schedulers.commands import raise_descriptor_limit
+from heron_control.schedulers.identity import HostLock, is_held, last_holder, process_title, scheduler_lock
+from heron_control.schedulers.killed import is_killed
+from heron_control.schedulers.log_files import OwnLog
+from heron_control.schedulers.presence import Presence
+from heron_runtime.launch import Launch
+from heron_runtime.model.ids import MASTER_CONTAINER
+from heron_runtime.model.settings import Keys, MiB, setting
+from heron_runtime.model.stored import SchedulerLocation
+from heron_runtime.process import ProcessArguments, parse_arguments, set_up_process, stop_on_signals
+from heron_runtime.state import paths, store_of
+from heron_runtime.state.store import StateStore, StoreError
+from heron_runtime.telemetry.reporting import Reporter
+from heron_runtime.wire import codec
+from heron_runtime.wire.errors import MalformedMessage
 from heron_scheduler.shell.adoption import Found, find_containers
 from heron_scheduler.shell.metrics import SchedulerMetrics
 from heron_scheduler.shell.scheduler import LocalContainers
 from heron_scheduler.shell.service import serve
-from heronry.launch import Launch
-from heronry.model.ids import MASTER_CONTAINER
-from heronry.model.settings import MiB, setting
-from heronry.model.stored import SchedulerLocation
-from heronry.process import ProcessArguments, parse_arguments, set_up_process, stop_on_signals
-from heronry.schedulers.commands import raise_descriptor_limit
-from heronry.schedulers.identity import HostLock, is_held, last_holder, process_title, scheduler_lock
-from heronry.schedulers.killed import is_killed
-from heronry.schedulers.log_files import OwnLog
-from heronry.schedulers.presence import Presence
-from heronry.state import paths, store_of
-from heronry.state.store import StateStore, StoreError
-from heronry.telemetry import Reporter
-from heronry.wire import codec
-from heronry.wire.errors import MalformedMessage
 
-LOOK_SECONDS = 1.0
+OBSERVE_SECONDS = 1.0
 LOCK_WAIT_SECONDS = 120.0
 AWAY_LOG_EVERY = 30
 log = logging.getLogger(__name__)
@@ -47,11 +47,12 @@ def main() -> None:
     launch.log_dir.mkdir(parents=True, exist_ok=True)
     own_log = OwnLog(
         launch.log_dir / "heron_scheduler.log",
-        int(setting(launch.settings, "heron.logging.maximum.size.mb")) * MiB,
-        int(setting(launch.settings, "heron.logging.maximum.files")),
+        setting(launch.settings, Keys.HERON_LOGGING_MAXIMUM_SIZE_MB) * MiB,
+        setting(launch.settings, Keys.HERON_LOGGING_MAXIMUM_FILES),
     )
     own_log.take()
-    set_up_process(process_title(launch.topology, "heron_scheduler"), setting(launch.settings, "heron.logging.level"))
+    title = process_title(launch.topology, "heron_scheduler")
+    set_up_process(title, setting(launch.settings, Keys.HERON_LOGGING_LEVEL))
     raise_descriptor_limit()
     if not take_lock(launch):
         sys.exit(0)
@@ -82,8 +83,8 @@ def take_lock(launch: Launch) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What one look at the store found: the killed state, and the containers wanted (None: no plan to read)."""
+class Observation:
+    """What the store says at one moment: the killed state, and the containers wanted (None: no plan to read)."""
 
     killed: bool
     numbers: tuple[int, ...] | None = None
@@ -166,47 +167,47 @@ class Scheduler:
         try:
             while not over.done() and not self._leave:
                 try:
-                    look = await asyncio.to_thread(self._look)
+                    observed = await asyncio.to_thread(self._observe)
                 except (StoreError, MalformedMessage) as error:
                     if failures % AWAY_LOG_EVERY == 0:
                         log.warning("the state store does not answer; going on without it: %s", error)
                     failures += 1
                 else:
                     failures = 0
-                    self._obey(containers, look)
+                    self._reconcile(containers, observed)
                 await self._pause(over)
                 self._own_log.rotate_if_large()
         finally:
             over.cancel()
 
     @staticmethod
-    def _obey(containers: LocalContainers, look: Look) -> None:
-        if look.killed:
+    def _reconcile(containers: LocalContainers, observed: Observation) -> None:
+        if observed.killed:
             if not containers.core.stopping:
                 log.info("the topology was killed: stopping its containers")
             containers.stop()
-        elif look.numbers is not None:
-            containers.want(look.numbers)
+        elif observed.numbers is not None:
+            containers.want(observed.numbers)
 
-    def _look(self) -> Look:
+    def _observe(self) -> Observation:
         launch, store = self._launch, self._store
         assert store is not None
         assert self._presence is not None
         if is_killed(store, launch.topology, launch.topology_id):
-            return Look(True)
+            return Observation(True)
         self._presence.keep()
         node = store.get(paths.packing_plan(launch.topology))
         if node is None:
-            return Look(False)  # it is being killed at this moment
+            return Observation(False)  # it is being killed at this moment
         plan = codec.PACKING_PLAN.decode(node.data)
-        return Look(False, (MASTER_CONTAINER, *(container.container for container in plan.containers)))
+        return Observation(False, (MASTER_CONTAINER, *(container.container for container in plan.containers)))
 
     async def _pause(self, over: asyncio.Future[Any] | None = None) -> None:
         """Until a watch fires, a second has passed, or all is over."""
         waits: set[asyncio.Future[Any]] = {asyncio.ensure_future(self._wake.wait())}
         if over is not None:
             waits.add(over)
-        await asyncio.wait(waits, timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(waits, timeout=OBSERVE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits - {over}:
             wait.cancel()
         self._wake.clear()

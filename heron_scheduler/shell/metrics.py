@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
-from heronry.model.ids import MASTER_CONTAINER, container_name
-from heronry.schedulers.containers import SHOWN, Containers
-from heronry.telemetry import Telemetry
-from heronry.wire.container import ProcessState
-from heronry.wire.metrics import ProcessMetrics
+from heron_control.schedulers.containers import SHOWN, Containers
+from heron_runtime.model.ids import MASTER_CONTAINER, container_name
+from heron_runtime.telemetry.reporting import Telemetry
+from heron_runtime.wire.container import ProcessState
+from heron_runtime.wire.metrics import ProcessMetrics
 
 
 class SchedulerMetrics:

@@ -15,13 +15,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from heron_scheduler.shell.adoption import Found
-from heronry.launch import Launch
-from heronry.model.backoff import BackoffPolicy
-from heronry.model.ids import container_name
-from heronry.model.settings import setting
-from heronry.schedulers.commands import child_environment, python_command
-from heronry.schedulers.containers import (
+from heron_control.schedulers.commands import child_environment, python_command
+from heron_control.schedulers.containers import (
     Containers,
     Effect,
     KillGroup,
@@ -29,9 +24,14 @@ from heronry.schedulers.containers import (
     TerminateContainer,
     container_statuses,
 )
-from heronry.schedulers.endings import exit_in_words
-from heronry.schedulers.identity import group_exists, group_members, kill_group
-from heronry.wire.container import ProcessState, ProcessStatus, SchedulerStatus
+from heron_control.schedulers.endings import exit_in_words
+from heron_control.schedulers.identity import group_exists, group_members, kill_group
+from heron_runtime.launch import Launch
+from heron_runtime.model.backoff import BackoffPolicy
+from heron_runtime.model.ids import container_name
+from heron_runtime.model.settings import Keys, setting
+from heron_runtime.wire.container import ProcessState, ProcessStatus, SchedulerStatus
+from heron_scheduler.shell.adoption import Found
 
 CONFIRM_SECONDS = 0.05
 LOOK_CLOSER_EVERY = 20
@@ -48,7 +48,7 @@ class LocalContainers:
         self._launch_file = launch_file
         self._started = time.time()
         self._loop = asyncio.get_running_loop()
-        grace_ms = int(setting(launch.settings, "heron.stop.grace.secs") * 1000)
+        grace_ms = int(setting(launch.settings, Keys.HERON_STOP_GRACE_SECS) * 1000)
         self.core = Containers(BackoffPolicy.of(launch.settings), 2 * grace_ms + STOP_MARGIN_MS, END_GRACE_MS)
         self._processes: dict[int, subprocess.Popen[bytes]] = {}  # by number; adopted ones are not ours to reap
         self._deadline: asyncio.TimerHandle | None = None

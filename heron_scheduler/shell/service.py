@@ -7,25 +7,25 @@ import asyncio
 import grpc
 import grpc.aio
 
-from heron_scheduler.shell.scheduler import LocalContainers
-from heronry.launch import Launch
-from heronry.model.settings import setting
-from heronry.net.rpc import make_server
-from heronry.net.services import SCHEDULER_SERVICE
-from heronry.wire.container import (
+from heron_control.schedulers.scheduler import ALL
+from heron_runtime.launch import Launch
+from heron_runtime.model.settings import Keys, setting
+from heron_runtime.net.rpc import make_server
+from heron_runtime.net.services import SCHEDULER_SERVICE
+from heron_runtime.wire.container import (
     RestartContainer,
     RestartReply,
     SchedulerStatus,
     SchedulerStatusRequest,
 )
+from heron_scheduler.shell.scheduler import LocalContainers
 
-ALL = -1
 RESTART_MARGIN_SECONDS = 15.0
 
 
 async def serve(launch: Launch, containers: LocalContainers) -> tuple[grpc.aio.Server, int]:
     """Start the server on a free port; returns it and its port. Raises OSError, RuntimeError."""
-    patience = 2 * setting(launch.settings, "heron.stop.grace.secs") + RESTART_MARGIN_SECONDS
+    patience = 2 * setting(launch.settings, Keys.HERON_STOP_GRACE_SECS) + RESTART_MARGIN_SECONDS
 
     async def answer_status(_: SchedulerStatusRequest, __: grpc.aio.ServicerContext) -> SchedulerStatus:
         return containers.status()

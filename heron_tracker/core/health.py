@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from heron_runtime.model.instance_metrics import FAILED_BY_REASON
+from heron_runtime.model.metrics import split_name
+from heron_runtime.wire.master import MetricsReply, MetricValue
 from heron_tracker.core.plain import number
-from heronry.model.metrics import FAILED_BY_REASON, split_name
-from heronry.wire.master import MetricsReply, MetricValue
 
 LAG, DEATHS = "__topology-lag-ms", "__stream_manager_deaths"
 USED = {"cpu": "__used-cpu-cores", "memory": "__used-memory-bytes"}

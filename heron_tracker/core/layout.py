@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
+from heron_runtime.model.topology import TopologyDefinition
 from heron_tracker.core.logical import depth_of, grouping_text
-from heronry.model.topology import TopologyDefinition
 
 NODE_WIDTH, NODE_HEIGHT = 184, 84
 COLUMN_GAP, ROW_GAP = 96, 28

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from heron_runtime.model.topology import ComponentSpec, GroupingSpec, InputSpec, TopologyDefinition
 from heron_tracker.core.plain import public_config
-from heronry.model.topology import ComponentSpec, GroupingSpec, InputSpec, TopologyDefinition
 
 
 def logical_plan(definition: TopologyDefinition) -> dict[str, Any]:

@@ -7,26 +7,23 @@ flight).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from heron_tracker.core.plain import number
-from heronry.model.metrics import (
+from heron_control.inspection.metrics_table import sketch_of
+from heron_runtime.model.instance_metrics import (
     ACK_COUNT,
     COMPLETE_LATENCY,
     EMIT_COUNT,
     EXECUTE_COUNT,
     FAIL_COUNT,
     PROCESS_LATENCY,
-    MetricKind,
-    base_name,
-    prometheus_name,
-    split_name,
 )
-from heronry.model.sketch import Sketch
-from heronry.sketches import decode_sketch
-from heronry.wire.errors import MalformedMessage
-from heronry.wire.master import MetricsReply, MetricValue
+from heron_runtime.model.metric_kinds import MetricKind
+from heron_runtime.model.metrics import base_name, prometheus_name, split_name
+from heron_runtime.model.sketch import Sketch
+from heron_runtime.wire.master import MetricsReply, MetricValue
+from heron_tracker.core.plain import number
 
 # The intervals people ask for, in seconds; -1 is since the start.
 WINDOWS = (600, 3600, 10_800, -1)
@@ -34,18 +31,6 @@ BUSY, IDLE, PRESSED = "__busy-time-ms", "__idle-time-ms", "__backpressured-time-
 OVERVIEW_METRICS = (
     EMIT_COUNT, EXECUTE_COUNT, ACK_COUNT, FAIL_COUNT, COMPLETE_LATENCY, PROCESS_LATENCY, BUSY, IDLE, PRESSED,
 )  # fmt: skip
-
-
-def sketch_of(values: Iterable[MetricValue]) -> Sketch:
-    """The sum of their sketches; one that cannot be read is left out."""
-    together = Sketch()
-    for value in values:
-        if value.sketch:
-            try:
-                together = together + decode_sketch(value.sketch)
-            except MalformedMessage:
-                continue
-    return together
 
 
 def latency(sketch: Sketch) -> dict[str, Any] | None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from heron_runtime.model.causes import Cause
+from heron_runtime.model.ids import instance_id
+from heron_runtime.model.metric_kinds import MetricKind
+from heron_runtime.model.record import TopologyRecord
+from heron_runtime.wire.container import ProcessStatus
+from heron_runtime.wire.master import MetricsReply, MetricValue
 from heron_tracker.core.layout import Drawing
 from heron_tracker.core.metrics_view import flow
 from heron_tracker.core.plain import number
-from heronry.model.causes import Cause
-from heronry.model.ids import instance_id
-from heronry.model.metrics import MetricKind
-from heronry.model.record import TopologyRecord
-from heronry.wire.container import ProcessStatus
-from heronry.wire.master import MetricsReply, MetricValue
 
 CPU_NAMES = ("__py-user-cpu-time-secs", "__py-sys-cpu-time-secs")
 CPU_NAMES_US = ("__process/__cpu_user_usec", "__process/__cpu_system_usec")

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
+from heron_runtime.model.ids import instance_id
+from heron_runtime.model.plan import PackingPlan, PhysicalPlan, Resources
+from heron_runtime.model.stored import ContainerLocation, ExecutionState
+from heron_runtime.model.topology import TopologyDefinition
 from heron_tracker.core.plain import public_config
-from heronry.model.ids import instance_id
-from heronry.model.plan import PackingPlan, PhysicalPlan, Resources
-from heronry.model.stored import ContainerLocation, ExecutionState
-from heronry.model.topology import TopologyDefinition
 
 
 def stream_manager_id(container: int) -> str:

@@ -90,9 +90,7 @@ def _evaluate(node: Node, fetch: Fetch, minutes: range) -> Result:
 def _fetch(node: TimeSeries, fetch: Fetch, minutes: range) -> Result:
     several = any("*" in pattern for pattern in (node.component, node.instance, node.metric))
     inside = frozenset(minutes)
-    series = tuple(
-        Series({t: v for t, v in s.points.items() if t in inside}, s.instance, s.label) for s in fetch(node)
-    )
+    series = tuple(Series({t: v for t, v in s.points.items() if t in inside}, s.instance, s.label) for s in fetch(node))
     return Result(series, several)
 
 

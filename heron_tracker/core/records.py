@@ -1,15 +1,19 @@
-"""What Heron's tracker shows of a topology beside its plans: states, metadata, locations. All of it from the store."""
+"""What Heron's tracker shows of a topology beside its plans: states, metadata, locations, exceptions."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 
+from heron_runtime.model.ids import parse_instance_id
+from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.topology import TopologyState
+from heron_runtime.wire.master import MasterStatus
+from heron_runtime.wire.metrics import ExceptionReport
 from heron_tracker.core.logical import logical_plan
 from heron_tracker.core.physical import packing_plan, physical_plan, stream_manager_id
 from heron_tracker.core.plain import public_config
-from heronry.model.record import TopologyRecord
-from heronry.model.topology import TopologyState
-from heronry.wire.master import MasterStatus
 
 STATUS_WORDS = {
     TopologyState.RUNNING: "Running",
@@ -128,3 +132,43 @@ def hosts(record: TopologyRecord) -> list[str]:
     if record.physical is not None:
         found |= {manager.host for manager in record.physical.stream_managers}
     return sorted(found)
+
+
+def exception(record: TopologyRecord, report: ExceptionReport) -> dict[str, Any]:
+    """What user code raised, as Heron's tracker shows it, with its class, message and component beside."""
+    try:
+        location = record.container(parse_instance_id(report.instance).container)
+    except ValueError:
+        location = None
+    return {
+        "hostname": location.host if location else "",
+        "instance_id": report.instance,
+        "component": report.component,
+        "class_name": report.class_name,
+        "message": report.message,
+        "stacktrace": report.traceback,
+        "lasttime": _moment(report.last_time),
+        "firsttime": _moment(report.first_time),
+        "count": report.count,
+        "logging": "",
+    }
+
+
+def exception_summary(reports: Iterable[ExceptionReport]) -> list[dict[str, Any]]:
+    """How often each class of exception was raised, and when first and last."""
+    by_class: dict[str, list[ExceptionReport]] = {}
+    for report in reports:
+        by_class.setdefault(report.class_name, []).append(report)
+    return [
+        {
+            "class_name": name,
+            "lasttime": _moment(max(r.last_time for r in found)),
+            "firsttime": _moment(min(r.first_time for r in found)),
+            "count": sum(r.count for r in found),
+        }
+        for name, found in sorted(by_class.items())
+    ]
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from heron_runtime.model.metric_kinds import MetricKind
+from heron_runtime.wire.master import TimelineReply, TimelineRequest, TimelineSeries
 from heron_tracker.core.plain import number
 from heron_tracker.core.query_evaluation import MINUTE, Series, minutes_between
 from heron_tracker.core.query_language import TimeSeries
-from heronry.model.metrics import MetricKind
-from heronry.wire.master import TimelineReply, TimelineRequest, TimelineSeries
 
 LONGEST_RANGE = 3 * 3600  # what a topology master remembers
 SHORTEST_MINUTES = 600  # shorter intervals are answered in points of 5 seconds

@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from heron_control.web.guard import Guard
 from heron_tracker.shell import (
     file_routes,
     metric_routes,
@@ -20,7 +21,6 @@ from heron_tracker.shell import (
 )
 from heron_tracker.shell.tracker import Tracker
 from heronry.version import VERSION
-from heronry.web.guard import Guard
 
 DESCRIPTION = """Everything about topologies that run. Answers come in an envelope (`status`, `message`, `result`,
 `executiontime`, `version`, `tracker_version`) unless `envelope=false` asks for the bare result; errors have the same

@@ -11,25 +11,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections import OrderedDict
 from collections.abc import Hashable
-from pathlib import Path
 from typing import Any
 
 import grpc
 import grpc.aio
 
+from heron_control.inspection.questions import (
+    DEADLINE_SECS,
+    NoAnswer,
+    Question,
+    answers_of,
+    read_secret,
+    status_questions,
+    to_container,
+    to_master,
+)
+from heron_control.inspection.topology_status import Answers
+from heron_runtime.model.record import TopologyRecord
+from heron_runtime.net.rpc import credentials, make_channel
 from heron_tracker.shell.self_metrics import Counters
-from heronry.inspection.topology_status import HERON_SCHEDULER, TOPOLOGY_MASTER, Answers
-from heronry.model.record import TopologyRecord
-from heronry.net.rpc import Service, credentials, make_channel
-from heronry.net.services import CONTAINER_SERVICE, MASTER_SERVICE, SCHEDULER_SERVICE
-from heronry.wire.container import ContainerStatus, ContainerStatusRequest, SchedulerStatusRequest
-from heronry.wire.master import ExceptionsRequest, StatusRequest
 
-DEADLINE_SECONDS = 2.0
 FRESH_SECONDS = 1.0
 SILENCE_SECONDS = 4.0
 IDLE_SECONDS = 120.0
@@ -37,21 +41,11 @@ MAX_ANSWERS = 4096
 MAX_CHANNELS = 2048
 MAX_CALLS = 128
 
-log = logging.getLogger(__name__)
-
-
-class NoAnswer(Exception):
-    """A process did not answer, or refused; ``code`` is gRPC's, None when nobody could be asked."""
-
-    def __init__(self, message: str, code: grpc.StatusCode | None = None) -> None:
-        super().__init__(message)
-        self.code = code
-
 
 class Asker:
     """Asks on behalf of all requests. Belongs to one loop."""
 
-    def __init__(self, counters: Counters, deadline_seconds: float = DEADLINE_SECONDS) -> None:
+    def __init__(self, counters: Counters, deadline_seconds: float = DEADLINE_SECS) -> None:
         self._counters = counters
         self._deadline = deadline_seconds
         self._channels: OrderedDict[str, tuple[grpc.aio.Channel, float]] = OrderedDict()
@@ -71,59 +65,28 @@ class Asker:
 
     async def master(self, record: TopologyRecord, method: str, request: Hashable) -> Any:
         """Ask the topology master. Raises NoAnswer."""
-        if record.master is None:
-            name = record.definition.name
-            raise NoAnswer(f"{name} has no topology master at this moment; try again in a few seconds")
-        return await self._shared(record, record.master, MASTER_SERVICE, method, request, "the topology master")
+        return await self._shared(record, to_master(record, method, request))
 
     async def container(self, record: TopologyRecord, container: int, method: str, request: Hashable) -> Any:
         """Ask a container's ``heron_container``; never from memory, since logs grow. Raises NoAnswer."""
-        location = record.container(container)
-        if location is None:
-            raise NoAnswer(f"container {container} of {record.definition.name} is not there at this moment")
-        return await self._call(record, location, CONTAINER_SERVICE, method, request, f"container {container}")
+        return await self._call(record, to_container(record, container, method, request))
 
     async def everybody(self, record: TopologyRecord, *, exceptions: bool = False) -> Answers:
         """The status of scheduler, containers and master, as far as they answer within the deadline."""
-        questions: dict[str, Any] = {}
-        if record.scheduler is not None:
-            questions[HERON_SCHEDULER] = self._shared(
-                record, record.scheduler, SCHEDULER_SERVICE, "Status", SchedulerStatusRequest(), "the scheduler"
-            )
-        if record.master is not None:
-            questions[TOPOLOGY_MASTER] = self.master(record, "Status", StatusRequest())
-            if exceptions:
-                questions["exceptions"] = self.master(record, "Exceptions", ExceptionsRequest())
-        for location in record.containers:
-            questions[f"heron_container-{location.container}"] = self._shared(
-                record, location, CONTAINER_SERVICE, "Status", ContainerStatusRequest(), "it"
-            )
-        replies = dict(zip(questions, await asyncio.gather(*questions.values(), return_exceptions=True), strict=True))
-        errors = {name: str(reply) for name, reply in replies.items() if isinstance(reply, BaseException)}
-        found: dict[str, Any] = {name: reply for name, reply in replies.items() if name not in errors}
-        containers: dict[int, ContainerStatus] = {
-            c.container: found[name]
-            for c in record.containers
-            if (name := f"heron_container-{c.container}") in found
-        }
-        reported = found.get("exceptions")
-        return Answers(
-            found.get(HERON_SCHEDULER), containers, found.get(TOPOLOGY_MASTER),
-            reported.exceptions if reported else (), errors,
-        )  # fmt: skip
+        questions = status_questions(record, exceptions=exceptions)
+        asked = (self._shared(record, question) for question in questions.values())
+        replies = await asyncio.gather(*asked, return_exceptions=True)
+        return answers_of(record, dict(zip(questions, replies, strict=True)))
 
-    async def _shared(
-        self, record: TopologyRecord, location: Any, service: Service, method: str, request: Hashable, who: str
-    ) -> Any:
+    async def _shared(self, record: TopologyRecord, question: Question) -> Any:
         """One call for all who ask the same at the same time; its answer is kept for FRESH_SECONDS. Raises NoAnswer."""
-        key = (record.definition.id, location.host, location.port, service.name, method, request)
+        key = (record.definition.id, question.address, question.service.name, question.method, question.request)
         kept = self._answers.get(key)
         if kept is not None and time.monotonic() - kept[0] < FRESH_SECONDS:
             return kept[1]
         waiting = self._under_way.get(key)
         if waiting is None:
-            call = self._call(record, location, service, method, request, who)
-            waiting = self._under_way[key] = asyncio.ensure_future(call)
+            waiting = self._under_way[key] = asyncio.ensure_future(self._call(record, question))
             waiting.add_done_callback(lambda done: self._arrived(key, done))
         return await asyncio.shield(waiting)
 
@@ -138,21 +101,20 @@ class Asker:
         ):
             self._answers.popitem(last=False)
 
-    async def _call(
-        self, record: TopologyRecord, location: Any, service: Service, method: str, request: object, who: str
-    ) -> Any:
-        address = f"{location.host}:{location.port}"
+    async def _call(self, record: TopologyRecord, question: Question) -> Any:
+        address = question.address
         known = self._silent.get(address)
         if known is not None and time.monotonic() - known[0] < SILENCE_SECONDS:
             raise NoAnswer(str(known[1]), known[1].code)
         metadata = credentials(await _secret(record), record.definition.id)
-        call = service.call(self._channel(address), method)
+        call = question.service.call(self._channel(address), question.method)
         try:
             async with asyncio.timeout(2 * self._deadline), self._slots:
-                answer = await call(request, metadata=metadata, timeout=self._deadline)
+                answer = await call(question.request, metadata=metadata, timeout=self._deadline)
         except (grpc.aio.AioRpcError, TimeoutError) as error:
-            failure = _no_answer(error, who, self._deadline)
-            self._counters.call_failed(service.name, method)
+            waited = self._deadline * (2 if isinstance(error, TimeoutError) else 1)
+            failure = question.no_answer(error, waited)
+            self._counters.call_failed(question.service.name, question.method)
             if failure.code in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE):
                 self._remember_silence(address, failure)
             raise failure from None
@@ -179,23 +141,11 @@ class Asker:
 
 
 async def _secret(record: TopologyRecord) -> str:
-    """The topology's secret, which only its owner may read. Raises NoAnswer."""
-    file = Path(record.execution.home, "secret")
+    """The topology's secret. Raises NoAnswer."""
+    name, user = record.definition.name, record.execution.submission_user
     try:
-        return (await asyncio.to_thread(file.read_text)).strip()
+        return await asyncio.to_thread(read_secret, record)
     except PermissionError:
-        name, user = record.definition.name, record.execution.submission_user
         raise NoAnswer(f"the tracker may not read the secret of {name}; run it as {user or 'its owner'}") from None
     except (OSError, UnicodeDecodeError):
-        raise NoAnswer(f"the secret of {record.definition.name} is not on this machine") from None
-
-
-def _no_answer(error: Exception, who: str, deadline: float) -> NoAnswer:
-    if not isinstance(error, grpc.aio.AioRpcError):
-        return NoAnswer(f"{who} did not answer within {2 * deadline:g} s", grpc.StatusCode.DEADLINE_EXCEEDED)
-    code = error.code()
-    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return NoAnswer(f"{who} did not answer within {deadline:g} s", code)
-    if code is grpc.StatusCode.UNAVAILABLE:
-        return NoAnswer(f"{who} is not there: nobody answers at its address", code)
-    return NoAnswer(error.details() or code.name, code)
+        raise NoAnswer(f"the secret of {name} is not on this machine") from None

@@ -8,19 +8,25 @@ MAX_WAITING changes each; beyond that one event says ``everything``.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Any
 
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.types import Receive, Scope, Send
+
+from heron_runtime.failures import Unavailable
 from heron_tracker.shell.watch import Change
 
 MAX_LISTENERS = 200
 MAX_WAITING = 1000
 PING_SECONDS = 15.0
 RETRY_MILLISECONDS = 2000
+GRACE_SECONDS = 1.0  # in which ``Broadcast.close`` ends every stream, before the library cuts them
 
 
-class TooManyListeners(Exception):
+class TooManyListeners(Unavailable):
     """There are MAX_LISTENERS open streams."""
 
 
@@ -51,23 +57,19 @@ class Listener:
         self._ended = True
         self._news.set()
 
-    async def lines(self) -> AsyncIterator[bytes]:
-        """The stream as bytes, until ``end``."""
-        yield f"retry: {RETRY_MILLISECONDS}\n".encode() + _event("hello", {})
+    async def events(self) -> AsyncIterator[dict[str, Any]]:
+        """What the stream says, until ``end``."""
+        yield {"event": "hello", "data": "{}", "retry": RETRY_MILLISECONDS}
         while not self._ended:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), PING_SECONDS)
-            if not self._news.is_set():
-                yield b": still there\n\n"
-                continue
+            await self._news.wait()
             self._news.clear()
             if self._everything:
                 self._everything = False
-                yield _event("everything", {})
+                yield {"event": "everything", "data": "{}"}
             changes, self._waiting = list(self._waiting.values()), {}
             for change in changes:
-                kind = "topology" if change.topology else "cluster"
-                yield _event(kind, {"cluster": change.cluster, "topology": change.topology, "change": change.what})
+                told = {"cluster": change.cluster, "topology": change.topology, "change": change.what}
+                yield {"event": "topology" if change.topology else "cluster", "data": json.dumps(told)}
 
 
 class Broadcast:
@@ -78,17 +80,16 @@ class Broadcast:
         self._counted = counted
         self._closed = False
 
-    def listen(self, wanted: Callable[[Change], bool]) -> Listener:
-        """A new stream. Raises TooManyListeners."""
+    def stream(self, wanted: Callable[[Change], bool]) -> EventStream:
+        """The answer to a new listener. Raises TooManyListeners."""
         if self._closed or len(self._listeners) >= MAX_LISTENERS:
             raise TooManyListeners(f"{MAX_LISTENERS} event streams are open")
         listener = Listener(wanted)
         self._listeners.add(listener)
         self._counted(len(self._listeners))
-        return listener
+        return EventStream(listener, self._leave)
 
-    def leave(self, listener: Listener) -> None:
-        """The stream has ended. Idempotent."""
+    def _leave(self, listener: Listener) -> None:
         self._listeners.discard(listener)
         self._counted(len(self._listeners))
 
@@ -104,5 +105,19 @@ class Broadcast:
             listener.end()
 
 
-def _event(kind: str, data: dict[str, str]) -> bytes:
-    return f"event: {kind}\ndata: {json.dumps(data)}\n\n".encode()
+class EventStream(EventSourceResponse):
+    """The changes that a listener is told, and a ping where there are none; ``ended`` is called however it ends."""
+
+    def __init__(self, listener: Listener, ended: Callable[[Listener], None]) -> None:
+        super().__init__(
+            listener.events(), sep="\n", ping=PING_SECONDS, shutdown_grace_period=GRACE_SECONDS,
+            ping_message_factory=lambda: ServerSentEvent(comment="still there", sep="\n"),
+        )  # fmt: skip
+        self._ended = partial(ended, listener)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send until one of the two sides ends it."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._ended()

@@ -9,24 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import grpc
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query
 from starlette.responses import Response, StreamingResponse
 
-from heron_tracker.shell.asking import NoAnswer
-from heron_tracker.shell.parameters import Cluster, Container, Environ, FilePath, Instance, Role, Topology
-from heron_tracker.shell.replies import BadArgument, Failure, NotFound, Unavailable, reply
-from heron_tracker.shell.routing import get, tracker_of
-from heron_tracker.shell.tracker import Found
-from heronry.model.ids import parse_instance_id
-from heronry.wire.container import (
+from heron_control.inspection.questions import NoAnswer
+from heron_runtime.failures import Failure, NotFound, UsageError
+from heron_runtime.model.ids import parse_instance_id
+from heron_runtime.wire.container import (
     ContainerStatus,
     ContainerStatusRequest,
     FileData,
-    FileInfo,
     FileList,
     ListFiles,
     ProcessStatus,
@@ -34,6 +29,10 @@ from heronry.wire.container import (
     Stacks,
     StacksRequest,
 )
+from heron_tracker.core.files import file_shape, whole_characters
+from heron_tracker.shell.parameters import Container, FilePath, Instance
+from heron_tracker.shell.routing import Asked, TopologyRequest, get
+from heron_tracker.shell.tracker import Found
 
 router = APIRouter(tags=["containers"])
 MAX_PART = 512 * 1024
@@ -42,13 +41,14 @@ HERON_FOLDER = "log-files/"
 MAX_OFFSET = 1 << 60
 
 
-async def _ask(request: Request, found: Found, container: int, method: str, question: Any) -> Any:
-    """What the container answers. Raises NotFound, BadArgument, Unavailable."""
-    known = {0, *(plan.container for plan in found.record.packing.containers)}
+async def _ask(asked: TopologyRequest, container: int, method: str, question: Any) -> Any:
+    """What the container answers. Raises NotFound, UsageError, Unavailable."""
+    record = asked.found.record
+    known = {0, *(plan.container for plan in record.packing.containers)}
     if container not in known:
-        raise NotFound(f"{found.record.definition.name} has no container {container}; it has {_listed(known)}")
+        raise NotFound(f"{asked.found.name} has no container {container}; it has {_listed(known)}")
     try:
-        return await tracker_of(request).asker.container(found.record, container, method, question)
+        return await asked.container(container, method, question)
     except NoAnswer as error:
         raise _failure(error) from None
 
@@ -57,10 +57,10 @@ def _failure(error: NoAnswer) -> Failure:
     if error.code is grpc.StatusCode.NOT_FOUND:
         return NotFound(str(error))
     if error.code is grpc.StatusCode.INVALID_ARGUMENT:
-        return BadArgument(f"path: {error}")
+        return UsageError(f"path: {error}")
     if error.code is grpc.StatusCode.UNIMPLEMENTED:
         return NotFound("this container runs an older version, which cannot do that")
-    return Unavailable(str(error))
+    return error
 
 
 def _listed(numbers: set[int]) -> str:
@@ -71,78 +71,41 @@ def _listed(numbers: set[int]) -> str:
 def _path(path: str) -> str:
     """As ``heron_container`` wants it. Heron's own scripts begin with ``./log-files/``."""
     if any(0xD800 <= ord(c) <= 0xDFFF for c in path):
-        raise BadArgument("path: is not text")
+        raise UsageError("path: is not text")
     return path.removeprefix("./").removeprefix(HERON_FOLDER)
 
 
 @get(router, "/topologies/container/filedata", "/topologies/containerfiledata")
 async def file_data(
-    request: Request,
-    cluster: Cluster,
-    environ: Environ,
-    topology: Topology,
+    asked: Asked,
     container: Container,
     path: FilePath,
     offset: Annotated[
         int, Query(description="in bytes; -1: where it ends now; less: from its end", ge=-MAX_OFFSET, le=MAX_OFFSET)
     ],
     length: Annotated[int, Query(description="in bytes; -1: as much as possible", ge=-1, le=MAX_OFFSET)],
-    role: Role = None,
 ) -> Response:
     """A part of a log file: `{offset, length, data, size}`, at most 512 KiB. To follow it, ask from offset + length."""
-    found = tracker_of(request).find(cluster, environ, topology, role)
     wanted = MAX_PART if length < 0 else min(length, MAX_PART)
     question = ReadFile(_path(path), 0 if offset == -1 else offset, 0 if offset == -1 else wanted)
-    part: FileData = await _ask(request, found, container, "ReadFile", question)
+    part: FileData = await _ask(asked, container, "ReadFile", question)
     begin = part.size_bytes if offset == -1 else part.offset
     text, length = whole_characters(part.data, last=begin + len(part.data) >= part.size_bytes)
     shown = {"offset": begin, "length": length, "data": text, "size": part.size_bytes}
-    return reply(request, shown, stale=found.stale)
-
-
-def whole_characters(data: bytes, *, last: bool) -> tuple[str, int]:
-    """(text, bytes it takes): a character that is cut at the end is left for the next part, unless that is the end."""
-    keep = len(data)
-    if not last:
-        for back in range(1, min(4, keep) + 1):
-            byte = data[-back]
-            if byte >= 0xC0:  # the first byte of a character of several
-                needs = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-                keep -= back if needs > back and back < keep else 0
-                break
-            if byte < 0x80:
-                break
-    return data[:keep].decode(errors="replace"), keep
+    return asked.reply(shown)
 
 
 @get(router, "/topologies/container/filestats", "/topologies/containerfilestats")
 async def file_stats(
-    request: Request,
-    cluster: Cluster,
-    environ: Environ,
-    topology: Topology,
+    asked: Asked,
     container: Container,
     path: Annotated[FilePath, Query(description="a folder below the log folder; empty is that folder")] = "",
-    role: Role = None,
 ) -> Response:
     """What is in a log folder: name → `{path, is_dir, size, modified, formatted_stat}`."""
-    found = tracker_of(request).find(cluster, environ, topology, role)
     folder = _path(path if path.endswith("/") or path != HERON_FOLDER.rstrip("/") else HERON_FOLDER)
-    listed: FileList = await _ask(request, found, container, "ListFiles", ListFiles(folder))
-    shown = {file.path.rpartition("/")[2]: _stat(file) for file in listed.files}
-    return reply(request, shown, stale=found.stale)
-
-
-def _stat(file: FileInfo) -> dict[str, Any]:
-    when = datetime.fromtimestamp(file.modified_at, UTC)
-    kind = "drwx------" if file.folder else "-rw-------"
-    return {
-        "path": file.path,
-        "is_dir": file.folder,
-        "size": file.size_bytes,
-        "modified": when.isoformat(timespec="seconds"),
-        "formatted_stat": f"{kind} {file.size_bytes:>12} {when:%Y-%m-%d %H:%M}",
-    }
+    listed: FileList = await _ask(asked, container, "ListFiles", ListFiles(folder))
+    shown = {file.path.rpartition("/")[2]: file_shape(file) for file in listed.files}
+    return asked.reply(shown)
 
 
 @router.get(
@@ -158,27 +121,20 @@ def _stat(file: FileInfo) -> dict[str, Any]:
 )
 @router.get("/topologies/containerfiledownload", include_in_schema=False)
 async def file_download(
-    request: Request,
-    cluster: Cluster,
-    environ: Environ,
-    topology: Topology,
+    asked: Asked,
     container: Container,
     path: FilePath,
-    role: Role = None,
 ) -> Response:
     """The file as it is now, in a stream; what is appended meanwhile is not part of it."""
-    found = tracker_of(request).find(cluster, environ, topology, role)
     name = _path(path)
-    first: FileData = await _ask(request, found, container, "ReadFile", ReadFile(name, 0, CHUNK))
+    first: FileData = await _ask(asked, container, "ReadFile", ReadFile(name, 0, CHUNK))
 
     async def parts() -> AsyncIterator[bytes]:
         yield first.data
         at = len(first.data)
         while at < first.size_bytes:
             wanted = min(CHUNK, first.size_bytes - at)
-            part: FileData = await tracker_of(request).asker.container(
-                found.record, container, "ReadFile", ReadFile(name, at, wanted)
-            )
+            part: FileData = await asked.container(container, "ReadFile", ReadFile(name, at, wanted))
             if part.offset != at or not part.data:
                 return  # rotated under us: what came is what there is
             yield part.data
@@ -194,18 +150,18 @@ def _container_of(found: Found, instance: str) -> int:
     try:
         name = parse_instance_id(instance)
     except ValueError as error:
-        raise BadArgument(f"instance: {error}") from None
+        raise UsageError(f"instance: {error}") from None
     for plan in found.record.packing.containers:
         if plan.container == name.container and any(
             i.task == name.task and i.component == name.component for i in plan.instances
         ):
             return name.container
-    raise NotFound(f"{found.record.definition.name} has no instance {instance!r}")
+    raise NotFound(f"{found.name} has no instance {instance!r}")
 
 
-async def _process(request: Request, found: Found, instance: str) -> ProcessStatus:
-    container = _container_of(found, instance)
-    status: ContainerStatus = await _ask(request, found, container, "Status", ContainerStatusRequest())
+async def _process(asked: TopologyRequest, instance: str) -> ProcessStatus:
+    container = _container_of(asked.found, instance)
+    status: ContainerStatus = await _ask(asked, container, "Status", ContainerStatusRequest())
     for process in status.processes:
         if process.name == instance:
             return process
@@ -213,25 +169,19 @@ async def _process(request: Request, found: Found, instance: str) -> ProcessStat
 
 
 @get(router, "/topologies/pid")
-async def pid(
-    request: Request, cluster: Cluster, environ: Environ, topology: Topology, instance: Instance, role: Role = None
-) -> Response:
+async def pid(asked: Asked, instance: Instance) -> Response:
     """The process id of an instance, in `stdout` as Heron has it; 404 while it does not live."""
-    found = tracker_of(request).find(cluster, environ, topology, role)
-    process = await _process(request, found, instance)
+    process = await _process(asked, instance)
     if not process.pid:
         raise NotFound(f"{instance} does not live at this moment: it is {process.state}")
     shown = {"command": f"pid of {instance}", "stdout": f"{process.pid}\n", "stderr": "", "pid": process.pid}
-    return reply(request, shown, stale=found.stale)
+    return asked.reply(shown)
 
 
 @get(router, "/topologies/jstack", "/topologies/stacks")
-async def stacks(
-    request: Request, cluster: Cluster, environ: Environ, topology: Topology, instance: Instance, role: Role = None
-) -> Response:
+async def stacks(asked: Asked, instance: Instance) -> Response:
     """The stack of every thread of an instance at this moment, in `stdout`."""
-    found = tracker_of(request).find(cluster, environ, topology, role)
-    container = _container_of(found, instance)
-    dump: Stacks = await _ask(request, found, container, "Stacks", StacksRequest(instance))
+    container = _container_of(asked.found, instance)
+    dump: Stacks = await _ask(asked, container, "Stacks", StacksRequest(instance))
     shown = {"command": f"stacks of {instance}", "stdout": dump.text, "stderr": "", "pid": dump.pid}
-    return reply(request, shown, stale=found.stale)
+    return asked.reply(shown)

@@ -9,34 +9,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from heron_tracker.core import metrics_view, overview
-from heron_tracker.core.health import HEALTH_METRICS, health
-from heron_tracker.core.layout import layout
-from heron_tracker.core.metrics_view import OVERVIEW_METRICS, WINDOWS
-from heron_tracker.core.paging import BadCursor, page
-from heron_tracker.core.timeline import LONGEST_RANGE, together
-from heron_tracker.shell.asking import NoAnswer
-from heron_tracker.shell.metric_routes import ask_master, component_of
-from heron_tracker.shell.parameters import (
-    Cluster,
-    Clusters,
-    Component,
-    Cursor,
-    Environ,
-    Environs,
-    Interval,
-    Limit,
-    MetricNames,
-    Role,
-    Topology,
-)  # fmt: skip
-from heron_tracker.shell.replies import BadArgument, NotFound, reply
-from heron_tracker.shell.routing import get, tracker_of
-from heron_tracker.shell.tracker import Found, Tracker
-from heronry.inspection.topology_status import TopologyStatus, topology_status
-from heronry.model.ids import MASTER_CONTAINER, instance_id
-from heronry.wire.container import ProcessStatus
-from heronry.wire.master import (
+from heron_control.inspection.questions import NoAnswer
+from heron_control.inspection.topology_status import TopologyStatus, topology_status
+from heron_runtime.failures import NotFound, UsageError
+from heron_runtime.model.ids import MASTER_CONTAINER, instance_id
+from heron_runtime.wire.container import ProcessStatus
+from heron_runtime.wire.master import (
     ExceptionsReply,
     ExceptionsRequest,
     MetricsReply,
@@ -44,6 +22,26 @@ from heronry.wire.master import (
     TimelineReply,
     TimelineRequest,
 )
+from heron_tracker.core import metrics_view, overview
+from heron_tracker.core.health import HEALTH_METRICS, health
+from heron_tracker.core.layout import layout
+from heron_tracker.core.metrics_view import OVERVIEW_METRICS, WINDOWS
+from heron_tracker.core.paging import BadCursor, page
+from heron_tracker.core.timeline import LONGEST_RANGE, together
+from heron_tracker.shell.parameters import (
+    Clusters,
+    Component,
+    Cursor,
+    Environs,
+    Interval,
+    Limit,
+    MetricNames,
+    Role,
+    names_of,
+)
+from heron_tracker.shell.replies import reply
+from heron_tracker.shell.routing import Asked, get, tracker_of
+from heron_tracker.shell.tracker import Found, Tracker
 
 router = APIRouter(prefix="/api/v1", tags=["page"])
 DEFAULT_INTERVAL = 60
@@ -89,7 +87,7 @@ async def rows(
     try:
         chosen = page([(f.key, f) for f in tracker.topologies(cluster, environ, role)], limit, cursor)
     except BadCursor as error:
-        raise BadArgument(f"cursor: {error}") from None
+        raise UsageError(f"cursor: {error}") from None
     listed = await asyncio.gather(*(_row(tracker, found, interval) for found in chosen.items))
     clusters = [
         {"name": s.name, "stale": s.stale, "read_at": s.read_at or None, "error": s.error or None}
@@ -100,17 +98,9 @@ async def rows(
 
 
 @get(router, "/topology")
-async def topology(
-    request: Request,
-    cluster: Cluster,
-    environ: Environ,
-    topology: Topology,
-    role: Role = None,
-    interval: Interval = DEFAULT_INTERVAL,
-) -> Response:
+async def topology(asked: Asked, interval: Interval = DEFAULT_INTERVAL) -> Response:
     """One topology: how it is, the graph with its rates, containers with their processes, backpressure."""
-    tracker = tracker_of(request)
-    found = tracker.find(cluster, environ, topology, role)
+    tracker, found = asked.tracker, asked.found
     names = (*OVERVIEW_METRICS, *_USAGE)
     status, metrics, always = await asyncio.gather(
         _status(tracker, found),
@@ -143,35 +133,31 @@ async def topology(
             for container in status.containers
         ],
     }
-    return reply(request, shown, stale=found.stale)
+    return asked.reply(shown)
 
 
 @get(router, "/topology/metrics")
 async def windows(
-    request: Request,
-    cluster: Cluster,
-    environ: Environ,
-    topology: Topology,
-    role: Role = None,
+    asked: Asked,
     component: Annotated[str, Query(max_length=256, description="its metrics, over all instances")] = "",
     instance: Annotated[str, Query(max_length=256, description="only this one's")] = "",
 ) -> Response:
     """Counters and latencies of a component or an instance for 10 minutes, 1 hour, 3 hours and since the start."""
-    found = tracker_of(request).find(cluster, environ, topology, role)
+    found = asked.found
     if not component:
-        raise BadArgument("component: is missing")
-    asked = component_of(found, component)
+        raise UsageError("component: is missing")
+    wanted = found.component(component)
     answers: list[MetricsReply] = await asyncio.gather(
-        *(ask_master(request, found, "Metrics", MetricsRequest(asked, float(window))) for window in WINDOWS)
+        *(asked.master("Metrics", MetricsRequest(wanted, float(window))) for window in WINDOWS)
     )
     reported = any(v.instance == instance for answer in answers for v in answer.values)
     if instance and not reported and not _is_planned(found, instance):
-        raise NotFound(f"{topology} has no instance {instance!r} of {component}")
+        raise NotFound(f"{found.name} has no instance {instance!r} of {component}")
     shown = [
         {"interval": window, "covered": answer.interval_seconds, "metrics": metrics_view.table(answer, instance)}
         for window, answer in zip(WINDOWS, answers, strict=True)
     ]
-    return reply(request, {"component": component, "instance": instance or None, "windows": shown}, stale=found.stale)
+    return asked.reply({"component": component, "instance": instance or None, "windows": shown})
 
 
 def _is_planned(found: Found, instance: str) -> bool:
@@ -184,41 +170,31 @@ def _is_planned(found: Found, instance: str) -> bool:
 
 @get(router, "/topology/timeline")
 async def trend(
-    request: Request,
-    cluster: Cluster,
-    environ: Environ,
-    topology: Topology,
+    asked: Asked,
     component: Component,
     metricname: MetricNames,
-    role: Role = None,
     interval: Annotated[int, Query(description="seconds back: points of 5 s up to 595, else of a minute", ge=5,
                                    le=LONGEST_RANGE)] = 3600,
     instance: Annotated[str, Query(max_length=256, description="only this one's; all together if empty")] = "",
 ) -> Response:  # fmt: skip
     """Points over time, of a component's instances together: growth of counters (sum), gauges (the greatest of any
     instance, and the least), mean latencies (of the slowest instance). Null where nobody reported."""
-    found = tracker_of(request).find(cluster, environ, topology, role)
-    names = tuple(name.rstrip("/") for name in metricname if name.rstrip("/"))
-    question = TimelineRequest(component_of(found, component), float(interval), names, ranges=True)
-    answer: TimelineReply = await ask_master(request, found, "Timeline", question)
+    wanted = asked.found.component(component)
+    question = TimelineRequest(wanted, float(interval), names_of(metricname), ranges=True)
+    answer: TimelineReply = await asked.master("Timeline", question)
     shown = {"component": component, "instance": instance or None, **together(answer, instance)}
-    return reply(request, shown, stale=found.stale)
+    return asked.reply(shown)
 
 
 @get(router, "/topology/exceptions")
 async def exceptions(
-    request: Request,
-    cluster: Cluster,
-    environ: Environ,
-    topology: Topology,
-    role: Role = None,
+    asked: Asked,
     component: Annotated[str, Query(max_length=256, description="of this one; of all if empty")] = "",
     instance: Annotated[str, Query(max_length=256, description="of this one")] = "",
 ) -> Response:
     """What user code raised, the most recent first; times in seconds since 1970."""
-    found = tracker_of(request).find(cluster, environ, topology, role)
-    asked = component_of(found, component or "*")
-    answer: ExceptionsReply = await ask_master(request, found, "Exceptions", ExceptionsRequest(asked))
+    question = ExceptionsRequest(asked.found.component(component or "*"))
+    answer: ExceptionsReply = await asked.master("Exceptions", question)
     shown = [
         {
             "component": e.component,
@@ -233,4 +209,4 @@ async def exceptions(
         for e in reversed(answer.exceptions)
         if instance in ("", e.instance)
     ]
-    return reply(request, shown, stale=found.stale)
+    return asked.reply(shown)

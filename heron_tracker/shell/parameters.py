@@ -24,9 +24,7 @@ Instance = Annotated[str, Query(description="instance, as container_1_word_3", m
 
 
 def _several(alias: str, description: str) -> Any:
-    return Query(
-        alias=alias, description=f"{description}; may be repeated", max_length=MAX_LIST, default_factory=list
-    )
+    return Query(alias=alias, description=f"{description}; may be repeated", max_length=MAX_LIST, default_factory=list)
 
 
 Clusters = Annotated[list[Text], _several("cluster", "only these")]
@@ -40,3 +38,8 @@ Limit = Annotated[int, Query(description="at most so many", ge=1, le=1000)]
 Cursor = Annotated[str | None, Query(description="`next` of the page before", max_length=2048)]
 Container = Annotated[int, Query(description="number of the container", ge=0, le=65_535)]
 FilePath = Annotated[str, Query(description="below the container's log folder", max_length=1024)]
+
+
+def names_of(metricname: list[str]) -> tuple[str, ...]:
+    """The metrics to ask a topology master for: a name without key may end in a slash."""
+    return tuple(bare for name in metricname if (bare := name.rstrip("/")))

@@ -13,6 +13,8 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
+from heron_control.web.statuses import RETRY, argument_faults, status_of
+from heron_runtime.failures import Failure
 from heron_tracker.core.envelope import entity_tag, envelope, tag_matches
 from heronry.version import VERSION
 
@@ -49,31 +51,6 @@ FAILURES: dict[int | str, dict[str, Any]] = {
 EnvelopeChoice = Annotated[bool, Query(alias="envelope", description="false: the bare result, as Heron 0.20.5 had it")]
 
 
-class Failure(HTTPException):
-    """An answer that is an error; the message says what is wrong and what to do."""
-
-
-class NotFound(Failure):
-    """404."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(404, message)
-
-
-class BadArgument(Failure):
-    """422."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(422, message)
-
-
-class Unavailable(Failure):
-    """503."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(503, message, headers={"retry-after": "2"})
-
-
 def reply(request: Request, result: Any, *, message: str = "", stale: str = "", tagged: bool = False) -> Response:
     """A successful answer. ``stale`` names the cluster whose last known state this is."""
     headers = {}
@@ -104,22 +81,25 @@ def failure_body(message: str) -> bytes:
 def install(app: FastAPI) -> None:
     """Make every error an answer of ours."""
 
+    async def failed(request: Request, error: Exception) -> Response:
+        assert isinstance(error, Failure)
+        code = status_of(error)
+        return failure(request, code, error.message, RETRY if code == 503 else None)
+
     async def http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        message = str(error.detail)
-        if error.status_code == 404 and not isinstance(error, Failure):
-            message = "there is no such path; see /docs"
+        message = "there is no such path; see /docs" if error.status_code == 404 else str(error.detail)
         return failure(request, error.status_code, message, error.headers)
 
     async def bad_arguments(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        parts = [f"{'.'.join(str(p) for p in e['loc'][1:]) or e['loc'][0]}: {e['msg']}" for e in error.errors()]
-        return failure(request, 422, "; ".join(parts[:8]))
+        return failure(request, 422, "; ".join(argument_faults(error)))
 
     async def fault(request: Request, error: Exception) -> Response:
         log.error("fault while answering %r", request.url.path, exc_info=error)
         return failure(request, 500, f"fault in the tracker: {type(error).__name__}; its log says more")
 
+    app.add_exception_handler(Failure, failed)
     app.add_exception_handler(HTTPException, http_error)
     app.add_exception_handler(RequestValidationError, bad_arguments)
     app.add_exception_handler(Exception, fault)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar, cast
+from collections.abc import Awaitable, Callable, Hashable
+from functools import cached_property
+from typing import Annotated, Any, TypeVar, cast
 
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
-from heron_tracker.shell.replies import BARE, FAILURES, EnvelopeChoice
-from heron_tracker.shell.tracker import Tracker
+from heron_tracker.shell.parameters import Cluster, Environ, Role, Topology
+from heron_tracker.shell.replies import BARE, FAILURES, EnvelopeChoice, reply
+from heron_tracker.shell.tracker import Found, Tracker
 
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Response]])
 TAGGED = {304: {"description": "As `If-None-Match` says."}}
@@ -18,6 +20,41 @@ TAGGED = {304: {"description": "As `If-None-Match` says."}}
 def tracker_of(request: Request) -> Tracker:
     """The tracker that serves this request."""
     return cast(Tracker, request.app.state.tracker)
+
+
+class TopologyRequest:
+    """A request about one topology. What uses ``found`` raises NotFound and Unavailable."""
+
+    def __init__(self, request: Request, named: tuple[str, str, str, str | None]) -> None:
+        self._request = request
+        self._named = named
+        self.tracker = tracker_of(request)
+
+    @cached_property
+    def found(self) -> Found:
+        """The topology. It is looked up when first used, so that arguments are checked first."""
+        return self.tracker.find(*self._named)
+
+    async def master(self, method: str, question: Hashable) -> Any:
+        """What its topology master answers."""
+        return await self.tracker.asker.master(self.found.record, method, question)
+
+    async def container(self, number: int, method: str, question: Hashable) -> Any:
+        """What the ``heron_container`` of this container answers."""
+        return await self.tracker.asker.container(self.found.record, number, method, question)
+
+    def reply(self, result: Any, *, tagged: bool = False) -> Response:
+        """A successful answer; it says if this is the last known state."""
+        return reply(self._request, result, stale=self.found.stale, tagged=tagged)
+
+
+async def _asked(
+    request: Request, cluster: Cluster, environ: Environ, topology: Topology, role: Role = None
+) -> TopologyRequest:
+    return TopologyRequest(request, (cluster, environ, topology, role))
+
+
+Asked = Annotated[TopologyRequest, Depends(_asked)]
 
 
 async def _envelope(envelope: EnvelopeChoice = True) -> bool:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from importlib import resources
 from typing import Any
 
 from fastapi import APIRouter, Request
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
+from heron_control.web.docs_page import docs_page
+from heron_runtime.failures import NotFound
 from heron_tracker.core.targets import prometheus_targets
 from heron_tracker.shell.events import TooManyListeners
 from heron_tracker.shell.parameters import Clusters, Environs, Topologies
-from heron_tracker.shell.replies import Failure, bare_json
+from heron_tracker.shell.replies import bare_json, failure
 from heron_tracker.shell.routing import tracker_of
 from heron_tracker.shell.watch import Change
 
@@ -23,6 +24,14 @@ TYPES = {
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
 }
+DOCS_HEAD = (
+    '<meta name="color-scheme" content="light dark"><link rel="icon" href="/static/heron.svg" type="image/svg+xml">'
+    '<link rel="stylesheet" href="/static/style.css">'
+)
+DOCS_TOP = (
+    '<header class="top"><a class="brand" href="/"><img src="/static/heron.svg" alt="" width="26" height="26">'
+    "<span>Heron</span></a></header>"
+)
 _Responses = dict[int | str, dict[str, Any]]
 _TEXT: _Responses = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 _JSON: _Responses = {200: {"content": {"application/json": {"schema": {}}}}}
@@ -92,20 +101,9 @@ async def events(request: Request, cluster: Clusters, environ: Environs, topolog
         return not environ or record is None or record.execution.environ in environ
 
     try:
-        listener = tracker.events.listen(wanted)
+        return tracker.events.stream(wanted)
     except TooManyListeners as error:
-        raise Failure(503, str(error), headers={"retry-after": "30"}) from None
-
-    async def stream() -> AsyncIterator[bytes]:
-        try:
-            async for line in listener.lines():
-                yield line
-        finally:
-            tracker.events.leave(listener)
-
-    return StreamingResponse(
-        stream(), media_type="text/event-stream", headers={"cache-control": "no-store", "x-accel-buffering": "no"}
-    )
+        return failure(request, 503, error.message, {"retry-after": "30"})
 
 
 def load_static() -> dict[str, tuple[bytes, str]]:
@@ -129,9 +127,9 @@ async def page() -> Response:
 
 
 @router.get("/docs", include_in_schema=False)
-async def documentation() -> Response:
-    """The documentation of the REST interface, made from ``/openapi.json`` by our own script: it works offline."""
-    return _static("docs.html")
+async def documentation(request: Request) -> Response:
+    """The paths, for people."""
+    return HTMLResponse(docs_page(request.app.openapi(), DOCS_HEAD, DOCS_TOP))
 
 
 @router.get("/static/{name}", include_in_schema=False)
@@ -143,5 +141,5 @@ async def static(name: str) -> Response:
 def _static(name: str) -> Response:
     known = STATIC.get(name)
     if known is None:
-        raise Failure(404, "there is no such file")
+        raise NotFound("there is no such file")
     return Response(known[0], media_type=known[1], headers={"cache-control": "no-cache"})

@@ -7,14 +7,14 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from heron_control.web.guard import ALWAYS_ALLOWED
+from heron_control.web.names import hosts_of
+from heron_control.web.serving import Server, StartError, bind, config_of, url_of
+from heron_runtime.process import set_up_process
+from heron_runtime.state.local import StoreAddress, home_of_user, local_store
+from heron_runtime.state.store import StoreError
 from heron_tracker.shell.app import make_app
 from heron_tracker.shell.tracker import Tracker
-from heronry.process import set_up_process
-from heronry.state.local import StoreAddress, home_of_user, local_store
-from heronry.state.store import StoreError
-from heronry.web.guard import ALWAYS_ALLOWED
-from heronry.web.names import hosts_of
-from heronry.web.serving import Server, StartError, bind, config_of, url_of
 
 __all__ = ["Options", "StartError", "serve"]
 

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from heron_control.inspection.questions import NoAnswer
+from heron_runtime.failures import NotFound, UsageError
+from heron_runtime.wire.master import MasterStatus, StatusRequest
 from heron_tracker.core import records
 from heron_tracker.core.logical import logical_plan
 from heron_tracker.core.paging import BadCursor, page
 from heron_tracker.core.physical import packing_plan
-from heron_tracker.shell.asking import NoAnswer
 from heron_tracker.shell.parameters import (
-    Cluster,
     Clusters,
     Cursor,
-    Environ,
     Environs,
     Limit,
     Role,
     Topologies,
-    Topology,
 )
-from heron_tracker.shell.replies import BadArgument, NotFound, Unavailable, reply
-from heron_tracker.shell.routing import get, tracker_of
+from heron_tracker.shell.replies import reply
+from heron_tracker.shell.routing import Asked, get, tracker_of
 from heron_tracker.shell.tracker import Found
-from heronry.wire.master import MasterStatus, StatusRequest
 
 router = APIRouter(tags=["topologies"])
 DEFAULT_LIMIT = 1000
@@ -47,7 +46,7 @@ async def machines(
 ) -> Response:
     """Cluster → environment → topology → the machines it is on."""
     if topology and not (cluster and environ):
-        raise BadArgument("topology: needs cluster and environ, too")
+        raise UsageError("topology: needs cluster and environ, too")
     tracker = tracker_of(request)
     found: dict[str, dict[str, dict[str, list[str]]]] = {name: {} for name in (cluster or tracker.watches)}
     for item in tracker.topologies(cluster, environ):
@@ -61,7 +60,7 @@ def _page(request: Request, found: list[Found], limit: int, cursor: str | None) 
     try:
         chosen = page([(f.key, f) for f in found], limit, cursor)
     except BadCursor as error:
-        raise BadArgument(f"cursor: {error}") from None
+        raise UsageError(f"cursor: {error}") from None
     headers = {"x-total-count": str(chosen.total)}
     if chosen.next:
         url = request.url.include_query_params(cursor=chosen.next)
@@ -111,101 +110,66 @@ async def states(
     return response
 
 
-async def _status(request: Request, found: Found) -> MasterStatus | None:
-    try:
-        status: MasterStatus = await tracker_of(request).asker.master(found.record, "Status", StatusRequest())
-    except NoAnswer:
-        return None
-    return status
-
-
 @get(router, "/topologies/info")
-async def info(request: Request, cluster: Cluster, environ: Environ, topology: Topology, role: Role = None) -> Response:
+async def info(asked: Asked) -> Response:
     """Everything about a topology at once. Parts that do not exist at this moment are null."""
-    found = tracker_of(request).find(cluster, environ, topology, role)
-    status = await _status(request, found)
-    return reply(request, records.info(cluster, found.record, status), stale=found.stale, tagged=True)
+    status: MasterStatus | None = None
+    with contextlib.suppress(NoAnswer):
+        status = await asked.master("Status", StatusRequest())
+    return asked.reply(records.info(asked.found.cluster, asked.found.record, status), tagged=True)
 
 
 @get(router, "/topologies/config")
-async def config(
-    request: Request, cluster: Cluster, environ: Environ, topology: Topology, role: Role = None
-) -> Response:
+async def config(asked: Asked) -> Response:
     """The topology's configuration; values that look like secrets are hidden."""
-    found = tracker_of(request).find(cluster, environ, topology, role)
-    return reply(request, records.config(found.record), stale=found.stale, tagged=True)
+    return asked.reply(records.config(asked.found.record), tagged=True)
 
 
 @get(router, "/topologies/logicalplan")
-async def logical(
-    request: Request, cluster: Cluster, environ: Environ, topology: Topology, role: Role = None
-) -> Response:
+async def logical(asked: Asked) -> Response:
     """The logical plan: spouts, bolts, their streams."""
-    found = tracker_of(request).find(cluster, environ, topology, role)
-    return reply(request, logical_plan(found.record.definition), stale=found.stale, tagged=True)
+    return asked.reply(logical_plan(asked.found.record.definition), tagged=True)
 
 
 @get(router, "/topologies/physicalplan")
-async def physical(
-    request: Request, cluster: Cluster, environ: Environ, topology: Topology, role: Role = None
-) -> Response:
+async def physical(asked: Asked) -> Response:
     """The physical plan: instances, containers, where each stream manager is."""
-    found = tracker_of(request).find(cluster, environ, topology, role)
-    plan = records.plan_of(cluster, found.record)
+    plan = records.plan_of(asked.found.cluster, asked.found.record)
     if plan is None:
-        raise NotFound(f"{topology} has no physical plan yet: not all of its stream managers have registered")
-    return reply(request, plan, stale=found.stale, tagged=True)
+        raise NotFound(f"{asked.found.name} has no physical plan yet: not all of its stream managers have registered")
+    return asked.reply(plan, tagged=True)
 
 
 @get(router, "/topologies/packingplan")
-async def packing(
-    request: Request, cluster: Cluster, environ: Environ, topology: Topology, role: Role = None
-) -> Response:
+async def packing(asked: Asked) -> Response:
     """The packing plan: which task is in which container, and what it needs."""
-    found = tracker_of(request).find(cluster, environ, topology, role)
-    plan = packing_plan(found.record.definition, found.record.packing)
-    return reply(request, plan, stale=found.stale, tagged=True)
+    plan = packing_plan(asked.found.record.definition, asked.found.record.packing)
+    return asked.reply(plan, tagged=True)
 
 
 @get(router, "/topologies/executionstate", deprecated=True)
-async def execution_state(
-    request: Request, cluster: Cluster, environ: Environ, topology: Topology, role: Role = None
-) -> Response:
+async def execution_state(asked: Asked) -> Response:
     """Metadata and state in one word."""
-    found = tracker_of(request).find(cluster, environ, topology, role)
-    return reply(request, records.execution_state(cluster, found.record), stale=found.stale)
+    return asked.reply(records.execution_state(asked.found.cluster, asked.found.record))
 
 
 @get(router, "/topologies/metadata")
-async def metadata(
-    request: Request, cluster: Cluster, environ: Environ, topology: Topology, role: Role = None
-) -> Response:
+async def metadata(asked: Asked) -> Response:
     """Who submitted it, when, with which release."""
-    found = tracker_of(request).find(cluster, environ, topology, role)
-    return reply(request, records.metadata(cluster, found.record), stale=found.stale, tagged=True)
+    return asked.reply(records.metadata(asked.found.cluster, asked.found.record), tagged=True)
 
 
 @get(router, "/topologies/schedulerlocation")
-async def scheduler_location(
-    request: Request, cluster: Cluster, environ: Environ, topology: Topology, role: Role = None
-) -> Response:
+async def scheduler_location(asked: Asked) -> Response:
     """Where the topology's scheduler listens."""
-    found = tracker_of(request).find(cluster, environ, topology, role)
-    location = records.scheduler_location(found.record)
+    location = records.scheduler_location(asked.found.record)
     if location is None:
-        raise NotFound(f"{topology} has no scheduler at this moment")
-    return reply(request, location, stale=found.stale)
+        raise NotFound(f"{asked.found.name} has no scheduler at this moment")
+    return asked.reply(location)
 
 
 @get(router, "/topologies/runtimestate")
-async def runtime_state(
-    request: Request, cluster: Cluster, environ: Environ, topology: Topology, role: Role = None
-) -> Response:
+async def runtime_state(asked: Asked) -> Response:
     """Which parts are there, and which stream managers are registered at the topology master."""
-    tracker = tracker_of(request)
-    found = tracker.find(cluster, environ, topology, role)
-    try:
-        status = await tracker.asker.master(found.record, "Status", StatusRequest())
-    except NoAnswer as error:
-        raise Unavailable(str(error)) from None
-    return reply(request, records.runtime_state(found.record, status), stale=found.stale)
+    status = await asked.master("Status", StatusRequest())
+    return asked.reply(records.runtime_state(asked.found.record, status))

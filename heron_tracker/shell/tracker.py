@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from heron_tracker.shell.asking import DEADLINE_SECONDS, Asker
+from heron_control.inspection.questions import DEADLINE_SECS
+from heron_runtime.failures import NotFound, Unavailable, did_you_mean
+from heron_runtime.model.record import TopologyRecord
+from heron_runtime.state.local import StoreAddress
+from heron_tracker.shell.asking import Asker
 from heron_tracker.shell.events import Broadcast
-from heron_tracker.shell.replies import NotFound, Unavailable
 from heron_tracker.shell.self_metrics import Counters
 from heron_tracker.shell.watch import Change, ClusterState, ClusterWatch
-from heronry.model.record import TopologyRecord
-from heronry.state.local import StoreAddress
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,11 @@ class Found:
     cluster: str
     record: TopologyRecord
     stale: str
+
+    @property
+    def name(self) -> str:
+        """The topology's name."""
+        return self.record.definition.name
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -35,11 +40,20 @@ class Found:
         """Component → is it a spout, in the order of the definition."""
         return {spec.name: spec.is_spout for spec in self.record.definition.components}
 
+    def component(self, name: str) -> str:
+        """The name as a topology master wants it: ``*`` is all. Raises NotFound for one that is not there."""
+        if name == "*":
+            return ""
+        if name not in self.components and not name.startswith("__"):
+            known = ", ".join(self.components)
+            raise NotFound(f"{self.name} has no component {name!r}; it has {known}")
+        return name
+
 
 class Tracker:
     """Everything that requests share. ``start`` and ``stop`` are called on the loop that serves."""
 
-    def __init__(self, clusters: Mapping[str, StoreAddress], deadline_seconds: float = DEADLINE_SECONDS) -> None:
+    def __init__(self, clusters: Mapping[str, StoreAddress], deadline_seconds: float = DEADLINE_SECS) -> None:
         self.counters = Counters()
         self.asker = Asker(self.counters, deadline_seconds)
         self.events = Broadcast(self.counters.listeners)
@@ -98,8 +112,7 @@ class Tracker:
         if record is None:
             if topology in state.unreadable:
                 raise Unavailable(state.unreadable[topology])
-            near = difflib.get_close_matches(topology, state.topologies, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(topology, state.topologies)
             raise NotFound(f"there is no topology {topology!r} in {cluster}{hint}")
         place = record.execution
         if place.environ != environ or role not in (None, place.role):

@@ -15,9 +15,10 @@ from typing import Annotated, Any, TypeVar
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from heron_runtime.failures import NotFound, Unavailable, UsageError
 from heron_tracker.core.plain import plain
 from heron_tracker.shell.parameters import MAX_NAME
-from heron_tracker.shell.replies import BadArgument, Failure, NotFound, Unavailable, reply
+from heron_tracker.shell.replies import reply
 from heron_tracker.shell.routing import get
 from heronry.pipeline.registry import all_registered, registered
 from heronry.pipeline.views import Answer, NoSuchView, ViewError, open_view
@@ -62,9 +63,9 @@ async def view(
     says what that means.
     """
     if len(name) > MAX_NAME:
-        raise BadArgument("name: is too long")
+        raise UsageError("name: is too long")
     if from_ is not None and to is not None and to < from_:
-        raise BadArgument("to: is before from")
+        raise UsageError("to: is before from")
     return reply(request, await _in_thread(lambda: _read(name, key, from_, to, limit)))
 
 
@@ -98,7 +99,7 @@ def _keys(text: str) -> list[Any]:
     except (ValueError, RecursionError):
         return [text]
     if isinstance(value, dict):
-        raise BadArgument("key: an object is no key")
+        raise UsageError("key: an object is no key")
     if isinstance(value, list):
         return [_frozen(value)]
     return [value] if isinstance(value, str) else [value, text]
@@ -117,6 +118,6 @@ async def _in_thread(question: Callable[[], Result]) -> Result:
     except ImportError:
         raise Unavailable("views need pyarrow here: pip install 'heronry[archive]'") from None
     except (TypeError, RecursionError) as error:
-        raise BadArgument(f"key: {error}") from None
+        raise UsageError(f"key: {error}") from None
     except (ViewError, OSError) as error:
-        raise Failure(503, str(error)) from None
+        raise Unavailable(str(error)) from None

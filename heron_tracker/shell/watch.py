@@ -21,11 +21,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from heronry.model.record import TopologyRecord
-from heronry.state import open_address, paths
-from heronry.state.local import StoreAddress
-from heronry.state.store import SessionState, StateStore, StoreError
-from heronry.state.topologies import NoSuchTopology, read_topology
+from heron_runtime.model.record import TopologyRecord
+from heron_runtime.state import open_address, paths
+from heron_runtime.state.local import StoreAddress
+from heron_runtime.state.store import SessionState, StateStore, StoreError
+from heron_runtime.state.topologies import NoSuchTopology, read_topology
 
 WATCHED = (
     paths.EXECUTION_STATES, paths.TOPOLOGIES, paths.PACKING_PLANS, paths.PHYSICAL_PLANS,
@@ -111,16 +111,13 @@ class ClusterWatch:
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(self._dirty.set)
 
-        def session(state: SessionState) -> None:
-            wake(state)
-
         def join() -> StateStore:
             store = open_address(self.address)
             store.open()
             try:
                 for folder in WATCHED:
                     store.watch(folder, wake)
-                store.on_session(session)
+                store.on_session(wake)
             except BaseException:
                 store.close()
                 raise

@@ -1,6 +1,6 @@
 // The data layer: everything that is fetched, and nothing that is drawn.
 
-export class ApiError extends Error {
+class ApiError extends Error {
   constructor(status, message) { super(message); this.status = status; }
 }
 

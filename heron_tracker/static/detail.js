@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { spark } from "./chart.js";
-import { calm, fill, h } from "./dom.js";
+import { Newest, fill, h } from "./dom.js";
 import { age, count, millis, quantity } from "./format.js";
 import { LogView } from "./log.js";
 
@@ -23,7 +23,7 @@ export class DetailView {
     this.t = t;
     this.go = go;
     this.picked = {};
-    this.control = null;
+    this.newest = new Newest();
     this.shown = "";
     this.windows = null;
     this.heading = h("h2", {}, "Details");
@@ -33,7 +33,7 @@ export class DetailView {
     this.element = h("section", { class: "card", id: "detail", "aria-label": "Details" }, this.heading, this.tabs, this.body);
   }
 
-  close() { if (this.control) this.control.abort(); this.closeLog(); }
+  close() { this.newest.stop(); this.closeLog(); }
 
   closeLog() { if (this.log) { this.log.close(); this.log = null; } }
 
@@ -68,17 +68,10 @@ export class DetailView {
   async refresh() {
     if (!this.data || (["stacks", "config"].includes(this.tab) && this.loaded)) return;
     if (this.tab === "log") return this.openLog();
-    if (this.control) this.control.abort();
-    const control = (this.control = new AbortController());
-    try {
-      const drawn = await this[`load_${this.tab}`](control.signal);
-      await calm();
-      if (control.signal.aborted) return;
+    await this.newest.show((signal) => this[`load_${this.tab}`](signal), (drawn) => {
       this.loaded = true;
       fill(this.body, drawn);
-    } catch (error) {
-      if (error.name !== "AbortError") fill(this.body, h("p", { class: "empty" }, error.message));
-    }
+    }, (error) => fill(this.body, h("p", { class: "empty" }, error.message)));
   }
 
   async load_counters(signal) {

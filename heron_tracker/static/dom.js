@@ -28,7 +28,24 @@ for (const name of ["pointerup", "pointercancel"]) {
     setTimeout(() => waiting.splice(0).forEach((resume) => resume()), 0);
   }, true);
 }
-export const calm = () => (pressed ? new Promise((resume) => waiting.push(resume)) : Promise.resolve());
+const calm = () => (pressed ? new Promise((resume) => waiting.push(resume)) : Promise.resolve());
+
+// Of several questions only the newest is drawn: `ask(signal)`, then `draw(answer)`, or `failed(error)`.
+export class Newest {
+  stop() { if (this.control) this.control.abort(); }
+
+  async show(ask, draw, failed) {
+    this.stop();
+    const { signal } = (this.control = new AbortController());
+    try {
+      const answer = await ask(signal);
+      await calm();
+      if (!signal.aborted) draw(answer);
+    } catch (error) {
+      if (error.name !== "AbortError") failed(error);
+    }
+  }
+}
 
 // A name that may be broken after its underscores and hyphens.
 export const breakable = (name) => name.split(/(?<=[_-])/).flatMap((part) => [document.createElement("wbr"), part]).slice(1);
@@ -46,16 +63,16 @@ export function fill(parent, ...children) {
 }
 
 // One of the icons that go with every colour, so that colour alone says nothing.
-const PATHS = {
+export const ICONS = {
   good: "M8 1a7 7 0 1 0 0 14A7 7 0 0 0 8 1zM7 11 4 8l1.200-1.200L7 8.600l4-4L12.200 6z",
   warn: "M8 1 .500 14.500h15zM7.200 6h1.600v4.500H7.200zm0 5.700h1.600v1.600H7.200z",
   bad: "M8 1a7 7 0 1 0 0 14A7 7 0 0 0 8 1zM5.600 4.400 8 6.800l2.400-2.400 1.200 1.200L9.200 8l2.400 2.400-1.200 1.200L8 9.200l-2.400 2.400-1.200-1.200L6.800 8 4.400 5.600z",
   calm: "M8 1a7 7 0 1 0 0 14A7 7 0 0 0 8 1zM5.500 5h1.700v6H5.500zm3.300 0h1.700v6H8.800z",
-  press: "M1 2h14L10 8v0l5 6H1l5-6z",
+  press: "M1 2h14L10 8l5 6H1l5-6z",
 };
 export function icon(kind) {
   return s("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" },
-    s("path", { d: PATHS[kind], fill: "currentColor", "fill-rule": "evenodd" }));
+    s("path", { d: ICONS[kind], fill: "currentColor", "fill-rule": "evenodd" }));
 }
 
 const KINDS = {

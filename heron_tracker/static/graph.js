@@ -1,6 +1,6 @@
 // The logical plan as SVG. Where everything goes was computed by the tracker; here it is only drawn.
 
-import { s } from "./dom.js";
+import { ICONS, s } from "./dom.js";
 import { millis, rate } from "./format.js";
 
 const cut = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
@@ -47,7 +47,7 @@ function drawNode(node, isPicked, choose) {
     s("text", { x: 16, y: 58 }, speed),
     s("text", { class: "faint", x: 16, y: 74 }, failing ? `✕ ${rate(flow.fail_rate)} failed` : latency),
     node.pressed ? s("path", { class: "press-icon", transform: `translate(${node.width - 27} 9)`,
-      d: "M1 2h14L10 8l5 6H1l5-6z" }) : null,
+      d: ICONS.press }) : null,
     busyBar(node));
 }
 

@@ -1,7 +1,7 @@
 // The list of all topologies.
 
 import * as api from "./api.js";
-import { calm, fill, h, pressure, state } from "./dom.js";
+import { Newest, fill, h, pressure, state } from "./dom.js";
 import { age, count, millis, rate } from "./format.js";
 
 const COLUMNS = [
@@ -27,7 +27,7 @@ export class ListView {
     this.sorted = ["topology", 1];
     this.text = "";
     this.rows = [];
-    this.control = null;
+    this.newest = new Newest();
     this.filter = h("input", { type: "search", placeholder: "Filter by name or place", "aria-label": "Filter",
       oninput: (event) => { this.text = event.target.value.toLowerCase(); this.draw(); } });
     this.table = h("div", { class: "card", id: "topologies" });
@@ -37,29 +37,27 @@ export class ListView {
 
   pick() {}
 
-  close() { if (this.control) this.control.abort(); }
+  close() { this.newest.stop(); }
 
-  async refresh() {
-    this.close();
-    const control = (this.control = new AbortController());
-    try {
-      const rows = [];
-      let answer, cursor = null;
-      do {
-        answer = await api.topologies(cursor, control.signal);
-        rows.push(...answer.topologies);
-        cursor = answer.next;
-      } while (cursor && rows.length < 2000);
+  refresh() {
+    return this.newest.show((signal) => this.load(signal), ({ rows, total, clusters }) => {
       this.rows = rows;
-      this.total = answer.total;
-      const stale = answer.clusters.filter((c) => c.stale);
-      await calm();
-      if (control.signal.aborted) return;
+      this.total = total;
+      const stale = clusters.filter((c) => c.stale);
       this.notice(stale.map((c) => `The state store of ${c.name} does not answer; its last known state is shown.`).join(" "));
       this.draw();
-    } catch (error) {
-      if (error.name !== "AbortError") { this.notice(`Cannot refresh: ${error.message}`); if (!this.rows.length) this.draw(); }
-    }
+    }, (error) => { this.notice(`Cannot refresh: ${error.message}`); if (!this.rows.length) this.draw(); });
+  }
+
+  async load(signal) {
+    const rows = [];
+    let answer, cursor = null;
+    do {
+      answer = await api.topologies(cursor, signal);
+      rows.push(...answer.topologies);
+      cursor = answer.next;
+    } while (cursor && rows.length < 2000);
+    return { ...answer, rows };
   }
 
   draw() {

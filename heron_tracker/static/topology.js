@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { DetailView } from "./detail.js";
-import { breakable, calm, fill, h, pressure, state } from "./dom.js";
+import { Newest, breakable, fill, h, pressure, state } from "./dom.js";
 import { age, bytes, cores, count, millis, rate } from "./format.js";
 import { drawGraph } from "./graph.js";
 import { drawHealth } from "./health.js";
@@ -14,7 +14,7 @@ export class TopologyView {
     this.notice = notice;
     this.picked = {};
     this.data = null;
-    this.control = null;
+    this.newest = new Newest();
     this.title = h("h1", {}, t.topology);
     this.figures = h("section", { class: "card", "aria-label": "Figures", id: "figures" });
     this.health = h("section", { class: "card", "aria-label": "Health", id: "health" });
@@ -26,7 +26,7 @@ export class TopologyView {
       h("div", { class: "split" }, this.containers, this.detail.element));
   }
 
-  close() { if (this.control) this.control.abort(); this.detail.close(); }
+  close() { this.newest.stop(); this.detail.close(); }
 
   // What is picked stands in the address, so that it can be linked to and the back button works.
   go(picked) {
@@ -41,24 +41,17 @@ export class TopologyView {
     this.detail.show(picked, this.data);
   }
 
-  async refresh() {
-    if (this.control) this.control.abort();
-    const control = (this.control = new AbortController());
-    try {
-      this.data = await api.topology(this.t, control.signal);
-      await calm();
-      if (control.signal.aborted) return;
+  refresh() {
+    return this.newest.show((signal) => api.topology(this.t, signal), (data) => {
+      this.data = data;
       const why = [];
-      if (this.data.stale) why.push("The state store does not answer; the last known state is shown.");
-      if (!this.data.master_answers) why.push("The topology master does not answer; there are no metrics at this moment.");
+      if (data.stale) why.push("The state store does not answer; the last known state is shown.");
+      if (!data.master_answers) why.push("The topology master does not answer; there are no metrics at this moment.");
       this.notice(why.join(" "));
       this.draw();
-      this.detail.show(this.picked, this.data);
+      this.detail.show(this.picked, data);
       this.detail.refresh();
-    } catch (error) {
-      if (error.name === "AbortError") return;
-      this.notice(error.status === 404 ? `${this.t.topology} is not there (any more).` : `Cannot refresh: ${error.message}`);
-    }
+    }, (error) => this.notice(error.status === 404 ? `${this.t.topology} is not there (any more).` : `Cannot refresh: ${error.message}`));
   }
 
   draw() {

@@ -16,16 +16,10 @@ from typing import Any
 
 import msgspec
 
-from heronry.api.component import Bolt, Component, Spout
-from heronry.api.config import TICK_MILLISECONDS, TICK_SECONDS, examine
-from heronry.api.config_values import BadValue, is_class_path, plain_data
-from heronry.api.errors import TopologyError
-from heronry.api.grouping import Grouping
-from heronry.api.spec import ComponentDeclaration, StreamReference
-from heronry.api.stream import Stream
-from heronry.api.validate import problems_of
-from heronry.model.ids import DEFAULT_STREAM
-from heronry.model.topology import (
+from heron_runtime.extensions import GROUPINGS, ExtensionError
+from heron_runtime.model.ids import DEFAULT_STREAM
+from heron_runtime.model.settings import Keys, setting
+from heron_runtime.model.topology import (
     ComponentKind,
     ComponentSpec,
     GroupingKind,
@@ -34,8 +28,14 @@ from heronry.model.topology import (
     StreamSchema,
     TopologyDefinition,
 )
-
-PARALLELISM = "topology.component.parallelism"
+from heronry.api.component import Bolt, Component, Spout
+from heronry.api.config import Config, examine
+from heronry.api.config_values import BadValue, is_class_path, plain_data
+from heronry.api.errors import TopologyError
+from heronry.api.grouping import Grouping
+from heronry.api.spec import ComponentDeclaration, StreamReference
+from heronry.api.stream import Stream
+from heronry.api.validate import problems_of
 
 
 @dataclass
@@ -60,7 +60,7 @@ def define(draft: Draft) -> TopologyDefinition:
     ]
     if problems:
         raise TopologyError(problems, draft.name)
-    return replace(definition, config={**definition.config, "topology.name": draft.name})
+    return replace(definition, config={**definition.config, Config.TOPOLOGY_NAME: draft.name})
 
 
 def check(draft: Draft) -> TopologyDefinition:
@@ -136,7 +136,8 @@ class _Assembly:
         for problem in problems:
             self._problem(problem)
         # The component's own tick frequency wins over the topology's, in whichever unit either is given.
-        for mine, others in ((TICK_SECONDS, TICK_MILLISECONDS), (TICK_MILLISECONDS, TICK_SECONDS)):
+        seconds, milliseconds = Config.TOPOLOGY_TICK_TUPLE_FREQ_SECS, Config.TOPOLOGY_TICK_TUPLE_FREQ_MS
+        for mine, others in ((seconds, milliseconds), (milliseconds, seconds)):
             if mine in plain and others in self._topology_config and others not in plain:
                 plain[others] = None
         return plain
@@ -144,7 +145,7 @@ class _Assembly:
     def _parallelism(self, config: Mapping[str, Any]) -> int:
         par = self._declared.par
         if par is None:
-            par = config.get(PARALLELISM, self._topology_config.get(PARALLELISM, 1))
+            par = setting({**self._topology_config, **config}, Keys.TOPOLOGY_COMPONENT_PARALLELISM)
         if isinstance(par, bool) or not isinstance(par, int):
             self._problem(f"par is {par!r}; write the number of tasks, for example par=2")
             return 1
@@ -234,31 +235,43 @@ class _Assembly:
         return self._custom(grouping)
 
     def _custom(self, grouping: Grouping) -> GroupingSpec | None:
-        target = grouping.target
         try:
             arguments = plain_data(grouping.arguments)
         except BadValue as error:
             self._lost(f"the arguments of Grouping.custom: {error}")
             return None
-        packed = msgspec.msgpack.encode(arguments) if arguments else b""
-        if isinstance(target, type):
-            missing = [name for name in ("prepare", "choose_tasks") if not callable(getattr(target, name, None))]
-            if missing:
-                self._lost(f"the custom grouping {target.__name__} has no {' and no '.join(missing)}")
-                return None
-            try:
-                inspect.signature(target).bind(**arguments)
-            except TypeError as error:
-                self._lost(f"the custom grouping {target.__name__} cannot be made with these arguments: {error}")
-                return None
-            except ValueError:
-                pass  # a class of an extension module without a signature
-            return GroupingSpec(GroupingKind.CUSTOM, (), class_path(target), packed)
-        path = _colon_path(target) if isinstance(target, str) else ""
-        if not is_class_path(path):
-            self._lost(f"the custom grouping {target!r} is neither a class nor a path such as 'module:Class'")
+        try:
+            path = _grouping_path(grouping.target, arguments)
+        except BadValue as error:
+            self._lost(str(error))
             return None
+        packed = msgspec.msgpack.encode(arguments) if arguments else b""
         return GroupingSpec(GroupingKind.CUSTOM, (), path, packed)
+
+
+def _grouping_path(target: Any, arguments: dict[str, Any]) -> str:
+    """A custom grouping as ``module:Class``. Raises BadValue for what is none, or not with these arguments."""
+    wrong = f"the custom grouping {target!r} is neither a class nor a path such as 'module:Class'"
+    if isinstance(target, str):
+        path = _colon_path(target)
+        if is_class_path(path):
+            return path
+        try:
+            target = GROUPINGS.load(target)
+        except ExtensionError as error:
+            raise BadValue(f"{wrong} nor plugged in: {error.line()}") from None
+    if not isinstance(target, type):
+        raise BadValue(wrong)
+    missing = [name for name in ("prepare", "choose_tasks") if not callable(getattr(target, name, None))]
+    if missing:
+        raise BadValue(f"the custom grouping {target.__name__} has no {' and no '.join(missing)}")
+    try:
+        inspect.signature(target).bind(**arguments)
+    except TypeError as error:
+        raise BadValue(f"the custom grouping {target.__name__} cannot be made with these arguments: {error}") from None
+    except ValueError:
+        pass  # a class of an extension module without a signature
+    return class_path(target)
 
 
 def class_path(cls: type) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from heron_runtime.model.topology import TopologyDefinition
 from heronry.api.assemble import Draft, check, define
 from heronry.api.errors import TopologyError
 from heronry.api.spec import ComponentDeclaration, Inputs, make_spec
 from heronry.api.stream import Stream
-from heronry.model.topology import TopologyDefinition
 
 
 class TopologyBuilder:

@@ -1,9 +1,9 @@
 """The classes a user derives from: Spout, Bolt, BasicBolt, BatchBolt.
 
 They hold no machinery. ``emit``, ``ack`` and ``fail`` go to a *collector* that the executor attaches before
-``initialize``; where a class does not override them, the collector's own functions are put into the instance, so that
-``self.emit(...)`` is one call. Without a runtime an emit raises RuntimeError and names ``Recorder``, which stands in
-for it in unit tests.
+``initialize``; where a class does not override them, the collector may put functions of its own into the instance, so
+that ``self.emit(...)`` is one call. Without a runtime an emit raises RuntimeError and names ``Recorder``, which stands
+in for it in unit tests.
 """
 
 from __future__ import annotations
@@ -12,21 +12,11 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from heron_runtime.model.ids import DEFAULT_STREAM
+from heron_runtime.model.reasons import FailReason
+from heron_runtime.model.topology import ComponentKind
+from heronry.api.collector import Collector
 from heronry.api.tuples import Tuple, TupleBatch
-from heronry.model.ids import DEFAULT_STREAM
-from heronry.model.reasons import FailReason
-from heronry.model.topology import ComponentKind
-
-
-class _Unattached:
-    """Stands where the collector will be."""
-
-    def __getattr__(self, name: str) -> Any:
-        raise RuntimeError(
-            f"{name}() needs a running topology. To try a component on its own, attach a recorder before you call it: "
-            "`from heronry.api.recorder import Recorder; recorder = Recorder.attach(component)`, then look at "
-            "recorder.emitted, recorder.acked and recorder.failed"
-        )
 
 
 class Component:
@@ -36,8 +26,8 @@ class Component:
     outputs: Any = ()
     config: Any = {}  # users write plain dicts in class bodies
 
-    _collector: Any = _Unattached()
-    _direct_methods: ClassVar[tuple[str, ...]] = ("emit", "emit_many")
+    _collector: Collector = Collector()
+    _direct_methods: ClassVar[tuple[str, ...]] = ("emit",)
     _component_name: str = ""
 
     @classmethod
@@ -70,13 +60,15 @@ class Component:
     def close(self) -> None:
         """Called once at a clean stop. Not called when the process is killed."""
 
-    def attach(self, collector: Any, name: str = "") -> None:
+    def attach(self, collector: Collector, name: str = "") -> None:
         """For the runtime: emits, acks and fails go to ``collector`` from now on."""
         self._collector = collector
         self._component_name = name
+        shortcuts = collector.shortcuts()
         for method in self._direct_methods:
-            if getattr(type(self), method) is getattr(_BASE_OF[type(self).component_kind], method):
-                setattr(self, method, getattr(collector, method))
+            vars(self).pop(method, None)  # the shortcut of an earlier collector
+            if method in shortcuts and getattr(type(self), method) is getattr(_BASE_OF[self.component_kind], method):
+                setattr(self, method, shortcuts[method])
 
 
 class Spout(Component):
@@ -118,8 +110,7 @@ class Spout(Component):
         ``values`` may also be given as ``tup``. Returns the destination tasks if ``need_task_ids``. Raises ValueError
         for a wrong number of values or an unknown stream, UnsupportedKey for a grouping key that has no stable hash.
         """
-        emitted: list[int] | None = self._collector.emit(values, tup_id, stream, direct_task, need_task_ids, tup)
-        return emitted
+        return self._collector.emit_row(tup if values is None else values, tup_id, stream, direct_task, need_task_ids)
 
     def emit_many(
         self,
@@ -128,14 +119,14 @@ class Spout(Component):
         stream: str = DEFAULT_STREAM,
     ) -> None:
         """Emit many tuples at once, which is cheaper than one by one. ``tup_ids`` has one id for each row."""
-        self._collector.emit_many(rows, tup_ids, stream)
+        self._collector.emit_rows(rows, tup_ids, one_to_one=True, stream=stream)
 
 
 class Bolt(Component):
     """A step. Derive, write ``process`` (or ``process_batch``), ack or fail each tuple."""
 
     component_kind = ComponentKind.BOLT
-    _direct_methods = ("emit", "emit_many", "ack", "ack_many", "fail")
+    _direct_methods = ("emit", "ack")
 
     auto_anchor: ClassVar[bool] = False
     auto_ack: ClassVar[bool] = False
@@ -168,8 +159,7 @@ class Bolt(Component):
         for a wrong number of values, an unknown stream or an anchor that is acked or failed already, UnsupportedKey
         for a grouping key that has no stable hash.
         """
-        emitted: list[int] | None = self._collector.emit(values, stream, anchors, direct_task, need_task_ids, tup)
-        return emitted
+        return self._collector.emit_row(tup if values is None else values, anchors, stream, direct_task, need_task_ids)
 
     def emit_many(
         self,
@@ -179,7 +169,7 @@ class Bolt(Component):
         one_to_one: bool = False,
     ) -> None:
         """Emit many tuples, all with the same ``anchors``, or row i anchored to anchor i if ``one_to_one``."""
-        self._collector.emit_many(rows, stream, anchors, one_to_one)
+        self._collector.emit_rows(rows, anchors, one_to_one, stream)
 
     def ack(self, tup: Tuple) -> None:
         """This tuple is processed, and all that hangs on it has been emitted."""

@@ -2,7 +2,7 @@
 
 A mistyped key is the commonest fault in a stream job and the hardest to see: it changes nothing. So nothing unknown
 passes; the nearest known key is named. What comes out of ``normalise`` is plain data in the units of the table
-(``heronry.model.settings``).
+(``heron_runtime.model.settings``).
 """
 
 from __future__ import annotations
@@ -11,15 +11,12 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from heronry.api.config_keys import ConfigKeys
+from heron_runtime.model.settings import ALL_SETTINGS, Keys, Setting, setting
 from heronry.api.config_values import BadValue, checked, from_text, plain_data
 from heronry.api.errors import ConfigError
-from heronry.model.settings import ALL_SETTINGS, Setting, setting
 
 USER_PREFIX = "user."
 OPERATOR_PREFIX = "heron."
-TICK_SECONDS = "topology.tick.tuple.freq.secs"
-TICK_MILLISECONDS = "topology.tick.tuple.freq.ms"
 
 # Heron's keys that have no meaning here; whoever brings a Heron topology along is told so.
 _FOREIGN = {
@@ -36,11 +33,16 @@ _FOREIGN = {
 }
 
 
-class Config(ConfigKeys, dict[str, Any]):
+class Config(Keys, dict[str, Any]):
     """A topology's configuration: a dict with the names of all keys and a setter for those used most.
 
     A plain dict does as well. Setters check at once; everything is checked again when the topology is made.
     """
+
+    # Values of TOPOLOGY_RELIABILITY_MODE.
+    ATMOST_ONCE = "ATMOST_ONCE"
+    ATLEAST_ONCE = "ATLEAST_ONCE"
+    EFFECTIVELY_ONCE = "EFFECTIVELY_ONCE"
 
     def set(self, key: str, value: Any) -> Config:
         """Set any key. Raises ConfigError."""
@@ -159,7 +161,7 @@ class _BadKey(ValueError):
     """A key is refused."""
 
 
-def _row(key: Any, component: bool, operator: bool) -> Setting | None:
+def _row(key: Any, component: bool, operator: bool) -> Setting[Any] | None:
     """The key's row of the table; None for a key of the user's own. Raises _BadKey."""
     if not isinstance(key, str):
         raise _BadKey(f"config key {key!r} is not a string")
@@ -170,7 +172,7 @@ def _row(key: Any, component: bool, operator: bool) -> Setting | None:
     row = ALL_SETTINGS.get(key)
     if row is None:
         raise _BadKey(f"there is no config key {key!r}; {_nearest_key(key)}")
-    if key == "topology.name":
+    if key == Config.TOPOLOGY_NAME:
         raise _BadKey("config key 'topology.name' is set by submit; write name = '…' on the topology, or use --name")
     if key.startswith(OPERATOR_PREFIX) and (component or not operator):
         raise _BadKey(f"config key {key!r} is the operator's; give it to submit as --config-property {key}=VALUE")
@@ -188,28 +190,29 @@ def _nearest_key(key: str) -> str:
 def _conflicts(values: Mapping[str, Any]) -> list[str]:
     """Faults that lie between two keys, each of which is in order."""
     problems = []
-    if TICK_SECONDS in values and TICK_MILLISECONDS in values:
-        problems.append(f"config keys {TICK_SECONDS!r} and {TICK_MILLISECONDS!r} say the same thing; keep one of them")
+    seconds, milliseconds = Config.TOPOLOGY_TICK_TUPLE_FREQ_SECS, Config.TOPOLOGY_TICK_TUPLE_FREQ_MS
+    if seconds in values and milliseconds in values:
+        problems.append(f"config keys {seconds!r} and {milliseconds!r} say the same thing; keep one of them")
     for lower, higher, strict in _ORDERED:
-        if lower not in values and higher not in values:
+        if lower.name not in values and higher.name not in values:
             continue
         low, high = setting(values, lower), setting(values, higher)
         if low > high or (strict and low == high):
             least = "less than" if strict else "at most"
             problems.append(
-                f"config key {lower!r} is {low}{_unless_set(values, lower)}; "
-                f"it must be {least} {higher!r}, which is {high}{_unless_set(values, higher)}"
+                f"config key {lower.name!r} is {low}{_unless_set(values, lower)}; "
+                f"it must be {least} {higher.name!r}, which is {high}{_unless_set(values, higher)}"
             )
     return problems
 
 
-def _unless_set(values: Mapping[str, Any], key: str) -> str:
-    return "" if key in values else " (its default)"
+def _unless_set(values: Mapping[str, Any], key: Setting[float]) -> str:
+    return "" if key.name in values else " (its default)"
 
 
-_ORDERED = (
-    ("topology.backpressure.low.watermark.bytes", "topology.backpressure.high.watermark.bytes", True),
-    ("heron.restart.backoff.min.ms", "heron.restart.backoff.max.ms", False),
-    ("heron.liveness.suspect.secs", "heron.liveness.kill.secs", False),
-    ("heron.liveness.kill.secs", "heron.liveness.kill.always.secs", False),
+_ORDERED: tuple[tuple[Setting[float], Setting[float], bool], ...] = (  # lower, higher, must they differ?
+    (Keys.TOPOLOGY_BACKPRESSURE_LOW_WATERMARK_BYTES, Keys.TOPOLOGY_BACKPRESSURE_HIGH_WATERMARK_BYTES, True),
+    (Keys.HERON_RESTART_BACKOFF_MIN_MS, Keys.HERON_RESTART_BACKOFF_MAX_MS, False),
+    (Keys.HERON_LIVENESS_SUSPECT_SECS, Keys.HERON_LIVENESS_KILL_SECS, False),
+    (Keys.HERON_LIVENESS_KILL_SECS, Keys.HERON_LIVENESS_KILL_ALWAYS_SECS, False),
 )

@@ -12,8 +12,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from heronry.api.errors import did_you_mean, listing
-from heronry.model.settings import Setting
+from heron_runtime.extensions import PACKING, SERIALIZERS, ExtensionError
+from heron_runtime.failures import did_you_mean, listing
+from heron_runtime.model.settings import Keys, Setting
 
 MAX_DEPTH = 32
 _SUFFIXES = {
@@ -49,7 +50,7 @@ def parse_bytes(text: str) -> int:
     return int(float(match[1]) * 1024**power)
 
 
-def checked(setting: Setting, value: Any) -> Any:
+def checked(setting: Setting[Any], value: Any) -> Any:
     """``value`` in its plain form. Raises BadValue."""
     plain = _BY_TYPE[setting.type](setting, value)
     if setting.type in (int, float):
@@ -57,7 +58,7 @@ def checked(setting: Setting, value: Any) -> Any:
     return plain
 
 
-def from_text(setting: Setting, text: str) -> Any:
+def from_text(setting: Setting[Any], text: str) -> Any:
     """The value that ``text`` (of a command line) stands for, checked. Raises BadValue."""
     if setting.type is bool:
         word = text.strip().lower()
@@ -110,13 +111,13 @@ def _plain_key(key: Any) -> str | int:
     return str.__str__(key) if isinstance(key, str) else int(key)
 
 
-def _check_bool(setting: Setting, value: Any) -> bool:
+def _check_bool(setting: Setting[Any], value: Any) -> bool:
     if isinstance(value, bool):
         return value
     raise BadValue(f"{value!r} is not a bool; write True or False")
 
 
-def _check_int(setting: Setting, value: Any) -> int:
+def _check_int(setting: Setting[Any], value: Any) -> int:
     if isinstance(value, str) and setting.unit == "bytes":
         return parse_bytes(value)
     if isinstance(value, float) and value.is_integer():
@@ -126,24 +127,34 @@ def _check_int(setting: Setting, value: Any) -> int:
     return int(value)
 
 
-def _check_float(setting: Setting, value: Any) -> float:
+def _check_float(setting: Setting[Any], value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise _wrong_type(setting, value)
     return float(value)
 
 
-def _check_str(setting: Setting, value: Any) -> str:
+def _check_str(setting: Setting[Any], value: Any) -> str:
     if not isinstance(value, str):
         hint = f"one of {listing(setting.choices)}" if setting.choices else "a string"
         raise BadValue(f"{value!r} ({type(value).__name__}) should be {hint}")
     if setting.choices and value not in setting.choices:
         raise BadValue(f"{value!r} is none of {listing(setting.choices)}{did_you_mean(value, setting.choices)}")
-    if setting.name == "topology.reliability.mode" and value == "EFFECTIVELY_ONCE":
+    if setting is Keys.TOPOLOGY_RELIABILITY_MODE and value == "EFFECTIVELY_ONCE":
         raise BadValue("EFFECTIVELY_ONCE is not yet there; ATLEAST_ONCE is the strongest guarantee so far")
-    if setting.name == "topology.serializer" and value not in _SERIALIZERS and not is_class_path(value):
-        hint = did_you_mean(value, _SERIALIZERS)
-        raise BadValue(f"{value!r} is none of {listing(_SERIALIZERS)}, nor a class of your own as 'module:Class'{hint}")
+    if setting is Keys.TOPOLOGY_PACKING or (setting is Keys.TOPOLOGY_SERIALIZER and not is_class_path(value)):
+        return _plugged_in(setting, value)
     return str.__str__(value)
+
+
+def _plugged_in(setting: Setting[Any], name: str) -> str:
+    """A name that is offered. A serializer's becomes its ``module:Class``, so that instances need not look for it."""
+    point = PACKING if setting is Keys.TOPOLOGY_PACKING else SERIALIZERS
+    try:
+        found = point.find(name)
+    except ExtensionError as error:
+        own = "" if point is PACKING else "; a class of your own is written 'module:Class'"
+        raise BadValue(error.line() + own) from None
+    return found if point is SERIALIZERS and name not in point.built_in else str.__str__(name)
 
 
 def is_class_path(text: str) -> bool:
@@ -151,16 +162,16 @@ def is_class_path(text: str) -> bool:
     return re.fullmatch(r"\w[\w\-]*(\.\w[\w\-]*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", text) is not None
 
 
-def _check_dict(setting: Setting, value: Any) -> dict[str, Any]:
+def _check_dict(setting: Setting[Any], value: Any) -> dict[str, Any]:
     if isinstance(value, str):
         value = _map_from_text(value)
     if not isinstance(value, Mapping):
-        raise BadValue(f"{value!r} ({type(value).__name__}) is not a dict; write {{{_DICT_EXAMPLES[setting.name]}}}")
-    check = _DICT_VALUES[setting.name]
+        raise BadValue(f"{value!r} ({type(value).__name__}) is not a dict; write {{{_DICT_EXAMPLES[setting]}}}")
+    check = _DICT_VALUES[setting]
     plain: dict[str, Any] = {}
     for key, element in value.items():
         if not isinstance(key, str) or not key:
-            raise BadValue(f"the key {key!r} is not a name; write {{{_DICT_EXAMPLES[setting.name]}}}")
+            raise BadValue(f"the key {key!r} is not a name; write {{{_DICT_EXAMPLES[setting]}}}")
         plain[key] = check(key, element)
     return plain
 
@@ -195,13 +206,13 @@ def _variable(name: str, value: Any) -> str:
     return str.__str__(value)
 
 
-def _check_list(setting: Setting, value: Any) -> list[str]:
+def _check_list(setting: Setting[Any], value: Any) -> list[str]:
     if not isinstance(value, list | tuple) or not all(isinstance(element, str) for element in value):
         raise BadValue(f"{value!r} is not a list of strings; write {setting.default!r}")
     return list(value)
 
 
-def _check_bounds(setting: Setting, value: float) -> None:
+def _check_bounds(setting: Setting[Any], value: float) -> None:
     unit = f" {setting.unit}" if setting.unit else ""
     low, high = setting.minimum, setting.maximum
     if low is not None and value < low:
@@ -210,7 +221,7 @@ def _check_bounds(setting: Setting, value: float) -> None:
         raise BadValue(f"{value}{unit} is too large; the most is {high:,}{unit}".replace(",", " "))
 
 
-def _wrong_type(setting: Setting, value: Any) -> BadValue:
+def _wrong_type(setting: Setting[Any], value: Any) -> BadValue:
     kind = "a whole number" if setting.type is int else "a number"
     unit = f" of {_UNIT_WORDS.get(setting.unit, setting.unit)}" if setting.unit else ""
     example = setting.default if setting.default is not None else setting.minimum
@@ -246,20 +257,19 @@ def _is_integer(text: str) -> bool:
     return re.fullmatch(r"\s*[+-]?\d+\s*", text) is not None
 
 
-_SERIALIZERS = ("auto", "msgpack", "pickle")
 _UNIT_WORDS = {"s": "seconds", "ms": "milliseconds", "%": "percent"}
-_BY_TYPE: dict[type, Callable[[Setting, Any], Any]] = {
+_BY_TYPE: dict[type, Callable[[Setting[Any], Any], Any]] = {
     bool: _check_bool, int: _check_int, float: _check_float, str: _check_str, dict: _check_dict, list: _check_list,
 }  # fmt: skip
-_DICT_VALUES: dict[str, Callable[[str, Any], Any]] = {
-    "topology.component.cpumap": _cores,
-    "topology.component.rammap": _size,
-    "topology.component.diskmap": _size,
-    "topology.environment": _variable,
+_DICT_VALUES: dict[Setting[Any], Callable[[str, Any], Any]] = {
+    Keys.TOPOLOGY_COMPONENT_CPUMAP: _cores,
+    Keys.TOPOLOGY_COMPONENT_RAMMAP: _size,
+    Keys.TOPOLOGY_COMPONENT_DISKMAP: _size,
+    Keys.TOPOLOGY_ENVIRONMENT: _variable,
 }
-_DICT_EXAMPLES = {
-    "topology.component.cpumap": "'word': 0.5",
-    "topology.component.rammap": "'word': '512MB'",
-    "topology.component.diskmap": "'word': '1GB'",
-    "topology.environment": "'LANG': 'C.UTF-8'",
+_DICT_EXAMPLES: dict[Setting[Any], str] = {
+    Keys.TOPOLOGY_COMPONENT_CPUMAP: "'word': 0.5",
+    Keys.TOPOLOGY_COMPONENT_RAMMAP: "'word': '512MB'",
+    Keys.TOPOLOGY_COMPONENT_DISKMAP: "'word': '1GB'",
+    Keys.TOPOLOGY_ENVIRONMENT: "'LANG': 'C.UTF-8'",
 }

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from heron_runtime.model.plan import PhysicalPlan
 from heronry.api.hooks import TaskHook
 from heronry.api.metrics import Metric, as_metric
-from heronry.model.plan import PhysicalPlan
 
 
 class TopologyContext:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
-from heronry.model.topology import GroupingKind
+from heron_runtime.model.topology import GroupingKind
 
 
 class CustomGrouping(Protocol):
@@ -61,7 +61,8 @@ class Grouping:
 
     @classmethod
     def custom(cls, target: type | str, **arguments: Any) -> Grouping:
-        """Tasks chosen by a class of the user's (see ``CustomGrouping``), or by ``"module:Class"``.
+        """Tasks chosen by a class of the user's (see ``CustomGrouping``), by ``"module:Class"``, or by the name of a
+        grouping that is plugged in (``docs/extending.md``).
 
         ``arguments`` are given to its constructor in every emitting task and must be plain data.
         """

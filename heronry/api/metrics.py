@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from heronry.model.sketch import Sketch, bin_of, value_of
+from heron_runtime.model.sketch import Sketch, bin_of, value_of
 
 MAX_KEYS = 1024
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
+from heron_runtime.model.ids import DEFAULT_STREAM
 from heronry.api.grouping import Grouping
 from heronry.api.stream import Stream
-from heronry.model.ids import DEFAULT_STREAM
 
 
 class ComponentDeclaration:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from heronry.model.ids import DEFAULT_STREAM
+from heron_runtime.model.ids import DEFAULT_STREAM
 
 
 class Stream:

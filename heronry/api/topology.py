@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from heron_runtime.model.topology import TopologyDefinition
 from heronry.api.assemble import Draft, check, define
 from heronry.api.spec import ComponentDeclaration
-from heronry.model.topology import TopologyDefinition
 
 _RESERVED = ("name", "config", "definition")
 

@@ -18,7 +18,7 @@ from typing import Any, overload
 
 import msgspec
 
-from heronry.model.ids import DEFAULT_STREAM
+from heron_runtime.model.ids import DEFAULT_STREAM
 
 SYSTEM_COMPONENT = "__system"
 TICK_STREAM = "__tick"

@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator
 
-from heronry.api.errors import did_you_mean, listing
-from heronry.model.ids import MAX_TASK, is_safe_name
-from heronry.model.plan import KEY_GROUPS
-from heronry.model.topology import ComponentSpec, GroupingKind, InputSpec, TopologyDefinition
+from heron_runtime.failures import did_you_mean, listing
+from heron_runtime.model.ids import MAX_TASK, is_safe_name
+from heron_runtime.model.plan import KEY_GROUPS
+from heron_runtime.model.topology import ComponentSpec, GroupingKind, InputSpec, TopologyDefinition
+from heronry.api.config import Config
 
 _RULE = "use letters, digits, '_', '-' and '.', a letter or '_' first, 128 characters at most, no '..'"
 _COMPONENT_MAPS = (
-    "topology.component.cpumap",
-    "topology.component.rammap",
-    "topology.component.diskmap",
+    Config.TOPOLOGY_COMPONENT_CPUMAP,
+    Config.TOPOLOGY_COMPONENT_RAMMAP,
+    Config.TOPOLOGY_COMPONENT_DISKMAP,
 )
 
 

@@ -8,9 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from heronry.model.ids import is_safe_name
+from heron_runtime.model.ids import is_safe_name
+from heron_runtime.state.local import home_of_user
 from heronry.pipeline.views import NoSuchView, ViewError
-from heronry.state.local import home_of_user
+
+UNKNOWN = "FILE must be there, or VIEW be known: see `heron pipeline views`."
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ def registered(name: str, home: Path | None = None) -> Registered:
     """The view of this name. Raises NoSuchView, ViewError."""
     file = views_folder(home) / f"{name}.json"
     if not is_safe_name(name):
-        raise NoSuchView(f"{name!r} is no name of a view")
+        raise NoSuchView(f"{name!r} is no name of a view", UNKNOWN)
     try:
         found: dict[str, Any] = json.loads(file.read_bytes())
         lists = {name: tuple(found.get(name, ())) for name in ("arguments", "input_paths")}
@@ -52,7 +54,8 @@ def registered(name: str, home: Path | None = None) -> Registered:
     except FileNotFoundError:
         known = ", ".join(view.name for view in all_registered(home)) or "none yet"
         raise NoSuchView(
-            f"there is no view {name!r} (known: {known}); `heron pipeline run FILE PROGRAM` makes those of a program"
+            f"there is no view {name!r} (known: {known}); `heron pipeline run FILE PROGRAM` makes those of a program",
+            UNKNOWN,
         ) from None
     except (ValueError, TypeError) as error:
         raise ViewError(f"{file} is not understood: {error}") from error

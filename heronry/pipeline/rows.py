@@ -16,23 +16,22 @@ bucket in several rows adds their accumulators with the monoid.
 from __future__ import annotations
 
 import datetime as dt
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from heronry.model.keys import encode
+from heron_runtime.model.keys import encode
 from heronry.streamlet.monoid import Monoid
+from heronry.streamlet.records import pack
 
 SUFFIX = ".parquet"
 BATCH_ROWS = 10_000
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 _START = dt.datetime(1970, 1, 1)
 _PLAIN_KEYS = frozenset({str, int, float, bool, type(None), bytes})
-_pack = msgspec.msgpack.Encoder(decimal_format="number").encode  # as text they would be joined, not added
 _unpack = msgspec.msgpack.Decoder().decode
 
 
@@ -48,7 +47,7 @@ class Row(NamedTuple):
 def key_bytes(key: Any) -> bytes:
     """The canonical encoding of the plain key. Raises UnsupportedKey, TypeError."""
     if key.__class__ not in _PLAIN_KEYS:
-        key = _frozen(_unpack(_pack(key)))
+        key = _frozen(_unpack(pack(key)))
     return encode(key)
 
 
@@ -61,37 +60,11 @@ def row_of(key: Any, start: int, end: int, accumulator: Any, monoid: Monoid) -> 
     return Row(key_bytes(key), start, end, monoid.pack(accumulator))
 
 
-def pack(packed: Any) -> bytes:
-    """A packed accumulator as MessagePack. Raises TypeError for one that is not plain."""
-    return _pack(packed)
-
-
 def schema() -> Any:
     """The Arrow schema of rows."""
     import pyarrow as pa
 
     return pa.schema([("key", pa.binary()), ("start", pa.int64()), ("end", pa.int64()), ("acc", pa.binary())])
-
-
-def write_rows(file: Path, rows: Iterable[Row]) -> int:
-    """Write a new file under its name at once: a reader sees all of it or nothing. The number of rows.
-
-    ``file`` ends in ``.parquet`` and its name begins neither with ``.`` nor ``_``. Raises OSError.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    packed = [(*row[:3], _pack(row.packed)) for row in rows]
-    columns = list(zip(*packed, strict=True)) or [(), (), (), ()]
-    table = pa.table([list(column) for column in columns], schema=schema())
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with temporary.open("wb") as out:
-        pq.write_table(table, out, compression="zstd")
-        out.flush()
-        os.fsync(out.fileno())
-    os.replace(temporary, file)
-    return int(table.num_rows)
 
 
 def read_rows(file: Any, filesystem: Any = None, *, expression: Any = None) -> Iterator[Row]:

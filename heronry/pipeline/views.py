@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from heron_runtime.failures import Failure, NotFound
 from heronry.pipeline.rows import OnlineFile, Row, decode_key, key_bytes, read_online, read_rows
 from heronry.streamlet.monoid import Monoid, by_name
 
@@ -37,11 +38,11 @@ PROMISE = (
 )
 
 
-class ViewError(Exception):
+class ViewError(Failure):
     """The view cannot be read; the message says why and what to do."""
 
 
-class NoSuchView(ViewError):
+class NoSuchView(ViewError, NotFound):
     """There is no view of this name or at this place."""
 
 
@@ -244,7 +245,8 @@ def next_version(folder: Path, to_ms: int | None = None) -> Path:
     if to_ms is not None and kept is not None and to_ms < kept:
         raise ViewError(
             f"the view in {folder} cannot go back to {to_ms} ms: batches up to {kept} ms have taken the place of the "
-            "online buckets before that; give a --to that is not earlier"
+            "online buckets before that; give a --to that is not earlier",
+            "`heron pipeline status VIEW` shows which batches there are.",
         )
     return folder / BATCH / f"{(found[-1].version if found else 0) + 1:06d}"
 

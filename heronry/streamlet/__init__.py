@@ -1,7 +1,7 @@
 """The Streamlet API: one program, run online by Heronry and over history by batch engines. See docs/streamlet.md."""
 
 from heronry.streamlet.builder import Builder, Streamlet
-from heronry.streamlet.endpoints import archive, collect, files, sequence, to_files, view
+from heronry.streamlet.endpoints import archive, collect, files, sequence, sink_of, to_files, view
 from heronry.streamlet.monoid import Monoid, count, distinct, max_, mean, min_, monoid, sum_, top_k
 from heronry.streamlet.program import KeyValue, Program, Windowed
 from heronry.streamlet.windows import Window, sliding, tumbling
@@ -24,6 +24,7 @@ __all__ = [
     "min_",
     "monoid",
     "sequence",
+    "sink_of",
     "sliding",
     "sum_",
     "to_files",

@@ -44,9 +44,9 @@ from heronry.streamlet.program import (
 from heronry.streamlet.windows import MS_PER_UNIT, Window, whole_ms
 
 if TYPE_CHECKING:
-    from heronry.model.topology import TopologyDefinition
+    from heron_runtime.model.topology import TopologyDefinition
 
-Place = tuple[int, int]  # (number of a draft, its output)
+OutputRef = tuple[int, int]  # (number of a draft, its output)
 
 
 @dataclass
@@ -56,7 +56,7 @@ class _Draft:
     cls: type
     name: str | None
     base: str
-    inputs: list[Place]
+    inputs: list[OutputRef]
     fields: dict[str, Any]
 
 
@@ -67,6 +67,20 @@ class _Pending:
     kind: str
     name: str
     used: bool = False
+
+
+class _Built(Program):
+    """A program that ``heron submit`` finds in a variable, as it finds a builder."""
+
+    def definition(self, name: str | None = None, variable: str = "") -> TopologyDefinition:
+        """See ``Builder.definition``."""
+        return _definition(self, name, variable)
+
+
+def _definition(program: Program, name: str | None, variable: str) -> TopologyDefinition:
+    from heronry.streamlet.online.compile import compile_program  # whoever writes a program needs no bolts
+
+    return compile_program(program, name, variable)
 
 
 class Builder:
@@ -109,9 +123,12 @@ class Builder:
             self._built = (len(self._drafts), self._build())
         return self._built[1]
 
-    def definition(self, name: str | None = None) -> TopologyDefinition:
-        """The topology the program is online; ``heron submit`` asks for it. Raises TopologyError."""
-        return self.build().definition(name)
+    def definition(self, name: str | None = None, variable: str = "") -> TopologyDefinition:
+        """The topology the program is online; ``heron submit`` asks for it. Raises TopologyError.
+
+        ``variable``: where the builder stands, ``module:variable``; its tasks import it from there.
+        """
+        return _definition(self.build(), name, variable)
 
     # Building.
 
@@ -121,7 +138,7 @@ class Builder:
             draft.cls(name=name, **_inputs(draft, names), **draft.fields)
             for name, draft in zip(names, self._drafts, strict=True)
         )
-        program = Program(self.name or "program", steps, tuple(self._config.items()))
+        program = _Built(self.name or "program", steps, tuple(self._config.items()))
         dangling = [
             f"step {p.name!r}: {p.kind} is followed by no reducer; add count_by_key(), sum_by_key() or reduce_by_key()"
             for p in self._pending
@@ -132,7 +149,9 @@ class Builder:
             raise TopologyError(list(dict.fromkeys(problems)), self.name or "", f"program {program.name!r}")
         return program
 
-    def _add(self, cls: type, name: str | None, base: str, inputs: list[Place], fields: dict[str, Any]) -> Streamlet:
+    def _add(
+        self, cls: type, name: str | None, base: str, inputs: list[OutputRef], fields: dict[str, Any]
+    ) -> Streamlet:
         self._drafts.append(_Draft(cls, name, base, inputs, fields))
         return Streamlet(self, (len(self._drafts) - 1, 0))
 
@@ -156,7 +175,7 @@ class Builder:
         self._pending.append(pending)
         return pending
 
-    def _step_name(self, place: Place) -> str:
+    def _step_name(self, place: OutputRef) -> str:
         draft = self._drafts[place[0]]
         return draft.name or draft.base
 
@@ -167,7 +186,7 @@ class Streamlet:
     def __init__(
         self,
         builder: Builder,
-        place: Place,
+        place: OutputRef,
         key: tuple[Extractor, _Pending] | None = None,
         window: tuple[Windowing, _Pending] | None = None,
     ) -> None:

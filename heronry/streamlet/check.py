@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from heronry.api.errors import did_you_mean
+from heron_runtime.failures import did_you_mean
 from heronry.api.validate import unsafe_name
-from heronry.streamlet.endpoints import ArchiveSink, CollectSink, FileSink, FileSource, SequenceSource, ViewSink
+from heronry.streamlet.endpoints import BUILT_IN_SINKS, ArchiveSink, FileSink, FileSource, SequenceSource, ViewSink
 from heronry.streamlet.extract import Extractor, Function
 from heronry.streamlet.program import (
     ENDS,
@@ -109,12 +109,17 @@ def _step(step: Step) -> Iterator[str]:
         yield "branch needs at least one predicate: branch(lambda record: …)"
     if isinstance(step, LogStep) and step.level not in LEVELS:
         yield f"level is {step.level!r}; write one of {', '.join(LEVELS)}"
-    if isinstance(step, SinkStep) and not isinstance(step.sink, FileSink | ArchiveSink | ViewSink | CollectSink):
-        yield f"{step.sink!r} is no sink; write to_files(…), archive(…), view(…) or collect()"
+    if isinstance(step, SinkStep) and not all(hasattr(step.sink, name) for name in _of_a_sink(step.sink)):
+        yield f"{step.sink!r} is no sink; write to_files(…), archive(…), view(…), collect() or sink_of(name, …)"
     if isinstance(step, SourceStep) and not isinstance(step.source, FileSource | SequenceSource):
         yield f"{step.source!r} is no source; write files(…) or sequence(…)"
     if isinstance(step, SourceStep) and isinstance(step.source, SequenceSource):
         yield from _sequence(step.source)
+
+
+def _of_a_sink(sink: Any) -> tuple[str, ...]:
+    """What a value must have to be a sink."""
+    return ("kind",) if isinstance(sink, BUILT_IN_SINKS) else ("kind", "writer", "__slots__")
 
 
 def _sequence(source: SequenceSource) -> Iterator[str]:

@@ -26,10 +26,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 from urllib.parse import unquote, urlsplit
 
-from heronry.api.errors import TopologyError, did_you_mean
+from heron_runtime.extensions import STREAMLET_SINKS, ExtensionError
+from heron_runtime.failures import did_you_mean
+from heronry.api.errors import TopologyError
 from heronry.streamlet.extract import Extractor
 from heronry.streamlet.windows import HOUR_MS, whole_ms
 
@@ -119,7 +121,22 @@ class CollectSink:
 
 
 Source: TypeAlias = FileSource | SequenceSource
-Sink: TypeAlias = FileSink | ArchiveSink | ViewSink | CollectSink
+
+
+class PluggedSink(Protocol):
+    """A sink of one's own: a frozen dataclass with slots, of plain values. ``writer`` makes the one that is plugged in
+    serve online; no other engine serves it."""
+
+    @property
+    def kind(self) -> str:
+        """Its name, in messages and in the names of steps."""
+
+    def writer(self, step: str, task: str, folder: Path) -> Any:
+        """The ``heronry.streamlet.online.sinks.Writer`` of a step in a task, whose topology's folder is ``folder``."""
+
+
+BUILT_IN_SINKS = (FileSink, ArchiveSink, ViewSink, CollectSink)
+Sink: TypeAlias = FileSink | ArchiveSink | ViewSink | CollectSink | PluggedSink
 
 
 def files(
@@ -180,6 +197,15 @@ def view(name: str, path: str | Path, bucket: Any = 3600) -> ViewSink:
 def collect() -> CollectSink:
     """Gather the records, for development."""
     return CollectSink()
+
+
+def sink_of(name: str, **arguments: Any) -> Sink:
+    """The sink of this name, built in or plugged in, made with these arguments. Raises TopologyError."""
+    try:
+        made: Sink = STREAMLET_SINKS.load(name)(**arguments)
+    except ExtensionError as error:
+        raise TopologyError(error.line()) from error
+    return made
 
 
 def _one_of(what: str, given: Any, known: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, TypeAlias
 
-from heronry.api.errors import did_you_mean, listing
+from heron_runtime.failures import did_you_mean, listing
 
 
 class NoSuchField(KeyError):

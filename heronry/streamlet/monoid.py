@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from itertools import permutations
 from typing import Any
 
+from heron_runtime.model.keys import encode
 from heronry.api.errors import TopologyError
-from heronry.model.keys import encode
 from heronry.streamlet.sketch import DEFAULT_LG_K, DistinctSketch
 
 

@@ -19,15 +19,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from heronry.streamlet.endpoints import Sink, Source
 from heronry.streamlet.extract import Extractor
 from heronry.streamlet.monoid import Monoid
 from heronry.streamlet.windows import Window
-
-if TYPE_CHECKING:
-    from heronry.model.topology import TopologyDefinition
 
 
 class Ref(NamedTuple):
@@ -175,8 +172,8 @@ class Windowing:
 class ReduceStep(_OneInput):
     """One result per key, or per key and window: ``monoid`` over ``value(record)`` of the records of equal key.
 
-    Keys are equal when their canonical encodings are (``heronry.model.keys``): 1, 1.0 and True are one key. The key
-    that is emitted is one of those that were equal; which one is not said.
+    Keys are equal when their canonical encodings are (``heron_runtime.model.keys``): 1, 1.0 and True are one key. The
+    key that is emitted is one of those that were equal; which one is not said.
 
     With ``windowing`` (output 0, ``Windowed``): each record counts in each of its windows. Batch: every window that got
     a record. Online: once, when the watermark reaches ``end + allowed_lateness``; the watermark is the least, over all
@@ -270,13 +267,6 @@ class Program:
             if ref.step == step and (output is None or ref.output == output)
         ]
 
-    def is_finite(self) -> bool:
-        """True if every source comes to an end."""
-        return all(
-            step.source.stop is not None if step.source.kind == "sequence" else not step.source.grows
-            for step in self.sources()
-        )
-
     def describe(self) -> str:
         """One line a step, for people."""
         lines = []
@@ -284,9 +274,3 @@ class Program:
             inputs = ", ".join(ref.step + (f"[{ref.output}]" if ref.output else "") for ref in step.inputs)
             lines.append(f"{step.name}: {KIND_OF[type(step)]}" + (f" <- {inputs}" if inputs else ""))
         return "\n".join(lines)
-
-    def definition(self, name: str | None = None) -> TopologyDefinition:
-        """The topology this program is online; ``heron submit`` asks for it. Raises TopologyError."""
-        from heronry.streamlet.online.compile import compile_program
-
-        return compile_program(self, name)

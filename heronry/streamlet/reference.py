@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from heron_runtime.model.keys import UnsupportedKey, encode
 from heronry.api.errors import TopologyError
-from heronry.model.keys import UnsupportedKey, encode
 from heronry.streamlet.compare import canonical
+from heronry.streamlet.errors import StepFailed, shown
 from heronry.streamlet.program import (
     LATE,
     BranchStep,
@@ -48,25 +48,6 @@ class Timed(NamedTuple):
 
     record: Any
     time_ms: int | None
-
-
-@dataclass
-class StepFailed(Exception):
-    """A function of the user's raised. ``step`` and ``record`` say where and on what, ``__cause__`` what it raised."""
-
-    step: str
-    record: Any
-    where: str = ""  # the file, where it is known
-
-    def __str__(self) -> str:
-        place = f" of {self.where}" if self.where else ""
-        return f"step {self.step!r} failed on the record {shown(self.record)}{place}: {self.__cause__!r}"
-
-
-def shown(record: Any, limit: int = 200) -> str:
-    """A record as text for messages, cut."""
-    text = repr(record)
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def run(program: Program, inputs: Mapping[str, Iterable[Any]] | None = None) -> dict[str, list[Any]]:

@@ -2,7 +2,7 @@
 
 Facts in (reports), answers out (what changed since a version). Every accepted report gives its process the next
 version number, so that each sink asks for what is new to it and none can disturb another. Old incarnations are folded
-here and nowhere else, because every report passes here first (``heronry.totals``).
+here and nowhere else, because every report passes here first (``heron_runtime.telemetry.totals``).
 
 Bounds: 1 024 processes, each with at most four reports (the fold and three incarnations).
 """
@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from heronry.totals import ProcessTotals
-from heronry.wire.metrics import ProcessMetrics
+from heron_runtime.telemetry.totals import ProcessTotals
+from heron_runtime.wire.metrics import ProcessMetrics
 
 MAX_PROCESSES = 1024
 MAX_VALUES = 16_384  # names in one report

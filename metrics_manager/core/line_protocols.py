@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from heronry.model.sketch import Sketch
+from heron_runtime.model.sketch import Sketch
 
 QUANTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
 MAX_NAME = 250

@@ -13,9 +13,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from heronry.model.settings import setting
-from heronry.sketches import decode_sketch
-from heronry.wire.metrics import ExceptionReport, ProcessMetrics
+from heron_runtime.model.settings import Keys, setting
+from heron_runtime.telemetry.sketches import decode_sketch
+from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
 from metrics_manager.sinks import SinkContext
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
@@ -65,7 +65,7 @@ class JsonLinesSink:
         """Make the folder. Raises OSError."""
         self._context = context
         self._path = context.launch.metrics_dir / f"metrics-{context.container}.jsonl"
-        self._max_bytes: int = setting(context.launch.settings, "heron.metrics.jsonlines.max.bytes")
+        self._max_bytes = setting(context.launch.settings, Keys.HERON_METRICS_JSONLINES_MAX_BYTES)
         self._version = context.restored  # what an earlier run saved stands in the file already
         await asyncio.to_thread(self._path.parent.mkdir, parents=True, exist_ok=True)
 

@@ -1,8 +1,8 @@
 """The ``prometheus`` sink: ``GET /metrics`` over HTTP, for a Prometheus server to scrape.
 
 The text is made when it is asked for, from totals over all incarnations, so counters do not fall when an instance
-restarts. Names come from ``heronry.model.metrics``; labels are topology, component, instance, stream and container and
-nothing else. Latencies become histograms in seconds. The port is free to choose (0) and stands in
+restarts. Names come from ``heron_runtime.model.metrics``; labels are topology, component, instance, stream and
+container and nothing else. Latencies become histograms in seconds. The port is free to choose (0) and stands in
 ``prometheus-N.port`` in the topology's metrics folder and in the gauge ``__prometheus-port``.
 
 The server is a few lines of asyncio: one request per connection, at most 32 connections, 8 KiB of request, 10 seconds.
@@ -23,10 +23,11 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
-from heronry.model.metrics import MetricKind, PrometheusName, prometheus_name
-from heronry.model.sketch import Sketch
-from heronry.wire.errors import MalformedMessage
-from heronry.wire.metrics import ProcessMetrics
+from heron_runtime.model.metric_kinds import MetricKind
+from heron_runtime.model.metrics import PrometheusName, prometheus_name
+from heron_runtime.model.sketch import Sketch
+from heron_runtime.wire.errors import MalformedMessage
+from heron_runtime.wire.metrics import ProcessMetrics
 from metrics_manager.sinks import MetricsView, SinkContext
 
 LABELS = ("topology", "component", "instance", "stream", "container")

@@ -1,20 +1,19 @@
 """The ``graphite`` and ``statsd`` sinks: metrics pushed to a server as lines of text (``core/line_protocols``).
 
-Graphite gets a TCP connection, made anew when it breaks; StatsD gets datagrams, of which nobody knows whether they
-arrive. Neither queues: Graphite's values are totals and gauges, so the next flush tells what a lost one did, and what
+Graphite gets a TCP connection for each flush; StatsD gets datagrams, of which nobody knows whether they arrive. Neither
+queues: Graphite's values are totals and gauges, so the next flush tells what a lost one did, and what
 StatsD was not told comes with the next.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 import time
 from collections.abc import Iterator
 
-from heronry.model.settings import setting
-from heronry.wire.errors import MalformedMessage
+from heron_runtime.model.settings import Keys, setting
+from heron_runtime.wire.errors import MalformedMessage
 from metrics_manager.core.line_protocols import Differences, ProcessValues, datagrams, graphite_lines
 from metrics_manager.sinks import MetricsView, SinkContext
 
@@ -50,9 +49,8 @@ class GraphiteSink:
         """Read the settings; the connection is made by the first flush. Raises ValueError."""
         settings = context.launch.settings
         self._context = context
-        self._address = parse_address(setting(settings, "heron.metrics.graphite.address"))
-        self._prefix: str = setting(settings, "heron.metrics.prefix")
-        self._writer: asyncio.StreamWriter | None = None
+        self._address = parse_address(setting(settings, Keys.HERON_METRICS_GRAPHITE_ADDRESS))
+        self._prefix = setting(settings, Keys.HERON_METRICS_PREFIX)
 
     async def flush(self) -> None:
         """Send everything there is. Raises OSError, TimeoutError."""
@@ -61,28 +59,19 @@ class GraphiteSink:
         data = "".join(lines).encode()
         if not data:
             return
+        async with asyncio.timeout(CONNECT_SECONDS):
+            _, writer = await asyncio.open_connection(*self._address)
         try:
-            if self._writer is None or self._writer.is_closing():
-                async with asyncio.timeout(CONNECT_SECONDS):
-                    _, self._writer = await asyncio.open_connection(*self._address)
             async with asyncio.timeout(WRITE_SECONDS):
-                self._writer.write(data)
-                await self._writer.drain()
-        except BaseException:
-            await self._disconnect()
+                writer.write(data)
+                writer.close()
+                await writer.wait_closed()  # what is not written yet goes first
+        except (TimeoutError, asyncio.CancelledError):
+            writer.transport.abort()
             raise
 
     async def close(self) -> None:
-        """Close the connection."""
-        await self._disconnect()
-
-    async def _disconnect(self) -> None:
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.close()
-            with contextlib.suppress(OSError, TimeoutError):
-                async with asyncio.timeout(1.0):
-                    await writer.wait_closed()
+        """Nothing stays open between flushes."""
 
 
 class StatsdSink:
@@ -92,8 +81,8 @@ class StatsdSink:
         """Make the socket; what an earlier metrics manager had saved was told by it. Raises ValueError, OSError."""
         settings = context.launch.settings
         self._context = context
-        self._prefix: str = setting(settings, "heron.metrics.prefix")
-        host, port = parse_address(setting(settings, "heron.metrics.statsd.address"))
+        self._prefix = setting(settings, Keys.HERON_METRICS_PREFIX)
+        host, port = parse_address(setting(settings, Keys.HERON_METRICS_STATSD_ADDRESS))
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_DGRAM)
         family, kind, protocol, _, address = found[0]
         self._socket = socket.socket(family, kind, protocol)

@@ -9,22 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from importlib.metadata import entry_points
+from collections.abc import Callable, Iterable
 
-from metrics_manager.shell.jsonlines import JsonLinesSink
-from metrics_manager.shell.prometheus import PrometheusSink
-from metrics_manager.shell.push import GraphiteSink, StatsdSink
-from metrics_manager.shell.tmanager import TopologyMasterSink
-from metrics_manager.sinks import ENTRY_POINT_GROUP, Sink, SinkContext
+from heron_runtime.extensions import METRICS_SINKS, ExtensionError
+from metrics_manager.sinks import Sink, SinkContext
 
-BUILT_IN: Mapping[str, Callable[[], Sink]] = {
-    "jsonlines": JsonLinesSink,
-    "prometheus": PrometheusSink,
-    "graphite": GraphiteSink,
-    "statsd": StatsdSink,
-    "tmanager": TopologyMasterSink,
-}
 LAST_FLUSH_SECONDS = 2.0
 FLUSH_SECONDS = 60.0
 
@@ -32,20 +21,13 @@ log = logging.getLogger(__name__)
 
 
 def find_sinks(names: Iterable[str]) -> dict[str, Callable[[], Sink]]:
-    """The factories of these sinks; a name nobody offers is logged and left out."""
+    """The factories of these sinks; one that cannot be had is logged and left out."""
     found: dict[str, Callable[[], Sink]] = {}
     for name in names:
-        if name in BUILT_IN:
-            found[name] = BUILT_IN[name]
-            continue
-        offered = [point for point in entry_points(group=ENTRY_POINT_GROUP) if point.name == name]
         try:
-            found[name] = offered[0].load()
-        except IndexError:
-            known = sorted({*BUILT_IN, *(p.name for p in entry_points(group=ENTRY_POINT_GROUP))})
-            log.error("heron.metrics.sinks names %r, which nobody offers; there are %s", name, ", ".join(known))
-        except Exception:
-            log.exception("the metrics sink %r cannot be loaded", name)
+            found[name] = METRICS_SINKS.load(name)
+        except ExtensionError as error:
+            log.error("heron.metrics.sinks: %s", error.line(), exc_info=error.__cause__)
     return found
 
 

@@ -11,10 +11,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from heronry.wire.codec import PUBLISH_METRICS
-from heronry.wire.errors import MalformedMessage
-from heronry.wire.master import PublishMetrics
-from heronry.wire.metrics import ProcessMetrics
+from heron_runtime.wire.codec import PUBLISH_METRICS
+from heron_runtime.wire.errors import MalformedMessage
+from heron_runtime.wire.master import PublishMetrics
+from heron_runtime.wire.metrics import ProcessMetrics
 
 MAX_STATE_BYTES = 64 * 1024 * 1024
 

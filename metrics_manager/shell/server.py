@@ -10,14 +10,14 @@ from typing import Any
 
 import grpc.aio
 
-from heronry.launch import Launch
-from heronry.liveness import Phase
-from heronry.model.settings import setting
-from heronry.net.rpc import make_server
-from heronry.net.services import METRICS_SERVICE
-from heronry.process_stats import LoopLag
-from heronry.telemetry import Telemetry
-from heronry.wire.metrics import MetricsAck, ProcessMetrics
+from heron_runtime.launch import Launch
+from heron_runtime.liveness import Phase
+from heron_runtime.model.settings import Keys, setting
+from heron_runtime.net.rpc import make_server
+from heron_runtime.net.services import METRICS_SERVICE
+from heron_runtime.process_stats import LoopLag
+from heron_runtime.telemetry.reporting import Telemetry
+from heron_runtime.wire.metrics import MetricsAck, ProcessMetrics
 from metrics_manager.core.collection import Collection
 from metrics_manager.shell import saved
 from metrics_manager.shell.runner import SinkRunner, find_sinks
@@ -39,7 +39,7 @@ class MetricsManager:
         self.stopped = asyncio.Event()
         self.collection = Collection()
         self.telemetry = Telemetry("__metricsmgr__", f"metrics_manager-{container}", container, 0, time.time_ns())
-        self._interval: float = setting(launch.settings, "heron.metrics.interval.secs")
+        self._interval = setting(launch.settings, Keys.HERON_METRICS_INTERVAL_SECS)
         self._state_file = launch.metrics_dir / f"metrics_manager-{container}.state"
         self._saved_version = 0
         self._refused = 0
@@ -60,7 +60,7 @@ class MetricsManager:
         self._server.add_insecure_port(target)
         await self._server.start()
         context = SinkContext(self.launch, self.container, self.collection, self.telemetry, self._saved_version)
-        names = setting(self.launch.settings, "heron.metrics.sinks")
+        names = setting(self.launch.settings, Keys.HERON_METRICS_SINKS)
         self._sinks = [SinkRunner(name, factory, context) for name, factory in find_sinks(names).items()]
         self._lag.start()
         self._beats = asyncio.create_task(self._beat(), name="beats")

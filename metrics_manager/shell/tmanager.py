@@ -4,7 +4,7 @@ Where the master is stands in the state store; the sink looks there each time (a
 than there is something to send), and goes on with what it knows while the store is away. The reply to each publish
 names the master's epoch. As long as the epoch is the one before, only processes that changed since the last reply are
 sent; when it differs, that master knows nothing of what others were told, and everything is sent again
-(``heronry.totals`` makes repeats harmless).
+(``heron_runtime.telemetry.totals`` makes repeats harmless).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any
 
 import grpc.aio
 
-from heronry.model.stored import MasterLocation
-from heronry.net.rpc import credentials, make_channel
-from heronry.net.services import MASTER_SERVICE
-from heronry.state import paths, store_of
-from heronry.state.store import StateStore, StoreError
-from heronry.wire import codec
-from heronry.wire.master import PublishMetrics, PublishReply
+from heron_runtime.model.stored import MasterLocation
+from heron_runtime.net.rpc import credentials, make_channel
+from heron_runtime.net.services import MASTER_SERVICE
+from heron_runtime.state import paths, store_of
+from heron_runtime.state.store import StateStore, StoreError
+from heron_runtime.wire import codec
+from heron_runtime.wire.master import PublishMetrics, PublishReply
 from metrics_manager.sinks import SinkContext
 
 PUBLISH_SECONDS = 5.0

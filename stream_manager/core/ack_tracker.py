@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from heronry.model.ids import SEQUENCE_MASK, root_base, root_incarnation, root_sequence, root_task
+from heron_runtime.model.ids import SEQUENCE_MASK, root_base, root_incarnation, root_sequence, root_task
 
 Column = NDArray[np.uint64]
 

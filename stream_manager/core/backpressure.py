@@ -1,4 +1,4 @@
-"""Backpressure: which buffers are over their mark, who says so, and which spouts pause (seed 001 §5.4; protocols 3.2).
+"""Backpressure: which tasks and links cause it, and which spouts pause for it (seed 001 §5.4; protocols 3.2).
 
 Causes are a set, not events. This stream manager *owns* the causes of its own buffers: a destination queue (a local
 instance, or a remote task's queue here) or a peer link as a whole. The set is numbered: ``announce`` gives what changed
@@ -6,14 +6,16 @@ since the last announcement, ``whole`` the set itself, which goes out on every c
 a change that was missed is repaired within a second. A peer's set goes when its link or its incarnation goes.
 
 A spout is paused exactly when the union of all sets, restricted to its scope, is not empty. Scope ``upstream``: causes
-its tuples can come to; scope ``topology``: all, as in the paper.
+its tuples can come to; scope ``topology``: all, as in the paper. A stream manager that hears of nobody pauses all
+of its own spouts; that is a cause it does not tell others.
 """
 
 from __future__ import annotations
 
-from heronry.model.causes import Cause
-from heronry.wire.control import CauseChange, CauseSet
-from stream_manager.core.routing import Routes
+from heron_runtime.model.causes import Cause, CauseKind
+from heron_runtime.model.metrics import keyed
+from heron_runtime.wire.control import CauseChange, CauseSet
+from stream_manager.core.routing import Routes, Standing
 
 TOPOLOGY_SCOPE = "topology"
 
@@ -26,25 +28,28 @@ def is_slow(now_bytes: int, was_slow: bool, high: int, low: int) -> bool:
 class Pressure:
     """All causes this stream manager knows of."""
 
-    def __init__(self) -> None:
+    def __init__(self, container: int) -> None:
         self.own: dict[Cause, None] = {}
+        self.partitioned = False
+        self.revision = 0  # of all that is known; grows with each change
+        self.started = 0  # own causes so far
+        self.initiated_ms = 0  # time with own causes
+        self.slow_ms: dict[Cause, int] = {}  # own causes to the time they have lasted in all
+        self._partition = Cause(CauseKind.LINK, "", 0, container, 0)
         self._announced: dict[Cause, None] = {}
         self._number = 0
         self._peers: dict[int, tuple[int, dict[Cause, None]]] = {}
-        self.changed = False  # since whoever reads the union last reset it
-        self.started = 0  # own causes so far
         self._timed: frozenset[Cause] = frozenset()
-        self.slow_ms: dict[Cause, int] = {}  # own causes to the time they have lasted in all
 
     def set_slow(self, cause: Cause, slow: bool) -> None:
         """This buffer is (no longer) over its mark."""
         if slow and cause not in self.own:
             self.own[cause] = None
             self.started += 1
-            self.changed = True
+            self.revision += 1
         elif not slow and cause in self.own:
             del self.own[cause]
-            self.changed = True
+            self.revision += 1
 
     def announce(self) -> CauseChange | None:
         """Start and Stop: what has changed since the last call, or None."""
@@ -63,7 +68,7 @@ class Pressure:
     def peer_set(self, container: int, message: CauseSet) -> None:
         """A peer's whole set replaces what was known of it."""
         self._peers[container] = (message.number, dict.fromkeys(message.causes))
-        self.changed = True
+        self.revision += 1
 
     def peer_change(self, container: int, message: CauseChange) -> None:
         """A peer's difference; one that does not follow on what is known waits for the next whole set."""
@@ -74,12 +79,12 @@ class Pressure:
             causes.pop(cause, None)
         causes.update(dict.fromkeys(message.start))
         self._peers[container] = (message.number, causes)
-        self.changed = True
+        self.revision += 1
 
     def peer_gone(self, container: int) -> None:
         """The link or the incarnation has gone, and its causes with it."""
         self._peers.pop(container, None)
-        self.changed = True
+        self.revision += 1
 
     def union(self) -> tuple[Cause, ...]:
         """Every cause of everyone, own ones first."""
@@ -88,20 +93,44 @@ class Pressure:
             found.update(causes)
         return tuple(found)
 
-    def causes_for(self, spout: str, routes: Routes, scope: str) -> tuple[Cause, ...]:
+    def set_partitioned(self, partitioned: bool) -> None:
+        """True from when the lease has passed without a word of the master or a peer, until the next one."""
+        if partitioned != self.partitioned:
+            self.partitioned = partitioned
+            self.revision += 1
+
+    def causes_for(self, spout: str, standing: Standing) -> tuple[Cause, ...]:
         """Why this spout component is paused; empty if it is not."""
-        union = self.union()
-        if scope == TOPOLOGY_SCOPE:
-            return union
-        return tuple(cause for cause in union if routes.reaches(spout, cause))
+        everywhere, routes = standing.scope == TOPOLOGY_SCOPE, standing.routes
+        causes = tuple(cause for cause in self.union() if everywhere or routes.reaches(spout, cause))
+        return (*causes, self._partition) if self.partitioned else causes
 
     def pass_time(self, elapsed_ms: int) -> None:
         """Charge the time since the last call to the own causes that stood then and stand now."""
+        self.initiated_ms += elapsed_ms if self.own else 0
         for cause in self.own:
             if cause in self._timed:
                 self.slow_ms[cause] = self.slow_ms.get(cause, 0) + elapsed_ms
         self._timed = frozenset(self.own)
 
-    def forget_tasks(self, known: frozenset[int]) -> None:
-        """Tasks the plan no longer has are not timed any more."""
-        self.slow_ms = {cause: ms for cause, ms in self.slow_ms.items() if cause.task in known or not cause.task}
+    def set_routes(self, routes: Routes) -> None:
+        """A new plan: tasks it no longer has are not timed any more."""
+        self.slow_ms = {cause: ms for cause, ms in self.slow_ms.items() if cause.task in routes.where or not cause.task}
+
+    def totals(self, routes: Routes) -> dict[str, float]:
+        """Counters, by metric name."""
+        found: dict[str, float] = {
+            "__server/__time_spent_back_pressure_initiated": self.initiated_ms,
+            "__back_pressure_starts": self.started,
+        }
+        for cause, slow_ms in self.slow_ms.items():
+            task = cause.kind is CauseKind.TASK
+            about = routes.instance_name(cause.task) if task else f"stream_manager-{cause.peer}"
+            name = keyed("__time_spent_back_pressure_by_compid", about)
+            found[name] = found.get(name, 0) + slow_ms
+        return found
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        assert self._announced.keys() == self.own.keys(), "own causes are announced by the end of each event"
+        assert self._partition not in self.union(), "a partition is not told to others"

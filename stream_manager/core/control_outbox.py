@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from heronry.wire.control import CauseChange, CauseSet, PeerCredit, TaskCredit
+from heron_runtime.wire.control import CauseChange, CauseSet, PeerCredit, TaskCredit
 
 MAX_CHANGES = 64
 
@@ -41,8 +41,8 @@ class ControlOutbox:
             waiting[type(message)] = message
 
     def take(self) -> Any:
-        """The next message to send. Raises KeyError when there is none."""
-        return self._waiting.pop(next(iter(self._waiting)))
+        """The next message to send, None when there is none."""
+        return self._waiting.pop(next(iter(self._waiting))) if self._waiting else None
 
 
 def peer_credit(limits: dict[int, int]) -> PeerCredit:

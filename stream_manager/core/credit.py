@@ -68,8 +68,5 @@ def memory_bound(
 ) -> int:
     """The most bytes one destination queue can hold (see above)."""
     return (
-        2 * high
-        + largest_frame
-        + instances * (upload_window + largest_frame)
-        + peers * (peer_window + largest_frame)
+        2 * high + largest_frame + instances * (upload_window + largest_frame) + peers * (peer_window + largest_frame)
     )

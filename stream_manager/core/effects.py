@@ -1,46 +1,30 @@
 """What the core wants done. The shell does it, in order, before it hands the core the next event.
 
-``connection`` is the number the shell gave a connection at its hello: an effect for one that is gone does nothing.
+An effect for a connection that is gone does nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from heronry.model.plan import PhysicalPlan
-from heronry.wire.control import InstanceControl, PeerControl
-from heronry.wire.master import ToMaster
-from stream_manager.core.links import Link
+from heron_runtime.model.plan import PhysicalPlan
+from heron_runtime.wire.control import InstanceControl, PeerControl
+from heron_runtime.wire.master import ToMaster
 
 
 @dataclass(frozen=True, slots=True)
-class ToInstance:
-    """Send on the control stream of an instance."""
+class Send:
+    """Send on the control stream."""
 
     connection: int
-    message: InstanceControl
-
-
-@dataclass(frozen=True, slots=True)
-class ToPeer:
-    """Send on the control stream of a peer."""
-
-    connection: int
-    message: PeerControl
-
-
-@dataclass(frozen=True, slots=True)
-class TellMaster:
-    """Send to the master, if it is there."""
-
-    message: ToMaster
+    message: InstanceControl | PeerControl
 
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """The link has something to send."""
+    """There is a packet to write on the data stream."""
 
-    link: Link
+    connection: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +36,49 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanAccepted:
-    """A new plan holds: store it, connect to its peers."""
+class TellMaster:
+    """Send to the master, if it is there."""
 
-    plan: PhysicalPlan
+    message: ToMaster
 
 
 @dataclass(frozen=True, slots=True)
-class MasterRefused:
+class RefuseMaster:
     """The master that speaks is deposed: leave it and look for the acting one."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Exit:
-    """This stream manager has been replaced."""
+class PlanAccepted:
+    """A new plan holds: store it, and connect to the peers of ``call`` (the others connect to us)."""
+
+    plan: PhysicalPlan
+    epoch: int
+    call: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """Another stream manager has taken this place: end."""
 
     reason: str
 
 
-Effect = ToInstance | ToPeer | TellMaster | Wake | End | PlanAccepted | MasterRefused | Exit
+Effect = Send | Wake | End | TellMaster | RefuseMaster | PlanAccepted | Replaced
+
+
+class EffectBuffer:
+    """What one event leads to, in order. Shared by the parts of the core and emptied at the end of each event."""
+
+    def __init__(self) -> None:
+        self._effects: list[Effect] = []
+
+    def add(self, *effects: Effect) -> None:
+        """Do these next."""
+        self._effects.extend(effects)
+
+    def take(self) -> list[Effect]:
+        """All effects since the last call."""
+        effects, self._effects = self._effects, []
+        return effects

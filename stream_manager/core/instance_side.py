@@ -2,86 +2,83 @@
 
 from __future__ import annotations
 
-from heronry.model.causes import Cause, CauseKind
-from heronry.wire.control import Credit, InstanceHello, Leave, Pause, PlanUpdate, StreamManagerHello
-from heronry.wire.data import Packet
-from heronry.wire.master import InstanceInfo
+from heron_runtime.model.causes import Cause
+from heron_runtime.wire.control import (
+    Credit,
+    InstanceControl,
+    InstanceHello,
+    Leave,
+    Pause,
+    PeerControl,
+    PlanUpdate,
+    StreamManagerHello,
+    TaskCredit,
+)
+from heron_runtime.wire.data import Packet
+from heron_runtime.wire.master import InstanceInfo
 from stream_manager.core.backpressure import Pressure
+from stream_manager.core.connections import Connections, LocalInstance, ProtocolViolation
 from stream_manager.core.credit import Grant
-from stream_manager.core.effects import End, ToInstance
+from stream_manager.core.effects import EffectBuffer, End, Send
 from stream_manager.core.forwarding import Forwarding
-from stream_manager.core.links import Link
-from stream_manager.core.neighbours import LocalInstance, ProtocolViolation
-from stream_manager.core.outcome import Outcome
-from stream_manager.core.routing import Routes
+from stream_manager.core.routing import Routes, Standing
 from stream_manager.core.tracking import Tracking
 
 
 class InstanceSide:
-    """All instances of one container. ``hello`` is what each of them is told first."""
+    """Speaks with the instances of one container. ``hello`` is what each of them is told first."""
 
     def __init__(
         self,
         hello: StreamManagerHello,
-        upload_window: int,
+        connections: Connections,
         flow: Forwarding,
         tracking: Tracking,
         pressure: Pressure,
-        outcome: Outcome,
+        effects: EffectBuffer,
     ) -> None:
-        self.routes: Routes | None = None
-        self.epoch = 0
-        self.scope = "upstream"
-        self.partitioned = False
-        self.upload_window = upload_window
+        self.paused_ms = 0  # time with a spout told to pause
         self._hello = hello
+        self._connections = connections
         self._flow = flow
         self._tracking = tracking
         self._pressure = pressure
-        self._out = outcome
+        self._effects = effects
+        self._revision = -1  # of the pressure when the spouts were last told; -1: tell them
 
-    def hello(self, connection: int, hello: InstanceHello) -> None:
+    def hello(self, connection: int, hello: InstanceHello, standing: Standing) -> None:
         """A new connection; it replaces an older one of the same task."""
-        instance = self.of_task(hello.task)
+        instance = self._connections.instance(hello.task)
         if instance.connection is not None:
             if instance.pid != hello.pid:
-                self._out.add(ToInstance(instance.connection, Leave("another process has taken this task")))
-            self._out.add(End(instance.connection, f"task {hello.task}: replaced by a newer connection"))
+                self._effects.add(Send(instance.connection, Leave("another process has taken this task")))
+            self._effects.add(End(instance.connection, f"{instance}: replaced by a newer connection"))
             self.lost(instance)
         if instance.incarnation != hello.incarnation:
             instance.link.settlements.drop_verdicts()
-        instance.connection, instance.incarnation, instance.pid = connection, hello.incarnation, hello.pid
-        instance.incoming.expected = 1
+        self._connections.connect(instance, connection, hello.incarnation)
+        instance.pid = hello.pid
         instance.upload.restart(self._flow.may_renew(instance))
         self._tracking.begin(hello.task, hello.incarnation)
-        self._out.add(ToInstance(connection, self._hello), ToInstance(connection, Credit(instance.upload.limit)))
-        self._give_plan(instance)
-
-    def connected(self, connection: int, task: int) -> LocalInstance | None:
-        """The instance, if this is its connection now."""
-        instance = self._flow.instances.get(task)
-        return instance if instance is not None and instance.connection == connection else None
-
-    def of_task(self, task: int) -> LocalInstance:
-        """The instance of a task, known or new."""
-        instance = self._flow.instances.get(task)
-        if instance is None:
-            upload = Grant(self.upload_window, 0, task, open_now=False)
-            instance = self._flow.instances[task] = LocalInstance(task, Link(task=task), upload)
-        return instance
+        self._effects.add(Send(connection, self._hello), Send(connection, Credit(instance.upload.limit)))
+        self._give_plan(instance, standing)
 
     def lost(self, instance: LocalInstance) -> None:
         """The connection has ended."""
-        instance.connection = None
-        instance.has_plan = False
-        instance.told = None
-        instance.link.close()
-        self._flow.observe_all(instance.link)
+        self._connections.disconnect(instance)
+        instance.sent_causes = None
+        self._flow.close(instance)
+
+    def control(self, instance: LocalInstance, message: InstanceControl | PeerControl) -> None:
+        """Whatever an instance says after its hello: that it takes frames. Raises ProtocolViolation."""
+        if not isinstance(message, Credit):
+            raise ProtocolViolation(f"{type(message).__name__} is not for stream managers")
+        self._flow.credit(instance, [TaskCredit(instance.task, message.limit_bytes)])
 
     def packet(self, instance: LocalInstance, packet: Packet) -> None:
         """Take a packet. Raises ProtocolViolation; what came before the fault in the packet is done."""
         task, flow = instance.task, self._flow
-        instance.incoming.accept(packet)
+        instance.accept(packet)
         if packet.verdicts:
             raise ProtocolViolation("only trackers give verdicts")
         for init in packet.inits:
@@ -92,7 +89,7 @@ class InstanceSide:
             flow.fail(fail)
         if not packet.frames:
             return
-        upload, fed, traffic = instance.upload, instance.fed, instance.incoming.traffic
+        upload, fed, traffic = instance.upload, instance.fed, instance.traffic_in
         for frame in packet.frames:
             if frame.source_task != task:
                 raise ProtocolViolation(f"a frame of task {frame.source_task}")
@@ -103,69 +100,68 @@ class InstanceSide:
             traffic.bytes += size
             fed.add(frame.destination_task)
             flow.forward(frame, size, None, 0)
-        flow.renewals[upload] = None
+        flow.used(upload)
 
     def renew(self, grant: Grant) -> None:
         """Give upload credit if half of it is used up and nothing the instance feeds is over its bound."""
-        instance = self._flow.instances[grant.task]
+        instance = self._connections.instance(grant.task)
         if instance.connection is not None and self._flow.may_renew(instance):
             limit = grant.renewal()
             if limit is not None:
-                self._out.add(ToInstance(instance.connection, Credit(limit)))
+                self._effects.add(Send(instance.connection, Credit(limit)))
 
-    def give_plans(self) -> None:
+    def give_plans(self, standing: Standing) -> None:
         """There is a new plan."""
-        for instance in self._flow.instances.values():
-            instance.has_plan = False
-            self._give_plan(instance)
+        for instance in self._connections.instances.values():
+            if instance.task not in standing.routes.local_spouts:
+                instance.sent_causes = None
+            self._give_plan(instance, standing)
 
-    def pause_spouts(self) -> None:
+    def pause_spouts(self, standing: Standing) -> None:
         """Tell the spouts whose causes have changed."""
-        if self.routes is None or not self._pressure.changed:
+        if self._revision == self._pressure.revision:
             return
-        self._pressure.changed = False
-        for task in self.routes.local_spouts:
-            instance = self._flow.instances[task]
-            if instance.connection is None or not instance.has_plan:
-                continue
-            causes = self._causes_of(task)
-            if causes != instance.told:
-                instance.told = causes
-                self._out.add(ToInstance(instance.connection, Pause(bool(causes), causes)))
+        self._revision = self._pressure.revision
+        for spout in self._spouts(standing.routes):
+            causes = self._causes_of(spout, standing)
+            if causes != spout.sent_causes and spout.connection is not None:
+                spout.sent_causes = causes
+                self._effects.add(Send(spout.connection, Pause(bool(causes), causes)))
 
     def spouts_paused(self) -> bool:
         """True if any local spout is told to pause."""
-        return any(instance.told for instance in self._flow.instances.values())
+        return any(instance.sent_causes for instance in self._connections.instances.values())
 
-    def infos(self) -> tuple[InstanceInfo, ...]:
+    def pass_time(self, elapsed_ms: int) -> None:
+        """Charge the time if a spout is told to pause."""
+        self.paused_ms += elapsed_ms if self.spouts_paused() else 0
+
+    def infos(self, routes: Routes) -> tuple[InstanceInfo, ...]:
         """Who is connected, for the master."""
-        component = {} if self.routes is None else self.routes.component
         return tuple(
-            InstanceInfo(i.task, component.get(i.task, ""), i.pid, i.incarnation or 0)
-            for _, i in sorted(self._flow.instances.items())
+            InstanceInfo(i.task, routes.component.get(i.task, ""), i.pid, i.incarnation or 0)
+            for _, i in sorted(self._connections.instances.items())
             if i.connection is not None
         )
 
-    def check(self) -> None:
+    def check(self, standing: Standing) -> None:
         """Assert every invariant."""
-        for instance in self._flow.instances.values():
-            assert not instance.link.is_open or instance.connection is not None, "an open link has a connection"
-        if self.routes is None:
-            return
-        for task in self.routes.local_spouts:
-            instance = self._flow.instances[task]
-            if instance.connection is not None and instance.has_plan:
-                assert instance.told == self._causes_of(task), "paused if and only if there are causes"
+        for instance in self._connections.instances.values():
+            told = instance.sent_causes is not None
+            here = instance.connection is not None and instance.task in standing.routes.local_spouts
+            assert told == here, "every spout that is connected is told whether to pause, and nobody else"
+        for spout in self._spouts(standing.routes):
+            assert spout.sent_causes == self._causes_of(spout, standing), "paused if and only if there are causes"
 
-    def _give_plan(self, instance: LocalInstance) -> None:
-        routes = self.routes
-        if routes is not None and instance.connection is not None and instance.task in routes.local_tasks:
-            instance.has_plan = self._pressure.changed = True
-            self._out.add(ToInstance(instance.connection, PlanUpdate(routes.plan, self.epoch)))
+    def _give_plan(self, instance: LocalInstance, standing: Standing) -> None:
+        if instance.connection is not None and instance.task in standing.routes.local_tasks:
+            self._revision = -1
+            self._effects.add(Send(instance.connection, PlanUpdate(standing.routes.plan, standing.epoch)))
 
-    def _causes_of(self, spout: int) -> tuple[Cause, ...]:
-        assert self.routes is not None
-        causes = self._pressure.causes_for(self.routes.component[spout], self.routes, self.scope)
-        if self.partitioned:
-            causes += (Cause(CauseKind.LINK, "", 0, self.routes.container, 0),)
-        return causes
+    def _spouts(self, routes: Routes) -> list[LocalInstance]:
+        """Those that are connected, and so have the plan."""
+        spouts = [self._connections.instance(task) for task in routes.local_spouts]
+        return [spout for spout in spouts if spout.connection is not None]
+
+    def _causes_of(self, spout: LocalInstance, standing: Standing) -> tuple[Cause, ...]:
+        return self._pressure.causes_for(standing.routes.component[spout.task], standing)

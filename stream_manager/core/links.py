@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from heronry.model.settings import MiB
-from heronry.wire.data import Frame, Packet
+from heron_runtime.model.settings import MiB
+from heron_runtime.wire.data import Frame, Packet
 from stream_manager.core.credit import Grant
 from stream_manager.core.settlements import Settlements
 
@@ -44,9 +44,7 @@ class Traffic:
 class Destination:
     """The frames for one task, and the credit its far end has given."""
 
-    __slots__ = (
-        "blocked", "bytes", "frames", "handed", "in_turn", "limit", "pressed", "sent", "task", "window"
-    )  # fmt: skip
+    __slots__ = ("bytes", "frames", "handed", "in_turn", "limit", "pressed", "sent", "task", "window")
 
     def __init__(self, task: int) -> None:
         self.task = task
@@ -58,7 +56,6 @@ class Destination:
         self.handed: deque[tuple[int, int, int]] = deque()  # (sent so far, stream, tuples), not yet known to be taken
         self.in_turn = False
         self.pressed = False  # over the high mark, and not yet below the low one
-        self.blocked = False  # over its bound
 
     def sendable_bytes(self) -> int:
         """What is queued and has credit."""
@@ -77,7 +74,7 @@ class Link:
         self.destinations: dict[int, Destination] = {}
         self.bytes = 0  # of frames
         self.pressed = False  # the link as a whole is over its mark
-        self.marked: dict[Destination, None] = {}  # queues that are pressed or blocked
+        self.marked: dict[Destination, None] = {}  # queues that are pressed or over their bound
         self.lost: dict[int, int] = {}  # stream to tuples, all connections so far
         self.traffic_out = Traffic()
         self._turns: deque[Destination] = deque()
@@ -158,7 +155,7 @@ class Link:
             queue.in_turn = False
         self.bytes -= queue.bytes
         self.marked.pop(queue, None)
-        queue.pressed = queue.blocked = False
+        queue.pressed = False
         queue.bytes = 0
         frames, queue.frames = queue.frames, deque()  # the credit stays: the task may come back
         yield from frames
@@ -178,7 +175,6 @@ class Link:
             assert queue.in_turn == (queue in self._turns), "the turn is marked"
             ready = bool(queue.frames) and queue.sent < queue.limit
             assert queue.in_turn == ready, f"a destination is in turn if it has frames and credit: {queue.task}"
-            assert (queue in self.marked) == (queue.pressed or queue.blocked), "marked queues are known"
 
     def _take_turn(self, queue: Destination) -> None:
         if not queue.in_turn and queue.frames and queue.sent < queue.limit:

@@ -1,18 +1,23 @@
 """Where each task lives and what each spout can reach: a plan, seen from one container.
 
-Made anew for each plan and never changed, so a packet is routed by one plan from its first frame to its last.
+Made anew for each plan and never changed, so a packet is routed by one plan from its first frame to its last. Whoever
+needs the plan in force gets it as an argument, in the ``Standing`` of the stream manager.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from heronry.model.causes import Cause, CauseKind
-from heronry.model.plan import PhysicalPlan
-from heronry.wire.data import Frame
+from heron_runtime.model.causes import Cause, CauseKind
+from heron_runtime.model.plan import NO_PLAN, PackingPlan, PhysicalPlan
+from heron_runtime.model.topology import TopologyDefinition
+from heron_runtime.wire.data import Frame
 from stream_manager.core.ack_tracker import column
 
 NOWHERE = -1
+NOTHING = PhysicalPlan(NO_PLAN, 0, TopologyDefinition("", ""), PackingPlan(""))  # before the first plan
 
 
 class Routes:
@@ -25,16 +30,11 @@ class Routes:
         self.component: dict[int, str] = {task: plan.component_of(task) for task in plan.tasks()}
         self.local_tasks = plan.tasks_in(container)
         self.local_spouts = tuple(task for task in self.local_tasks if plan.is_spout(task))
-        self.containers = tuple(c.container for c in plan.packing.containers)
-        self.peers = tuple(number for number in self.containers if number != container)
+        self.peers = tuple(c.container for c in plan.packing.containers if c.container != container)
         self._reach = {s.name: plan.topology.reachable_from(s.name) for s in plan.topology.components if s.is_spout}
         self._hosted = {
             c.container: frozenset(instance.component for instance in c.instances) for c in plan.packing.containers
         }
-
-    def container_of(self, task: int) -> int:
-        """The container that holds the task, or NOWHERE when the plan does not know it."""
-        return self.where.get(task, NOWHERE)
 
     def reaches(self, spout: str, cause: Cause) -> bool:
         """True if tuples of this spout component can come to what is slow."""
@@ -46,6 +46,16 @@ class Routes:
     def instance_name(self, task: int) -> str:
         """The instance's name, or ``task_<N>`` when the plan does not know it."""
         return self.plan.instance_name(task) if task in self.where else f"task_{task}"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a stream manager goes by, replaced as a whole: the highest epoch heard, the newest plan's routes, and which
+    causes pause a spout."""
+
+    epoch: int
+    routes: Routes
+    scope: str = ""
 
 
 def roots_by_spout(frame: Frame) -> list[tuple[int, bytes]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from heronry.wire.data import Ack, Fail, Packet, Reason, Verdict
+from heron_runtime.wire.data import Ack, Fail, Packet, Reason, Verdict
 
 CHUNK_BYTES = 64 * 1024
 MAX_REASONS = 256
@@ -44,12 +44,10 @@ class Settlements:
             reason = Reason(reason.kind, reason.component, reason.task)
         self._add(self._verdicts.setdefault((task, reason), []), roots)
 
-    def drop_verdicts(self) -> int:
-        """Forget the verdicts (the spout's process is gone); how many roots they named."""
-        dropped = sum(len(chunk) for chunks in self._verdicts.values() for chunk in chunks)
+    def drop_verdicts(self) -> None:
+        """Forget the verdicts: the spout's process is gone."""
+        self.bytes -= sum(len(chunk) for chunks in self._verdicts.values() for chunk in chunks)
         self._verdicts.clear()
-        self.bytes -= dropped
-        return dropped // 8
 
     def fill(self, packet: Packet, room: int) -> int:
         """Move what fits into ``room`` bytes to ``packet``; returns the room that is left."""

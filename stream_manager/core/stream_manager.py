@@ -1,53 +1,53 @@
 """The stream manager: facts in, effects out (seed 001 §5.4; protocols 1 to 3 and 5).
 
-Theory of operation. Every ``handle_…`` method takes one event, changes the state, and returns what is to be done, in
-order. Connections are numbers given by the shell; an event of a connection that has been replaced meanwhile changes
-nothing. Within one packet the order is inits, acks, fails, frames: a root is open before any copy of its tuples has
-left, so acks commute from then on.
+Theory of operation. ``handle`` takes one event, ``packet`` one packet, ``next_packet`` gives the next one to write;
+each changes the state and returns what is to be done, in order. Within one packet the order is inits, acks, fails,
+frames: a root is open before any copy of its tuples has left, so acks commute from then on.
 
-Time comes by ``tick`` only, and counts only while ticks come: a step of more than a second counts as one second, and
+Time comes by ``Tick`` only, and counts only while ticks come: a step of more than a second counts as one second, and
 expiry rests a while after it, so that a stream manager that was stopped first reads what waits in its sockets. Its own
 pause fails no tuple and pauses no spout.
 
-The parts: ``ack_tracker`` and ``tracking`` (roots), ``links``, ``settlements`` and ``credit`` (queues), ``routing`` and
-``forwarding`` (from the one to the other), ``backpressure`` (causes), ``instance_side`` and ``peer_side`` (who speaks).
+Who owns what: ``connections`` the neighbours with their links and credit (``links``, ``settlements``, ``credit``),
+``tracking`` the roots (``ack_tracker``), ``flow`` which neighbour a task is reached through, ``pressure`` the causes,
+``standing`` what all of them go by (``routing``). ``local`` and ``mesh`` speak with instances and peers and own nothing
+but what they have said.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
 
-from heronry.model.ids import PROTOCOL_VERSION
-from heronry.model.plan import NO_PLAN, PhysicalPlan, PlanVersion, StreamManagerInfo
-from heronry.model.settings import setting
-from heronry.wire.control import Credit, InstanceHello, Leave, PeerControl, PeerHello, StreamManagerHello
-from heronry.wire.data import Packet
-from heronry.wire.master import FromMaster, Heartbeat, HeartbeatReply, Register
+from heron_runtime.model.ids import PROTOCOL_VERSION
+from heron_runtime.model.plan import NO_PLAN, PhysicalPlan, PlanVersion, StreamManagerInfo
+from heron_runtime.model.settings import Keys, setting
+from heron_runtime.wire.control import InstanceHello, Leave, PeerHello, StreamManagerHello
+from heron_runtime.wire.data import Packet
+from heron_runtime.wire.master import FromMaster, Heartbeat, HeartbeatReply, Register
+from stream_manager.core import effects as f
+from stream_manager.core import events as e
 from stream_manager.core.backpressure import Pressure
-from stream_manager.core.credit import memory_bound
-from stream_manager.core.effects import (
-    Effect,
-    End,
-    Exit,
-    MasterRefused,
-    PlanAccepted,
-    TellMaster,
-    ToInstance,
-    ToPeer,
-    Wake,
+from stream_manager.core.connections import (
+    Connections,
+    LocalInstance,
+    Neighbour,
+    Peer,
+    ProtocolViolation,
+    SequenceFault,
 )
+from stream_manager.core.counters import link_gauges, link_totals
 from stream_manager.core.forwarding import Forwarding
 from stream_manager.core.instance_side import InstanceSide
-from stream_manager.core.links import Link
-from stream_manager.core.neighbours import ProtocolViolation
-from stream_manager.core.outcome import Outcome
 from stream_manager.core.peer_side import PeerSide
-from stream_manager.core.routing import Routes
+from stream_manager.core.routing import NOTHING, Routes, Standing
 from stream_manager.core.tracking import Tracking
 
 LONGEST_STEP_MS = 1000
 REST_MS = 2000  # no root expires so soon after a pause of our own
+
+T = TypeVar("T")
 
 
 class StreamManager:
@@ -57,21 +57,22 @@ class StreamManager:
         self.topology_id = topology_id
         self.info = info
         self.container = info.container
-        self.routes: Routes | None = None
-        self.epoch = 0
-        self.outcome = Outcome()
-        self.pressure = Pressure()
-        self.tracking = Tracking(int(setting(settings, "heron.streammgr.ack.buckets")))
-        self.flow = Forwarding(info.container, self.tracking, self.pressure)
+        self.standing = Standing(0, Routes(NOTHING, info.container))
+        self.violations = 0  # of the protocol, by others
+        self.sequence_faults = 0
+        self.connections = Connections(
+            setting(settings, Keys.HERON_STREAMMGR_UPLOAD_WINDOW_BYTES),
+            setting(settings, Keys.HERON_STREAMMGR_PEER_WINDOW_BYTES),
+        )
+        self.pressure = Pressure(info.container)
+        self.tracking = Tracking(setting(settings, Keys.HERON_STREAMMGR_ACK_BUCKETS), self.connections)
+        self.flow = Forwarding(info.container, self.connections, self.tracking, self.pressure)
+        self._effects = f.EffectBuffer()
         hello = StreamManagerHello(PROTOCOL_VERSION, topology_id, info.container, info.incarnation)
-        upload_window = int(setting(settings, "heron.streammgr.upload.window.bytes"))
-        peer_window = int(setting(settings, "heron.streammgr.peer.window.bytes"))
-        self.local = InstanceSide(hello, upload_window, self.flow, self.tracking, self.pressure, self.outcome)
-        self.mesh = PeerSide(peer_window, self.flow, self.pressure, self.outcome)
-        self.paused_ms = 0
-        self.initiated_ms = 0
-        self._lease_ms = int(1000 * setting(settings, "heron.streammgr.partition.lease.secs"))
-        self._heartbeat_ms = int(setting(settings, "heron.heartbeat.interval.ms"))
+        self.local = InstanceSide(hello, self.connections, self.flow, self.tracking, self.pressure, self._effects)
+        self.mesh = PeerSide(self.connections, self.flow, self.pressure, self._effects)
+        self._lease_ms = int(1000 * setting(settings, Keys.HERON_STREAMMGR_PARTITION_LEASE_SECS))
+        self._heartbeat_ms = setting(settings, Keys.HERON_HEARTBEAT_INTERVAL_MS)
         self._wall_ms = now_ms
         self._now_ms = now_ms  # counts only while ticks come
         self._expire_from_ms = now_ms
@@ -79,191 +80,64 @@ class StreamManager:
         self._contact_ms = now_ms  # last word of a master or an accepted peer
         self._master_here = False
 
-    # Instances.
+    # What happens.
 
-    def handle_instance_hello(self, connection: int, hello: InstanceHello) -> list[Effect]:
-        """An instance has opened its control stream."""
-        reason = self._wrong(hello.protocol, hello.topology_id)
-        if reason:
-            self.outcome.violations += 1
-            self.outcome.add(ToInstance(connection, Leave(reason)), End(connection, reason))
-        else:
-            self.local.hello(connection, hello)
-            self._tell_master()
+    def handle(self, event: e.Event) -> list[f.Effect]:
+        """Take a fact; returns what is to be done, in order."""
+        match event:
+            case e.Tick(now_ms):
+                self._tick(now_ms)
+            case e.Heard(connection, message):
+                self._take(connection, message, self.local.control, self.mesh.control)
+            case e.Connected(connection, hello):
+                self._connected(connection, hello)
+            case e.DataOpened(connection):
+                self._data_opened(self.connections.at(connection))
+            case e.ConnectionEnded(connection, malformed):
+                self.violations += malformed
+                self._lost(self.connections.at(connection))
+            case e.MasterHeard(message):
+                self._master_heard(message)
+            case e.MasterConnected():
+                self._master_connected()
+            case e.MasterGone():
+                self._master_here = False
+            case e.PlanRecalled(plan, epoch):
+                self._follow(plan, epoch)
+            case e.PeerRefused(container, reason):
+                self._effects.add(f.Replaced(f"container {container}: {reason}"))
+            case e.Listening(port):
+                self.info = replace(self.info, port=port)
         return self._finish()
 
-    def handle_instance_data(self, connection: int, task: int) -> list[Effect]:
-        """The data stream of this connection is there."""
-        instance = self.local.connected(connection, task)
-        if instance is not None:
-            instance.link.open()
-            self.flow.dirty[instance.link] = None
+    def packet(self, connection: int, packet: Packet) -> list[f.Effect]:
+        """A packet has come on this connection."""
+        self._take(connection, packet, self.local.packet, self.mesh.packet)
         return self._finish()
 
-    def handle_instance_gone(self, connection: int, task: int) -> list[Effect]:
-        """A stream of this connection has ended."""
-        instance = self.local.connected(connection, task)
-        if instance is not None:
-            self.local.lost(instance)
-            self._tell_master()
-        return self._finish()
+    def next_packet(self, connection: int) -> tuple[Packet | None, list[f.Effect]]:
+        """The next packet to write on this connection, if any. It is handed over by this call."""
+        neighbour = self.connections.at(connection)
+        packet = None if neighbour is None else self.flow.next_packet(neighbour)
+        return packet, self._finish()
 
-    def handle_instance_credit(self, connection: int, task: int, message: Credit) -> list[Effect]:
-        """The instance takes frames."""
-        instance = self.local.connected(connection, task)
-        if instance is not None:
-            instance.link.set_limit(task, message.limit_bytes)
-            self.flow.dirty[instance.link] = None
-        return self._finish()
-
-    def handle_instance_packet(self, connection: int, task: int, packet: Packet) -> list[Effect]:
-        """A packet of an instance."""
-        instance = self.local.connected(connection, task)
-        if instance is not None:
-            try:
-                self.local.packet(instance, packet)
-            except ProtocolViolation as fault:
-                self.outcome.violated(connection, f"task {task}", fault)
-                self.local.lost(instance)
-        return self._finish()
-
-    # Peers.
+    # What others want to know.
 
     def peer_hello(self) -> PeerHello:
         """What this stream manager says first to a peer."""
-        return PeerHello(PROTOCOL_VERSION, self.topology_id, self.container, self.info.incarnation, self.epoch)
+        epoch = self.standing.epoch
+        return PeerHello(PROTOCOL_VERSION, self.topology_id, self.container, self.info.incarnation, epoch)
 
-    def handle_peer_hello(self, connection: int, hello: PeerHello) -> list[Effect]:
-        """A peer's first word, whoever opened the channel."""
-        reason = self._wrong(hello.protocol, hello.topology_id)
-        if hello.container == self.container:
-            reason = reason or f"container {self.container} has another stream manager"
-        if reason:
-            self.outcome.violations += 1
-            self.outcome.add(ToPeer(connection, Leave(reason)), End(connection, reason))
-        else:
-            self.mesh.hello(connection, hello)
-        return self._finish()
-
-    def handle_peer_data(self, connection: int, container: int) -> list[Effect]:
-        """The data stream of this connection is there."""
-        peer = self.mesh.connected(connection, container)
-        if peer is not None:
-            self.mesh.data(peer)
-        return self._finish()
-
-    def handle_peer_gone(self, connection: int, container: int) -> list[Effect]:
-        """A stream of this connection has ended."""
-        peer = self.mesh.connected(connection, container)
-        if peer is not None:
-            self.mesh.lost(peer)
-        return self._finish()
-
-    def handle_peer_control(self, connection: int, container: int, message: PeerControl) -> list[Effect]:
-        """Whatever a peer says after its hello."""
-        peer = self.mesh.connected(connection, container)
-        if peer is not None:
-            self._contact_ms = self._now_ms
-            try:
-                self.mesh.control(peer, message)
-            except ProtocolViolation as fault:
-                self.outcome.violated(connection, f"container {container}", fault)
-                self.mesh.lost(peer)
-        return self._finish()
-
-    def handle_peer_packet(self, connection: int, container: int, packet: Packet) -> list[Effect]:
-        """A packet of a peer."""
-        peer = self.mesh.connected(connection, container)
-        if peer is not None:
-            self._contact_ms = self._now_ms
-            try:
-                self.mesh.packet(peer, packet)
-            except ProtocolViolation as fault:
-                self.outcome.violated(connection, f"container {container}", fault)
-                self.mesh.lost(peer)
-        return self._finish()
-
-    # Links.
-
-    def next_packet(self, link: Link) -> tuple[Packet | None, list[Effect]]:
-        """The next packet to write on a link, if any. It is handed over by this call."""
-        packet = self.flow.next_packet(link)
-        return packet, self._finish()
-
-    # Plans and the master.
-
-    @property
-    def plan(self) -> PhysicalPlan | None:
-        """The newest plan."""
-        return None if self.routes is None else self.routes.plan
+    def connection_of(self, incarnation: int, *, task: int = 0, container: int = 0) -> int | None:
+        """The connection of an instance or of a peer, if it is of this incarnation."""
+        instances, peers = self.connections.instances, self.connections.peers
+        neighbour: Neighbour | None = instances.get(task) if task else peers.get(container)
+        return neighbour.connection if neighbour is not None and neighbour.incarnation == incarnation else None
 
     @property
     def version(self) -> PlanVersion:
         """Of the newest plan."""
-        return NO_PLAN if self.routes is None else self.routes.plan.version
-
-    def handle_plan(self, plan: PhysicalPlan, epoch: int) -> list[Effect]:
-        """A plan, from a master of this epoch or from disk. An older one, or of another topology, is refused."""
-        if plan.topology.id == self.topology_id and epoch >= self.epoch:
-            self.epoch = self.local.epoch = epoch
-            if plan.version > self.version:
-                self._set_plan(plan)
-        return self._finish()
-
-    def handle_master_connected(self) -> list[Effect]:
-        """There is a stream to the master: register."""
-        self._master_here = True
-        instances = self.local.infos()
-        register = Register(PROTOCOL_VERSION, self.topology_id, self.info, instances, self.version)
-        self.outcome.add(TellMaster(register))
-        return self._finish()
-
-    def handle_master_gone(self) -> list[Effect]:
-        """The stream to the master has ended."""
-        self._master_here = False
-        return self._finish()
-
-    def handle_master_message(self, message: FromMaster) -> list[Effect]:
-        """A word of the master. One of a lower epoch than was heard before is refused."""
-        if isinstance(message, Leave):
-            self.outcome.add(Exit(f"topology master: {message.reason}"))
-        elif message.epoch < self.epoch:
-            self.outcome.add(MasterRefused(f"its epoch {message.epoch} is over; {self.epoch} was heard"))
-        elif isinstance(message, HeartbeatReply):
-            self._contact_ms = self._now_ms
-            self.epoch = self.local.epoch = message.epoch
-        else:
-            self._contact_ms = self._now_ms
-            return self.handle_plan(message.plan, message.epoch)
-        return self._finish()
-
-    # Time.
-
-    def tick(self, now_ms: int) -> list[Effect]:
-        """Time passes: expiry, heartbeats, the lease. To be called each 100 ms or so (500 ms while ``idle``), after
-        reading what waits."""
-        step = now_ms - self._wall_ms
-        self._wall_ms = now_ms
-        if step > LONGEST_STEP_MS:
-            step = LONGEST_STEP_MS
-            self._expire_from_ms = self._now_ms + step + REST_MS
-        self._now_ms += step
-        self.pressure.pass_time(step)
-        self.initiated_ms += step if self.pressure.own else 0
-        self.paused_ms += step if self.local.spouts_paused() else 0
-        if self._now_ms >= self._expire_from_ms:
-            self.tracking.tick(self._now_ms)
-        # The lease runs from the last word, not from the end of a connection: a silent master is no contact.
-        partitioned = self._now_ms - self._contact_ms >= self._lease_ms
-        if partitioned != self.local.partitioned:
-            self.local.partitioned = partitioned
-            self.pressure.changed = True
-        if self._now_ms >= self._heartbeat_at_ms:
-            self._heartbeat_at_ms = self._now_ms + self._heartbeat_ms
-            self.mesh.announce()
-            self.mesh.announce_whole()
-            self._tell_master()
-        return self._finish()
+        return self.standing.routes.plan.version
 
     def idle(self) -> bool:
         """True if nothing here depends on time but heartbeats."""
@@ -271,80 +145,177 @@ class StreamManager:
 
     def linked(self) -> bool:
         """True if there is a plan and every peer that is registered in it has an open link."""
-        if self.routes is None:
-            return False
-        registered = {info.container for info in self.routes.plan.stream_managers}
-        return all(self.flow.peers[c].link.is_open for c in self.routes.peers if c in registered)
+        registered = {info.container for info in self.standing.routes.plan.stream_managers}
+        peers = [self.connections.peers[c] for c in self.standing.routes.peers if c in registered]
+        return self.version != NO_PLAN and all(peer.link.is_open for peer in peers)
+
+    def totals(self) -> dict[str, float]:
+        """Counters since the process began, by metric name."""
+        routes = self.standing.routes
+        found = {
+            "__sequence_faults": self.sequence_faults,
+            "__protocol_violations": self.violations,
+            "__dropped_frames": self.flow.moved_frames,
+            "__moved_tuples": self.flow.moved_tuples,
+            "__server/__time_spent_back_pressure_aggr": self.local.paused_ms,
+            **self.pressure.totals(routes),
+            **self.tracking.totals(),
+            **link_totals(self.connections, routes),
+        }
+        return {name: float(value) for name, value in found.items()}
+
+    def gauges(self) -> dict[str, float]:
+        """What is now, by metric name."""
+        found = {
+            "__tracked_roots": self.tracking.live,
+            "__plan_number": self.version.number,
+            **link_gauges(self.connections, self.standing.routes),
+        }
+        return {name: float(value) for name, value in found.items()}
 
     def check(self) -> None:
         """Assert every invariant."""
         self.tracking.check()
+        self.check_control()
+
+    def check_control(self) -> None:
+        """Assert every invariant but those of the trackers, which take long."""
+        self.connections.check(self.flow.high, self.flow.largest_frame)
         self.flow.check()
-        self.local.check()
-        self.mesh.check()
-        links = [i.link for i in self.flow.instances.values()] + [p.link for p in self.flow.peers.values()]
-        bound = memory_bound(
-            self.flow.high,
-            self.local.upload_window,
-            self.mesh.peer_window,
-            self.flow.largest_frame,
-            len(self.flow.instances),
-            len(self.flow.peers),
-        )
-        for link in links:
-            for queue in link.destinations.values():
-                assert queue.bytes <= bound, f"the queue of task {queue.task} is bounded: {queue.bytes} <= {bound}"
+        self.pressure.check()
+        self.local.check(self.standing)
+        self.mesh.check(self.standing)
+        assert self.standing.epoch >= self.version.epoch, "no plan of a master that was never heard of"
+        assert not self._effects.take(), "effects are handed over by the end of each event"
 
-    # Below: how it is done.
+    # Connections.
 
-    def _wrong(self, protocol: int, topology_id: str) -> str:
-        if protocol != PROTOCOL_VERSION:
-            return f"protocol {protocol} is spoken; this stream manager speaks {PROTOCOL_VERSION}: use one release"
-        if topology_id != self.topology_id:
-            return f"this is topology {self.topology_id}, not {topology_id}"
+    def _connected(self, connection: int, hello: InstanceHello | PeerHello) -> None:
+        reason = self._wrong(hello)
+        if reason:
+            self.violations += 1
+            self._effects.add(f.Send(connection, Leave(reason)), f.End(connection, reason))
+        elif isinstance(hello, InstanceHello):
+            self.local.hello(connection, hello, self.standing)
+            self._tell_master()
+        else:
+            self.mesh.hello(connection, hello, self.standing.routes)
+
+    def _wrong(self, hello: InstanceHello | PeerHello) -> str:
+        if hello.protocol != PROTOCOL_VERSION:
+            return (
+                f"protocol {hello.protocol} is spoken; this stream manager speaks {PROTOCOL_VERSION}: use one release"
+            )
+        if hello.topology_id != self.topology_id:
+            return f"this is topology {self.topology_id}, not {hello.topology_id}"
+        if isinstance(hello, PeerHello) and hello.container == self.container:
+            return f"container {self.container} has another stream manager"
         return ""
 
-    def _set_plan(self, plan: PhysicalPlan) -> None:
-        routes = self.routes = self.local.routes = Routes(plan, self.container)
-        config = plan.topology.config
-        self.flow.high = int(setting(config, "topology.backpressure.high.watermark.bytes"))
-        self.flow.low = min(self.flow.high, int(setting(config, "topology.backpressure.low.watermark.bytes")))
-        self.local.scope = str(setting(config, "topology.backpressure.scope"))
-        for task in routes.local_tasks:
-            self.local.of_task(task)
-        self.tracking.set_spouts(plan, routes.local_spouts, self._now_ms)
-        for task in routes.local_spouts:
-            incarnation = self.flow.instances[task].incarnation
-            if incarnation is not None:
-                self.tracking.begin(task, incarnation)
-        self.mesh.add_peers(routes)
+    def _data_opened(self, neighbour: Neighbour | None) -> None:
+        if isinstance(neighbour, LocalInstance):
+            self.flow.open(neighbour)
+        elif isinstance(neighbour, Peer):
+            self.mesh.data(neighbour)
+
+    def _take(
+        self, connection: int, what: T, local: Callable[[LocalInstance, T], None], mesh: Callable[[Peer, T], None]
+    ) -> None:
+        """Hand over what a neighbour has sent. One that breaks a rule loses its connection."""
+        neighbour = self.connections.at(connection)
+        try:
+            if isinstance(neighbour, LocalInstance):
+                local(neighbour, what)
+            elif isinstance(neighbour, Peer):
+                self._contact_ms = self._now_ms
+                mesh(neighbour, what)
+        except ProtocolViolation as fault:
+            self.violations += 1
+            self.sequence_faults += isinstance(fault, SequenceFault)
+            self._effects.add(f.End(connection, f"{neighbour}: {fault}"))
+            self._lost(neighbour)
+
+    def _lost(self, neighbour: Neighbour | None) -> None:
+        if isinstance(neighbour, LocalInstance):
+            self.local.lost(neighbour)
+            self._tell_master()
+        elif isinstance(neighbour, Peer):
+            self.mesh.lost(neighbour)
+
+    # Plans and the master.
+
+    def _follow(self, plan: PhysicalPlan, epoch: int) -> None:
+        """Go by this plan, unless it is older than what was heard, or of another topology."""
+        before = self.standing
+        if plan.topology.id != self.topology_id or epoch < before.epoch:
+            return
+        self.standing = replace(before, epoch=epoch)
+        if plan.version <= self.version:
+            return
+        routes, scope = Routes(plan, self.container), setting(plan.topology.config, Keys.TOPOLOGY_BACKPRESSURE_SCOPE)
+        self.standing = Standing(epoch, routes, scope)
+        self.tracking.set_routes(routes, self._now_ms)
         self.flow.set_routes(routes)
-        self.pressure.forget_tasks(frozenset(routes.where))
-        self.pressure.changed = True
-        self.outcome.add(PlanAccepted(plan))
-        self.local.give_plans()
-        self.mesh.review(routes)
+        self.pressure.set_routes(routes)
+        self._effects.add(f.PlanAccepted(plan, epoch, tuple(c for c in routes.peers if c > self.container)))
+        self.local.give_plans(self.standing)
+        self.mesh.review(before.routes, routes)
+
+    def _master_connected(self) -> None:
+        self._master_here = True
+        instances = self.local.infos(self.standing.routes)
+        register = Register(PROTOCOL_VERSION, self.topology_id, self.info, instances, self.version)
+        self._effects.add(f.TellMaster(register))
+
+    def _master_heard(self, message: FromMaster) -> None:
+        epoch = self.standing.epoch
+        if isinstance(message, Leave):
+            self._effects.add(f.Replaced(f"topology master: {message.reason}"))
+        elif message.epoch < epoch:
+            self._effects.add(f.RefuseMaster(f"its epoch {message.epoch} is over; {epoch} was heard"))
+        else:
+            self._contact_ms = self._now_ms
+            if isinstance(message, HeartbeatReply):
+                self.standing = replace(self.standing, epoch=message.epoch)
+            else:
+                self._follow(message.plan, message.epoch)
 
     def _tell_master(self) -> None:
         """A heartbeat: when it is time, and when an instance comes or goes."""
         if self._master_here:
-            causes = tuple(self.pressure.own)
-            beat = Heartbeat(causes, self.local.spouts_paused(), self.version, self.local.infos())
-            self.outcome.add(TellMaster(beat))
+            causes, instances = tuple(self.pressure.own), self.local.infos(self.standing.routes)
+            beat = Heartbeat(causes, self.local.spouts_paused(), self.version, instances)
+            self._effects.add(f.TellMaster(beat))
 
-    def _finish(self) -> list[Effect]:
+    # Time.
+
+    def _tick(self, wall_ms: int) -> None:
+        """Expiry, heartbeats, the lease."""
+        step = wall_ms - self._wall_ms
+        self._wall_ms = wall_ms
+        if step > LONGEST_STEP_MS:
+            step = LONGEST_STEP_MS
+            self._expire_from_ms = self._now_ms + step + REST_MS
+        self._now_ms += step
+        self.pressure.pass_time(step)
+        self.local.pass_time(step)
+        if self._now_ms >= self._expire_from_ms:
+            self.tracking.tick(self._now_ms)
+        # The lease runs from the last word, not from the end of a connection: a silent master is no contact.
+        self.pressure.set_partitioned(self._now_ms - self._contact_ms >= self._lease_ms)
+        if self._now_ms >= self._heartbeat_at_ms:
+            self._heartbeat_at_ms = self._now_ms + self._heartbeat_ms
+            self.mesh.announce()
+            self.mesh.announce_whole()
+            self._tell_master()
+
+    def _finish(self) -> list[f.Effect]:
         """What every event ends with: credit, announcements, pauses, and the links that have work."""
-        flow = self.flow
-        if flow.renewals:
-            renewals = list(flow.renewals)
-            flow.renewals.clear()
-            for grant in renewals:
-                if not grant.container:
-                    self.local.renew(grant)
-            self.mesh.renew([grant for grant in renewals if grant.container])
+        for grant in self.flow.due():
+            (self.mesh if grant.container else self.local).renew(grant)
         self.mesh.announce()
-        self.local.pause_spouts()
-        if flow.dirty:
-            self.outcome.add(*[Wake(link) for link in flow.dirty if link.has_work()])
-            flow.dirty.clear()
-        return self.outcome.take()
+        self.local.pause_spouts(self.standing)
+        for neighbour in self.connections.take_dirty():
+            if neighbour.connection is not None and neighbour.link.has_work():
+                self._effects.add(f.Wake(neighbour.connection))
+        return self._effects.take()

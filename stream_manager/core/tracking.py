@@ -1,15 +1,13 @@
-"""The trackers of all local spouts, and the verdicts they reach."""
+"""The trackers of all local spouts; their verdicts go to the links of the spouts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from heronry.model.plan import PhysicalPlan
-from heronry.model.reasons import FailKind
-from heronry.model.settings import setting
-from heronry.wire.data import Ack, Fail, Init, Reason
+from heron_runtime.model.reasons import FailKind
+from heron_runtime.model.settings import Keys, setting
+from heron_runtime.wire.data import Ack, Fail, Init, Reason
 from stream_manager.core.ack_tracker import AckTracker, Column, column
-from stream_manager.core.neighbours import ProtocolViolation
+from stream_manager.core.connections import Connections, ProtocolViolation
+from stream_manager.core.routing import Routes
 
 TIMED_OUT = Reason(FailKind.TIMEOUT)
 TOO_MANY = Reason(
@@ -17,16 +15,13 @@ TOO_MANY = Reason(
     message="more tuples in flight than the stream manager tracks; lower topology.max.spout.pending",
 )
 
-Tell = Callable[[int, bytes, Reason | None], None]
-
 
 class Tracking:
-    """One tracker per local spout task. ``tell(task, roots, reason)`` takes each verdict."""
+    """One tracker per local spout task."""
 
-    tell: Tell
-
-    def __init__(self, buckets: int) -> None:
-        self.trackers: dict[int, AckTracker] = {}
+    def __init__(self, buckets: int, connections: Connections) -> None:
+        self._trackers: dict[int, AckTracker] = {}
+        self._connections = connections
         self.opened = 0
         self.completed = 0
         self.failed = 0
@@ -37,34 +32,37 @@ class Tracking:
     @property
     def late(self) -> int:
         """Acks and fails of unknown roots."""
-        return self._late + sum(tracker.late for tracker in self.trackers.values())
+        return self._late + sum(tracker.late for tracker in self._trackers.values())
 
     @property
     def live(self) -> int:
         """Roots in flight."""
-        return sum(tracker.live for tracker in self.trackers.values())
+        return sum(tracker.live for tracker in self._trackers.values())
 
-    def set_spouts(self, plan: PhysicalPlan, spouts: tuple[int, ...], now_ms: int) -> None:
-        """These are the local spout tasks now."""
-        config = plan.topology.config
+    def set_routes(self, routes: Routes, now_ms: int) -> None:
+        """A new plan: there may be other local spouts."""
+        config, spouts = routes.plan.topology.config, routes.local_spouts
         timeout_ms: int | None = None
-        if setting(config, "topology.enable.message.timeouts"):
-            timeout_ms = 1000 * int(setting(config, "topology.message.timeout.secs"))
-        for task in [task for task in self.trackers if task not in spouts]:
-            self._late += self.trackers.pop(task).late
+        if setting(config, Keys.TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS):
+            timeout_ms = 1000 * setting(config, Keys.TOPOLOGY_MESSAGE_TIMEOUT_SECS)
+        for task in [task for task in self._trackers if task not in spouts]:
+            self._late += self._trackers.pop(task).late
         for task in spouts:
-            if task not in self.trackers:
-                self.trackers[task] = AckTracker(task, timeout_ms, self._buckets, now_ms)
+            if task not in self._trackers:
+                tracker = self._trackers[task] = AckTracker(task, timeout_ms, self._buckets, now_ms)
+                incarnation = self._connections.instance(task).incarnation
+                if incarnation is not None:  # its hello came before the plan
+                    tracker.begin(incarnation)
 
     def begin(self, task: int, incarnation: int) -> None:
         """The task's process said hello."""
-        tracker = self.trackers.get(task)
+        tracker = self._trackers.get(task)
         if tracker is not None:
             tracker.begin(incarnation)
 
     def init(self, task: int, message: Init) -> None:
         """New roots, from the spout task itself. Raises ProtocolViolation."""
-        tracker = self.trackers.get(task)
+        tracker = self._trackers.get(task)
         if tracker is None:
             raise ProtocolViolation(f"task {task} opens roots but is no spout of this container")
         try:
@@ -76,43 +74,55 @@ class Tracking:
         self._fail(task, refused, TOO_MANY)
 
     def ack(self, message: Ack) -> None:
-        """Acks for a local spout task."""
-        tracker = self.trackers.get(message.task)
+        """Acks for a local spout task, or for one that is nowhere."""
+        tracker = self._trackers.get(message.task)
         if tracker is None:
             self._late += len(message.roots) // 8
         else:
             self._complete(message.task, tracker.ack(column(message.roots), column(message.xors)))
 
     def fail(self, message: Fail) -> None:
-        """Fails for a local spout task."""
-        tracker = self.trackers.get(message.task)
+        """Fails for a local spout task, or for one that is nowhere."""
+        tracker = self._trackers.get(message.task)
         if tracker is None:
             self._late += len(message.roots) // 8
         else:
             self._fail(message.task, tracker.fail(column(message.roots)), message.reason)
 
-    def drop(self, roots: int) -> None:
-        """Acks or fails that have nowhere to go."""
-        self._late += roots
+    def verdict(self, task: int, roots: bytes, reason: Reason | None) -> None:
+        """To the spout task itself; no reason means complete."""
+        instance = self._connections.instance(task)
+        instance.link.settlements.verdict(task, roots, reason)
+        self._connections.dirty[instance] = None
 
     def tick(self, now_ms: int) -> None:
         """Let roots expire."""
-        for task, tracker in self.trackers.items():
+        for task, tracker in self._trackers.items():
             expired = tracker.tick(now_ms)
             self.expired += len(expired)
             self._fail(task, expired, TIMED_OUT)
 
+    def totals(self) -> dict[str, float]:
+        """Counters, by metric name."""
+        return {
+            "__roots_opened": self.opened,
+            "__roots_completed": self.completed,
+            "__roots_failed": self.failed,
+            "__roots_expired": self.expired,
+            "__late_acks": self.late,
+        }
+
     def check(self) -> None:
         """Assert every invariant."""
-        for tracker in self.trackers.values():
+        for tracker in self._trackers.values():
             tracker.check()
 
     def _complete(self, task: int, roots: Column) -> None:
         if len(roots):
             self.completed += len(roots)
-            self.tell(task, roots.tobytes(), None)
+            self.verdict(task, roots.tobytes(), None)
 
     def _fail(self, task: int, roots: Column, reason: Reason) -> None:
         if len(roots):
             self.failed += len(roots)
-            self.tell(task, roots.tobytes(), reason)
+            self.verdict(task, roots.tobytes(), reason)

@@ -1,31 +1,21 @@
-"""One core and the world: does what the core wants, in order, and keeps the connections by number."""
+"""One core and the world: tells the core what happens, does what it wants, and keeps the connections by number."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
-from heronry.model.plan import PhysicalPlan
-from heronry.wire.data import Packet
-from heronry.wire.master import ToMaster
-from stream_manager.core.effects import (
-    Effect,
-    End,
-    Exit,
-    MasterRefused,
-    PlanAccepted,
-    TellMaster,
-    ToInstance,
-    ToPeer,
-    Wake,
-)
-from stream_manager.core.links import Link
+from heron_runtime.wire.data import Packet
+from stream_manager.core.effects import Effect, End, Replaced, Send, Wake
+from stream_manager.core.events import ConnectionEnded, DataOpened, Event, Heard
 from stream_manager.core.stream_manager import StreamManager
-from stream_manager.shell.streams import MALFORMED, Connection, DataPump
+from stream_manager.shell.streams import MALFORMED, Connection, Pump
 
 log = logging.getLogger(__name__)
 
@@ -43,27 +33,56 @@ class Host:
         self.connections: dict[int, Connection] = {}
         self.stop = asyncio.Event()
         self.replaced = False
-        self.on_plan: list[Callable[[PhysicalPlan], None]] = []
-        self.tell_master: Callable[[ToMaster], None] = lambda message: None
-        self.refuse_master: Callable[[str], None] = lambda reason: None
-        self._numbers = 0
+        self._numbers = itertools.count(1)
         self._todo: deque[Effect] = deque()
         self._acting = False
+        self._do: dict[type[Effect], Callable[[Any], None]] = {
+            Wake: self._wake,
+            Send: self._send,
+            End: self._end,
+            Replaced: self._replaced,
+        }
 
-    def connect(self, who: str, gone: Callable[[int], list[Effect]]) -> Connection:
-        """Give a new connection its number. ``gone`` is the core's method for its end."""
-        self._numbers += 1
-        number = self._numbers
-        connection = self.connections[number] = Connection(number, who, partial(self._ended, number, who, gone))
+    def on(self, kind: type[Effect], do: Callable[[Any], None]) -> None:
+        """Who does the effects of this kind."""
+        self._do[kind] = do
+
+    def handle(self, event: Event) -> None:
+        """Tell the core, and do what it wants."""
+        self._act(self.core.handle(event))
+
+    def connect(self, who: str) -> Connection:
+        """A new connection, with its number."""
+        number = next(self._numbers)
+        connection = self.connections[number] = Connection(number, who, partial(self._ended, number, who))
         log.info("%s: connected", who)
         return connection
 
-    def pump(self, connection: Connection, link: Link) -> DataPump:
-        """The writer of a link on this connection."""
-        connection.data = DataPump(partial(self._next_packet, link))
-        return connection.data
+    def without_data(self, number: int | None) -> Connection | None:
+        """The connection of this number, if it is open and has no data stream yet."""
+        connection = None if number is None else self.connections.get(number)
+        return None if connection is None or connection.data is not None else connection
 
-    def act(self, effects: list[Effect]) -> None:
+    async def control(self, connection: Connection, stream: Any) -> None:
+        """Run the control stream of a connection."""
+
+        def heard(message: Any) -> None:
+            self.handle(Heard(connection.number, message))
+
+        await connection.converse(stream, heard, connection.control)
+
+    async def data(self, connection: Connection, stream: Any) -> None:
+        """Run the data stream of a connection."""
+        number = connection.number
+        pump = connection.data = Pump(partial(self._next_packet, number))
+        self.handle(DataOpened(number))
+
+        def arrived(packet: Packet) -> None:
+            self._act(self.core.packet(number, packet))
+
+        await connection.converse(stream, arrived, pump)
+
+    def _act(self, effects: list[Effect]) -> None:
         """Do these, in order. What they lead to is done after them."""
         self._todo.extend(effects)
         if self._acting:
@@ -71,54 +90,39 @@ class Host:
         self._acting = True
         try:
             while self._todo:
-                self._do(self._todo.popleft())
+                effect = self._todo.popleft()
+                self._do[type(effect)](effect)
         finally:
             self._acting = False
 
-    def _do(self, effect: Effect) -> None:
-        match effect:
-            case Wake():
-                self._wake(effect.link)
-            case ToInstance() | ToPeer():
-                connection = self.connections.get(effect.connection)
-                if connection is not None:
-                    connection.control.put(effect.message)
-            case TellMaster():
-                self.tell_master(effect.message)
-            case End():
-                connection = self.connections.get(effect.connection)
-                if connection is not None:
-                    connection.end(effect.reason)
-            case PlanAccepted():
-                log.info("plan %s of epoch %d", effect.plan.version, self.core.epoch)
-                for listener in self.on_plan:
-                    listener(effect.plan)
-            case MasterRefused():
-                self.refuse_master(effect.reason)
-            case Exit():
-                log.warning("told to leave: %s", effect.reason)
-                self.replaced = True
-                self.stop.set()
+    def _wake(self, effect: Wake) -> None:
+        connection = self.connections.get(effect.connection)
+        if connection is not None and connection.data is not None:
+            connection.data.wake()
 
-    def _wake(self, link: Link) -> None:
-        neighbours = self.core.flow.peers if link.container else self.core.flow.instances
-        neighbour = neighbours.get(link.container or link.task)
-        if neighbour is not None and neighbour.connection is not None:
-            connection = self.connections.get(neighbour.connection)
-            if connection is not None and connection.data is not None:
-                connection.data.wake()
+    def _send(self, effect: Send) -> None:
+        connection = self.connections.get(effect.connection)
+        if connection is not None:
+            connection.send(effect.message)
 
-    def _next_packet(self, link: Link) -> Packet | None:
-        packet, effects = self.core.next_packet(link)
+    def _end(self, effect: End) -> None:
+        connection = self.connections.get(effect.connection)
+        if connection is not None:
+            connection.end(effect.reason)
+
+    def _replaced(self, effect: Replaced) -> None:
+        log.warning("told to leave: %s", effect.reason)
+        self.replaced = True
+        self.stop.set()
+
+    def _next_packet(self, number: int) -> Packet | None:
+        packet, effects = self.core.next_packet(number)
         if effects:
-            self.act(effects)
+            self._act(effects)
         return packet
 
-    def _ended(self, number: int, who: str, gone: Callable[[int], list[Effect]], reason: str) -> None:
+    def _ended(self, number: int, who: str, reason: str) -> None:
         del self.connections[number]
-        if reason.startswith(MALFORMED):
-            self.core.outcome.violations += 1
-            log.warning("%s: %s", who, reason)
-        else:
-            log.info("%s: disconnected: %s", who, reason)
-        self.act(gone(number))
+        malformed = reason.startswith(MALFORMED)
+        log.log(logging.WARNING if malformed else logging.INFO, "%s: disconnected: %s", who, reason)
+        self.handle(ConnectionEnded(number, malformed))

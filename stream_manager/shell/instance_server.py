@@ -8,11 +8,11 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from heronry.net.rpc import make_server
-from heronry.net.services import INSTANCE_SERVICE
-from heronry.wire.control import Credit, InstanceControl, InstanceHello
-from heronry.wire.data import Packet
-from heronry.wire.errors import MalformedMessage
+from heron_runtime.net.rpc import make_server
+from heron_runtime.net.services import INSTANCE_SERVICE
+from heron_runtime.wire.control import InstanceHello
+from heron_runtime.wire.errors import MalformedMessage
+from stream_manager.core.events import Connected
 from stream_manager.shell.host import Host
 
 TASK_KEY = "heronry-task"
@@ -40,35 +40,22 @@ class _InstanceService:
         hello = await first_message(context)
         if not isinstance(hello, InstanceHello):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message of an instance is InstanceHello")
-        host, core, task = self._host, self._host.core, hello.task
-        connection = host.connect(
-            f"task {task} (process {hello.pid})", lambda number: core.handle_instance_gone(number, task)
-        )
-        host.act(core.handle_instance_hello(connection.number, hello))
-
-        def handle(message: InstanceControl) -> None:
-            if not isinstance(message, Credit):
-                raise MalformedMessage(f"{type(message).__name__} is not for stream managers")
-            host.act(core.handle_instance_credit(connection.number, task, message))
-
-        await connection.converse(context.read, handle, connection.control.run(context.write))
+        connection = self._host.connect(f"task {hello.task} (process {hello.pid})")
+        self._host.handle(Connected(connection.number, hello))
+        await self._host.control(connection, context)
 
     async def data(self, _: Any, context: grpc.aio.ServicerContext) -> None:
         task, incarnation = metadata_numbers(context, TASK_KEY, INCARNATION_KEY)
-        host, core = self._host, self._host.core
-        instance = core.flow.instances.get(task)
-        number = None if instance is None or instance.incarnation != incarnation else instance.connection
-        connection = None if number is None else host.connections.get(number)
-        if instance is None or connection is None or connection.data is not None:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "say hello on a control stream first")
-            return
-        pump = host.pump(connection, instance.link)
-        host.act(core.handle_instance_data(connection.number, task))
+        await serve_data(self._host, self._host.core.connection_of(incarnation, task=task), context)
 
-        def handle(packet: Packet) -> None:
-            host.act(core.handle_instance_packet(connection.number, task, packet))
 
-        await connection.converse(context.read, handle, pump.run(context.write))
+async def serve_data(host: Host, number: int | None, context: grpc.aio.ServicerContext) -> None:
+    """Serve the data stream of the connection of this number, which must have none yet."""
+    connection = host.without_data(number)
+    if connection is None:
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "say hello on a control stream first")
+        return
+    await host.data(connection, context)
 
 
 async def first_message(context: grpc.aio.ServicerContext) -> Any:

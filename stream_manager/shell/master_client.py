@@ -7,20 +7,20 @@ import contextlib
 import logging
 from collections.abc import Callable
 
-from heronry.launch import Launch
-from heronry.model.stored import MasterLocation
-from heronry.net.rpc import credentials, make_channel
-from heronry.net.services import MASTER_SERVICE
-from heronry.state import paths, store_of
-from heronry.state.store import StateStore, StoreError
-from heronry.wire.codec import MASTER_LOCATION
-from heronry.wire.errors import MalformedMessage
-from heronry.wire.master import FromMaster, ToMaster
+from heron_runtime.launch import Launch
+from heron_runtime.model.stored import MasterLocation
+from heron_runtime.net.rpc import credentials, make_channel
+from heron_runtime.net.services import MASTER_SERVICE
+from heron_runtime.state import paths, store_of
+from heron_runtime.state.store import StateStore, StoreError
+from heron_runtime.wire.codec import MASTER_LOCATION
+from heron_runtime.wire.errors import MalformedMessage
+from heron_runtime.wire.master import FromMaster
+from stream_manager.core.effects import RefuseMaster, TellMaster
+from stream_manager.core.events import MasterConnected, MasterGone, MasterHeard
+from stream_manager.shell.dialer import BACKOFF_MAX_SECONDS, BACKOFF_MIN_SECONDS, Dialer
 from stream_manager.shell.host import Host
 from stream_manager.shell.streams import Connection
-
-BACKOFF_MIN_SECONDS = 0.1
-BACKOFF_MAX_SECONDS = 2.0
 
 log = logging.getLogger(__name__)
 
@@ -83,73 +83,49 @@ class MasterClient:
     def __init__(self, host: Host, secret: str) -> None:
         self._host = host
         self._secret = secret
-        self._location: MasterLocation | None = None
-        self._moved = asyncio.Event()
-        self._connection: Connection | None = None
-        self._said = ""
-        host.tell_master = self._tell
-        host.refuse_master = self._refuse
+        self._dialer = Dialer("topology master", self._connect)
+        self.run = self._dialer.run
+        host.on(TellMaster, self._tell)
+        host.on(RefuseMaster, self._refuse)
 
     def set_location(self, location: MasterLocation) -> None:
         """The master is here now."""
-        if location != self._location:
+        if self._dialer.set_target(location):
             log.info("topology master: %s:%d, epoch %d", location.host, location.port, location.epoch)
-            self._location = location
-            self._moved.set()
-            if self._connection is not None:
-                self._connection.end("the master is elsewhere now")
-
-    async def run(self) -> None:
-        """Connect, again and again."""
-        delay = BACKOFF_MIN_SECONDS
-        while True:
-            if self._location is not None:
-                heard = await self._connect(self._location)
-                delay = BACKOFF_MIN_SECONDS if heard else delay
-            try:
-                async with asyncio.timeout(None if self._location is None else delay):
-                    await self._moved.wait()
-                delay = BACKOFF_MIN_SECONDS
-            except TimeoutError:
-                delay = min(2 * delay, BACKOFF_MAX_SECONDS)
-            self._moved.clear()
 
     async def _connect(self, location: MasterLocation) -> bool:
         """One connection. True if the master said anything."""
-        core, heard = self._host.core, False
+        heard = False
 
         def handle(message: FromMaster) -> None:
             nonlocal heard
             if not heard:
                 log.info("topology master: registered")
-            heard, self._said = True, ""
-            self._host.act(core.handle_master_message(message))
+            heard = True
+            self._dialer.answered()
+            self._host.handle(MasterHeard(message))
 
         async with make_channel(f"{location.host}:{location.port}") as channel:
             stream = MASTER_SERVICE.call(channel, "StreamManager")(
-                metadata=credentials(self._secret, core.topology_id)
+                metadata=credentials(self._secret, self._host.core.topology_id)
             )
-            self._connection = connection = Connection(0, "topology master", self._gone)
-            self._host.act(core.handle_master_connected())
+            self._dialer.connection = connection = Connection(0, "topology master", self._gone)
+            self._host.handle(MasterConnected())
             try:
-                await connection.converse(stream.read, handle, connection.control.run(stream.write))
+                await connection.converse(stream, handle, connection.control)
             finally:
-                self._connection = None
+                self._dialer.connection = None
                 stream.cancel()
         return heard
 
     def _gone(self, reason: str) -> None:
-        if reason != self._said:  # once, not at every attempt
-            self._said = reason
-            log.warning("topology master: %s", reason)
-        self._host.act(self._host.core.handle_master_gone())
+        self._dialer.failed(reason)
+        self._host.handle(MasterGone())
 
-    def _tell(self, message: ToMaster) -> None:
-        if self._connection is not None:
-            self._connection.control.put(message)
+    def _tell(self, effect: TellMaster) -> None:
+        if self._dialer.connection is not None:
+            self._dialer.connection.send(effect.message)
 
-    def _refuse(self, reason: str) -> None:
-        if self._connection is not None:
-            self._connection.end(reason)
-
-
+    def _refuse(self, effect: RefuseMaster) -> None:
+        if self._dialer.connection is not None:
+            self._dialer.connection.end(effect.reason)

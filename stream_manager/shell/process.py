@@ -14,15 +14,16 @@ from typing import Any
 
 import grpc.aio
 
-from heronry.launch import Launch
-from heronry.liveness import Phase
-from heronry.model.plan import PhysicalPlan, StreamManagerInfo
-from heronry.model.stored import MasterLocation
-from heronry.telemetry import Reporter, Telemetry
-from heronry.wire.codec import MASTER_LOCATION, PHYSICAL_PLAN
-from heronry.wire.errors import MalformedMessage
-from heronry.wire.metrics import ProcessMetrics
-from stream_manager.core.counters import gauges, totals
+from heron_runtime.launch import Launch
+from heron_runtime.liveness import Phase
+from heron_runtime.model.plan import StreamManagerInfo
+from heron_runtime.model.stored import MasterLocation
+from heron_runtime.telemetry.reporting import Reporter, Telemetry
+from heron_runtime.wire.codec import MASTER_LOCATION, PHYSICAL_PLAN
+from heron_runtime.wire.errors import MalformedMessage
+from heron_runtime.wire.metrics import ProcessMetrics
+from stream_manager.core.effects import PlanAccepted
+from stream_manager.core.events import Listening, PlanRecalled, Tick
 from stream_manager.core.stream_manager import StreamManager
 from stream_manager.shell.host import Host, now_ms
 from stream_manager.shell.instance_server import start_instance_server
@@ -53,7 +54,8 @@ class StreamManagerProcess:
         self._fault: BaseException | None = None
         self._counted: dict[str, float] = {}
         self._telemetry = Telemetry("__stmgr__", f"stream_manager-{container}", container, 0, self._incarnation)
-        self.host = Host(StreamManager(launch.topology_id, self._info(port=0), launch.settings, now_ms()))
+        info = StreamManagerInfo(container, launch.host, 0, self._incarnation, os.getpid())
+        self.host = Host(StreamManager(launch.topology_id, info, launch.settings, now_ms()))
         self.reporter = Reporter(launch, container, self._collect)
 
     @property
@@ -73,10 +75,10 @@ class StreamManagerProcess:
 
     async def start(self) -> None:
         """Listen, recall the last plan, look for master and peers. Raises OSError, RuntimeError (no port)."""
-        self.host.on_plan.append(self._plan_accepted)
+        self.host.on(PlanAccepted, self._plan_accepted)
         # The port is part of what the core says of itself, so the peers' server comes first.
         peers, port = await start_peer_server(self.host, self._secret, self.launch.bind_host)
-        self.core.info = self._info(port)
+        self.host.handle(Listening(port))
         target = self.launch.stream_manager_socket(self.container)
         self._servers = [peers, await start_instance_server(self.host, self._secret, target)]
         self._file.update(incarnation=self._incarnation)
@@ -119,9 +121,6 @@ class StreamManagerProcess:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
 
-    def _info(self, port: int) -> StreamManagerInfo:
-        return StreamManagerInfo(self.container, self.launch.host, port, self._incarnation, os.getpid())
-
     def _recall(self) -> None:
         memory = self._file.memory
         self._last_master: MasterLocation | None = None
@@ -131,15 +130,16 @@ class StreamManagerProcess:
             if memory.plan:
                 plan = PHYSICAL_PLAN.decode(memory.plan)
                 log.info("recalling plan %s from disk", plan.version)
-                self.host.act(self.core.handle_plan(plan, memory.epoch))
+                self.host.handle(PlanRecalled(plan, memory.epoch))
         except MalformedMessage as error:
             log.warning("what was kept on disk is of no use: %s", error)
 
-    def _plan_accepted(self, plan: PhysicalPlan) -> None:
-        self._file.update(plan=PHYSICAL_PLAN.encode(plan), epoch=self.core.epoch)
-        assert self.core.routes is not None
-        for container in self.core.routes.peers:
-            if container > self.container and container not in self._connectors:
+    def _plan_accepted(self, effect: PlanAccepted) -> None:
+        plan, epoch = effect.plan, effect.epoch
+        log.info("plan %s of epoch %d", plan.version, epoch)
+        self._file.update(plan=PHYSICAL_PLAN.encode(plan), epoch=epoch)
+        for container in effect.call:
+            if container not in self._connectors:
                 connector = self._connectors[container] = Connector(self.host, self._secret, container)
                 self._spawn(connector.run(), f"connector to {container}")
         for connector in self._connectors.values():
@@ -160,14 +160,14 @@ class StreamManagerProcess:
         while True:
             await asyncio.sleep(IDLE_TICK_SECONDS if self.core.idle() else TICK_SECONDS)
             await asyncio.sleep(0)  # what has come by now is read first
-            self.host.act(self.core.tick(now_ms()))
+            self.host.handle(Tick(now_ms()))
 
     def _collect(self) -> ProcessMetrics:
-        for name, total in totals(self.core).items():
+        for name, total in self.core.totals().items():
             before = self._counted.get(name)
             if before is None or total > before:  # a 0 is told once: whoever waits for a first fault must see it begin
                 self._telemetry.count(name, total - (before or 0.0))
                 self._counted[name] = total
-        for name, value in gauges(self.core).items():
+        for name, value in self.core.gauges().items():
             self._telemetry.gauge(name, value)
         return self._telemetry.report(time.time())

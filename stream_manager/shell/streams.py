@@ -15,8 +15,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from heronry.wire.data import Packet
-from heronry.wire.errors import MalformedMessage
+from heron_runtime.wire.errors import MalformedMessage
 from stream_manager.core.control_outbox import ControlOutbox
 
 FAREWELL_SECONDS = 1.0
@@ -28,59 +27,31 @@ Write = Callable[[Any], Awaitable[Any]]
 log = logging.getLogger(__name__)
 
 
-class ControlPump:
-    """Writes control messages; after ``close`` it writes what is left and ends."""
+class Pump:
+    """Writes what ``take`` gives as fast as the stream takes it. After ``close`` it writes what is left and ends."""
 
-    def __init__(self) -> None:
-        self._outbox = ControlOutbox()
+    def __init__(self, take: Callable[[], Any | None]) -> None:
+        self._take = take
         self._work = asyncio.Event()
         self._closing = False
 
-    def put(self, message: Any) -> None:
-        """Send this (see ``ControlOutbox`` for what replaces what)."""
-        if not self._closing:
-            self._outbox.put(message)
-            self._work.set()
+    def wake(self) -> None:
+        """There may be something."""
+        self._work.set()
 
     def close(self) -> None:
-        """No more messages."""
+        """Nothing more will come."""
         self._closing = True
         self._work.set()
 
     async def run(self, write: Write) -> None:
         """Write until closed. Raises what ``write`` raises."""
         while True:
-            while self._outbox:
-                await write(self._outbox.take())
-            if self._closing:
+            message = self._take()
+            if message is not None:
+                await write(message)
+            elif self._closing:
                 return
-            self._work.clear()
-            await self._work.wait()
-
-
-class DataPump:
-    """Writes packets of one link as fast as the stream takes them."""
-
-    def __init__(self, next_packet: Callable[[], Packet | None]) -> None:
-        self._next_packet = next_packet
-        self._work = asyncio.Event()
-        self._closing = False
-
-    def wake(self) -> None:
-        """There may be a packet."""
-        self._work.set()
-
-    def close(self) -> None:
-        """Ask for no more packets."""
-        self._closing = True
-        self._work.set()
-
-    async def run(self, write: Write) -> None:
-        """Write until closed. Raises what ``write`` raises."""
-        while not self._closing:
-            packet = self._next_packet()
-            if packet is not None:
-                await write(packet)
             else:
                 self._work.clear()
                 await self._work.wait()
@@ -92,13 +63,20 @@ class Connection:
     def __init__(self, number: int, who: str, gone: Callable[[str], None]) -> None:
         self.number = number
         self.who = who
-        self.control = ControlPump()
-        self.data: DataPump | None = None
+        self._outbox = ControlOutbox()
+        self.control = Pump(self._outbox.take)
+        self.data: Pump | None = None
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._gone = gone
 
+    def send(self, message: Any) -> None:
+        """On the control stream (see ``ControlOutbox`` for what replaces what)."""
+        if not self.ended.done():
+            self._outbox.put(message)
+            self.control.wake()
+
     def end(self, reason: str) -> None:
-        """End both streams, after what was put into ``control``. The first reason counts."""
+        """End both streams, after what was sent on the control stream. The first reason counts."""
         if self.ended.done():
             return
         self.ended.set_result(reason)
@@ -107,10 +85,10 @@ class Connection:
             self.data.close()
         self._gone(reason)
 
-    async def converse(self, read: Read, handle: Callable[[Any], None], writing: Awaitable[None]) -> None:
+    async def converse(self, stream: Any, handle: Callable[[Any], None], pump: Pump) -> None:
         """Run one stream until it or the connection ends."""
-        reader: asyncio.Future[Any] = asyncio.ensure_future(_read_all(read, handle))
-        writer: asyncio.Future[Any] = asyncio.ensure_future(writing)
+        reader: asyncio.Future[Any] = asyncio.ensure_future(_read_all(stream.read, handle))
+        writer: asyncio.Future[Any] = asyncio.ensure_future(pump.run(stream.write))
         ended: asyncio.Future[Any] = self.ended
         try:
             await asyncio.wait({reader, writer, ended}, return_when=asyncio.FIRST_COMPLETED)

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from typer.testing import CliRunner
 
-from heronry.cli.main import app
+from heron_cli.main import app
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 180.0
@@ -133,7 +133,7 @@ class ComposeCluster:
 
     def heron(self, *arguments: str, code: int = 0, stdin: str = "", both: bool = False) -> str:
         """One command of the installed ``heron``; it must exit with ``code``; its data, or ``both`` data and talk."""
-        done = run(sys.executable, "-m", "heronry.cli", *arguments, check=False, input=stdin, env=self.environment)
+        done = run(sys.executable, "-m", "heron_cli", *arguments, check=False, input=stdin, env=self.environment)
         said = f"heron {' '.join(arguments)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         assert done.returncode == code, said
         return done.stdout + done.stderr if both or code else done.stdout
@@ -169,8 +169,8 @@ class ComposeCluster:
         """What a few lines of Python print as JSON in the api's container, with ``store`` open."""
         opened = (
             "import json, os\n"
-            "from heronry.state import open_store, paths\n"
-            "from heronry.wire import codec\n"
+            "from heron_runtime.state import open_store, paths\n"
+            "from heron_runtime.wire import codec\n"
             "store = open_store(os.environ['HERONRY_STATE'], credential_file='/srv/heronry/store-credential')\n"
             "store.open()\n"
         )

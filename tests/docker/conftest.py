@@ -6,16 +6,11 @@ What tests of faults on one machine use (``tests/faults``: the ledger, the compo
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "faults"))
-
 import docker_fault_table
+import pytest
 from compose_cluster import ComposeCluster
 
 

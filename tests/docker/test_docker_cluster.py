@@ -19,7 +19,8 @@ from urllib.parse import quote, urlencode
 import pytest
 from compose_cluster import ROOT, TAG, ComposeCluster, docker, eventually, run, stranger
 
-from heronry.schedulers.docker_engine import Engine, EngineError
+from heron_control.schedulers.docker_engine import DockerEngine
+from heron_control.schedulers.engine import EngineError
 
 SMALL = Path(__file__).with_name("docker_small_topology.py")
 NAME = "Small"
@@ -312,12 +313,12 @@ def test_a_streamlet_program_runs_its_logs_are_kept_and_its_name_is_free_again(
 
 def test_an_engine_that_cannot_do_it_is_named_with_a_cure(tmp_path: Path) -> None:
     with (
-        contextlib.closing(Engine("x")) as engine,
+        contextlib.closing(DockerEngine("x")) as engine,
         pytest.raises(EngineError, match=r"heronry:none .*make it with `make image`"),
     ):
         engine.require_image("heronry:none")
     with pytest.raises(EngineError, match="its socket is not there; start the engine"):
-        Engine("x", f"unix://{tmp_path}/docker.sock").containers()
+        DockerEngine("x", f"unix://{tmp_path}/docker.sock").containers()
 
 
 def test_a_taken_port_is_told_before_anything_starts(cluster: ComposeCluster) -> None:

@@ -25,12 +25,12 @@ import psutil
 from fault_ledger import all_acked, written_bytes
 from typer.testing import CliRunner
 
-from heronry.cli.main import app
-from heronry.launch import Launch
-from heronry.model.stored import MasterEpoch, MasterLocation
-from heronry.state import open_address, paths
-from heronry.state.local import local_store
-from heronry.wire import codec
+from heron_cli.main import app
+from heron_runtime.launch import Launch
+from heron_runtime.model.stored import MasterEpoch, MasterLocation
+from heron_runtime.state import open_address, paths
+from heron_runtime.state.local import local_store
+from heron_runtime.wire import codec
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = ROOT / "examples" / "data" / "northanger_abbey.txt"
@@ -153,7 +153,7 @@ class FaultCluster:
     def heron(self, *arguments: str, code: int = 0, nice: int = 0) -> str:
         """One command; what it says on stdout. It must exit with ``code``."""
         done = subprocess.run(
-            ["nice", "-n", str(nice), sys.executable, "-m", "heronry.cli", *arguments],
+            ["nice", "-n", str(nice), sys.executable, "-m", "heron_cli", *arguments],
             cwd=ROOT, env=self.environment, capture_output=True, text=True, check=False, timeout=2 * PATIENCE_SECONDS,
         )  # fmt: skip
         said = f"heron {' '.join(arguments)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from heronry.model.plan import NO_PLAN, PhysicalPlan, PlanVersion
-from heronry.model.reasons import FailKind, FailReason
-from heronry.model.topology import TopologyState
-from heronry.state import paths
-from heronry.wire import codec
-from heronry.wire.data import Packet, Reason
+from heron_runtime.model.plan import NO_PLAN, PhysicalPlan, PlanVersion
+from heron_runtime.model.reasons import FailKind, FailReason
+from heron_runtime.model.topology import TopologyState
+from heron_runtime.state import paths
+from heron_runtime.wire import codec
+from heron_runtime.wire.data import Packet, Reason
 from stream_manager.core.stream_manager import REST_MS
 
 from .oracle import Root
@@ -73,13 +73,13 @@ class Checkers:
         """A new core: listen to its verdicts."""
         self._opened[manager.name, manager.life] = {}
         tracking = manager.core.tracking
-        tell = tracking.tell
+        verdict = tracking.verdict
 
-        def checked_tell(task: int, roots: bytes, reason: Reason | None) -> None:
+        def checked_verdict(task: int, roots: bytes, reason: Reason | None) -> None:
             self._verdict(manager, roots, reason)
-            tell(task, roots, reason)
+            verdict(task, roots, reason)
 
-        tracking.tell = checked_tell
+        tracking.verdict = checked_verdict  # type: ignore[method-assign]  # the checker listens in between
 
     def packet_taken(self, manager: SimStreamManager, task: int, packet: Packet) -> None:
         """A packet of an instance is about to be handled."""
@@ -112,16 +112,14 @@ class Checkers:
             return
         core = manager.core
         try:
-            core.flow.check()
-            core.local.check()
-            core.mesh.check()
+            core.check_control()
             self._core_steps += 1
-            if self._core_steps % 16 == 0:  # the trackers' check is dear
-                core.check()
+            if self._core_steps % 16 == 0:  # the trackers' check takes long
+                core.tracking.check()
         except AssertionError as error:
             raise Violation(f"{manager.name}: {error}") from error
-        if core.outcome.violations > manager.tampered:
-            raise Violation(f"{manager.name} was spoken to against the protocol {core.outcome.violations} times")
+        if core.violations > manager.tampered:
+            raise Violation(f"{manager.name} was spoken to against the protocol {core.violations} times")
 
     def stream_manager_ticked(self, manager: SimStreamManager) -> None:
         """After each tick."""
@@ -142,20 +140,20 @@ class Checkers:
             self.most_pending = max(self.most_pending, pending)
             if pending > self.max_pending + MOST_EMITS_OF_A_CALL - 1:
                 raise Violation(f"{instance.name} has {pending} roots pending; the maximum is {self.max_pending}")
-            self.cluster.oracle.note_plan(instance.task, executor.plan)
+            self.cluster.oracle.note_plan(instance.task, executor.output.plan)
         else:
             bound = executor.data_in.maximum + instance.largest_frame  # the credit, overshot by one frame
             if executor.data_in.size > bound:
                 raise Violation(f"{instance.name} holds {executor.data_in.size} bytes of input, over {bound}")
-            self.cluster.oracle.note_plan(instance.task, executor.plan)
+            self.cluster.oracle.note_plan(instance.task, executor.output.plan)
 
     def next_tuple_called(self, instance: SimInstance) -> None:
         """User code may emit now; is it allowed to?"""
         executor: Any = instance.executor
         if instance.paused_by_pressure:
             raise Violation(f"{instance.name} is asked for tuples while it is paused")
-        if executor.plan.state is not TopologyState.RUNNING:
-            raise Violation(f"{instance.name} is asked for tuples while the topology is {executor.plan.state}")
+        if executor.output.plan.state is not TopologyState.RUNNING:
+            raise Violation(f"{instance.name} is asked for tuples while the topology is {executor.output.plan.state}")
 
     def instance_died(self, instance: SimInstance) -> None:
         """What its user code did stands; what it had in hand is gone."""
@@ -251,9 +249,8 @@ class Checkers:
 
     def _conserved(self, manager: SimStreamManager) -> None:
         """What came into a stream manager has gone out or waits."""
-        flow = manager.core.flow
-        neighbours: list[Any] = [*flow.instances.values(), *flow.peers.values()]
-        came = sum(n.incoming.traffic.tuples for n in neighbours)
+        neighbours = manager.core.connections.all()
+        came = sum(n.traffic_in.tuples for n in neighbours)
         left = sum(n.link.traffic_out.tuples for n in neighbours)
         waits = sum(frame.count for n in neighbours for q in n.link.destinations.values() for frame, _, _ in q.frames)
         if came != left + waits:
@@ -262,19 +259,18 @@ class Checkers:
     def _agree(self, instance: SimInstance) -> None:
         """A spout is paused if and only if somebody has had a cause in its scope for a while."""
         managers = [m for m in self.cluster.stream_managers.values() if m.alive]
-        routes = self.cluster.stream_managers[instance.host]
+        host = self.cluster.stream_managers[instance.host]
         key = (instance.task, True)
         # Who has no link to another knows nothing of its causes; they are told again when there is one.
         if len(managers) < len(self.cluster.stream_managers) or not all(m.core.linked() for m in managers):
             self._since.pop(key, None)
             return
-        assert routes.core.routes is not None
-        scope = routes.core.local.scope
+        standing = host.core.standing
         causes = [
             c for m in managers for c in m.core.pressure.own
-            if scope == "topology" or routes.core.routes.reaches(instance.component_name, c)
+            if standing.scope == "topology" or standing.routes.reaches(instance.component_name, c)
         ]  # fmt: skip
-        if bool(causes) == instance.paused_by_pressure or routes.core.local.partitioned:
+        if bool(causes) == instance.paused_by_pressure or host.core.pressure.partitioned:
             self._since.pop(key, None)
             return
         since = self._since.setdefault(key, self.world.now_ms)

@@ -6,12 +6,12 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from heronry.model.stored import ExecutionState
-from heronry.model.topology import GroupingKind, StreamSchema, TopologyState
-from heronry.state import paths
-from heronry.state.memory import MemoryStore, MemoryTree
-from heronry.state.store import Create
-from heronry.wire import codec
+from heron_runtime.model.stored import ExecutionState
+from heron_runtime.model.topology import GroupingKind, StreamSchema, TopologyState
+from heron_runtime.state import paths
+from heron_runtime.state.memory import MemoryStore, MemoryTree
+from heron_runtime.state.store import Create
+from heron_runtime.wire import codec
 
 from .checkers import Checkers
 from .instances import SimInstance
@@ -210,8 +210,7 @@ class Cluster:
 
 
 def _links(manager: SimStreamManager) -> list[Any]:
-    flow = manager.core.flow
-    return [i.link for i in flow.instances.values()] + [p.link for p in flow.peers.values()]
+    return [neighbour.link for neighbour in manager.core.connections.all()]
 
 
 __all__ = ["Cluster", "SimSpout"]

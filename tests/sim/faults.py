@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from heronry.model.topology import TopologyState
+from heron_runtime.model.topology import TopologyState
 
 from .cluster import Cluster
 

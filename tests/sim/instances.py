@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heron_instance.core.bolt_executor import BoltExecutor
-from heron_instance.core.executor import Executor, Flush, Setup
+from heron_instance.core.executor import Executor, RunResult, Setup
+from heron_instance.core.outbox import Flush
 from heron_instance.core.outgoing import Outgoing
 from heron_instance.core.spout_executor import SpoutExecutor
-from heronry.model.ids import PROTOCOL_VERSION
-from heronry.model.plan import NO_PLAN, PhysicalPlan
-from heronry.wire.control import Credit, InstanceHello, Leave, Pause, PlanUpdate, StreamManagerHello
-from heronry.wire.data import Packet
+from heron_runtime.model.ids import PROTOCOL_VERSION
+from heron_runtime.model.plan import NO_PLAN, PhysicalPlan
+from heron_runtime.wire.control import Credit, InstanceHello, Leave, Pause, PlanUpdate, StreamManagerHello
+from heron_runtime.wire.data import Packet
 
 from .wire import DATA_OPEN, End
 from .world import SimProcess, World
@@ -27,7 +28,6 @@ from .world import SimProcess, World
 if TYPE_CHECKING:
     from .cluster import Cluster
 
-CREDIT_STEP_BYTES = 16 * 1024  # as heron_instance/shell/runner.py
 RECONNECT_MS = (50.0, 2000.0)
 NO_CREDIT_YET = -1
 
@@ -87,7 +87,6 @@ class SimInstance(SimProcess):
         self._sent_bytes = self._sent_seen = 0
         self._received_bytes = self._received_before = 0
         self._credit_total = 0
-        self._offered = 0
         self._granted = NO_CREDIT_YET
         self._expected = 1
         self._leaving = False
@@ -224,7 +223,7 @@ class SimInstance(SimProcess):
             lambda: self.world.now_ms / 1000, settings=self.cluster.settings,
         )  # fmt: skip
         self.executor = SpoutExecutor(setup) if self.is_spout else BoltExecutor(setup)
-        self.executor.start(self.world.now_ms)
+        self.executor.start()
         early, self._early = self._early, []
         self._inbox_of_executor += early
         self._run_at(self.world.now_ms)
@@ -260,23 +259,21 @@ class SimInstance(SimProcess):
         # Time spent in user code passes before anything else happens to the executor, or comes out of it.
         self._busy_until_ms = now + self.spent_ms
         if self.spent_ms:
-            self.later(self.spent_ms, lambda: self._stepped(step.flushes))
+            self.later(self.spent_ms, lambda: self._stepped(step))
         else:
-            self._stepped(step.flushes)
+            self._stepped(step)
         if step.wait_ms is not None:
             # A step takes some time even where user code takes none.
             self._run_at(self._busy_until_ms + max(0.05, step.wait_ms))
 
-    def _stepped(self, flushes: list[Flush]) -> None:
+    def _stepped(self, step: RunResult) -> None:
         executor = self.executor
         assert executor is not None
         self.spent_ms = 0.0
-        self.post(flushes)
-        if isinstance(executor, BoltExecutor):
-            limit = executor.credit_limit()
-            if limit - self._offered >= max(CREDIT_STEP_BYTES, executor.data_in.capacity // 2):
-                self._offered = self._credit_total = limit
-                self._offer()
+        self.post(step.flushes)
+        if step.credit_bytes is not None:
+            self._credit_total = step.credit_bytes
+            self._offer()
         if executor.failed is not None and not self._leaving:
             self._leave()
 
@@ -295,6 +292,6 @@ class SimInstance(SimProcess):
             return not self._early
         if self._busy_until_ms > self.world.now_ms or self._leaving:
             return False
-        if not self._outgoing.empty() or executor.outbox.rows or self._inbox_of_executor:
+        if not self._outgoing.empty() or executor.task.outbox.rows or self._inbox_of_executor:
             return False
         return not isinstance(executor, BoltExecutor) or (executor.data_in.size == 0 and executor._work is None)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from heronry.launch import Launch
-from heronry.model.stored import MasterLocation
-from heronry.model.topology import TopologyState
-from heronry.state import paths
-from heronry.state.memory import MemoryStore
-from heronry.state.store import SessionState, StoreError
-from heronry.wire.control import Leave, PlanUpdate
-from heronry.wire.master import Heartbeat, HeartbeatReply, Register
+from heron_runtime.launch import Launch
+from heron_runtime.model.stored import MasterLocation
+from heron_runtime.model.topology import TopologyState
+from heron_runtime.state import paths
+from heron_runtime.state.memory import MemoryStore
+from heron_runtime.state.store import SessionState, StoreError
+from heron_runtime.wire.control import Leave, PlanUpdate
+from heron_runtime.wire.master import Heartbeat, HeartbeatReply, Register
 from topology_master.core import events as e
 from topology_master.core.master import Master
 from topology_master.core.mastership import Role
@@ -41,7 +41,7 @@ class SimMaster(SimProcess):
         super().__init__(world, f"master{replica}", -replica)
         self.cluster = cluster
         self.lose_next_answer = False
-        self._asks = 0
+        self._state_requests = 0
 
     def boot(self) -> None:
         """Open a session and stand for election."""
@@ -109,8 +109,8 @@ class SimMaster(SimProcess):
 
     def ask(self, state: TopologyState) -> None:
         """Activate or deactivate."""
-        self._asks += 1
-        self.tell(e.StateAsked(self._asks, state))
+        self._state_requests += 1
+        self.tell(e.StateRequested(self._state_requests, state))
 
     def _tick(self) -> None:
         if self.core.mastership.acting:
@@ -126,7 +126,7 @@ class SimMaster(SimProcess):
 
     def _do(self, effect: e.Effect) -> None:
         match effect:
-            case e.ReadStore() | e.Stand() | e.Resign() | e.StorePlan():
+            case e.ReadStore() | e.Campaign() | e.Resign() | e.StorePlan():
                 self.request(effect)
             case e.SendPlan(links, plan, epoch):
                 self.cluster.checkers.plan_sent(self, plan, epoch)
@@ -145,7 +145,7 @@ class SimMaster(SimProcess):
                 self.cluster.checkers.leads(self, epoch)
             case e.Note(text):
                 self.log(text)
-            case e.Exit(reason):
+            case e.TopologyKilled(reason):
                 self.cluster.checkers.told_to_leave(self, reason)
             case e.Answer():
                 pass
@@ -202,14 +202,14 @@ class SimMaster(SimProcess):
             except StoreError:
                 self.later(RETRY_MS, lambda: self.request(e.ReadStore()))
         else:
-            outcome, versions = self._shell.commit(request)
-            if outcome is e.Outcome.DONE:
+            result, versions = self._shell.commit(request)
+            if result is e.WriteResult.DONE:
                 self.cluster.checkers.store_written(self, request)
-            if outcome is e.Outcome.DONE and self.lose_next_answer:
+            if result is e.WriteResult.DONE and self.lose_next_answer:
                 self.lose_next_answer = False
                 self.log("the answer of the store is lost")
-                outcome, versions = e.Outcome.UNKNOWN, []
-            self._shell.tell(request, outcome, versions)
+                result, versions = e.WriteResult.UNKNOWN, []
+            self._shell.tell(request, result, versions)
         answers, self._answers[:] = self._answers[:], []
         self.later(self.world.between(0.1, 10), lambda: self._answered(answers))
 

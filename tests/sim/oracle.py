@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from heronry.model.plan import PhysicalPlan
-from heronry.model.reasons import FailKind, FailReason
-from heronry.model.topology import Edge, GroupingKind, TopologyDefinition
+from heron_runtime.model.plan import PhysicalPlan
+from heron_runtime.model.reasons import FailKind, FailReason
+from heron_runtime.model.topology import Edge, GroupingKind, TopologyDefinition
 
 from .world import Violation, World
 

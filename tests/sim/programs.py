@@ -14,12 +14,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from heronry.api.component import BasicBolt, BatchBolt, Bolt, Spout
-from heronry.api.tuples import Tuple
-from heronry.model.ids import DEFAULT_STREAM
-from heronry.model.plan import ContainerPlan, InstancePlan, PackingPlan
-from heronry.model.reasons import FailKind, FailReason
-from heronry.model.topology import (
+from heron_runtime.model.ids import DEFAULT_STREAM
+from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan
+from heron_runtime.model.reasons import FailKind, FailReason
+from heron_runtime.model.topology import (
     ComponentKind,
     ComponentSpec,
     GroupingKind,
@@ -28,6 +26,8 @@ from heronry.model.topology import (
     StreamSchema,
     TopologyDefinition,
 )
+from heronry.api.component import BasicBolt, BatchBolt, Bolt, Spout
+from heronry.api.tuples import Tuple
 
 from .oracle import Copy
 from .world import Violation

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from heronry.model.topology import TopologyState
+from heron_runtime.model.topology import TopologyState
 
 from .cluster import Cluster
 from .faults import Faults

@@ -8,20 +8,20 @@ connects to peers with a higher number and to the master that the store names.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from heronry.model.plan import PhysicalPlan, StreamManagerInfo
-from heronry.model.stored import MasterLocation
-from heronry.state import paths
-from heronry.state.memory import MemoryStore
-from heronry.state.store import StoreError
-from heronry.wire import codec
-from heronry.wire.control import Credit, InstanceHello, Leave, PeerHello
-from heronry.wire.master import ToMaster
+from heron_runtime.model.plan import PhysicalPlan, StreamManagerInfo
+from heron_runtime.model.stored import MasterLocation
+from heron_runtime.state import paths
+from heron_runtime.state.memory import MemoryStore
+from heron_runtime.state.store import StoreError
+from heron_runtime.wire import codec
+from heron_runtime.wire.control import InstanceHello, Leave, PeerHello
+from heron_runtime.wire.master import ToMaster
 from stream_manager.core import effects as f
+from stream_manager.core import events as e
 from stream_manager.core.control_outbox import ControlOutbox
 from stream_manager.core.links import Link
 from stream_manager.core.stream_manager import StreamManager
@@ -47,15 +47,14 @@ class Disk:
 
 
 class Connection:
-    """Control and data stream to one neighbour; ``gone`` gives the core's answer to its end."""
+    """Control and data stream to one neighbour."""
 
-    def __init__(self, owner: SimStreamManager, end: End, number: int, gone: Callable[[], list[f.Effect]]) -> None:
+    def __init__(self, owner: SimStreamManager, end: End, number: int) -> None:
         self.number = number
         self.ended = False
-        self.link: Link | None = None
+        self.has_data = False
         self._owner = owner
         self._end = end
-        self._gone = gone
         self._outbox = ControlOutbox()
         self._writing = False
         self._in_flight = 0
@@ -69,8 +68,8 @@ class Connection:
 
     def wake(self) -> None:
         """Write packets while the stream takes them."""
-        while self.link is not None and not self.ended and self._in_flight < self._room:
-            packet, effects = self._owner.core.next_packet(self.link)
+        while self.has_data and not self.ended and self._in_flight < self._room:
+            packet, effects = self._owner.core.next_packet(self.number)
             self._owner.act(effects)
             if packet is None:
                 return
@@ -104,7 +103,7 @@ class Connection:
         if self.ended:
             return
         self.ended = True
-        self._owner.connection_over(self, reason, self._gone)
+        self._owner.connection_over(self, reason)
 
 
 class SimStreamManager(SimProcess):
@@ -146,7 +145,7 @@ class SimStreamManager(SimProcess):
             lambda _: self.later(world.between(1, 200), self._look) if self.life == life else None,
         )
         if self.disk.plan is not None:
-            self.act(self.core.handle_plan(self.disk.plan, self.disk.epoch))
+            self.handle(e.PlanRecalled(self.disk.plan, self.disk.epoch))
         self.later(world.between(1, 50), self._look)
         self.later(world.between(1, 50), partial(self._find_master, BACKOFF_MS[0]))
         self.later(world.between(1, TICK_MS), self._tick)
@@ -160,11 +159,15 @@ class SimStreamManager(SimProcess):
         self._store.close()
 
     def _tick(self) -> None:
-        self.act(self.core.tick(int(self.world.now_ms)))
+        self.handle(e.Tick(int(self.world.now_ms)))
         self.cluster.checkers.stream_manager_ticked(self)
         self.later(TICK_MS + self.world.between(0, 5), self._tick)
 
     # Effects.
+
+    def handle(self, event: e.Event) -> None:
+        """Tell the core, and do what it wants."""
+        self.act(self.core.handle(event))
 
     def act(self, effects: list[f.Effect]) -> None:
         """Do these, in order; what they lead to is done after them."""
@@ -180,11 +183,10 @@ class SimStreamManager(SimProcess):
 
     def _do(self, effect: f.Effect) -> None:
         match effect:
-            case f.Wake(link):
-                connection = self._connection_of(link)
-                if connection is not None:
-                    connection.wake()
-            case f.ToInstance(number, message) | f.ToPeer(number, message):
+            case f.Wake(number):
+                if number in self._connections:
+                    self._connections[number].wake()
+            case f.Send(number, message):
                 if number in self._connections:
                     self._connections[number].put(message)
             case f.TellMaster(message):
@@ -192,131 +194,109 @@ class SimStreamManager(SimProcess):
             case f.End(number, reason):
                 if number in self._connections:
                     self._connections[number].end(reason)
-            case f.PlanAccepted(plan):
-                self._plan_accepted(plan)
-            case f.MasterRefused(reason):
+            case f.PlanAccepted():
+                self._plan_accepted(effect)
+            case f.RefuseMaster(reason):
                 self.log(f"refuses its master: {reason}")
                 if self._master is not None:
                     self._master.close(reason)
-            case f.Exit(reason):
+            case f.Replaced(reason):
                 self.cluster.checkers.told_to_leave(self, reason)
                 self.crash(f"told to leave: {reason}", None)
 
-    def _connection_of(self, link: Link) -> Connection | None:
-        flow = self.core.flow
-        neighbour = flow.peers.get(link.container) if link.container else flow.instances.get(link.task)
-        if neighbour is None or neighbour.connection is None:
-            return None
-        return self._connections.get(neighbour.connection)
-
-    def _plan_accepted(self, plan: PhysicalPlan) -> None:
+    def _plan_accepted(self, effect: f.PlanAccepted) -> None:
+        plan = effect.plan
         self.log(f"has plan {plan.version} {plan.state}")
         self.cluster.checkers.plan_seen(self.name, self.life, plan)
-        self.disk.plan, self.disk.epoch = plan, self.core.epoch
-        assert self.core.routes is not None
-        for container in self.core.routes.peers:
-            if container > self.container and container not in self._connectors:
+        self.disk.plan, self.disk.epoch = plan, effect.epoch
+        for container in effect.call:
+            if container not in self._connectors:
                 self._connectors[container] = Connector(self, container)
         for connector in self._connectors.values():
             connector.set_target(plan.stream_manager(connector.container))
 
     # Connections.
 
-    def connection(self, end: End, who: str, gone: Callable[[int], list[f.Effect]]) -> Connection:
+    def connection(self, end: End, who: str) -> Connection:
         """Give a new connection its number."""
         self._numbers += 1
         number = self._numbers
         self.log(f"connection {number}: {who}")
-        found = self._connections[number] = Connection(self, end, number, lambda: gone(number))
+        found = self._connections[number] = Connection(self, end, number)
         return found
 
-    def connection_over(self, connection: Connection, reason: str, gone: Callable[[], list[f.Effect]]) -> None:
+    def connection_over(self, connection: Connection, reason: str) -> None:
         """A connection has ended."""
         self._connections.pop(connection.number, None)
         self.on_fault()
         self.log(f"connection {connection.number} ends: {reason}")
-        self.act(gone())
+        self.handle(e.ConnectionEnded(connection.number))
         self.cluster.checkers.checked(self)
 
-    def open_data(self, connection: Connection, link: Link) -> None:
-        """The data stream is there: packets of this link may go out on it."""
-        connection.link = link
-        self.pipes.append((link, connection.data_pipe()))
+    def open_data(self, connection: Connection) -> None:
+        """The data stream is there, unless the connection has been replaced."""
+        neighbour = self.core.connections.at(connection.number)
+        if neighbour is None:
+            connection.end("say hello on a control stream first")
+            return
+        connection.has_data = True
+        self.pipes.append((neighbour.link, connection.data_pipe()))
+        self.handle(e.DataOpened(connection.number))
 
     def accept_instance(self, end: End, hello: Any) -> None:
         """An instance's first message."""
         assert isinstance(hello, InstanceHello)
-        core, task = self.core, hello.task
-        connection = self.connection(end, f"task {task}", lambda number: core.handle_instance_gone(number, task))
+        connection = self.connection(end, f"task {hello.task}")
         number = connection.number
-
-        def control(message: Any) -> None:
-            assert isinstance(message, Credit)
-            self.act(core.handle_instance_credit(number, task, message))
 
         def data(message: Any) -> None:
             if message is DATA_OPEN:
-                instance = core.flow.instances.get(task)
-                if instance is None or instance.connection != number:
-                    connection.end("say hello on a control stream first")
-                    return
-                self.open_data(connection, instance.link)
-                self.act(core.handle_instance_data(number, task))
+                self.open_data(connection)
             else:
-                self.cluster.checkers.packet_taken(self, task, message)
-                self.act(core.handle_instance_packet(number, task, message))
+                self.cluster.checkers.packet_taken(self, hello.task, message)
+                self.act(self.core.packet(number, message))
             self.cluster.checkers.checked(self)
 
-        end.on_control, end.on_data = control, data
-        self.act(core.handle_instance_hello(number, hello))
+        end.on_control, end.on_data = partial(self._heard, number), data
+        self.handle(e.Connected(number, hello))
+        self.cluster.checkers.checked(self)
+
+    def _heard(self, number: int, message: Any) -> None:
+        self.handle(e.Heard(number, message))
         self.cluster.checkers.checked(self)
 
     def accept_peer(self, end: End, hello: Any) -> None:
         """A peer's first message: answer it."""
         assert isinstance(hello, PeerHello)
         self.greet(end, hello).put(self.core.peer_hello())
-        self._said(end, hello)
+        self._said(hello)
 
     def greet(self, end: End, hello: PeerHello) -> Connection:
         """A peer has said hello, whoever called."""
-        core, container = self.core, hello.container
-        connection = self.connection(end, f"peer {container}", lambda number: core.handle_peer_gone(number, container))
+        connection = self.connection(end, f"peer {hello.container}")
         number = connection.number
 
-        def control(message: Any) -> None:
-            self.act(core.handle_peer_control(number, container, message))
-            self.cluster.checkers.checked(self)
-
         def data(message: Any) -> None:
-            if message is DATA_OPEN:
-                if connection.link is None:
-                    self.peer_data(connection, container)
-            else:
-                self.act(core.handle_peer_packet(number, container, message))
+            if message is not DATA_OPEN:
+                self.act(self.core.packet(number, message))
+            elif not connection.has_data:
+                self.open_data(connection)
             self.cluster.checkers.checked(self)
 
-        end.on_control, end.on_data = control, data
+        end.on_control, end.on_data = partial(self._heard, number), data
         return connection
 
-    def _said(self, end: End, hello: PeerHello) -> None:
-        self.act(self.core.handle_peer_hello(self._numbers, hello))
+    def _said(self, hello: PeerHello) -> None:
+        self.handle(e.Connected(self._numbers, hello))
         self.cluster.checkers.checked(self)
 
     def said_back(self, end: End, hello: PeerHello) -> None:
         """The peer we called has answered: open the data stream."""
         connection = self.greet(end, hello)
-        self._said(end, hello)
+        self._said(hello)
         if not connection.ended:
             end.data.send(DATA_OPEN)
-            self.peer_data(connection, hello.container)
-
-    def peer_data(self, connection: Connection, container: int) -> None:
-        """The data stream to or from a peer is there."""
-        if self.core.mesh.connected(connection.number, container) is None:
-            connection.end("say hello on a control stream first")
-            return
-        self.open_data(connection, self.core.mesh.of_container(container).link)
-        self.act(self.core.handle_peer_data(connection.number, container))
+            self.open_data(connection)
 
     # The master.
 
@@ -348,15 +328,15 @@ class SimStreamManager(SimProcess):
         end = self._master = self.cluster.network.connect(self, process, process.accept)
 
         def control(message: Any) -> None:
-            self.act(self.core.handle_master_message(message))
+            self.handle(e.MasterHeard(message))
             self.cluster.checkers.checked(self)
 
         def gone(reason: str) -> None:
             self._master = None
-            self.act(self.core.handle_master_gone())
+            self.handle(e.MasterGone())
 
         end.on_control, end.on_gone = control, gone
-        self.act(self.core.handle_master_connected())
+        self.handle(e.MasterConnected())
 
     def _tell_master(self, message: ToMaster) -> None:
         if self._master is not None:
@@ -380,10 +360,9 @@ class Connector:
             self._target = target
             self._delay_ms = BACKOFF_MS[0]
             if self._end is not None:
-                connection = self._owner.core.flow.peers.get(self.container)
-                number = None if connection is None else connection.connection
-                if number in self._owner._connections:
-                    self._owner._connections[number].end("the plan names another stream manager")
+                peer = self._owner.core.connections.peer(self.container)
+                if peer.connection in self._owner._connections:
+                    self._owner._connections[peer.connection].end("the plan names another stream manager")
                 else:
                     self._end.close("the plan names another stream manager")
 
@@ -407,7 +386,7 @@ class Connector:
             if isinstance(message, PeerHello):
                 owner.said_back(end, message)
             elif isinstance(message, Leave):
-                owner.act([f.Exit(message.reason)])
+                owner.handle(e.PeerRefused(self.container, message.reason))
 
         end.on_control = answer
         end.control.send(owner.core.peer_hello())

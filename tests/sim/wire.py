@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from heronry.wire.data import Packet
+from heron_runtime.wire.data import Packet
 
 from .world import SimProcess, World
 

@@ -79,7 +79,7 @@ def run_heron(home: Path, *arguments: str, timeout: float = 600, stderr: IO[byte
     """One ``heron`` command in a home of its own, as a user types it."""
     home.mkdir(exist_ok=True)
     environment = {**os.environ, "HERONRY_HOME": str(home), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "heronry.cli", *arguments]
+    command = [sys.executable, "-m", "heron_cli", *arguments]
     return subprocess.run(
         command, env=environment, cwd=home, stdout=subprocess.PIPE, stderr=stderr, timeout=timeout, check=False
     )

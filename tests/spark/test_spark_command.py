@@ -207,7 +207,7 @@ def test_a_killed_command_leaves_no_process_and_no_half_result(tmp_path: Path) -
     file = write(tmp_path, "slow_program", SLOW, seconds=5)
     out = tmp_path / "out"
     command = [
-        sys.executable, "-m", "heronry.cli", "submit", "spark", str(file), "--output-path", str(out),
+        sys.executable, "-m", "heron_cli", "submit", "spark", str(file), "--output-path", str(out),
         "--master", "local[2]",
     ]  # fmt: skip
     environment = {**os.environ, "HERONRY_HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT)}

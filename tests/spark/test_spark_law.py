@@ -6,15 +6,18 @@ import csv
 import datetime as dt
 import io
 import json
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import program_strategies  # where the law without Spark is
 import pyarrow as pa
 import pyarrow.parquet as pq
+from comparing import difference
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from online_world import OnlineWorld, definition_of, importable
+from program_strategies import RECIPES, Recipe
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from spark_world import read_back, run_all
@@ -22,15 +25,9 @@ from spark_world import read_back, run_all
 from data_pipeline.core.combine import Limits
 from data_pipeline.core.planner import Choice, plan
 from heronry.streamlet import Builder, collect, count, files, max_, mean, min_, sequence, sliding, sum_, tumbling
-from heronry.streamlet.compare import difference
 from heronry.streamlet.program import KeyValue, Program
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import latest
-
-sys.path += [str(Path(__file__).parents[1] / "unit" / part) for part in ("data_pipeline", "streamlet")]
-import program_strategies  # where the law without Spark is
-from online_world import OnlineWorld, importable
-from program_strategies import RECIPES, Recipe
 
 # Its functions go to the workers as they are: nothing there could import them by name.
 cloudpickle.register_pickle_by_value(program_strategies)
@@ -112,7 +109,7 @@ def online(recipe: Recipe, seed: int) -> list[list[Any]]:
     with tempfile.TemporaryDirectory() as folder:
         builder = recipe.build(end, **{"user.streamlet.state": folder})
         with importable(builder):
-            world = OnlineWorld(builder.definition(), Path(folder), seed)
+            world = OnlineWorld(definition_of(builder), Path(folder), seed)
             world.until_final()
             world.stop()
     return [latest(records) if records and isinstance(records[0], KeyValue) else records for records in ends]

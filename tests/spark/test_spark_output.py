@@ -20,7 +20,7 @@ from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.inputs import with_columns
 from data_pipeline.shell.output import OutputExists, OutputFolder
 from data_pipeline.shell.scan import Tables
-from heronry.failures import Failure
+from heron_runtime.failures import Failure
 from heronry.streamlet import Builder, files, max_, min_, sliding, to_files, tumbling
 from heronry.streamlet.reference import run
 

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from comparing import difference
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from spark_world import run_all
@@ -25,7 +26,6 @@ from data_pipeline.shell.inputs import with_columns
 from data_pipeline.shell.origin import with_file
 from data_pipeline.shell.scan import Tables
 from heronry.streamlet import Builder, collect, files, sequence
-from heronry.streamlet.compare import difference
 from heronry.streamlet.program import Program
 from heronry.streamlet.reference import run
 from heronry.streamlet.windows import hour_folder

@@ -93,7 +93,7 @@ def kill_instances(home: Path, out: Path) -> None:
 def tracker(home: Path) -> Iterator[str]:
     """The address of a tracker for this home."""
     environment = {**os.environ, "HERONRY_HOME": str(home), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "heronry.cli", "tracker", "--port", "0"]
+    command = [sys.executable, "-m", "heron_cli", "tracker", "--port", "0"]
     log = (home / "tracker.log").open("w+")
     process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
     try:

@@ -6,6 +6,7 @@ import ast
 import re
 import runpy
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,9 +18,9 @@ ROOMS = (
     "topology_master", "stream_manager", "heron_instance", "metrics_manager", "heron_container", "heron_scheduler",
     "heron_tracker", "heron_apiserver", "data_pipeline",
 )  # fmt: skip
-# The longest function and file there are may only shrink (a ratchet): lower these when they have.
-LONGEST_FUNCTION = 86
-LONGEST_FILE = 460
+WITHOUT_CORE = ("heron_scheduler",)  # what it decides is heron_control.schedulers.containers, which others have, too
+# The longest file and function there are may only shrink (ratchets): lower these when they have.
+LONGEST = {"product": (403, 73), "tests": (455, 85), "benchmarks": (399, 41), "examples": (200, 35)}
 
 
 def sources() -> list[Path]:
@@ -38,20 +39,38 @@ def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_every_room_has_its_furniture(room: str) -> None:
-    for name in ("README.md", "__main__.py", "core/__init__.py", "shell/__init__.py"):
+    core = [] if room in WITHOUT_CORE else ["core/__init__.py"]
+    for name in ("README.md", "__main__.py", "shell/__init__.py", *core):
         assert (ROOT / room / name).exists(), f"{room}/{name} is missing"
+    assert (ROOT / room / "core").exists() == bool(core), f"{room}/core decides nothing"
+
+
+def test_the_image_is_built_of_every_room_of_the_wheel() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = {name.rstrip("*") for name in settings["tool"]["setuptools"]["packages"]["find"]["include"]}
+    sent = {
+        line[1:] for line in (ROOT / "deploy" / "Dockerfile.dockerignore").read_text().splitlines() if line[:1] == "!"
+    }
+    assert packages <= sent
+
+
+def kind_of(path: Path) -> str:
+    """Tests, benchmarks and examples are measured apart from what is delivered."""
+    top = path.relative_to(ROOT).parts[0]
+    return top if top in LONGEST else "product"
 
 
 def test_functions_and_files_do_not_grow() -> None:
     long = []
     for path in sources():
+        longest_file, longest_function = LONGEST[kind_of(path)]
         text = path.read_text()
         lines = text.count("\n")
-        if lines > LONGEST_FILE:
+        if lines > longest_file:
             long.append(f"{path.relative_to(ROOT)}: {lines} lines")
         for node in functions(ast.parse(text)):
             size = (node.end_lineno or node.lineno) - node.lineno
-            if size > LONGEST_FUNCTION:
+            if size > longest_function:
                 long.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {size} lines")
     assert long == []
 

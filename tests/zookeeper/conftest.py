@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from zookeeper_servers import Ensemble
+from zookeeper_world import ZookeeperWorld
 
-TESTS = Path(__file__).resolve().parent.parent
-for folder in (TESTS / "unit" / "state", TESTS / "faults"):  # the contract, and the cluster that is watched
-    sys.path.insert(0, str(folder))
-
-from zookeeper_servers import Ensemble  # noqa: E402
-from zookeeper_world import ZookeeperWorld  # noqa: E402
-
-from heronry.state.store import StateStore  # noqa: E402
+from heron_runtime.state.store import StateStore
 
 _numbers = itertools.count(1)
 

@@ -12,7 +12,7 @@ from test_store_contract import *  # noqa: F403
 from test_topologies import *  # noqa: F403
 from zookeeper_servers import Ensemble
 
-from heronry.state.zookeeper import ZookeeperStore
+from heron_runtime.state.zookeeper import ZookeeperStore
 
 
 def test_it_does_what_the_model_does(server: Ensemble) -> None:

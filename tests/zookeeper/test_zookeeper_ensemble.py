@@ -11,8 +11,8 @@ import pytest
 from test_topologies import parts
 from zookeeper_servers import Ensemble, wait_for
 
-from heronry.state import paths, topologies
-from heronry.state.store import (
+from heron_runtime.state import paths, topologies
+from heron_runtime.state.store import (
     AnswerLost,
     BadVersion,
     CheckOwner,
@@ -24,8 +24,8 @@ from heronry.state.store import (
     StateStore,
     StoreUnavailable,
 )
-from heronry.state.topologies import AlreadyExists
-from heronry.state.zookeeper import ZookeeperStore
+from heron_runtime.state.topologies import AlreadyExists
+from heron_runtime.state.zookeeper import ZookeeperStore
 
 ROUNDS = 3  # leaders killed
 

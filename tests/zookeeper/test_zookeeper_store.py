@@ -18,9 +18,9 @@ from kazoo.exceptions import NoAuthError
 from zookeeper_servers import Ensemble, free_ports, wait_for
 from zookeeper_world import ZookeeperWorld, end_session
 
-from heronry.state import open_store
-from heronry.state.credential import StoreCredential
-from heronry.state.store import (
+from heron_runtime.state import open_store
+from heron_runtime.state.credential import StoreCredential
+from heron_runtime.state.store import (
     BadVersion,
     CheckOwner,
     Create,
@@ -33,7 +33,7 @@ from heronry.state.store import (
     StoreUnavailable,
     TransactionFailed,
 )
-from heronry.state.zookeeper import ZookeeperStore
+from heron_runtime.state.zookeeper import ZookeeperStore
 
 CLUSTER = StoreCredential("heronry:long-password-1", "tracker:long-password-2")
 READER = StoreCredential(reader="tracker:long-password-2")
@@ -41,9 +41,9 @@ STRANGER = StoreCredential("mallory:long-password-3")
 
 OWNER = """
 import os, signal, sys
-from heronry.state import open_store
-from heronry.state.store import CheckOwner, Create, Set, StoreError
-from heronry.state.zookeeper import ZookeeperStore
+from heron_runtime.state import open_store
+from heron_runtime.state.store import CheckOwner, Create, Set, StoreError
+from heron_runtime.state.zookeeper import ZookeeperStore
 
 class Stopped(ZookeeperStore):
     # Falls asleep between what it saw and the transaction that relies on it.
@@ -190,7 +190,7 @@ def test_no_log_holds_a_password(world: ZookeeperWorld, caplog: pytest.LogCaptur
         end_session(store)
         wait_for(lambda: store.session() is SessionState.LOST, "the session is lost")
         store.get("/a/x")
-    ours = "\n".join(record.getMessage() for record in caplog.records if record.name.startswith("heronry"))
+    ours = "\n".join(record.getMessage() for record in caplog.records if record.name.startswith("heron_"))
     assert "lost" in ours
     assert "long-password" not in ours
 

@@ -18,7 +18,7 @@ from test_faults_while_data_flows import one_master_acts
 from zookeeper_cluster import READER, ZookeeperCluster, zookeeper_cluster
 from zookeeper_servers import Ensemble, Server
 
-from heronry.model.stored import MasterLocation
+from heron_runtime.model.stored import MasterLocation
 
 AWAY_SECONDS = 10.0
 SESSION_SECONDS = 4.0
@@ -170,7 +170,7 @@ def lines_logged(cluster: ZookeeperCluster) -> dict[str, int]:
 def doctor(cluster: ZookeeperCluster) -> str:
     """What ``heron doctor`` says; other findings than ours are none of our business."""
     done = subprocess.run(
-        [sys.executable, "-m", "heronry.cli", "doctor", "-o", "json"],
+        [sys.executable, "-m", "heron_cli", "doctor", "-o", "json"],
         cwd=ROOT, env=cluster.environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     return str(json.loads(done.stdout))
@@ -206,7 +206,7 @@ def tracked(cluster: ZookeeperCluster, url: str) -> str:
 def status_answers(cluster: ZookeeperCluster) -> bool:
     """True when ``heron status`` has a store to ask."""
     done = subprocess.run(
-        [sys.executable, "-m", "heronry.cli", "status", "local", cluster.name],
+        [sys.executable, "-m", "heron_cli", "status", "local", cluster.name],
         cwd=ROOT, env=cluster.environment, capture_output=True, check=False,
     )  # fmt: skip
     return done.returncode == 0
@@ -215,6 +215,6 @@ def status_answers(cluster: ZookeeperCluster) -> bool:
 def start(cluster: ZookeeperCluster, command: str) -> subprocess.Popen[str]:
     """A command, running."""
     return subprocess.Popen(
-        [sys.executable, "-m", "heronry.cli", command, "local", cluster.name],
+        [sys.executable, "-m", "heron_cli", command, "local", cluster.name],
         cwd=ROOT, env=cluster.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from kazoo.client import KazooClient
 
-from heronry.state.credential import StoreCredential
-from heronry.state.store import StateStore
-from heronry.state.zookeeper import ZookeeperStore
-from heronry.state.zookeeper_plan import MAX_VALUE_BYTES
+from heron_runtime.state.credential import StoreCredential
+from heron_runtime.state.store import StateStore
+from heron_runtime.state.zookeeper import ZookeeperStore
+from heron_runtime.state.zookeeper_plan import MAX_VALUE_BYTES
 
 
 class ZookeeperWorld:

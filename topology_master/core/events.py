@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from heronry.model.plan import PackingPlan, PhysicalPlan
-from heronry.model.stored import ExecutionState, MasterLocation
-from heronry.model.topology import TopologyDefinition, TopologyState
-from heronry.wire.master import Heartbeat, MasterStatus, Register
+from heron_runtime.model.plan import PackingPlan, PhysicalPlan
+from heron_runtime.model.stored import ExecutionState, MasterLocation
+from heron_runtime.model.topology import TopologyDefinition, TopologyState
+from heron_runtime.wire.master import Heartbeat, MasterStatus, Register
 
 
 class Session(Enum):
@@ -19,7 +19,7 @@ class Session(Enum):
     LOST = "lost"
 
 
-class Outcome(Enum):
+class WriteResult(Enum):
     """How a transaction ended. UNKNOWN: the store did not answer; it may or may not have happened.
 
     REFUSED: a node or version was not as expected. NOT_OWNER: the master node is not this session's.
@@ -62,18 +62,18 @@ class SessionChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class StandEnded:
-    """The transaction of ``Stand`` ended."""
+class CampaignEnded:
+    """The transaction of ``Campaign`` ended."""
 
     epoch: int
-    outcome: Outcome
+    result: WriteResult
 
 
 @dataclass(frozen=True, slots=True)
 class StoreEnded:
     """The transaction of ``StorePlan`` ended; versions are those of the nodes after it."""
 
-    outcome: Outcome
+    result: WriteResult
     plan_version: int = -1
     execution_version: int = -1
 
@@ -102,10 +102,10 @@ class LinkClosed:
 
 
 @dataclass(frozen=True, slots=True)
-class StateAsked:
-    """Somebody asks for RUNNING or PAUSED and waits for ``Answer`` with the same number."""
+class StateRequested:
+    """Somebody wants RUNNING or PAUSED and waits for the ``Answer`` of the same number."""
 
-    ask: int
+    number: int
     state: TopologyState
 
 
@@ -114,7 +114,7 @@ class Tick:
     """Time passed."""
 
 
-Event = Read | SessionChanged | StandEnded | StoreEnded | Registered | Heard | LinkClosed | StateAsked | Tick
+Event = Read | SessionChanged | CampaignEnded | StoreEnded | Registered | Heard | LinkClosed | StateRequested | Tick
 
 
 # Effects.
@@ -124,8 +124,8 @@ class ReadStore:
 
 
 @dataclass(frozen=True, slots=True)
-class Stand:
-    """One transaction: make the ephemeral master node and raise the epoch from its expected version."""
+class Campaign:
+    """Stand for election in one transaction: make the ephemeral master node, raise the epoch from its version."""
 
     epoch: int
     epoch_version: int
@@ -182,9 +182,9 @@ class CloseLinks:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer a ``StateAsked``: a status, or an error that says what to do."""
+    """Answer a ``StateRequested``: a status, or an error that says what to do."""
 
-    ask: int
+    number: int
     status: MasterStatus | None
     error: str = ""
 
@@ -197,8 +197,8 @@ class Lead:
 
 
 @dataclass(frozen=True, slots=True)
-class Exit:
-    """The topology is killed: end with exit code 0."""
+class TopologyKilled:
+    """End with exit code 0."""
 
     reason: str
 
@@ -211,6 +211,6 @@ class Note:
     metric: str = ""
 
 
-Effect = (
-    ReadStore | Stand | Resign | StorePlan | SendPlan | Acknowledge | Refuse | CloseLinks | Answer | Lead | Exit | Note
-)
+Write = Campaign | Resign | StorePlan
+StoreRequest = ReadStore | Write
+Effect = StoreRequest | SendPlan | Acknowledge | Refuse | CloseLinks | Answer | Lead | TopologyKilled | Note

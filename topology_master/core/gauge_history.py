@@ -128,5 +128,5 @@ class GaugeRings:
         return ring.together(end, count)
 
     def _chosen(self, now: float, seconds: float) -> tuple[_Ring, int, int]:
-        step, count = window(now, seconds)
+        step, count = window(seconds)
         return (self._fine if step == FINE_SECONDS else self._coarse), int(now // step), count

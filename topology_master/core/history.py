@@ -10,7 +10,7 @@ from array import array
 from collections.abc import MutableSequence
 from typing import TypeVar
 
-from heronry.model.sketch import Sketch
+from heron_runtime.model.sketch import Sketch
 
 T = TypeVar("T")
 
@@ -19,23 +19,16 @@ COARSE_SECONDS, COARSE_POINTS = 60, 180
 LONGEST_SECONDS = COARSE_SECONDS * COARSE_POINTS
 
 
-def window(now: float, seconds: float) -> tuple[int, int]:
+def window(seconds: float) -> tuple[int, int]:
     """(seconds per point, number of points) that cover the last ``seconds``: the current point and whole ones."""
-    step, most = (
-        (FINE_SECONDS, FINE_POINTS)
-        if seconds <= FINE_SECONDS * (FINE_POINTS - 1)
-        else (
-            COARSE_SECONDS,
-            COARSE_POINTS,
-        )
-    )
-    points = int(-(-seconds // step)) + 1
-    return step, min(points, most)
+    fine = seconds <= FINE_SECONDS * (FINE_POINTS - 1)
+    step, most = (FINE_SECONDS, FINE_POINTS) if fine else (COARSE_SECONDS, COARSE_POINTS)
+    return step, min(int(-(-seconds // step)) + 1, most)
 
 
 def covered_seconds(now: float, seconds: float) -> float:
     """How much time ``window`` really covers."""
-    step, points = window(now, seconds)
+    step, points = window(seconds)
     return (points - 1) * step + now % step
 
 
@@ -58,7 +51,7 @@ class Rings:
 
     def points(self, now: float, seconds: float) -> tuple[float, ...]:
         """The growth of each point of the last ``seconds``, oldest first."""
-        step, count = window(now, seconds)
+        step, count = window(seconds)
         ring, last = (self._fine, self._last_fine) if step == FINE_SECONDS else (self._coarse, self._last_coarse)
         end = int(now // step)
         return tuple(
@@ -90,7 +83,7 @@ class SketchRings:
 
     def means(self, now: float, seconds: float) -> tuple[float, ...]:
         """The mean of each point of the last ``seconds``, oldest first; 0 where there was no value."""
-        step, count = window(now, seconds)
+        step, count = window(seconds)
         ring, last = (self._fine, self._last_fine) if step == FINE_SECONDS else (self._coarse, self._last_coarse)
         end = int(now // step)
         return tuple(
@@ -100,7 +93,7 @@ class SketchRings:
 
     def total(self, now: float, seconds: float) -> Sketch:
         """The values within the last ``seconds``."""
-        step, points = window(now, seconds)
+        step, points = window(seconds)
         ring, last = (self._fine, self._last_fine) if step == FINE_SECONDS else (self._coarse, self._last_coarse)
         end = int(now // step)
         bins: dict[int, float] = {}

@@ -2,7 +2,7 @@
 
 Theory of operation. Everything the master decides follows from four facts: what the store holds (definition, packing
 plan, last plan, the state the user wants), who is registered, whether this process leads, and whether a write is under
-way. After each event ``_reconsider`` compares the plan these facts ask for with the plan that stands; if they differ,
+way. After each event ``_next_write`` compares the plan these facts ask for with the plan that stands; if they differ,
 one transaction stores the new one, and only when that is done is it sent to the stream managers. There is one write
 under way at most, so decisions are strictly one after the other, each on top of a known version.
 
@@ -15,21 +15,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from heronry.model.plan import PackingPlan, PhysicalPlan, PlanVersion
-from heronry.model.topology import TopologyState
-from heronry.wire.master import Heartbeat, MasterStatus, Register
+from heron_runtime.model.plan import PackingPlan, PhysicalPlan, PlanVersion
+from heron_runtime.model.topology import TopologyState
+from heron_runtime.wire.master import Heartbeat, MasterStatus, Register
 from topology_master.core.events import (
     Acknowledge,
     Answer,
+    CampaignEnded,
     CloseLinks,
     Effect,
     Event,
-    Exit,
     Heard,
     Lead,
     LinkClosed,
     Note,
-    Outcome,
     Read,
     ReadStore,
     Refuse,
@@ -37,18 +36,19 @@ from topology_master.core.events import (
     SendPlan,
     Session,
     SessionChanged,
-    StandEnded,
-    StateAsked,
+    StateRequested,
     Stored,
     StoreEnded,
     StorePlan,
     Tick,
+    TopologyKilled,
+    WriteResult,
 )
 from topology_master.core.mastership import Mastership
-from topology_master.core.membership import Membership, Verdict
+from topology_master.core.membership import Admission, Membership
 from topology_master.core.planner import build_physical_plan, with_state
 
-MAX_ASKS = 64
+MAX_REQUESTS = 64
 NOT_LEADING = "this topology master does not lead; ask the one the state store names"
 STORE_SILENT = "the state store does not answer; try again when it does"
 
@@ -62,7 +62,7 @@ class Master:
         self.membership = Membership(lease_ms)
         self._stored = Stored()
         self._writing: StorePlan | None = None
-        self._asks: dict[int, TopologyState] = {}
+        self._requests: dict[int, TopologyState] = {}
         self._led = 0  # the epoch this process last began to lead with
         self._fresh = False  # no decision between asking for a read and its arrival
         self._exited = False
@@ -79,6 +79,16 @@ class Master:
         return self._stored.packing
 
     @property
+    def acting(self) -> bool:
+        """True while stream managers may take this process for the master."""
+        return self.mastership.acting
+
+    @property
+    def epoch(self) -> int:
+        """The last epoch this process led with."""
+        return self.mastership.epoch
+
+    @property
     def wanted_state(self) -> TopologyState:
         """What the user wants."""
         execution = self._stored.execution
@@ -87,12 +97,21 @@ class Master:
     def status(self) -> MasterStatus:
         """What this master knows. ``leading`` is False in a standby."""
         return MasterStatus(
-            self.mastership.epoch,
+            self.epoch,
             self.wanted_state,
             self.plan.version if self.plan is not None else PlanVersion(),
-            self.membership.status() if self.mastership.acting else (),
-            self.mastership.acting,
+            self.membership.status() if self.acting else (),
+            self.acting,
         )
+
+    def gauges(self) -> dict[str, float]:
+        """What it says of itself to the metrics manager."""
+        return {
+            "__leading": float(self.acting),
+            "__epoch": float(self.epoch),
+            "__stream_managers_missing": float(len(self.membership.missing())),
+            "__plan_number": float(self.plan.version.number if self.plan else 0),
+        }
 
     def handle(self, now_ms: int, event: Event) -> list[Effect]:
         """Take a fact; returns what is to be done, in order."""
@@ -104,7 +123,7 @@ class Master:
         effects += self._follow_mastership()
         if any(isinstance(effect, ReadStore) for effect in effects):
             self._fresh = False
-        return effects + self._reconsider()
+        return effects + self._next_write()
 
     def _dispatch(self, now_ms: int, event: Event) -> list[Effect]:
         match event:
@@ -121,15 +140,15 @@ class Master:
                 return self._read(stored)
             case SessionChanged(session):
                 return self._session_changed(session)
-            case StandEnded(epoch, outcome):
-                return self.mastership.stand_ended(epoch, outcome)
+            case CampaignEnded(epoch, result):
+                return self.mastership.campaign_ended(epoch, result)
             case StoreEnded():
                 return self._store_ended(event)
-            case StateAsked(ask, state):
-                return self._state_asked(ask, state)
+            case StateRequested(number, state):
+                return self._state_requested(number, state)
 
     def _tick(self, now_ms: int) -> list[Effect]:
-        lapsed = self.membership.advance(now_ms) if self.mastership.acting else []
+        lapsed = self.membership.advance(now_ms) if self.acting else []
         effects: list[Effect] = []
         for member in lapsed:
             text = f"stream manager {member.info.container} was silent for its lease: waiting for it to register anew"
@@ -140,70 +159,69 @@ class Master:
 
     def _heard(self, link: int, message: Heartbeat) -> list[Effect]:
         effects = self.mastership.epoch_seen(message.plan.epoch)
-        if self.mastership.acting and self.membership.heard(link, message) is not None:
-            effects.append(Acknowledge(link, self.mastership.epoch))
+        if self.acting and self.membership.heard(link, message) is not None:
+            effects.append(Acknowledge(link, self.epoch))
         return effects
 
     def _registered(self, link: int, message: Register) -> list[Effect]:
         if message.topology_id != self._topology_id:
             return [Refuse(link, f"this is the master of topology {self._topology_id}")]
         effects = self.mastership.epoch_seen(message.plan.epoch)
-        if not self.mastership.acting:
+        if not self.acting:
             return [*effects, CloseLinks((link,))]
         info = message.stream_manager
         before = self.membership.newest(info.container)
         same = before == info.incarnation
-        verdict, replaced = self.membership.register(link, message)
-        if verdict is not Verdict.ACCEPTED:
-            text = f"stream manager {message.stream_manager.container} refused: {verdict.value}"
-            return [*effects, Note(text, "__registrations_refused"), Refuse(link, verdict.value)]
+        admission, replaced = self.membership.register(link, message)
+        if admission is not Admission.ACCEPTED:
+            text = f"stream manager {message.stream_manager.container} refused: {admission.value}"
+            return [*effects, Note(text, "__registrations_refused"), Refuse(link, admission.value)]
         if before is not None and not same:
             text = f"stream manager {info.container} had ended; another one has registered in its place"
             effects.append(Note(text, "__stream_manager_deaths"))
         if replaced is not None:
             # Two links of one process: the one that registers last may be the stale one, whose word was held up on its
             # way. So the process is not told to leave; if it still uses the older link, it connects again.
-            effects.append(CloseLinks((replaced,)) if same else Refuse(replaced, Verdict.REPLACED.value))
+            effects.append(CloseLinks((replaced,)) if same else Refuse(replaced, Admission.REPLACED.value))
         if self.plan is not None:
-            effects.append(SendPlan((link,), self.plan, self.mastership.epoch))
+            effects.append(SendPlan((link,), self.plan, self.epoch))
         return effects
 
     def _read(self, stored: Stored) -> list[Effect]:
         execution = stored.execution
         if execution is None or execution.topology_id != self._topology_id or execution.state is TopologyState.KILLED:
             self._exited = True
-            return [*self._drop_asks("the topology is killed"), Exit("the topology is killed")]
+            return [*self._refuse_requests("the topology is killed"), TopologyKilled("the topology is killed")]
         if stored.plan is not None and stored.plan.topology.id != self._topology_id:
             stored = replace(stored, plan=None)  # left by an earlier topology of the same name
         before, self._stored, self._fresh = self._stored, stored, True
         effects = self.mastership.read(stored)
-        if stored.packing is not None and stored.packing != before.packing and self.mastership.acting:
+        if stored.packing is not None and stored.packing != before.packing and self.acting:
             effects += self._expect()
-        if self._newer(before.plan, stored.plan) and stored.plan is not None and self.mastership.acting:
-            effects.append(SendPlan(tuple(self.membership.links()), stored.plan, self.mastership.epoch))
+        plan, known = stored.plan, before.plan
+        if plan is not None and (known is None or plan.version > known.version) and self.acting:
+            effects.append(SendPlan(tuple(self.membership.links()), plan, self.epoch))
         return effects
 
     def _session_changed(self, session: Session) -> list[Effect]:
         effects = self.mastership.session_changed(session)
         if session is not Session.CONNECTED:
-            self._writing = None  # its outcome, if any, is found by the next read
-            effects += self._drop_asks(STORE_SILENT)
+            self._writing = None  # its result, if any, is found by the next read
+            effects += self._refuse_requests(STORE_SILENT)
         return effects
 
     def _store_ended(self, ended: StoreEnded) -> list[Effect]:
         written, self._writing = self._writing, None
         if written is None:
             return [ReadStore()]
-        if ended.outcome is Outcome.NOT_OWNER:
+        if ended.result is WriteResult.NOT_OWNER:
             return [*self.mastership.not_owner(), ReadStore()]
-        if ended.outcome is Outcome.REFUSED:
+        if ended.result is WriteResult.REFUSED:
             return [ReadStore()]  # somebody wrote before us; what is asked for is tried again on top of that
-        if ended.outcome is Outcome.UNKNOWN:
-            return [*self._drop_asks(STORE_SILENT), ReadStore()]
+        if ended.result is WriteResult.UNKNOWN:
+            return [*self._refuse_requests(STORE_SILENT), ReadStore()]
         if written.execution is not None:
-            self._stored = replace(
-                self._stored, execution=written.execution, execution_version=ended.execution_version
-            )
+            self._stored = replace(self._stored, execution=written.execution, execution_version=ended.execution_version)
         effects: list[Effect] = []
         if written.plan is not None:
             self._stored = replace(self._stored, plan=written.plan, plan_version=ended.plan_version)
@@ -211,30 +229,30 @@ class Master:
             text = f"physical plan {written.plan.version}, {written.plan.state}, to {len(links)} links"
             effects += [
                 Note(text, "__plans_made"),
-                SendPlan(links, written.plan, self.mastership.epoch),
+                SendPlan(links, written.plan, self.epoch),
             ]
         return effects
 
-    def _state_asked(self, ask: int, state: TopologyState) -> list[Effect]:
+    def _state_requested(self, number: int, state: TopologyState) -> list[Effect]:
         if state is TopologyState.KILLED:
-            return [Answer(ask, None, "a topology is killed through the state store, not through its master")]
+            return [Answer(number, None, "a topology is killed through the state store, not through its master")]
         if not self.mastership.may_decide:
-            return [Answer(ask, None, STORE_SILENT if self.mastership.acting else NOT_LEADING)]
-        if len(self._asks) >= MAX_ASKS:
-            return [Answer(ask, None, "too many state changes at once; try again")]
-        self._asks[ask] = state
+            return [Answer(number, None, STORE_SILENT if self.acting else NOT_LEADING)]
+        if len(self._requests) >= MAX_REQUESTS:
+            return [Answer(number, None, "too many state changes at once; try again")]
+        self._requests[number] = state
         return []
 
     def _follow_mastership(self) -> list[Effect]:
         """Begin or end what goes with leading."""
-        if self.mastership.acting and self._led != self.mastership.epoch:
-            self._led = self.mastership.epoch
+        if self.acting and self._led != self.epoch:
+            self._led = self.epoch
             return [Lead(self._led), *self._expect()]
-        if not self.mastership.acting and self._led:
+        if not self.acting and self._led:
             self._led = 0
             self._writing = None
             links = self.membership.clear()
-            return [CloseLinks(tuple(links)), *self._drop_asks(NOT_LEADING)]
+            return [CloseLinks(tuple(links)), *self._refuse_requests(NOT_LEADING)]
         return []
 
     def _expect(self) -> list[Effect]:
@@ -242,18 +260,18 @@ class Master:
             return []
         known = self._stored.plan.stream_managers if self._stored.plan is not None else ()
         gone = self.membership.expect(self._stored.packing, known)
-        return [Refuse(link, Verdict.UNKNOWN_CONTAINER.value) for link in gone]
+        return [Refuse(link, Admission.UNKNOWN_CONTAINER.value) for link in gone]
 
-    def _reconsider(self) -> list[Effect]:
+    def _next_write(self) -> list[Effect]:
         """Decide the next write, if one is needed and allowed."""
         stored = self._stored
         if not (self.mastership.may_decide and self._fresh) or self._writing is not None or stored.execution is None:
             return []
-        wanted = next(reversed(self._asks.values()), stored.execution.state)
+        wanted = next(reversed(self._requests.values()), stored.execution.state)
         execution = replace(stored.execution, state=wanted) if wanted is not stored.execution.state else None
         plan = self._wanted_plan(wanted)
         if plan is None and execution is None:
-            return self._answer_asks()
+            return self._grant_requests()
         self._writing = StorePlan(plan, stored.plan_version, execution, stored.execution_version)
         return [self._writing]
 
@@ -262,7 +280,7 @@ class Master:
         stored = self._stored
         if stored.definition is None or stored.packing is None:
             return None
-        epoch, registrations = self.mastership.epoch, tuple(self.membership.registrations())
+        epoch, registrations = self.epoch, tuple(self.membership.registrations())
         facts = (stored.definition, stored.packing, registrations, stored.plan, epoch, state)
         if facts == self._settled:  # asked at each tick and heartbeat, and to build a plan takes long
             return None
@@ -273,25 +291,21 @@ class Master:
             self._settled = facts
         return None if plan is stored.plan else plan
 
-    def _answer_asks(self) -> list[Effect]:
+    def _grant_requests(self) -> list[Effect]:
         """Everything asked for is stored."""
-        asks, self._asks = self._asks, {}
-        return [Answer(ask, self.status()) for ask in asks]
+        requests, self._requests = self._requests, {}
+        return [Answer(number, self.status()) for number in requests]
 
-    def _drop_asks(self, error: str) -> list[Effect]:
-        asks, self._asks = self._asks, {}
-        return [Answer(ask, None, error) for ask in asks]
-
-    @staticmethod
-    def _newer(old: PhysicalPlan | None, new: PhysicalPlan | None) -> bool:
-        return new is not None and (old is None or new.version > old.version)
+    def _refuse_requests(self, error: str) -> list[Effect]:
+        requests, self._requests = self._requests, {}
+        return [Answer(number, None, error) for number in requests]
 
     def check(self) -> None:
         """Assert every invariant."""
         self.mastership.check()
         self.membership.check()
-        assert len(self._asks) <= MAX_ASKS
-        assert self._writing is None or self.mastership.acting
-        assert not self._asks or self.mastership.acting
-        if not self.mastership.acting:
+        assert len(self._requests) <= MAX_REQUESTS
+        assert self._writing is None or self.acting
+        assert not self._requests or self.acting
+        if not self.acting:
             assert not self.membership.links()

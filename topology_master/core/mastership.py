@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from topology_master.core.events import Effect, Note, Outcome, ReadStore, Resign, Session, Stand, Stored
+from topology_master.core.events import Campaign, Effect, Note, ReadStore, Resign, Session, Stored, WriteResult
 
 
 class Role(Enum):
@@ -38,7 +38,7 @@ class Mastership:
         self.role = Role.STANDBY
         self.epoch = 0
         self._highest_seen = 0
-        self._epoch_stood = 0
+        self._campaign_epoch = 0
         self._over = 0  # epochs up to this one are never taken up again
         self._connected = True
 
@@ -63,7 +63,7 @@ class Mastership:
             self.role = Role.LEADING
             return []
         if stored.master is None:
-            return self._stand(stored)
+            return self._campaign(stored)
         if self._is_mine(stored):
             if stored.master.epoch > self._over and stored.master.epoch >= self._highest_seen:
                 # An earlier try succeeded although the store did not say so.
@@ -71,14 +71,14 @@ class Mastership:
             return [Resign("a master node of an epoch that is over")]
         return []
 
-    def stand_ended(self, epoch: int, outcome: Outcome) -> list[Effect]:
-        """The transaction of ``Stand`` ended."""
-        if self.role is not Role.CANDIDATE or epoch != self._epoch_stood:
-            return [Resign("an election that was given up"), ReadStore()] if outcome is Outcome.DONE else []
-        if outcome is Outcome.DONE and epoch >= self._highest_seen:
+    def campaign_ended(self, epoch: int, result: WriteResult) -> list[Effect]:
+        """The transaction of ``Campaign`` ended."""
+        if self.role is not Role.CANDIDATE or epoch != self._campaign_epoch:
+            return [Resign("an election that was given up"), ReadStore()] if result is WriteResult.DONE else []
+        if result is WriteResult.DONE and epoch >= self._highest_seen:
             return self._lead(epoch)
         self.role = Role.STANDBY
-        return [Resign("a higher epoch was seen"), ReadStore()] if outcome is Outcome.DONE else [ReadStore()]
+        return [Resign("a higher epoch was seen"), ReadStore()] if result is WriteResult.DONE else [ReadStore()]
 
     def not_owner(self) -> list[Effect]:
         """A write was refused because the master node is not this session's."""
@@ -100,7 +100,7 @@ class Mastership:
         else:
             effects = []
             self.role = Role.STANDBY
-        self._over = max(self.epoch, self._epoch_stood)
+        self._over = max(self.epoch, self._campaign_epoch)
         return [*effects, ReadStore()]  # the next operation begins a new session
 
     def epoch_seen(self, epoch: int) -> list[Effect]:
@@ -112,10 +112,10 @@ class Mastership:
             return self._step_down(f"epoch {epoch} is higher than {self.epoch}")
         return []
 
-    def _stand(self, stored: Stored) -> list[Effect]:
+    def _campaign(self, stored: Stored) -> list[Effect]:
         self.role = Role.CANDIDATE
-        self._epoch_stood = self._highest_seen + 1
-        return [Stand(self._epoch_stood, stored.epoch_version)]
+        self._campaign_epoch = self._highest_seen + 1
+        return [Campaign(self._campaign_epoch, stored.epoch_version)]
 
     def _lead(self, epoch: int) -> list[Effect]:
         self.role = Role.LEADING

@@ -13,14 +13,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from heronry.model.causes import Cause
-from heronry.model.plan import PackingPlan, PlanVersion, StreamManagerInfo
-from heronry.wire.master import Heartbeat, InstanceInfo, Register, StreamManagerStatus
+from heron_runtime.model.causes import Cause
+from heron_runtime.model.plan import PackingPlan, PlanVersion, StreamManagerInfo
+from heron_runtime.wire.master import Heartbeat, InstanceInfo, Register, StreamManagerStatus
 
 MAX_STEP_MS = 2_000
 
 
-class Verdict(Enum):
+class Admission(Enum):
     """What became of a registration."""
 
     ACCEPTED = "accepted"
@@ -59,17 +59,17 @@ class Membership:
         gone = [n for n in self._members if n not in self._containers]
         return [link for n in gone if (link := self._members.pop(n).link) is not None]
 
-    def register(self, link: int, message: Register) -> tuple[Verdict, int | None]:
+    def register(self, link: int, message: Register) -> tuple[Admission, int | None]:
         """Take a registration. Returns what became of it, and the link it replaces, if any."""
         info = message.stream_manager
         if info.container not in self._containers:
-            return Verdict.UNKNOWN_CONTAINER, None
+            return Admission.UNKNOWN_CONTAINER, None
         if info.incarnation < self._newest.get(info.container, info.incarnation):
-            return Verdict.REPLACED, None
+            return Admission.REPLACED, None
         self._newest[info.container] = info.incarnation
         old = self._members.get(info.container)
         self._members[info.container] = Member(info, link, plan=message.plan, instances=message.instances)
-        return Verdict.ACCEPTED, old.link if old is not None and old.link != link else None
+        return Admission.ACCEPTED, old.link if old is not None and old.link != link else None
 
     def newest(self, container: int) -> int | None:
         """The newest incarnation known of a container's stream manager; None if none is."""

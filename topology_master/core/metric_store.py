@@ -1,11 +1,12 @@
 """The master's memory of metrics: all-time totals, recent growth, exceptions.
 
-Theory of operation. Reports carry totals per incarnation; ``heronry.totals`` turns them into all-time totals that never
-fall and never count twice. The growth of that all-time total between two reports is what happened meanwhile, and goes
-into the rings of ``history`` at the time the report *arrives* (one clock, the master's, so clocks of other hosts do not
-matter). One thing is left out of the rings: what an incarnation counted before this master first heard of it and before
-this master began, since nobody knows when that was. So after a change of masters "since the start" is whole at once,
-while intervals fill up again. The topology's first master misses nothing: without it no tuple could flow.
+Theory of operation. Reports carry totals per incarnation; ``heron_runtime.telemetry.totals`` turns them into all-time
+totals that never fall and never count twice. The growth of that all-time total between two reports is what happened
+meanwhile, and goes into the rings of ``history`` at the time the report *arrives* (one clock, the master's, so clocks
+of other hosts do not matter). One thing is left out of the rings: what an incarnation counted before this master first
+heard of it and before this master began, since nobody knows when that was. So after a change of masters "since the
+start" is whole at once, while intervals fill up again. The topology's first master misses nothing: without it no tuple
+could flow.
 
 For an interval, a latency is the sum of the sketches' differences: bins only grow, so a later sketch minus an earlier
 one is the sketch of what came between; processes need not send anything but totals.
@@ -26,11 +27,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from heronry.model.sketch import EMPTY_SKETCH, Sketch
-from heronry.sketches import encode_sketch
-from heronry.totals import EARLIER, ProcessTotals
-from heronry.wire.errors import MalformedMessage
-from heronry.wire.master import (
+from heron_runtime.model.sketch import EMPTY_SKETCH, Sketch
+from heron_runtime.telemetry.sketches import encode_sketch
+from heron_runtime.telemetry.totals import EARLIER, ProcessTotals
+from heron_runtime.wire.errors import MalformedMessage
+from heron_runtime.wire.master import (
     ExceptionsReply,
     ExceptionsRequest,
     MetricsReply,
@@ -41,7 +42,7 @@ from heronry.wire.master import (
     TimelineRequest,
     TimelineSeries,
 )
-from heronry.wire.metrics import ExceptionReport, ProcessMetrics
+from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
 from topology_master.core.gauge_history import EMPTY_POINT, GaugePoint, GaugeRings
 from topology_master.core.history import LONGEST_SECONDS, Rings, SketchRings, covered_seconds, window
 
@@ -131,7 +132,7 @@ class MetricStore:
     def timeline(self, now: float, request: TimelineRequest) -> TimelineReply:
         """The points of an interval: growth of counters, last values of gauges, means of latencies."""
         seconds = min(max(request.interval_seconds, 0.0), LONGEST_SECONDS)
-        step, points = window(now, seconds)
+        step, points = window(seconds)
         series: list[TimelineSeries] = []
         for (component, instance), process in sorted(self._processes.items()):
             if request.component not in ("", component):

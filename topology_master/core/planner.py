@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
-from heronry.model.key_groups import initial_table, rebalance
-from heronry.model.plan import KeyGroupTable, PackingPlan, PhysicalPlan, PlanVersion, StreamManagerInfo
-from heronry.model.topology import GroupingKind, TopologyDefinition, TopologyState
+from heron_runtime.model.key_groups import initial_table, rebalance
+from heron_runtime.model.plan import KeyGroupTable, PackingPlan, PhysicalPlan, PlanVersion, StreamManagerInfo
+from heron_runtime.model.topology import GroupingKind, TopologyDefinition, TopologyState
 
 
 def build_physical_plan(
@@ -46,15 +47,7 @@ def build_physical_plan(
 
 def with_state(plan: PhysicalPlan, state: TopologyState, epoch: int) -> PhysicalPlan:
     """The plan with another state and the next version, everything else as it is."""
-    return PhysicalPlan(
-        PlanVersion(epoch, plan.version.number + 1),
-        plan.routing_version,
-        plan.topology,
-        plan.packing,
-        plan.stream_managers,
-        plan.key_groups,
-        state,
-    )
+    return replace(plan, version=PlanVersion(epoch, plan.version.number + 1), state=state)
 
 
 def _places(packing: PackingPlan) -> list[tuple[int, str, int]]:

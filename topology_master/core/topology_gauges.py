@@ -9,9 +9,9 @@ neither. Resident memory counts a page that processes share (what instances were
 
 from __future__ import annotations
 
-from heronry.model.ids import MASTER_CONTAINER
-from heronry.model.metrics import SPOUT_LAG
-from heronry.model.plan import PackingPlan
+from heron_runtime.model.ids import MASTER_CONTAINER
+from heron_runtime.model.instance_metrics import SPOUT_LAG
+from heron_runtime.model.plan import PackingPlan
 from topology_master.core.metric_store import MetricStore
 
 USE_SECONDS = 60.0

@@ -14,9 +14,9 @@ from typing import Any
 
 import grpc.aio
 
-from heronry.wire.control import Leave, PlanUpdate
-from heronry.wire.errors import MalformedMessage
-from heronry.wire.master import FromMaster, Heartbeat, HeartbeatReply, Register
+from heron_runtime.wire.control import Leave, PlanUpdate
+from heron_runtime.wire.errors import MalformedMessage
+from heron_runtime.wire.master import FromMaster, Heartbeat, HeartbeatReply, Register
 from topology_master.core.events import Event, Heard, LinkClosed, Registered
 
 MAX_LINKS = 8192

@@ -12,34 +12,29 @@ import itertools
 import logging
 import os
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc.aio
 
-from heronry.launch import Launch
-from heronry.liveness import Phase
-from heronry.model.settings import setting
-from heronry.model.stored import MasterLocation
-from heronry.net.rpc import make_server
-from heronry.net.services import MASTER_SERVICE
-from heronry.state.store import StateStore
-from heronry.telemetry import Reporter, Telemetry
-from heronry.wire.control import Leave, PlanUpdate
-from heronry.wire.master import (
-    ExceptionsReply,
-    ExceptionsRequest,
+from heron_runtime.launch import Launch
+from heron_runtime.liveness import Phase
+from heron_runtime.model.settings import Keys, setting
+from heron_runtime.model.stored import MasterLocation
+from heron_runtime.net.rpc import make_server
+from heron_runtime.net.services import MASTER_SERVICE
+from heron_runtime.state.store import StateStore
+from heron_runtime.telemetry.reporting import Reporter, Telemetry
+from heron_runtime.wire.control import Leave, PlanUpdate
+from heron_runtime.wire.master import (
     HeartbeatReply,
     MasterStatus,
-    MetricsReply,
-    MetricsRequest,
     PublishMetrics,
     PublishReply,
     SetState,
     StatusRequest,
-    TimelineReply,
-    TimelineRequest,
 )
-from heronry.wire.metrics import ProcessMetrics
+from heron_runtime.wire.metrics import ProcessMetrics
 from topology_master.core import events as e
 from topology_master.core.master import NOT_LEADING, Master
 from topology_master.core.metric_store import MetricStore
@@ -74,14 +69,14 @@ class TopologyMaster:
         self._container = container
         self._inbox: asyncio.Queue[e.Event] = asyncio.Queue()
         self._links = Links(self._inbox.put_nowait)
-        self._asks: dict[int, asyncio.Future[MasterStatus]] = {}
-        self._ask_numbers = itertools.count(1)
+        self._requests: dict[int, asyncio.Future[MasterStatus]] = {}
+        self._request_numbers = itertools.count(1)
         self._metrics = MetricStore(time.time())
-        self._told: set[str] = set()  # gauges of the topology
+        self._reported: set[str] = set()  # gauges of the topology that were ever reported
         self._reporter = Reporter(launch, container, self._report)
         self._tasks: list[asyncio.Task[None]] = []
         self._server: grpc.aio.Server | None = None
-        self._lease: float = setting(launch.settings, "heron.master.lease.secs")
+        self._lease = setting(launch.settings, Keys.HERON_MASTER_LEASE_SECS)
         self.port = 0
 
     async def start(self) -> None:
@@ -91,10 +86,10 @@ class TopologyMaster:
             StreamManager=self._links.serve,
             SetState=self._set_state,
             Status=self._status,
-            PublishMetrics=self._publish_metrics,
-            Metrics=self._query_metrics,
-            Timeline=self._query_timeline,
-            Exceptions=self._query_exceptions,
+            PublishMetrics=self._if_acting(self._publish_metrics),
+            Metrics=self._if_acting(lambda request: self._metrics.metrics(time.time(), request)),
+            Timeline=self._if_acting(lambda request: self._metrics.timeline(time.time(), request)),
+            Exceptions=self._if_acting(lambda request: self._metrics.exceptions(request)),
         )
         self._server = make_server(secret, self.launch.topology_id, [handler])
         self.port = self._server.add_insecure_port(f"{self.launch.bind_host}:0")
@@ -141,12 +136,12 @@ class TopologyMaster:
         interval = min(MAX_TICK_SECONDS, self._lease / TICKS_PER_LEASE)
         while True:
             await asyncio.sleep(interval)
-            if self._core.mastership.acting:
+            if self._core.acting:
                 self._inbox.put_nowait(e.Tick())
 
     def _act(self, effect: e.Effect) -> None:
         match effect:
-            case e.ReadStore() | e.Stand() | e.Resign() | e.StorePlan():
+            case e.ReadStore() | e.Campaign() | e.Resign() | e.StorePlan():
                 self._store.request(effect)
             case e.SendPlan(links, plan, epoch):
                 for link in links:
@@ -159,11 +154,11 @@ class TopologyMaster:
             case e.CloseLinks(links):
                 for link in links:
                     self._links.close(link)
-            case e.Answer(ask, status, error):
-                self._answer(ask, status, error)
+            case e.Answer(number, status, error):
+                self._answer(number, status, error)
             case e.Lead(epoch):
                 self._metrics = MetricStore(time.time(), is_first=epoch == FIRST_EPOCH)
-            case e.Exit(reason):
+            case e.TopologyKilled(reason):
                 log.info("ending: %s", reason)
                 self.stopped.set()
             case e.Note(text, metric):
@@ -171,8 +166,8 @@ class TopologyMaster:
                 if metric:
                     self.telemetry.count(metric)
 
-    def _answer(self, ask: int, status: MasterStatus | None, error: str) -> None:
-        future = self._asks.pop(ask, None)
+    def _answer(self, number: int, status: MasterStatus | None, error: str) -> None:
+        future = self._requests.pop(number, None)
         if future is None or future.done():
             return
         if status is not None:
@@ -181,9 +176,9 @@ class TopologyMaster:
             future.set_exception(ValueError(error))
 
     async def _set_state(self, request: SetState, context: grpc.aio.ServicerContext) -> MasterStatus:
-        ask = next(self._ask_numbers)
-        future = self._asks[ask] = asyncio.get_running_loop().create_future()
-        self._inbox.put_nowait(e.StateAsked(ask, request.state))
+        number = next(self._request_numbers)
+        future = self._requests[number] = asyncio.get_running_loop().create_future()
+        self._inbox.put_nowait(e.StateRequested(number, request.state))
         try:
             return await asyncio.wait_for(future, SET_STATE_SECONDS)
         except ValueError as error:
@@ -191,47 +186,34 @@ class TopologyMaster:
         except TimeoutError:
             await context.abort(grpc.StatusCode.UNAVAILABLE, f"not stored within {SET_STATE_SECONDS:g} s; try again")
         finally:
-            self._asks.pop(ask, None)
+            self._requests.pop(number, None)
         raise AssertionError("abort does not return")
 
     async def _status(self, _: StatusRequest, __: Any) -> MasterStatus:
         return self._core.status()
 
-    async def _publish_metrics(self, request: PublishMetrics, context: grpc.aio.ServicerContext) -> PublishReply:
-        await self._only_acting(context)
+    def _if_acting(self, answer: Callable[[Any], Any]) -> Callable[[Any, grpc.aio.ServicerContext], Awaitable[Any]]:
+        async def handle(request: Any, context: grpc.aio.ServicerContext) -> Any:
+            if not self._core.acting:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, NOT_LEADING)
+            return answer(request)
+
+        return handle
+
+    def _publish_metrics(self, request: PublishMetrics) -> PublishReply:
         refused = self._metrics.refused
         self._metrics.publish(time.time(), request)
         if self._metrics.refused > refused:
             self.telemetry.count("__metric_series_refused", self._metrics.refused - refused)
-        return PublishReply(self._core.mastership.epoch)
-
-    async def _query_metrics(self, request: MetricsRequest, context: grpc.aio.ServicerContext) -> MetricsReply:
-        await self._only_acting(context)
-        return self._metrics.metrics(time.time(), request)
-
-    async def _query_timeline(self, request: TimelineRequest, context: grpc.aio.ServicerContext) -> TimelineReply:
-        await self._only_acting(context)
-        return self._metrics.timeline(time.time(), request)
-
-    async def _query_exceptions(self, request: ExceptionsRequest, context: grpc.aio.ServicerContext) -> ExceptionsReply:
-        await self._only_acting(context)
-        return self._metrics.exceptions(request)
-
-    async def _only_acting(self, context: grpc.aio.ServicerContext) -> None:
-        if not self._core.mastership.acting:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, NOT_LEADING)
+        return PublishReply(self._core.epoch)
 
     def _report(self) -> ProcessMetrics:
-        mastership = self._core.mastership
-        self.telemetry.gauge("__leading", float(mastership.acting))
-        self.telemetry.gauge("__epoch", mastership.epoch)
-        self.telemetry.gauge("__stream_managers_missing", len(self._core.membership.missing()))
-        self.telemetry.gauge("__plan_number", self._core.plan.version.number if self._core.plan else 0)
-        self.telemetry.gauge("__metric_series", self._metrics.series)
+        for name, value in {**self._core.gauges(), "__metric_series": self._metrics.series}.items():
+            self.telemetry.gauge(name, value)
         # A master that leads no more says 0 of the topology, so that sums over masters are right; and 0 is the lag that
         # spouts no longer tell.
         gauges = topology_gauges(self._metrics, self._core.packing, time.time())
-        self._told |= gauges.keys()
-        for name in self._told:
-            self.telemetry.gauge(name, gauges.get(name, 0.0) if mastership.acting else 0.0)
+        self._reported |= gauges.keys()
+        for name in self._reported:
+            self.telemetry.gauge(name, gauges.get(name, 0.0) if self._core.acting else 0.0)
         return self.telemetry.report(time.time())

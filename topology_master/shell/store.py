@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
-from heronry.launch import Launch
-from heronry.model.stored import MasterEpoch, MasterLocation
-from heronry.state import paths
-from heronry.state.store import (
+from heron_runtime.launch import Launch
+from heron_runtime.model.stored import MasterEpoch, MasterLocation
+from heron_runtime.state import paths
+from heron_runtime.state.store import (
     Check,
     CheckOwner,
     Create,
@@ -25,21 +26,23 @@ from heronry.state.store import (
     StoreError,
     TransactionFailed,
 )
-from heronry.wire import codec
-from heronry.wire.errors import MalformedMessage
+from heron_runtime.wire import codec
+from heron_runtime.wire.errors import MalformedMessage
 from topology_master.core.events import (
+    Campaign,
+    CampaignEnded,
     Event,
-    Outcome,
     Read,
     ReadStore,
     Resign,
     Session,
     SessionChanged,
-    Stand,
-    StandEnded,
     Stored,
     StoreEnded,
     StorePlan,
+    StoreRequest,
+    Write,
+    WriteResult,
 )
 
 RETRY_SECONDS = 0.5
@@ -50,9 +53,6 @@ SESSIONS = {
 }
 
 log = logging.getLogger(__name__)
-
-Write = Stand | Resign | StorePlan
-Request = ReadStore | Write
 
 
 def read_stored(store: StateStore, name: str) -> Stored:
@@ -91,11 +91,11 @@ class MasterStore:
         self._name = launch.topology
         self._location = location
         self._inbox = inbox
-        self._requests: asyncio.Queue[Request] = asyncio.Queue()
+        self._requests: asyncio.Queue[StoreRequest] = asyncio.Queue()
         self._reads_waiting = 0
         self._undo: list[Callable[[], None]] = []
 
-    def request(self, request: Request) -> None:
+    def request(self, request: StoreRequest) -> None:
         """Queue a request. Reads that wait behind nothing but reads are one read."""
         if isinstance(request, ReadStore):
             if self._reads_waiting:
@@ -151,39 +151,32 @@ class MasterStore:
     async def _write(self, request: Write) -> None:
         self.tell(request, *await asyncio.to_thread(self.commit, request))
 
-    def commit(self, request: Write) -> tuple[Outcome, list[int]]:
+    def commit(self, request: Write) -> tuple[WriteResult, list[int]]:
         """Run a transaction; returns how it ended and the versions after it. Raises nothing of the store's."""
         try:
-            return Outcome.DONE, self._store.commit(self._operations(request))
+            return WriteResult.DONE, self._store.commit(self._operations(request))
         except TransactionFailed as error:
             log.info("not written: %s", error)
-            not_owner = error.path == paths.master(self._name) and not isinstance(request, Stand)
-            return (Outcome.NOT_OWNER if not_owner else Outcome.REFUSED), []
+            not_owner = error.path == paths.master(self._name) and not isinstance(request, Campaign)
+            return (WriteResult.NOT_OWNER if not_owner else WriteResult.REFUSED), []
         except StoreError as error:
             log.warning("the state store does not answer: %s", error)
-            return Outcome.UNKNOWN, []
+            return WriteResult.UNKNOWN, []
 
-    def tell(self, request: Write, outcome: Outcome, versions: list[int]) -> None:
+    def tell(self, request: Write, result: WriteResult, versions: list[int]) -> None:
         """Tell the core what came of a transaction."""
-        if isinstance(request, Stand):
-            self._inbox(StandEnded(request.epoch, outcome))
+        if isinstance(request, Campaign):
+            self._inbox(CampaignEnded(request.epoch, result))
         elif isinstance(request, StorePlan):
-            self._inbox(self._ended(request, outcome, versions))
+            self._inbox(self._ended(request, result, versions))
 
     def _operations(self, request: Write) -> list[Operation]:
         master = paths.master(self._name)
         if isinstance(request, Resign):
             return [CheckOwner(master), Delete(master)]
         operations: list[Operation]
-        if isinstance(request, Stand):
-            location = MasterLocation(
-                self._location.topology_id,
-                self._location.host,
-                self._location.port,
-                request.epoch,
-                self._location.pid,
-                self._location.container,
-            )
+        if isinstance(request, Campaign):
+            location = replace(self._location, epoch=request.epoch)
             epoch = codec.MASTER_EPOCH.encode(MasterEpoch(request.epoch))
             # A killed topology leaves no epoch behind, hence the check of its execution state.
             return [
@@ -204,11 +197,11 @@ class MasterStore:
         return operations
 
     @staticmethod
-    def _ended(request: StorePlan, outcome: Outcome, versions: list[int]) -> StoreEnded:
-        if outcome is not Outcome.DONE:
-            return StoreEnded(outcome)
+    def _ended(request: StorePlan, result: WriteResult, versions: list[int]) -> StoreEnded:
+        if result is not WriteResult.DONE:
+            return StoreEnded(result)
         return StoreEnded(
-            outcome,
+            result,
             versions[1] if request.plan is not None else -1,
             versions[-1] if request.execution is not None else -1,
         )

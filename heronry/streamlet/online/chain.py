@@ -7,6 +7,8 @@ from collections.abc import Callable
 from itertools import compress
 from typing import Any
 
+from heronry.streamlet.columns import each
+from heronry.streamlet.errors import shown
 from heronry.streamlet.online.block import Block
 from heronry.streamlet.program import (
     BranchStep,
@@ -16,11 +18,9 @@ from heronry.streamlet.program import (
     MapStep,
     Program,
     Ref,
-    Step,
     TapStep,
     UnionStep,
 )
-from heronry.streamlet.reference import StepFailed, shown
 
 Streams = dict[Ref, Block]
 
@@ -58,7 +58,7 @@ class Chain:
         function = step.function
 
         def apply(block: Block) -> dict[int, Block]:
-            return {0: block.like(each(step, function, block.records))}
+            return {0: block.like(each(step.name, function, block.records))}
 
         return apply
 
@@ -74,13 +74,13 @@ class Chain:
                     return {0: Block([element for record in block.records for element in function(record)])}
                 except Exception:  # which record it was is found out below
                     pass
-            return {0: block.flattened(each(step, listed, block.records))}
+            return {0: block.flattened(each(step.name, listed, block.records))}
 
         return apply
 
     def _filter(self, step: FilterStep) -> Callable[[Block], dict[int, Block]]:
         def apply(block: Block) -> dict[int, Block]:
-            wanted = each(step, step.function, block.records)
+            wanted = each(step.name, step.function, block.records)
             if block.times_ms is None and block.ids is None:
                 return {0: Block(list(compress(block.records, wanted)))}
             return {0: block.picked(list(compress(range(len(wanted)), wanted)))}
@@ -95,7 +95,7 @@ class Chain:
 
         def apply(block: Block) -> dict[int, Block]:
             places: list[list[int]] = [[] for _ in range(last + 1)]
-            for place, output in enumerate(each(step, choose, block.records)):
+            for place, output in enumerate(each(step.name, choose, block.records)):
                 places[output].append(place)
             return {output: block.picked(found) for output, found in enumerate(places) if found}
 
@@ -103,7 +103,7 @@ class Chain:
 
     def _tap(self, step: TapStep) -> Callable[[Block], dict[int, Block]]:
         def apply(block: Block) -> dict[int, Block]:
-            each(step, step.function, block.records)
+            each(step.name, step.function, block.records)
             return {0: block}
 
         return apply
@@ -121,16 +121,6 @@ class Chain:
 
     def _union(self, step: UnionStep) -> Callable[[Block], dict[int, Block]]:
         return lambda block: {0: block}
-
-
-def each(step: Step, function: Callable[[Any], Any], records: list[Any]) -> list[Any]:
-    """The function over all records. Raises StepFailed, naming the step and the record."""
-    made: list[Any] = []
-    try:
-        made.extend(map(function, records))  # grows one by one, so its length tells which record raised
-    except Exception as error:
-        raise StepFailed(step.name, records[len(made)]) from error
-    return made
 
 
 def joined(a: Block, b: Block) -> Block:

@@ -10,22 +10,22 @@ import msgspec
 
 from heronry.api.component import Bolt
 from heronry.api.tuples import Tuple
+from heronry.streamlet.columns import each, times_of
 from heronry.streamlet.decoding import Decoder
 from heronry.streamlet.endpoints import FileSource, SequenceSource
-from heronry.streamlet.online.aside import RECORD_FAILURES, Aside
+from heronry.streamlet.errors import StepFailed
 from heronry.streamlet.online.block import Block
-from heronry.streamlet.online.chain import Chain, each, joined
-from heronry.streamlet.online.combine import times_of
-from heronry.streamlet.online.compile import BLOCKS, MARKS, PULSES, hop_stream
+from heronry.streamlet.online.chain import Chain, joined
+from heronry.streamlet.online.dead_letters import RECORD_FAILURES, DeadLetters
 from heronry.streamlet.online.locate import STAGE, find
 from heronry.streamlet.online.outlet import Outlet
-from heronry.streamlet.online.places import state_folder
 from heronry.streamlet.online.sinks import SinkSet
-from heronry.streamlet.online.stages import StageKind, cut, needs_ids, needs_times
+from heronry.streamlet.online.stages import StageKind, needs_ids, needs_times, stages_of
+from heronry.streamlet.online.streams import BLOCKS, MARKS, PULSES, exchange_stream
+from heronry.streamlet.online.task_files import state_folder
 from heronry.streamlet.online.watermark import Mark, Watermark
 from heronry.streamlet.program import Ref, SourceStep
 from heronry.streamlet.reading import LINES, Piece, Records, path_of
-from heronry.streamlet.reference import StepFailed
 
 Channel = tuple[int | None, int]  # (sending task, origin task)
 UNREADABLE = (ValueError, msgspec.MsgspecError)  # what a decoder raises
@@ -40,7 +40,7 @@ class ChainBolt(Bolt):
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         """Find the program and this stage of it."""
         program = find(config)
-        stages = cut(program)
+        stages = stages_of(program)
         self.stage = stage = stages.stage(config[STAGE])
         self.chain = Chain(program, stage.steps, self.log)
         self._readers: dict[tuple[str, str], Any] = {}
@@ -52,16 +52,16 @@ class ChainBolt(Bolt):
                 mine = [(t, t) for t in tasks] if origin == name else []
                 other = [(t, o) for t in tasks for o in context.get_component_tasks(origin)] if not mine else []
                 channels += [*mine, *other]
-            for hop in before.hops:
-                if hop.destination != stage.name:
+            for exchange in before.exchanges:
+                if exchange.reader != stage.name:
                     continue
                 if before.kind is StageKind.SOURCE:
-                    step = program.by_name[hop.ref.step]
+                    step = program.by_name[exchange.ref.step]
                     assert isinstance(step, SourceStep)
                     wanted = needs_times(program, step), needs_ids(program, step)
-                    self._readers[name, BLOCKS] = (hop.ref, SourceBlocks(step, *wanted))
+                    self._readers[name, BLOCKS] = (exchange.ref, SourceReader(step, *wanted))
                 else:
-                    self._readers[name, hop_stream(hop.ref)] = (hop.ref, Hops())
+                    self._readers[name, exchange_stream(exchange.ref)] = (exchange.ref, ExchangeReader())
         origins_of = {origin for origins in stages.origins(stage.name).values() for origin in origins}
         reducers = [origin for origin in origins_of if stages.stage(origin).kind is StageKind.REDUCER]
         # Results may come again, behind later ones: of their origins marks alone tell how far event time is.
@@ -73,7 +73,7 @@ class ChainBolt(Bolt):
         folder = state_folder(config)
         sinks = SinkSet(program, stage.steps, str(index), of, folder, self.clock)
         self.outlet = Outlet(self, stages, stage, sinks, channels)
-        self.aside = Aside(self, config, context, stage.name, folder)
+        self.dead_letters = DeadLetters(self, config, context, stage.name, folder)
 
     def process(self, tup: Tuple) -> None:
         """One block, one mark, or one pulse."""
@@ -96,12 +96,12 @@ class ChainBolt(Bolt):
             origin, found = reader.read(tup)
             run(found)
         except (*UNREADABLE, *RECORD_FAILURES) as failed:
-            if not self.aside.is_last(tries):
+            if not self.dead_letters.is_last(tries):
                 if isinstance(failed, StepFailed):
                     failed.where = reader.where(tup)
                 raise
-            origin, found = reader.sifted(tup, self.aside)
-            self.aside.sift(found, run, reader.where(tup))
+            origin, found = reader.sifted(tup, self.dead_letters)
+            self.dead_letters.sift(found, run, reader.where(tup))
         self.outlet.tell()
         self.outlet.settle(tup)
 
@@ -109,10 +109,10 @@ class ChainBolt(Bolt):
         origin = channel[1]
         times = None if origin in self._by_marks else block.times_ms
         self.outlet.arrived(channel, times)
-        if times and self.outlet.has_hops:
+        if times and self.outlet.has_exchanges:
             latest = max(times)
             self._moved[origin] = max(self._moved.get(origin, latest), latest)
-        self.outlet.deliver(self.chain.run(ref, block), channel, origin, tup, tries, self.aside.is_last(tries))
+        self.outlet.deliver(self.chain.run(ref, block), channel, origin, tup, tries, self.dead_letters.is_last(tries))
 
     def process_tick(self, tup: Tuple) -> None:
         """Roll the sinks when it is time; pass on how far origins have come."""
@@ -145,7 +145,7 @@ class ChainBolt(Bolt):
         self.outlet.roll()
 
 
-class SourceBlocks:
+class SourceReader:
     """What a source emits to blocks of records."""
 
     def __init__(self, step: SourceStep, times: bool, ids: bool) -> None:
@@ -164,7 +164,7 @@ class SourceBlocks:
             )
         return tup.task or 0, self._block(file, self._decoder.decode(file, Piece(first, header, data, 0, 0)))
 
-    def sifted(self, tup: Tuple, aside: Aside) -> tuple[int, Block]:
+    def sifted(self, tup: Tuple, dead_letters: DeadLetters) -> tuple[int, Block]:
         """The same without the lines that cannot be read, which are put aside; of other formats all or nothing."""
         source, (file, first, _, header, data, _) = self._step.source, tup.values
         if self._decoder is None:
@@ -178,7 +178,7 @@ class SourceBlocks:
             try:
                 found = joined(found, self._block(file, self._decoder.decode(file, piece)))
             except UNREADABLE as error:
-                aside.put(piece.data.decode("utf-8", "replace"), error, self.where(tup))
+                dead_letters.put(piece.data.decode("utf-8", "replace"), error, self.where(tup))
         return tup.task or 0, found
 
     def _block(self, file: str, found: Records) -> Block:
@@ -193,7 +193,7 @@ class SourceBlocks:
         """What a sequence's numbers stand for, and event times. Raises StepFailed."""
         source, records = self._step.source, block.records
         if isinstance(source, SequenceSource) and source.make is not None:
-            records = each(self._step, source.make, records)
+            records = each(self._step.name, source.make, records)
         times = block.times_ms
         if self._time is not None:
             times = times_of(self._step.name, self._time, records)
@@ -208,7 +208,7 @@ class SourceBlocks:
         return f"{path_of(source, tup.values[0])}, from {unit} {tup.values[1] + 1} on"
 
 
-class Hops:
+class ExchangeReader:
     """What a chain or a reducer emits to blocks of records."""
 
     def read(self, tup: Tuple) -> tuple[int, Block]:
@@ -216,7 +216,7 @@ class Hops:
         origin, records, times, ids, _ = tup.values
         return origin, Block(records, times, ids)
 
-    def sifted(self, tup: Tuple, aside: Aside) -> tuple[int, Block]:
+    def sifted(self, tup: Tuple, dead_letters: DeadLetters) -> tuple[int, Block]:
         """The same."""
         return self.read(tup)
 

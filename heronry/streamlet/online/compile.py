@@ -1,61 +1,42 @@
-"""A program as a topology: one component for each stage, streams between them, and where to find the program again.
-
-Streams: ``blocks`` (source to chain: a piece of a file or of a sequence), ``hop-STEP-OUTPUT`` (chain to chain: a block
-of records), ``rows-REDUCER`` (to a reducer: one row for each key of a block, grouped by key) and ``marks`` (to
-everybody behind: how far event time has come), ``pulses`` (to reducers whose results leave their process, see
-pulses.py). Data that is late for a window and that somebody reads is
-``hop-REDUCER-1`` or stays in the reducer's own stage.
-"""
+"""A program as a topology: one component for each stage, streams between them, and where to find the program again."""
 
 from __future__ import annotations
 
 import sys
 from typing import Any
 
+from heron_runtime.model.topology import TopologyDefinition
 from heronry.api.builder import TopologyBuilder
+from heronry.api.config import Config
 from heronry.api.errors import TopologyError
 from heronry.api.grouping import Grouping
 from heronry.api.stream import Stream
-from heronry.model.topology import TopologyDefinition
 from heronry.streamlet.endpoints import FileSource, is_url
-from heronry.streamlet.online.locate import (
-    ARGUMENTS,
-    FINGERPRINT,
-    PATHS,
-    PROGRAM,
-    STAGE,
-    STEPS,
-    fingerprint,
-    paths_of,
-    place_of,
+from heronry.streamlet.online.chain_bolt import ChainBolt
+from heronry.streamlet.online.file_spout import FileSpout
+from heronry.streamlet.online.locate import ARGUMENTS, FINGERPRINT, PATHS, PROGRAM, STAGE, STEPS, fingerprint, paths_of
+from heronry.streamlet.online.reduce_bolt import ReduceBolt
+from heronry.streamlet.online.sequence_spout import SequenceSpout
+from heronry.streamlet.online.stages import Stage, StageKind, Stages, stages_of, view_of
+from heronry.streamlet.online.streams import (
+    BLOCK_FIELDS,
+    BLOCKS,
+    EXCHANGE_FIELDS,
+    MARK_FIELDS,
+    MARKS,
+    PULSE_FIELDS,
+    PULSES,
+    exchange_stream,
+    rows_stream,
 )
-from heronry.streamlet.online.pulses import Pulse
-from heronry.streamlet.online.stages import Stage, StageKind, Stages, cut, view_of
-from heronry.streamlet.program import KIND_OF, Program, ReduceStep, Ref, SourceStep
+from heronry.streamlet.program import KIND_OF, Program, ReduceStep, SourceStep
 
-BLOCKS = "blocks"
-MARKS = "marks"
-PULSES = "pulses"
-BLOCK_FIELDS = ("file", "first", "count", "header", "data", "tries")  # tries: how often the block has failed
-HOP_FIELDS = ("origin", "records", "times", "ids", "tries")
-PULSE_FIELDS = Pulse._fields
-MARK_FIELDS = ("kind", "origin", "time", "target")
 MAX_PENDING = 1024  # blocks, each of up to 128 kB; what is processed and waits to be saved costs next to nothing
 TICK_MS = 250
 DEFAULTS = {
-    "topology.reliability.mode": "ATLEAST_ONCE",
-    "topology.max.spout.pending": MAX_PENDING,
+    Config.TOPOLOGY_RELIABILITY_MODE: "ATLEAST_ONCE",
+    Config.TOPOLOGY_MAX_SPOUT_PENDING: MAX_PENDING,
 }
-
-
-def hop_stream(ref: Ref) -> str:
-    """The stream that carries an output to chains."""
-    return f"hop-{ref.step}-{ref.output}"
-
-
-def rows_stream(reducer: str) -> str:
-    """The stream that carries rows to a reducer."""
-    return f"rows-{reducer}"
 
 
 def row_fields(program: Program, step: ReduceStep) -> tuple[str, ...]:
@@ -64,12 +45,20 @@ def row_fields(program: Program, step: ReduceStep) -> tuple[str, ...]:
     return ("key", "start", "value") if started else ("key", "value")
 
 
-def compile_program(program: Program, name: str | None = None) -> TopologyDefinition:
-    """The definition of the topology. Raises TopologyError, also for a program that no other process could find."""
+def compile_program(program: Program, name: str | None = None, variable: str = "") -> TopologyDefinition:
+    """The definition of the topology. ``variable``: where its tasks find the program, as ``module:variable``.
+
+    Raises TopologyError, also for a program that stands in no variable.
+    """
+    if not variable:
+        raise TopologyError(
+            f"program {program.name!r} is in no variable that its tasks could import it from; write "
+            "`words = Builder(…)` at the top level of the file that is submitted"
+        )
     chosen = name or program.name
     builder = TopologyBuilder(chosen)
     builder.set_config({**DEFAULTS, **dict(program.config)})
-    config: dict[str, Any] = {PROGRAM: place_of(program), ARGUMENTS: sys.argv[1:], FINGERPRINT: fingerprint(program)}
+    config: dict[str, Any] = {PROGRAM: variable, ARGUMENTS: sys.argv[1:], FINGERPRINT: fingerprint(program)}
     config[PATHS] = paths_of(program)
     problems = [
         f"step {step!r}: {path} is a URL, and online tasks read and write files of their machine: name a folder, or "
@@ -79,17 +68,12 @@ def compile_program(program: Program, name: str | None = None) -> TopologyDefini
     ]
     if problems:
         raise TopologyError(problems, chosen, f"program {program.name!r}")
-    add_stages(builder, cut(program), config)
+    add_stages(builder, stages_of(program), config)
     return builder.definition(chosen)
 
 
 def add_stages(builder: TopologyBuilder, stages: Stages, config: dict[str, Any]) -> None:
     """Spouts and bolts for all stages; ``config`` is laid into each component's. Raises TopologyError."""
-    from heronry.streamlet.online.chain_bolt import ChainBolt
-    from heronry.streamlet.online.file_spout import FileSpout
-    from heronry.streamlet.online.reduce_bolt import ReduceBolt
-    from heronry.streamlet.online.sequence_spout import SequenceSpout
-
     program, pulses = stages.program, stages.pulse_edges()
     for stage in stages.stages:
         own = {**config, STAGE: stage.name, STEPS: _told(program, stage)}
@@ -108,7 +92,7 @@ def add_stages(builder: TopologyBuilder, stages: Stages, config: dict[str, Any])
             builder.add_spout(stage.name, spout, stage.parallelism, own, outputs)
             continue
         bolt = ChainBolt if stage.kind is StageKind.CHAIN else ReduceBolt
-        own["topology.tick.tuple.freq.ms"] = TICK_MS
+        own[Config.TOPOLOGY_TICK_TUPLE_FREQ_MS] = TICK_MS
         inputs = _inputs(stages, stage)
         inputs |= {(before, PULSES): Grouping.ALL for before, behind in sorted(pulses) if behind == stage.name}
         builder.add_bolt(stage.name, bolt, stage.parallelism, inputs, own, outputs)
@@ -124,8 +108,8 @@ def _outputs(program: Program, stage: Stage) -> list[Stream]:
     """Data before marks: what waits in several streams is booked in this order."""
     if stage.kind is StageKind.SOURCE:
         return [Stream(BLOCK_FIELDS, BLOCKS), Stream(MARK_FIELDS, MARKS)]
-    refs = dict.fromkeys(hop.ref for hop in stage.hops)
-    streams = [Stream(HOP_FIELDS, hop_stream(ref)) for ref in refs]
+    refs = dict.fromkeys(exchange.ref for exchange in stage.exchanges)
+    streams = [Stream(EXCHANGE_FIELDS, exchange_stream(ref)) for ref in refs]
     for reducer in stage.combines:
         step = program.by_name[reducer]
         assert isinstance(step, ReduceStep)
@@ -137,9 +121,9 @@ def _inputs(stages: Stages, stage: Stage) -> dict[tuple[str, str], Grouping]:
     inputs: dict[tuple[str, str], Grouping] = {}
     for name in stage.inputs:
         before = stages.stage(name)
-        for hop in before.hops:
-            if hop.destination == stage.name:
-                stream = BLOCKS if before.kind is StageKind.SOURCE else hop_stream(hop.ref)
+        for exchange in before.exchanges:
+            if exchange.reader == stage.name:
+                stream = BLOCKS if before.kind is StageKind.SOURCE else exchange_stream(exchange.ref)
                 inputs[name, stream] = Grouping.SHUFFLE
         if stage.kind is StageKind.REDUCER and stage.name in before.combines:
             inputs[name, rows_stream(stage.name)] = Grouping.fields("key")

@@ -12,9 +12,9 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from heronry.model.keys import group_of
+from heron_runtime.model.keys import group_of
 from heronry.streamlet.endpoints import FileSource
-from heronry.streamlet.online.offsets import Place, Span
+from heronry.streamlet.online.offsets import FilePosition, Span
 from heronry.streamlet.online.source_spout import SourceSpout
 from heronry.streamlet.reading import LINES, Piece, Reader, list_files, open_reader, path_of
 
@@ -31,7 +31,7 @@ class FileSpout(SourceSpout):
         source = self.step.source
         assert isinstance(source, FileSource)
         self._source = source
-        self._place: dict[str, Place] = {}
+        self._place: dict[str, FilePosition] = {}
         self._size: dict[str, int] = {}  # of files that grow, when they were last looked at
         self._shrunk: set[str] = set()
         self._whole: set[str] = set()  # read to their end, and they do not grow
@@ -97,10 +97,10 @@ class FileSpout(SourceSpout):
                 continue
             if grows and piece.next_offset >= self._size.get(name, piece.next_offset + 1):
                 self._turn.rotate(-1)
-            end = self._place[name] = Place(piece.next_offset, piece.next_number)
+            end = self._place[name] = FilePosition(piece.next_offset, piece.next_number)
             return Span(name, begin, end), self._values(name, piece)
 
-    def _reader(self, name: str, begin: Place) -> Reader:
+    def _reader(self, name: str, begin: FilePosition) -> Reader:
         reader = self._readers.get(name)
         if reader is None:
             if len(self._readers) >= MAX_OPEN:

@@ -1,7 +1,7 @@
-"""From a program to the place where an instance finds it again, and back.
+"""How an instance finds its program: by the variable that ``heron submit`` took it from.
 
 Functions are not pickled: an instance imports the user's module, as it does for any spout or bolt, and takes the
-program from the variable it stands in. So lambdas and closures need nothing. What the module was told by its arguments
+program from its variable. So lambdas and closures need nothing. What the module was told by its arguments
 (``heron submit … -- ARGS``) is told to it again; the paths of sources and sinks, which may have been relative to the
 folder or the file that was submitted, travel in the configuration. A fingerprint of the steps makes sure that the
 program found there is the one that was submitted.
@@ -14,7 +14,8 @@ import importlib
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from functools import reduce
+from typing import Any, cast
 
 from heronry.api.errors import TopologyError
 from heronry.streamlet.program import KIND_OF, Program, ReduceStep, SinkStep, SourceStep, Step
@@ -25,25 +26,6 @@ FINGERPRINT = "user.streamlet.fingerprint"
 STAGE = "user.streamlet.stage"
 STEPS = "user.streamlet.steps"  # what runs in the component, for people (`heron submit --dry-run`)
 PATHS = "user.streamlet.paths"  # of sources and sinks, by step
-
-
-def place_of(program: Program) -> str:
-    """``module:variable`` of the program or of the builder it came from. Raises TopologyError."""
-    for name, module in list(sys.modules.items()):
-        if name == "__main__" or module is None:
-            continue
-        for variable, value in list(vars(module).items()):
-            if value is program or (hasattr(type(value), "build") and _built(value) is program):
-                return f"{name}:{variable}"
-    raise TopologyError(
-        f"program {program.name!r} is in no variable at the top level of a module, and its tasks could not find it; "
-        "write `words = Builder(…)` at the top level of the file that is submitted"
-    )
-
-
-def _built(value: Any) -> Any:
-    built = vars(value).get("_built") if hasattr(value, "__dict__") else None
-    return built[1] if isinstance(built, tuple) and len(built) == 2 else None
 
 
 def fingerprint(program: Program) -> str:
@@ -69,7 +51,7 @@ def paths_of(program: Program) -> dict[str, str]:
     return {name: spec.path for name, spec in specs if hasattr(spec, "path")}
 
 
-def _placed(program: Program, paths: Mapping[str, str]) -> Program:
+def _with_paths(program: Program, paths: Mapping[str, str]) -> Program:
     """The program with its sources and sinks where they were when it was submitted."""
     steps: list[Step] = []
     for step in program.steps:
@@ -78,26 +60,25 @@ def _placed(program: Program, paths: Mapping[str, str]) -> Program:
             if isinstance(step, SourceStep):
                 step = replace(step, source=replace(step.source, **path))
             elif isinstance(step, SinkStep):
-                step = replace(step, sink=replace(step.sink, **path))
+                step = replace(step, sink=replace(cast(Any, step.sink), **path))
         steps.append(step)
-    return Program(program.name, tuple(steps), program.config)
+    return replace(program, steps=tuple(steps))
 
 
 def find(config: Mapping[str, Any]) -> Program:
     """The program a component's configuration speaks of, imported. Raises ImportError, TopologyError."""
-    place = str(config[PROGRAM])
-    module_name, _, variable = place.partition(":")
+    module_name, _, variable = str(config[PROGRAM]).partition(":")
     before = sys.argv
     sys.argv = [before[0] if before else "heron", *map(str, config.get(ARGUMENTS, ()))]
     try:
         module = importlib.import_module(module_name)
     finally:
         sys.argv = before
-    found = getattr(module, variable)
+    found: Any = reduce(getattr, variable.split("."), module)
     program: Program = found if isinstance(found, Program) else found.build()
     if fingerprint(program) != config[FINGERPRINT]:
         raise TopologyError(
-            f"{place} is not the program that was submitted: its module builds another one here than there. Let it "
-            "depend on its arguments alone (`-- ARGS`), not on the environment, the folder or the time"
+            f"{config[PROGRAM]} is not the program that was submitted: its module builds another one here than there. "
+            "Let it depend on its arguments alone (`-- ARGS`), not on the environment, the folder or the time"
         )
-    return _placed(program, config.get(PATHS, {}))
+    return _with_paths(program, config.get(PATHS, {}))

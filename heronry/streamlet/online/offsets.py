@@ -21,7 +21,7 @@ def pause_seconds(fails: int) -> float:
     return min(LAST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(fails - 1, 10))
 
 
-class Place(NamedTuple):
+class FilePosition(NamedTuple):
     """Where the next piece begins: bytes or rows, and the number of its first record."""
 
     offset: int
@@ -32,14 +32,14 @@ class Span(NamedTuple):
     """A piece: the file, where it begins and where the next one begins."""
 
     file: str
-    begin: Place
-    end: Place
+    begin: FilePosition
+    end: FilePosition
 
 
 class Offsets:
     """Of one task. Message ids are numbers, one for each piece."""
 
-    def __init__(self, committed: dict[str, Place]) -> None:
+    def __init__(self, committed: dict[str, FilePosition]) -> None:
         self.committed = dict(committed)
         self.changed = False
         self._next_id = 0
@@ -49,9 +49,9 @@ class Offsets:
         self._fails: dict[int, int] = {}
         self._due: list[tuple[float, int]] = []
 
-    def begin(self, file: str) -> Place:
+    def begin(self, file: str) -> FilePosition:
         """Where to begin with a file."""
-        return self.committed.get(file, Place(0, 0))
+        return self.committed.get(file, FilePosition(0, 0))
 
     def emitted(self, span: Span) -> int:
         """A new piece; returns its id."""
@@ -107,15 +107,15 @@ class Offsets:
             assert not order or order[0] not in self._acked, "a file's place could move and did not"
 
 
-def as_plain(offsets: dict[str, Place]) -> dict[str, Any]:
+def as_plain(offsets: dict[str, FilePosition]) -> dict[str, Any]:
     """For JSON."""
     return {file: list(place) for file, place in offsets.items()}
 
 
-def merged(plain: list[dict[str, Any]]) -> dict[str, Place]:
+def merged(plain: list[dict[str, Any]]) -> dict[str, FilePosition]:
     """The furthest place of each file, of what several tasks have written."""
-    found: dict[str, Place] = {}
+    found: dict[str, FilePosition] = {}
     for offsets in plain:
         for file, (offset, number) in offsets.items():
-            found[file] = max(found.get(file, Place(0, 0)), Place(offset, number))
+            found[file] = max(found.get(file, FilePosition(0, 0)), FilePosition(offset, number))
     return found

@@ -12,15 +12,17 @@ from typing import Any
 
 from heronry.api.component import Bolt
 from heronry.api.tuples import Tuple
+from heronry.streamlet.combine import Combiner
+from heronry.streamlet.errors import StepFailed
+from heronry.streamlet.online.block import Block
 from heronry.streamlet.online.chain import Streams
-from heronry.streamlet.online.combine import Combiner
-from heronry.streamlet.online.compile import MARKS, PULSES, hop_stream, rows_stream
 from heronry.streamlet.online.pulses import Pulse
 from heronry.streamlet.online.sinks import SinkSet
 from heronry.streamlet.online.stages import Stage, Stages, view_of
+from heronry.streamlet.online.streams import MARKS, PULSES, exchange_stream, rows_stream
 from heronry.streamlet.online.watermark import Mark, Watermark
 from heronry.streamlet.program import ReduceStep
-from heronry.streamlet.reference import StepFailed
+from heronry.streamlet.windows import Window
 
 
 class _Target:
@@ -28,7 +30,7 @@ class _Target:
 
     def __init__(self, step: ReduceStep, bucket_ms: int | None, channels: Iterable[Hashable]) -> None:
         self.step = step
-        self.combiner = Combiner(step, bucket_ms)
+        self._combiner = Combiner(step, Window(bucket_ms, bucket_ms) if bucket_ms else None)
         self.watermark = Watermark(channels)
         windowing = step.windowing
         self.windowed = windowing is not None
@@ -36,6 +38,17 @@ class _Target:
         self._offset_ms = windowing.window.length_ms + windowing.allowed_lateness_ms if windowing else 0
         self._every_ms = windowing.window.every_ms if windowing else 1
         self._told: tuple[Mark, int] | None = None
+
+    def combine(self, block: Block) -> tuple[list[Any], int | None]:
+        """The rows of a block, and the greatest event time seen if it is the window's own. Raises StepFailed.
+
+        Rows of one block hang on that block alone, so its ack covers exactly what it contributed.
+        """
+        try:
+            latest = self._combiner.add(block.records, block.times_ms)
+        finally:
+            rows = list(self._combiner.take())
+        return rows, latest
 
     def news(self) -> tuple[Mark, int] | None:
         """A mark worth sending: one that closes a window, or says that nothing comes (any more)."""
@@ -67,7 +80,7 @@ class Outlet:
             assert isinstance(step, ReduceStep)
             view = view_of(program, step) if step.windowing is None else None
             self._targets.append(_Target(step, view.bucket_ms if view else None, channels))
-        self._hops = list(dict.fromkeys(hop.ref for hop in stage.hops))
+        self._exchanges = list(dict.fromkeys(exchange.ref for exchange in stage.exchanges))
         self.sinks = sinks
         self._held: list[Any] = []
         self._passes_pulses = any(before == stage.name for before, _ in stages.pulse_edges())
@@ -99,17 +112,17 @@ class Outlet:
         for target in self._targets:
             block = streams.get(target.step.input)
             if block is not None and block.records:
-                made, seen_ms = target.combiner.combine(block)
+                made, seen_ms = target.combine(block)
                 rows.append((rows_stream(target.step.name), made))
                 if seen_ms is not None:
                     target.watermark.seen(channel, seen_ms)
-        blocks = [(ref, block) for ref in self._hops if (block := streams.get(ref)) is not None and block.records]
+        blocks = [(ref, block) for ref in self._exchanges if (block := streams.get(ref)) is not None and block.records]
         if sifts:
             self._check_sendable([(ref.step, block.records) for ref, block in blocks] + rows)
         self.sinks.add(streams)
         emit_many = self._bolt.emit_many
         for ref, block in blocks:
-            emit_many([(origin, block.records, block.times_ms, block.ids, tries)], hop_stream(ref), anchor)
+            emit_many([(origin, block.records, block.times_ms, block.ids, tries)], exchange_stream(ref), anchor)
         for stream, made in rows:
             emit_many(made, stream, anchor)
 
@@ -141,7 +154,7 @@ class Outlet:
 
     def forward(self, origin: int, mark: Mark, time_ms: int, anchor: Tuple | None = None) -> None:
         """Tell chains how far an origin is."""
-        if self._hops:
+        if self._exchanges:
             self._emit_mark(mark, origin, time_ms, "", anchor)
 
     def _emit_mark(self, mark: Mark, origin: int, time_ms: int, target: str, anchor: Tuple | None) -> None:
@@ -156,9 +169,9 @@ class Outlet:
             self._bolt.emit(tup.values, PULSES, tup)
 
     @property
-    def has_hops(self) -> bool:
+    def has_exchanges(self) -> bool:
         """True if chains read this stage."""
-        return bool(self._hops)
+        return bool(self._exchanges)
 
     # Acks.
 

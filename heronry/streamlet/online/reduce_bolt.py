@@ -17,22 +17,22 @@ from heronry.api.component import Bolt
 from heronry.api.metrics import CountMetric
 from heronry.api.tuples import Tuple, TupleBatch
 from heronry.streamlet.endpoints import ViewSink
-from heronry.streamlet.online.aside import Aside
+from heronry.streamlet.errors import StepFailed
 from heronry.streamlet.online.chain import Chain
-from heronry.streamlet.online.compile import MARKS, PULSES
+from heronry.streamlet.online.dead_letters import DeadLetters
 from heronry.streamlet.online.locate import STAGE, find
 from heronry.streamlet.online.outlet import Outlet
-from heronry.streamlet.online.places import state_folder
 from heronry.streamlet.online.results import Results
 from heronry.streamlet.online.sinks import SinkSet
 from heronry.streamlet.online.spill import SpillFiles
-from heronry.streamlet.online.stages import cut, view_of
+from heronry.streamlet.online.stages import stages_of, view_of
 from heronry.streamlet.online.state import Entry, ReduceState, RowFailed, identity
 from heronry.streamlet.online.state_log import StateLog
+from heronry.streamlet.online.streams import MARKS, PULSES
+from heronry.streamlet.online.task_files import state_folder
 from heronry.streamlet.online.view_files import ViewFiles
 from heronry.streamlet.online.watermark import FOREVER, Mark, Watermark
 from heronry.streamlet.program import Program, ReduceStep, SinkStep
-from heronry.streamlet.reference import StepFailed
 
 DURABLE = "user.streamlet.durable"
 VIEW_KEYS = "user.streamlet.view.keys"
@@ -52,7 +52,7 @@ class ReduceBolt(Bolt):
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         """Find the program, and what this task knew before it died."""
         program = find(config)
-        stages = cut(program)
+        stages = stages_of(program)
         stage = stages.stage(config[STAGE])
         step = program.by_name[stage.name]
         assert isinstance(step, ReduceStep)
@@ -79,9 +79,9 @@ class ReduceBolt(Bolt):
         sinks = SinkSet(program, stage.steps, str(index), stage.parallelism, folder, self.clock)
         chain = Chain(program, stage.steps, self.log)
         self.outlet = Outlet(self, stages, stage, sinks, [(self.task, self.task)])
-        self.aside = Aside(self, config, context, stage.name, folder)
+        self.dead_letters = DeadLetters(self, config, context, stage.name, folder)
         source = stages.pulse_source(stage.name)
-        self.results = Results(self, self.task, step, chain, self.outlet, self.aside, source)
+        self.results = Results(self, self.task, step, chain, self.outlet, self.dead_letters, source)
         self._unsaved: list[tuple[TupleBatch, bool]] = []  # acks that wait for the log; True: and for the sinks
         self._saved_at = self._shown_at = self.clock()
         self._save_each = SAVE_SECONDS
@@ -139,7 +139,7 @@ class ReduceBolt(Bolt):
                 late += failed.late
                 error = StepFailed(self.step.name, rows[failed.place][0])
                 error.__cause__ = failed.__cause__
-                self.aside.put(rows[failed.place], error)
+                self.dead_letters.put(rows[failed.place], error)
         return late
 
     # Time.

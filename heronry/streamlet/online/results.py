@@ -5,7 +5,8 @@ the sinks that run here and, if they leave the process, confirmed by a pulse (pu
 log as long. So whatever dies, and whenever: a result that may be lost is emitted again, by this process or, from its
 log, by the next one. While some are not done, marks of event time are held back before them, and the end is not told.
 
-A step behind the reducer that raises does not lose the result either: it comes again, and at last is sifted (aside.py).
+A step behind the reducer that raises does not lose the result either: it comes again, and at last is sifted
+(dead_letters.py).
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ from typing import Any
 
 from heronry.api.component import Bolt
 from heronry.api.tuples import Tuple
-from heronry.streamlet.online.aside import RECORD_FAILURES, Aside
+from heronry.streamlet.combine import emitted
+from heronry.streamlet.errors import StepFailed
 from heronry.streamlet.online.block import Block
 from heronry.streamlet.online.chain import Chain
+from heronry.streamlet.online.dead_letters import RECORD_FAILURES, DeadLetters
 from heronry.streamlet.online.offsets import pause_seconds
 from heronry.streamlet.online.outlet import Outlet
 from heronry.streamlet.online.pulses import HOLD_SECONDS, Held, Outbox, Pulse
 from heronry.streamlet.online.state import Entry
-from heronry.streamlet.program import LATE, KeyValue, ReduceStep, Ref, Windowed
-from heronry.streamlet.reference import StepFailed
+from heronry.streamlet.program import LATE, ReduceStep, Ref
 
 Named = dict[Hashable, Held]
 
@@ -32,10 +34,17 @@ class Results:
     """Of one task. ``source``: whose pulses confirm results; None if none leaves the process."""
 
     def __init__(
-        self, bolt: Bolt, task: int, step: ReduceStep, chain: Chain, outlet: Outlet, aside: Aside, source: str | None
+        self,
+        bolt: Bolt,
+        task: int,
+        step: ReduceStep,
+        chain: Chain,
+        outlet: Outlet,
+        dead_letters: DeadLetters,
+        source: str | None,
     ) -> None:
         self._bolt, self._task, self._step = bolt, task, step
-        self._chain, self._outlet, self._aside = chain, outlet, aside
+        self._chain, self._outlet, self._dead_letters = chain, outlet, dead_letters
         self._source = source
         self._length_ms = step.windowing.window.length_ms if step.windowing else None
         self.outbox = Outbox()
@@ -76,7 +85,7 @@ class Results:
         entries = values if self._length_ms is None else [entry for value in values for entry in value]
         tries = max(held.tries for held in part.values())
         anchor = None if self._pulse is None else [self._pulse]
-        self._run(0, entries, anchor, tries, self._aside.is_last(tries))
+        self._run(0, entries, anchor, tries, self._dead_letters.is_last(tries))
 
     def late(self, rows: list[Any], anchors: list[Tuple]) -> None:
         """Rows for closed windows: a stream of their own, anchored to the rows."""
@@ -95,25 +104,22 @@ class Results:
 
         block = Block(results, None if self._length_ms is None else [result.end - 1 for result in results])
         if sift:
-            self._aside.sift(block, run)
+            self._dead_letters.sift(block, run)
         else:
             run(block)
 
     def _finished(self, entries: Iterable[Entry]) -> list[Any]:
         results: list[Any] = []
-        finish, length_ms = self._step.monoid.finish, self._length_ms
+        finish = self._step.monoid.finish
         for start, key, acc in entries:
             try:
                 value = finish(acc)
             except Exception as error:
                 failed = StepFailed(self._step.name, key)
                 failed.__cause__ = error
-                self._aside.put([key, start], failed)
+                self._dead_letters.put([key, start], failed)
                 continue
-            if start is None or length_ms is None:
-                results.append(KeyValue(key, value))
-            else:
-                results.append(Windowed(key, start, start + length_ms, value))
+            results.append(emitted(self._step, key, start, value))
         return results
 
     # Confirmed.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heronry.streamlet.endpoints import SequenceSource
-from heronry.streamlet.online.offsets import Place, Span
+from heronry.streamlet.online.offsets import FilePosition, Span
 from heronry.streamlet.online.source_spout import SourceSpout
 
 BLOCK = 1024
@@ -45,9 +45,9 @@ class SequenceSpout(SourceSpout):
             return None
         if self._rate is not None and self._emitted >= (self.clock() - self._started_at) * self._rate:
             return None
-        begin, self._block = Place(self._block, 0), self._block + 1
+        begin, self._block = FilePosition(self._block, 0), self._block + 1
         self._emitted += len(numbers)
-        return Span(self._file, begin, Place(self._block, 0)), self._values(numbers)
+        return Span(self._file, begin, FilePosition(self._block, 0)), self._values(numbers)
 
     def again(self, span: Span) -> tuple[Any, ...]:
         """The same numbers."""

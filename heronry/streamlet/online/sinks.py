@@ -6,7 +6,6 @@ own unfinished files of an earlier life are removed when it starts: what was in 
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import time
 from collections.abc import Callable
@@ -15,14 +14,15 @@ from typing import Any, Protocol
 
 import msgspec
 
+from heronry.streamlet.columns import each, times_of
 from heronry.streamlet.endpoints import ArchiveSink, CollectSink, FileSink, ViewSink
+from heronry.streamlet.errors import StepFailed
 from heronry.streamlet.online.block import Block
 from heronry.streamlet.online.chain import Streams
-from heronry.streamlet.online.combine import times_of
-from heronry.streamlet.online.places import append_whole
+from heronry.streamlet.online.task_files import append_whole
 from heronry.streamlet.program import EventTime, Program, Ref, SinkStep
 from heronry.streamlet.reading import ARCHIVE_COLUMNS, parquet_library
-from heronry.streamlet.reference import StepFailed
+from heronry.streamlet.records import fields_of, named_fields, table_of
 from heronry.streamlet.windows import hour_folder
 
 ROLL_BYTES = 16 * 1024 * 1024
@@ -103,7 +103,10 @@ def _writer(step: SinkStep, task: str, of: int, folder: Path) -> Writer:
         return ArchiveWriter(step, sink, task)
     if isinstance(sink, CollectSink):
         return JsonWriter(step, folder / "collect" / step.name, task, of)
-    assert isinstance(sink, FileSink)
+    assert not isinstance(sink, ViewSink)
+    if not isinstance(sink, FileSink):
+        made: Writer = sink.writer(step.name, task, folder)
+        return made
     return (JsonWriter if sink.format == "json" else ParquetWriter)(step, Path(sink.path), task, of)
 
 
@@ -161,7 +164,7 @@ class JsonWriter(_Files):
         """Lines. Raises StepFailed."""
         records = block.records
         if isinstance(records[0], tuple) or not {*map(type, records)} <= {dict, str, int, float}:
-            records = list(map(_plain, records))
+            records = list(map(fields_of, records))
         try:
             return self._encoder.encode_lines(records)
         except Exception:
@@ -206,7 +209,7 @@ class ParquetWriter(_Files):
 
     def prepare(self, block: Block) -> tuple[Any, Any]:
         """A table, and the schema of the file with it. Raises StepFailed."""
-        records = list(map(_plain, block.records))
+        records = each(self._step.name, named_fields, block.records)
         try:
             return self._table(records, self._schema)
         except Exception as error:
@@ -219,10 +222,7 @@ class ParquetWriter(_Files):
             raise StepFailed(self._step.name, records[0]) from error
 
     def _table(self, records: list[Any], schema: Any) -> tuple[Any, Any]:
-        if not all(isinstance(record, dict) for record in records):
-            raise TypeError("a record for Parquet has named fields: a dict, a named tuple or a dataclass")
-        names = dict.fromkeys(name for record in records for name in record)
-        table = self._arrow.table({name: [record.get(name) for record in records] for name in names})
+        table = table_of(records)
         return table, self._arrow.unify_schemas([schema, table.schema], promote_options="permissive")
 
     def take(self, prepared: tuple[Any, Any]) -> None:
@@ -305,12 +305,3 @@ class ArchiveWriter:
 
     def finish(self) -> None:
         """Whoever reads an archive reads what is there."""
-
-
-def _plain(record: Any) -> Any:
-    """Named tuples and dataclasses as dicts."""
-    if isinstance(record, tuple) and hasattr(record, "_asdict"):
-        return record._asdict()
-    if dataclasses.is_dataclass(record) and not isinstance(record, type):
-        return {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
-    return record

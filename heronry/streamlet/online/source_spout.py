@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from heronry.api.component import Spout
-from heronry.streamlet.online.compile import BLOCKS, MARKS, PULSES
 from heronry.streamlet.online.locate import STAGE, find
 from heronry.streamlet.online.offsets import Offsets, Span, as_plain, merged
-from heronry.streamlet.online.places import replace_file, state_folder
 from heronry.streamlet.online.pulses import PULSE_SECONDS, Heart
-from heronry.streamlet.online.stages import cut
+from heronry.streamlet.online.stages import stages_of
+from heronry.streamlet.online.streams import BLOCKS, MARKS, PULSES
+from heronry.streamlet.online.task_files import replace_file, state_folder
 from heronry.streamlet.online.watermark import Mark
 from heronry.streamlet.program import SourceStep
 
@@ -52,7 +52,7 @@ class SourceSpout(Spout):
         self._committed_at = self._active_at = self._final_at = now
         self._idle_at = now
         self._said_final = self._final_acked = False
-        beats = self.index == 0 and any(before == step.name for before, _ in cut(program).pulse_edges())
+        beats = self.index == 0 and any(before == step.name for before, _ in stages_of(program).pulse_edges())
         self.heart = Heart(step.name, time.time_ns()) if beats else None
         self._beat_at = now - PULSE_SECONDS
         self.open()

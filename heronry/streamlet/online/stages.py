@@ -1,10 +1,11 @@
 """Which steps run together online: a program cut into stages, one component each. Pure.
 
 Theory of operation. A *stage* is a spout (one source step), a chain (record-wise steps, fused) or a reducer (one reduce
-step, and the record-wise steps behind it, fused). A record-wise step joins the stage of its input unless it asks for
-another parallelism; a union of several stages, and the first step behind a source, begin a new one. A source is never
-fused with what follows: a spout's emit opens a root for each row, while a chain in a bolt hangs all rows that come of a
-block of records on the block's one root, which is what makes acks cheap here (figures: docs/streamlet.md).
+step, and the record-wise steps behind it, fused). Each segment of the program (cut.py) is one, and that of a source
+two: a source is never fused with what follows, since a spout's emit opens a root for each row, while a chain in a bolt
+hangs all rows that come of a block of records on the block's one root, which is what makes acks cheap here (figures:
+docs/streamlet.md). Besides the reducers, a segment begins at a step that asks for another parallelism than its input
+has, and at a union of several segments.
 
 The map side of a reducer runs in the stage of its input: rows are combined there per key before they are shuffled.
 Submitting process and instances compute the same stages from the same program, so nothing but names travels.
@@ -12,10 +13,11 @@ Submitting process and instances compute the same stages from the same program, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from heronry.api.errors import TopologyError
+from heronry.streamlet.cut import Exchange, Segment, at_reducers, cut
 from heronry.streamlet.endpoints import ArchiveSink, ViewSink
 from heronry.streamlet.program import (
     Program,
@@ -36,22 +38,15 @@ class StageKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Hop:
-    """A stream from a stage to a chain: what a step's output carries, as blocks."""
-
-    ref: Ref
-    destination: str
-
-
-@dataclass(frozen=True, slots=True)
 class Stage:
-    """One component. ``steps`` in order; ``combines``: reducers whose map side runs here."""
+    """One component. ``steps`` in order; ``exchanges`` go to chains, as blocks; ``combines``: reducers whose map side
+    runs here."""
 
     name: str
     kind: StageKind
     parallelism: int
     steps: tuple[str, ...]
-    hops: tuple[Hop, ...] = ()
+    exchanges: tuple[Exchange, ...] = ()
     combines: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()  # stages it reads
 
@@ -80,7 +75,7 @@ class Stages:
     def pulse_source(self, name: str) -> str | None:
         """Whose pulses confirm the results of this reducer (pulses.py); None if they stay in its process."""
         stage = self.stage(name)
-        if stage.kind is not StageKind.REDUCER or not (stage.hops or stage.combines):
+        if stage.kind is not StageKind.REDUCER or not (stage.exchanges or stage.combines):
             return None
         return next(s.name for s in self.stages if s.kind is StageKind.SOURCE and s.name in self._ahead_of(name))
 
@@ -109,102 +104,67 @@ class Stages:
         return list(dict.fromkeys(origin for before in stage.inputs for origin in self._origins_of(before)))
 
 
-class _Draft:
-    def __init__(self, name: str, kind: StageKind, parallelism: int) -> None:
-        self.name, self.kind, self.parallelism = name, kind, parallelism
-        self.steps: list[str] = []
-        self.hops: list[Hop] = []
-        self.combines: list[str] = []
-        self.inputs: list[str] = []
-
-    def frozen(self) -> Stage:
-        hops, combines, inputs = (
-            tuple(dict.fromkeys(self.hops)),
-            tuple(self.combines),
-            tuple(dict.fromkeys(self.inputs)),
-        )
-        return Stage(self.name, self.kind, self.parallelism, tuple(self.steps), hops, combines, inputs)
-
-
-def cut(program: Program) -> Stages:
+def stages_of(program: Program) -> Stages:
     """The stages of a program. Raises TopologyError for what cannot run online."""
-    cutter = _Cutter(program)
-    for step in program.steps:
-        cutter.place(step)
-    return Stages(program, tuple(draft.frozen() for draft in cutter.drafts))
+    tasks = _Tasks(program)
+    segments = cut(program, tasks.begins)
+    order = {step.name: place for place, step in enumerate(program.steps)}
+    stages = [stage for segment in segments.values() for stage in _stages_of(program, segment, tasks[segment.entry])]
+    stages.sort(key=lambda s: min(order[name] for name in (*s.steps, *s.combines)))  # a map side of its own comes first
+    wired = []
+    for stage in stages:
+        inputs = [
+            before.name
+            for before in stages
+            if stage.name in before.combines or any(exchange.reader == stage.name for exchange in before.exchanges)
+        ]
+        wired.append(replace(stage, inputs=tuple(inputs)))
+    return Stages(program, tuple(wired))
 
 
-class _Cutter:
-    """Gives each step its home, inputs first."""
+class _Tasks(dict[str, int]):
+    """The parallelism of each segment, by its entry."""
 
     def __init__(self, program: Program) -> None:
-        self._program = program
-        self._home: dict[str, _Draft] = {}
-        self._chains: dict[str, _Draft] = {}  # by source: the chain right behind it that has its parallelism
-        self.drafts: list[_Draft] = []
+        self._sources = {step.name for step in program.sources()}
 
-    def place(self, step: Step) -> None:
-        """Put the step into a stage, and connect it."""
-        if isinstance(step, SourceStep):
-            draft = self._begin(step.name, StageKind.SOURCE, step.parallelism or 1)
-        elif isinstance(step, ReduceStep):
-            host = self._host(step)
-            draft = self._begin(step.name, StageKind.REDUCER, step.parallelism or host.parallelism)
-            host.combines.append(step.name)
-            draft.inputs.append(host.name)
-        else:
-            draft = self._join(step) or self._begin_chain(step)
-            for ref in step.inputs:
-                self._hop(ref, draft)
-        draft.steps.append(step.name)
-        self._home[step.name] = draft
-
-    def _begin(self, name: str, kind: StageKind, parallelism: int) -> _Draft:
-        draft = _Draft(name, kind, parallelism)
-        self.drafts.append(draft)
-        return draft
-
-    def _begin_chain(self, step: Step) -> _Draft:
-        before = {home.name: home for home in (self._home[ref.step] for ref in step.inputs)}
-        widest = max(home.parallelism for home in before.values())
-        draft = self._begin(step.name, StageKind.CHAIN, step.parallelism or widest)
-        only = next(iter(before.values())) if len(before) == 1 else None
-        if only is not None and only.kind is StageKind.SOURCE and only.parallelism == draft.parallelism:
-            self._chains[only.name] = draft
-        return draft
-
-    def _join(self, step: Step) -> _Draft | None:
-        """The stage the step joins, or None if it begins one."""
-        before = {home.name: home for home in (self._home[ref.step] for ref in step.inputs)}
-        if len(before) > 1:
-            return None
-        (draft,) = before.values()
-        same = step.parallelism in (None, draft.parallelism)
-        if isinstance(step, SinkStep) and isinstance(step.sink, ViewSink) and not same:
+    def begins(self, step: Step, entries: list[str]) -> bool:
+        """Where the online engine cuts. Raises TopologyError."""
+        width = step.parallelism or max((self[entry] for entry in entries), default=1)
+        # A source is a stage of its own, so a union of it and of what comes of it is of several stages too.
+        read = {ref.step for ref in step.inputs}
+        several = len(entries) > 1 or (len(read) > 1 and not read.isdisjoint(self._sources))
+        apart = several or any(width != self[entry] for entry in entries)
+        if apart and isinstance(step, SinkStep) and isinstance(step.sink, ViewSink):
             raise TopologyError(
                 f"step {step.name!r}: a view is written where its reducer {step.input.step!r} runs; leave parallelism "
                 "out"
             )
-        if not same:
-            return None
-        return self._chains.get(draft.name) if draft.kind is StageKind.SOURCE else draft
+        if apart or at_reducers(step, entries):
+            self[step.name] = width
+            return True
+        return False
 
-    def _host(self, step: ReduceStep) -> _Draft:
-        """The stage in which the reducer's map side runs: right behind a source it may need one of its own."""
-        before = self._home[step.input.step]
-        if before.kind is not StageKind.SOURCE:
-            return before
-        chain = self._chains.get(before.name)
-        if chain is None:
-            chain = self._chains[before.name] = self._begin(f"{step.name}-combine", StageKind.CHAIN, before.parallelism)
-        self._hop(step.input, chain)
-        return chain
 
-    def _hop(self, ref: Ref, draft: _Draft) -> None:
-        before = self._home[ref.step]
-        if before is not draft:
-            before.hops.append(Hop(ref, draft.name))
-            draft.inputs.append(before.name)
+def _stages_of(program: Program, segment: Segment, tasks: int) -> list[Stage]:
+    entry = program.by_name[segment.entry]
+    combines = tuple(e.reader for e in segment.exchanges if isinstance(program.by_name[e.reader], ReduceStep))
+    exchanges = tuple(e for e in segment.exchanges if e.reader not in combines)
+    if not isinstance(entry, SourceStep):
+        kind = StageKind.REDUCER if isinstance(entry, ReduceStep) else StageKind.CHAIN
+        return [Stage(entry.name, kind, tasks, segment.steps, exchanges, combines)]
+    # The stage of a source, and the chain right behind it, named by its first step.
+    own, fused = Ref(entry.name), segment.steps[1:]
+    first = next((step.name for step in program.steps if step.name in fused or step.name in combines), None)
+    if first is None:
+        return [Stage(entry.name, StageKind.SOURCE, tasks, segment.steps[:1], exchanges)]
+    chain = first if first in fused else f"{first}-combine"
+    from_source = (Exchange(own, chain), *(e for e in exchanges if e.ref == own))
+    from_chain = tuple(e for e in exchanges if e.ref != own)
+    return [
+        Stage(entry.name, StageKind.SOURCE, tasks, segment.steps[:1], from_source),
+        Stage(chain, StageKind.CHAIN, tasks, fused, from_chain, combines),
+    ]
 
 
 def needs_times(program: Program, step: Step) -> bool:

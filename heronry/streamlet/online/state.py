@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterable
 from itertools import islice
 from typing import Any, NamedTuple
 
-from heronry.model.keys import encode
+from heron_runtime.model.keys import encode
 from heronry.streamlet.compare import canonical
 from heronry.streamlet.monoid import Monoid
 

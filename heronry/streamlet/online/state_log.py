@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from heronry.streamlet.monoid import Monoid
-from heronry.streamlet.online.places import append_whole
 from heronry.streamlet.online.state import Entry, Start
+from heronry.streamlet.online.task_files import append_whole
 
 _HEAD = struct.Struct("<IIB")
 _MSGPACK, _PICKLE = 0, 1

@@ -6,14 +6,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from heronry.streamlet.endpoints import ViewSink
-from heronry.streamlet.online.places import replace_file
 from heronry.streamlet.online.state import Entry
+from heronry.streamlet.online.task_files import replace_file
 from heronry.streamlet.program import ReduceStep
-
-_encode = msgspec.msgpack.Encoder(decimal_format="number").encode  # as the batch packs them (heronry.pipeline.rows)
+from heronry.streamlet.records import pack
 
 
 class ViewFiles:
@@ -34,10 +31,10 @@ class ViewFiles:
 
     def write(self, bucket: int, entries: list[Entry]) -> None:
         """Replace one bucket. Raises TypeError for keys or accumulators that are no plain data."""
-        pack = self._step.monoid.pack
-        rows: list[Any] = [[entry.key, entry.start, pack(entry.acc)] for entry in entries]
+        plain = self._step.monoid.pack
+        rows: list[Any] = [[entry.key, entry.start, plain(entry.acc)] for entry in entries]
         body = {**self._head, "written_ms": int(time.time() * 1000), "rows": rows}
-        replace_file(self._root / str(bucket) / self._file, _encode(body))
+        replace_file(self._root / str(bucket) / self._file, pack(body))
 
     def is_gone(self, bucket: int) -> bool:
         """True if a batch owns the bucket and somebody has tidied up."""

@@ -64,7 +64,7 @@ class Cluster:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "heronry.cli", *arguments],
+            [sys.executable, "-m", "heron_cli", *arguments],
             cwd=ROOT, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 

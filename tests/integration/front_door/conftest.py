@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from front_door import FrontDoor, front_door
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "heron_tracker"))
 
 
 @pytest.fixture(scope="module")

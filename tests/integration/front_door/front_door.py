@@ -1,4 +1,4 @@
-"""A home of its own, and the ``heron`` command as a user has it: all goes through ``python -m heronry.cli``.
+"""A home of its own, and the ``heron`` command as a user has it: all goes through ``python -m heron_cli``.
 
 ``FrontDoor.close`` kills what still runs and asserts that nothing is left of any topology that was ever submitted here:
 no process with its title, no runtime folder (and so no socket), no node in the state store, no folder. Topologies get
@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import psutil
 
-from heronry.state import open_store, paths
+from heron_runtime.state import open_store, paths
 
 ROOT = Path(__file__).resolve().parents[3]
 TEXT = ROOT / "examples" / "data" / "northanger_abbey.txt"
@@ -72,7 +72,7 @@ class FrontDoor:
         self.folder = folder
         self.home = home or folder / "home"
         self.environment = {**os.environ, "HERONRY_HOME": str(self.home), "NO_COLOR": "1"}
-        self.command = [sys.executable, "-m", "heronry.cli"]
+        self.command = [sys.executable, "-m", "heron_cli"]
         self.cwd = ROOT
         self.submitted: dict[str, list[dict[str, Any]]] = {}  # name to the launch.json of each submission
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from front_door import Done, FrontDoor, eventually, front_door, titles, unique
 
-from heronry.model.settings import ALL_SETTINGS
+from heron_runtime.model.settings import ALL_SETTINGS
 
 pytestmark = pytest.mark.integration
 

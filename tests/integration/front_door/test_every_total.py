@@ -22,7 +22,8 @@ from known_totals_topology import MEASURED, TRUTH
 from prometheus_client.parser import text_string_to_metric_families
 from tracker_process import TrackerProcess, tracker
 
-from heronry.model.metrics import MetricKind, base_name, prometheus_name
+from heron_runtime.model.metric_kinds import MetricKind
+from heron_runtime.model.metrics import base_name, prometheus_name
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 INTERVALS = (-1, 600, 3600, 10_800)

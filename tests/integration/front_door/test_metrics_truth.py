@@ -17,7 +17,8 @@ from finite_topology import NUMBERS, truth
 from front_door import FrontDoor, becomes, unique
 from prometheus_client.parser import text_string_to_metric_families
 
-from heronry.model.metrics import ACK_COUNT, EMIT_COUNT, EXECUTE_COUNT, FAIL_COUNT, base_name
+from heron_runtime.model.instance_metrics import ACK_COUNT, EMIT_COUNT, EXECUTE_COUNT, FAIL_COUNT
+from heron_runtime.model.metrics import base_name
 
 pytestmark = pytest.mark.integration
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from front_door import FrontDoor, eventually, front_door, unique
 
-from heronry.model.settings import ALL_SETTINGS
+from heron_runtime.model.settings import ALL_SETTINGS
 from heronry.version import VERSION
 
 pytestmark = pytest.mark.integration

@@ -116,7 +116,7 @@ class Heron:
     def run(self, *arguments: str, stdin: str = "", code: int | None = 0) -> subprocess.CompletedProcess[str]:
         """One command; it must end with ``code``."""
         done = subprocess.run(
-            [sys.executable, "-m", "heronry.cli", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=240,
+            [sys.executable, "-m", "heron_cli", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=240,
             input=stdin, env={**os.environ, "HERONRY_HOME": str(self.home)}, check=False,
         )  # fmt: skip
         assert code is None or done.returncode == code, done.stdout + done.stderr

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from api_process import TOPOLOGIES, ApiProcess, api_server, until
 
-from heronry.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition
-from heronry.wire import codec
+from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition
+from heron_runtime.wire import codec
 
 pytestmark = pytest.mark.integration
 PLACE = f"{TOPOLOGIES}/box/ads/prod/words"

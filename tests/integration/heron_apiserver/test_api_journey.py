@@ -15,7 +15,7 @@ import psutil
 import pytest
 from api_process import ROOT, ApiProcess, Heron, api_server, until
 
-from heronry.launch import Launch
+from heron_runtime.launch import Launch
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(500)]
 FILE = Path(__file__).parent.parent / "heron_tracker" / "paced_words.py"
@@ -68,7 +68,7 @@ def test_a_life(home: Path, heron: Heron) -> None:
         assert "plan" in heron.run("logs", PLACE, NAME, "stream_manager-1").stdout
         assert heron.run("logs", PLACE, NAME, "nobody", code=3).stdout == ""
         follower = subprocess.Popen(
-            [sys.executable, "-m", "heronry.cli", "logs", PLACE, NAME, "stream_manager-1", "--follow", "-n", "1"],
+            [sys.executable, "-m", "heron_cli", "logs", PLACE, NAME, "stream_manager-1", "--follow", "-n", "1"],
             cwd=ROOT, stdout=subprocess.PIPE, text=True, env={**os.environ, "HERONRY_HOME": str(heron.home)},
         )  # fmt: skip
         assert follower.stdout is not None

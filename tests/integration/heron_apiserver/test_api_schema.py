@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from heron_apiserver.core.access import Role
 from heron_apiserver.shell.api import Api
 from heron_apiserver.shell.app import make_app
-from heron_apiserver.shell.server import Options, parts_of, place_of, prepare_home
+from heron_apiserver.shell.server import Options, config_for, parts_of, prepare_home
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # those of the libraries that schemathesis loads
@@ -36,7 +36,7 @@ def schema() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         home = prepare_home(Path(folder, "home"))
         options = Options(home, cluster="box")
-        place = place_of(options, home)
+        place = config_for(options, home)
         return make_app(Api(place, *parts_of(options, place), "local", {Role.ADMIN: "a" * 43})).openapi()
 
 

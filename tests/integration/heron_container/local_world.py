@@ -21,24 +21,24 @@ from typing import Any
 
 import psutil
 
-from heronry.launch import Launch
-from heronry.model.plan import ContainerPlan, InstancePlan, PackingPlan
-from heronry.model.stored import ContainerLocation, ExecutionState, SchedulerLocation
-from heronry.model.topology import ComponentKind, ComponentSpec, TopologyDefinition, TopologyState
-from heronry.net.rpc import credentials, make_channel
-from heronry.net.services import CONTAINER_SERVICE, SCHEDULER_SERVICE
-from heronry.schedulers.commands import source_root
-from heronry.state import open_store, paths
-from heronry.state.store import Create, Delete
-from heronry.wire import codec
-from heronry.wire.container import ContainerStatus, ContainerStatusRequest, ProcessStatus
+from heron_control.schedulers.commands import source_root
+from heron_runtime.launch import Launch
+from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan
+from heron_runtime.model.stored import ContainerLocation, ExecutionState, SchedulerLocation
+from heron_runtime.model.topology import ComponentKind, ComponentSpec, TopologyDefinition, TopologyState
+from heron_runtime.net.rpc import credentials, make_channel
+from heron_runtime.net.services import CONTAINER_SERVICE, SCHEDULER_SERVICE
+from heron_runtime.state import open_store, paths
+from heron_runtime.state.store import Create, Delete
+from heron_runtime.wire import codec
+from heron_runtime.wire.container import ContainerStatus, ContainerStatusRequest, ProcessStatus
 
 PATIENCE_SECONDS = 30.0
 COMMON = '''
 import asyncio, os, random, signal, sys, time
 from pathlib import Path
-from heronry.liveness import Phase, Beat
-from heronry.process import EXIT_PARENT_GONE
+from heron_runtime.liveness import Phase, Beat
+from heron_runtime.process import EXIT_PARENT_GONE
 
 
 def live(launch, container, slot, lifeline, name):
@@ -79,7 +79,7 @@ def live(launch, container, slot, lifeline, name):
 '''
 ROOM = """
 import setproctitle
-from heronry.process import parse_arguments
+from heron_runtime.process import parse_arguments
 from stand_in import live
 
 arguments, _ = parse_arguments("{room}")
@@ -97,7 +97,7 @@ def run_instance(launch, container, component, task, slot, lifeline):
 """
 INSTANCE_MAIN = """
 import argparse, setproctitle
-from heronry.process import parse_arguments
+from heron_runtime.process import parse_arguments
 from heron_instance.shell.main import run_instance
 
 parser = argparse.ArgumentParser()

@@ -14,9 +14,9 @@ import pytest
 from local_world import LocalWorld, alive, eventually, eventually_async, kill_9, local_world
 
 from heron_container.shell.logs import READ_BYTES
-from heronry.net.rpc import credentials, make_channel
-from heronry.net.services import CONTAINER_SERVICE
-from heronry.wire.container import ListFiles, ReadFile
+from heron_runtime.net.rpc import credentials, make_channel
+from heron_runtime.net.services import CONTAINER_SERVICE
+from heron_runtime.wire.container import ListFiles, ReadFile
 
 pytestmark = pytest.mark.integration
 

@@ -12,8 +12,8 @@ import grpc
 import pytest
 from local_world import LocalWorld, alive, eventually, eventually_async, kill_9, local_world
 
-from heronry.schedulers import local
-from heronry.wire.container import RestartContainer, SchedulerStatus, SchedulerStatusRequest
+from heron_control.schedulers import local
+from heron_runtime.wire.container import RestartContainer, SchedulerStatus, SchedulerStatusRequest
 
 pytestmark = pytest.mark.integration
 
@@ -44,7 +44,7 @@ async def test_submit_run_and_kill(world: LocalWorld) -> None:
     assert {c.container: c.pid for c in status.containers} == pids
     assert all(c.state == "running" for c in status.containers)
     world.kill_topology()
-    assert await asyncio.to_thread(local.LocalScheduler().kill, world.launch, 30.0)
+    await asyncio.to_thread(local.LocalScheduler().kill, world.launch)
     await eventually(lambda: not world.ours())
     assert not Path(world.runtime).exists()
     assert world.scheduler() is None

@@ -17,9 +17,9 @@ from typing import Any
 
 import msgspec
 
-from heronry.launch import Launch
-from heronry.liveness import Phase, Slots
-from heronry.model.plan import (
+from heron_runtime.launch import Launch
+from heron_runtime.liveness import Phase, Slots
+from heron_runtime.model.plan import (
     KEY_GROUPS,
     ContainerPlan,
     InstancePlan,
@@ -28,8 +28,8 @@ from heronry.model.plan import (
     PhysicalPlan,
     PlanVersion,
 )
-from heronry.model.topology import ComponentSpec, TopologyDefinition
-from heronry.wire.codec import PHYSICAL_PLAN
+from heron_runtime.model.topology import ComponentSpec, TopologyDefinition
+from heron_runtime.wire.codec import PHYSICAL_PLAN
 
 ROOT = Path(__file__).resolve().parents[3]
 PATIENCE_SECONDS = 60.0

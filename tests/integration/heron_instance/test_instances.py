@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from instance_cluster import Cluster, until
 
-from heronry.model.topology import (
+from heron_runtime.model.topology import (
     ComponentKind,
     ComponentSpec,
     GroupingKind,

@@ -9,8 +9,8 @@ import pytest
 from played_topology import PlayedTopology, until
 from tracker_process import TrackerProcess, tracker
 
-from heronry.state import open_store
-from heronry.state.store import StateStore
+from heron_runtime.state import open_store
+from heron_runtime.state.store import StateStore
 
 PLACE = {"cluster": "local", "environ": "default", "topology": "WordCount"}
 

@@ -16,13 +16,20 @@ import grpc
 import grpc.aio
 
 from heron_container.shell.service import serve
-from heronry.launch import Launch
-from heronry.model.causes import Cause, CauseKind
-from heronry.model.ids import instance_id
-from heronry.model.plan import ContainerPlan, InstancePlan, PackingPlan, PhysicalPlan, PlanVersion, StreamManagerInfo
-from heronry.model.sketch import Sketch
-from heronry.model.stored import ContainerLocation, ExecutionState, MasterLocation, SchedulerLocation
-from heronry.model.topology import (
+from heron_runtime.launch import Launch
+from heron_runtime.model.causes import Cause, CauseKind
+from heron_runtime.model.ids import instance_id
+from heron_runtime.model.plan import (
+    ContainerPlan,
+    InstancePlan,
+    PackingPlan,
+    PhysicalPlan,
+    PlanVersion,
+    StreamManagerInfo,
+)
+from heron_runtime.model.sketch import Sketch
+from heron_runtime.model.stored import ContainerLocation, ExecutionState, MasterLocation, SchedulerLocation
+from heron_runtime.model.topology import (
     ComponentKind,
     ComponentSpec,
     GroupingKind,
@@ -32,15 +39,15 @@ from heronry.model.topology import (
     TopologyDefinition,
     TopologyState,
 )
-from heronry.net.rpc import make_server
-from heronry.net.services import MASTER_SERVICE, SCHEDULER_SERVICE
-from heronry.sketches import encode_sketch
-from heronry.state import paths, topologies
-from heronry.state.store import Create, Delete, Set, StateStore
-from heronry.wire import codec
-from heronry.wire.container import ContainerStatus, ProcessState, ProcessStatus, SchedulerStatus
-from heronry.wire.master import MasterStatus, PublishMetrics, StreamManagerStatus
-from heronry.wire.metrics import ExceptionReport, ProcessMetrics
+from heron_runtime.net.rpc import make_server
+from heron_runtime.net.services import MASTER_SERVICE, SCHEDULER_SERVICE
+from heron_runtime.state import paths, topologies
+from heron_runtime.state.store import Create, Delete, Set, StateStore
+from heron_runtime.telemetry.sketches import encode_sketch
+from heron_runtime.wire import codec
+from heron_runtime.wire.container import ContainerStatus, ProcessState, ProcessStatus, SchedulerStatus
+from heron_runtime.wire.master import MasterStatus, PublishMetrics, StreamManagerStatus
+from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
 from topology_master.core.metric_store import MetricStore
 
 T = TypeVar("T")

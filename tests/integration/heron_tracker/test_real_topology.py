@@ -23,7 +23,7 @@ FILE = Path(__file__).parent / "paced_words.py"
 
 def heron(home: Path, *arguments: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "heronry.cli", *arguments], env={**os.environ, "HERONRY_HOME": str(home)},
+        [sys.executable, "-m", "heron_cli", *arguments], env={**os.environ, "HERONRY_HOME": str(home)},
         capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -42,7 +42,7 @@ def rest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrackerProcess]:
             assert process.get("/topologies/info", **PLACE)[0] == 404
     finally:
         subprocess.run(
-            [sys.executable, "-m", "heronry.cli", "kill", "local/ada/test", "PacedWords"],
+            [sys.executable, "-m", "heron_cli", "kill", "local/ada/test", "PacedWords"],
             env={**os.environ, "HERONRY_HOME": str(home)}, capture_output=True, timeout=120, check=False,
         )  # fmt: skip
 

@@ -18,9 +18,9 @@ import pytest
 from played_topology import PlayedTopology, until, word_count
 from tracker_process import TrackerProcess, tracker
 
+from heron_runtime.state import open_store
 from heron_tracker.shell.app import make_app
 from heron_tracker.shell.tracker import Tracker
-from heronry.state import open_store
 
 pytestmark = pytest.mark.integration
 OF_ITSELF = {"/metrics", "/events"}

@@ -18,8 +18,8 @@ from conftest import PLACE
 from played_topology import PlayedTopology, until, word_count
 from tracker_process import TrackerProcess, tracker
 
-from heronry.state import open_store
-from heronry.state.store import StateStore
+from heron_runtime.state import open_store
+from heron_runtime.state.store import StateStore
 
 pytestmark = pytest.mark.integration
 COUNT = "__execute-count/split/default"

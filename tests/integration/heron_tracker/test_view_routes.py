@@ -9,11 +9,12 @@ import msgspec
 import pytest
 from played_topology import until
 from tracker_process import TrackerProcess, tracker
+from view_rows import write_rows
 
+from heron_runtime.state import open_store
 from heronry.pipeline.registry import Registered, register
-from heronry.pipeline.rows import row_of, write_rows
+from heronry.pipeline.rows import row_of
 from heronry.pipeline.views import Description, describe_view
-from heronry.state import open_store
 from heronry.streamlet.monoid import count
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: pip install heronry[archive]")

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from heronry.launch import Launch
-from heronry.telemetry import Telemetry
-from heronry.wire.metrics import ProcessMetrics
+from heron_runtime.launch import Launch
+from heron_runtime.telemetry.reporting import Telemetry
+from heron_runtime.wire.metrics import ProcessMetrics
 from metrics_manager.core.collection import Collection
 from metrics_manager.shell.push import GraphiteSink
 from metrics_manager.sinks import SinkContext

@@ -11,14 +11,14 @@ from typing import Any
 import grpc.aio
 import numpy as np
 
-from heronry.launch import Launch
-from heronry.model.ids import PROTOCOL_VERSION, root_base
-from heronry.model.plan import PhysicalPlan
-from heronry.net.rpc import credentials, make_channel, make_server
-from heronry.net.services import INSTANCE_SERVICE, MASTER_SERVICE
-from heronry.wire.control import Credit, InstanceHello, Leave, Pause, PlanUpdate, StreamManagerHello
-from heronry.wire.data import Ack, Frame, Init, Packet
-from heronry.wire.master import Heartbeat, HeartbeatReply, Register
+from heron_runtime.launch import Launch
+from heron_runtime.model.ids import PROTOCOL_VERSION, root_base
+from heron_runtime.model.plan import PhysicalPlan
+from heron_runtime.net.rpc import credentials, make_channel, make_server
+from heron_runtime.net.services import INSTANCE_SERVICE, MASTER_SERVICE
+from heron_runtime.wire.control import Credit, InstanceHello, Leave, Pause, PlanUpdate, StreamManagerHello
+from heron_runtime.wire.data import Ack, Frame, Init, Packet
+from heron_runtime.wire.master import Heartbeat, HeartbeatReply, Register
 
 PATIENCE_SECONDS = 20.0
 

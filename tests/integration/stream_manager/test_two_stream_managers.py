@@ -17,11 +17,18 @@ import grpc.aio
 import pytest
 from sm_client import TestInstance, TestMaster, column, make_launch, until
 
-from heronry.launch import Launch
-from heronry.model.ids import PROTOCOL_VERSION
-from heronry.model.plan import ContainerPlan, InstancePlan, PackingPlan, PhysicalPlan, PlanVersion, StreamManagerInfo
-from heronry.model.stored import MasterLocation
-from heronry.model.topology import (
+from heron_runtime.launch import Launch
+from heron_runtime.model.ids import PROTOCOL_VERSION
+from heron_runtime.model.plan import (
+    ContainerPlan,
+    InstancePlan,
+    PackingPlan,
+    PhysicalPlan,
+    PlanVersion,
+    StreamManagerInfo,
+)
+from heron_runtime.model.stored import MasterLocation
+from heron_runtime.model.topology import (
     ComponentKind,
     ComponentSpec,
     GroupingKind,
@@ -30,13 +37,13 @@ from heronry.model.topology import (
     StreamSchema,
     TopologyDefinition,
 )
-from heronry.net.rpc import credentials, make_channel
-from heronry.net.services import INSTANCE_SERVICE, PEER_SERVICE
-from heronry.state import open_store, paths
-from heronry.state.store import Create
-from heronry.wire.codec import MASTER_LOCATION
-from heronry.wire.control import PeerHello
-from heronry.wire.data import Ack, Frame
+from heron_runtime.net.rpc import credentials, make_channel
+from heron_runtime.net.services import INSTANCE_SERVICE, PEER_SERVICE
+from heron_runtime.state import open_store, paths
+from heron_runtime.state.store import Create
+from heron_runtime.wire.codec import MASTER_LOCATION
+from heron_runtime.wire.control import PeerHello
+from heron_runtime.wire.data import Ack, Frame
 from stream_manager.shell.process import StreamManagerProcess
 
 pytestmark = pytest.mark.integration
@@ -150,13 +157,13 @@ async def test_a_broken_link_is_made_again_and_what_was_queued_goes_on(cluster: 
     await spout.send([frame(1, 4, b"before")])
     assert (await bolt.take()).values == b"before"
     first = cluster.managers[1]
-    number = first.core.flow.peers[2].connection
+    number = first.core.connections.peers[2].connection
     assert number is not None
     first.host.connections[number].end("cut by the test")
     assert not first.core.linked()
     await spout.send([frame(1, 4, b"after")])
     assert (await bolt.take()).values == b"after"
-    assert first.core.flow.peers[2].connection != number
+    assert first.core.connections.peers[2].connection != number
 
 
 async def test_a_stream_manager_that_dies_is_linked_again_with_the_next_plan(cluster: Cluster) -> None:
@@ -218,7 +225,7 @@ async def test_credit_runs_out_and_comes_back_and_pressure_starts_and_stops(clus
 async def test_malformed_and_unauthenticated_ends_a_stream_and_nothing_else(cluster: Cluster) -> None:
     manager = cluster.managers[1]
     spout, bolt = await cluster.instance(1), await cluster.instance(2)
-    before = manager.core.outcome.violations
+    before = manager.core.violations
     raw = spout.channel.stream_stream("/heronry.v1.StreamManagerForInstances/Control")
     call = raw(metadata=credentials(cluster.launch.secret(), TOPOLOGY_ID))
     await call.write(b"\xff\xff\xff")
@@ -228,7 +235,7 @@ async def test_malformed_and_unauthenticated_ends_a_stream_and_nothing_else(clus
     # A packet of an instance whose columns are wrong.
     await bad.send(acks=[Ack(1, b"12345678", b"1234")])
     await until(lambda: bad.closed, "the end of the stream")
-    assert manager.core.outcome.violations == before + 1
+    assert manager.core.violations == before + 1
     # A peer with the wrong secret.
     async with make_channel(f"127.0.0.1:{manager.core.info.port}") as channel:
         stranger = PEER_SERVICE.call(channel, "Control")(metadata=credentials("guess", TOPOLOGY_ID))

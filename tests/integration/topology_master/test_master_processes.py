@@ -17,19 +17,26 @@ import grpc
 import grpc.aio
 import pytest
 
-from heronry.launch import Launch
-from heronry.liveness import Phase, Slots
-from heronry.model.plan import ContainerPlan, InstancePlan, PackingPlan, PhysicalPlan, PlanVersion, StreamManagerInfo
-from heronry.model.stored import ExecutionState, MasterLocation
-from heronry.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition, TopologyState
-from heronry.net.rpc import credentials, make_channel
-from heronry.net.services import MASTER_SERVICE
-from heronry.state import open_store, paths
-from heronry.state.store import Create, Delete, StateStore
-from heronry.telemetry import Reporter, Telemetry
-from heronry.wire import codec
-from heronry.wire.control import Leave, PlanUpdate
-from heronry.wire.master import (
+from heron_runtime.launch import Launch
+from heron_runtime.liveness import Phase, Slots
+from heron_runtime.model.plan import (
+    ContainerPlan,
+    InstancePlan,
+    PackingPlan,
+    PhysicalPlan,
+    PlanVersion,
+    StreamManagerInfo,
+)
+from heron_runtime.model.stored import ExecutionState, MasterLocation
+from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition, TopologyState
+from heron_runtime.net.rpc import credentials, make_channel
+from heron_runtime.net.services import MASTER_SERVICE
+from heron_runtime.state import open_store, paths
+from heron_runtime.state.store import Create, Delete, StateStore
+from heron_runtime.telemetry.reporting import Reporter, Telemetry
+from heron_runtime.wire import codec
+from heron_runtime.wire.control import Leave, PlanUpdate
+from heron_runtime.wire.master import (
     Heartbeat,
     HeartbeatReply,
     MetricsRequest,

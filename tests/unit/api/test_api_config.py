@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import difflib
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from distributions import write_distribution
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heron_runtime.model.settings import ALL_SETTINGS, GiB, Keys, MiB
 from heronry import Config
 from heronry.api.config import normalise, parse_property
 from heronry.api.config_values import checked, parse_bytes
 from heronry.api.errors import ConfigError, TopologyError
-from heronry.model.settings import ALL_SETTINGS, GiB, MiB
 
 
 def of_topology(values: Any) -> dict[str, Any]:
@@ -30,11 +32,10 @@ def refusal(values: Any, component: bool = False) -> str:
 
 
 def test_there_is_a_constant_for_every_key_and_for_nothing_else() -> None:
-    constants = {
-        value for name, value in vars(Config.__mro__[1]).items() if name.startswith(("TOPOLOGY_", "HERON_"))
-    }  # fmt: skip
+    constants = {getattr(Config, name) for name in vars(Keys) if name.startswith(("TOPOLOGY_", "HERON_"))}
     assert constants == set(ALL_SETTINGS)
     for value in constants:
+        assert type(value) is str
         assert getattr(Config, value.upper().replace(".", "_")) == value
 
 
@@ -78,6 +79,15 @@ def test_a_key_with_one_slip_names_the_key_that_was_meant(name: str, data: st.Da
     assert f"there is no config key {slip!r}; the nearest is {meant!r}" in refusal({slip: 1})
 
 
+def test_plugged_in_names_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    offers = {"heronry.serializers": {"lines": "nowhere:Lines"}, "heronry.packing": {"tight": "nowhere:tight"}}
+    monkeypatch.syspath_prepend(write_distribution(tmp_path, "mine", offers))
+    plain = of_topology({"topology.serializer": "lines", "topology.packing": "tight"})
+    assert plain == {"topology.serializer": "nowhere:Lines", "topology.packing": "tight"}
+    assert of_topology(plain) == plain
+    assert of_topology({"topology.serializer": "arrow"}) == {"topology.serializer": "arrow"}
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [
@@ -96,7 +106,9 @@ def test_a_key_with_one_slip_names_the_key_that_was_meant(name: str, data: st.Da
         ({"topology.reliability.mode": "atleast_once"}, "did you mean 'ATLEAST_ONCE'?"),
         ({"topology.reliability.mode": "EFFECTIVELY_ONCE"}, "not yet"),
         ({"topology.reliability.mode": 1}, "should be one of 'ATMOST_ONCE'"),
-        ({"topology.serializer": "pikle"}, "did you mean 'pickle'?"),
+        ({"topology.serializer": "pikle"}, "did you mean 'pickle'? (A plug-in must be installed by the topology"),
+        ({"topology.serializer": "pikle"}, "; a class of your own is written 'module:Class'"),
+        ({"topology.packing": "round_robbin"}, "did you mean 'round_robin'? (A plug-in must be installed where"),
         ({"topology.environment": {"A": 1}}, "variable 'A': 1 is not a string; write '1'"),
         ({"topology.environment": {"A=B": "1"}}, "no name of an environment variable"),
         ({"topology.environment": "A=1"}, "write NAME:VALUE"),

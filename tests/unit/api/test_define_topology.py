@@ -14,9 +14,9 @@ from typing import Any
 import psutil
 import pytest
 
+from heron_control.packaging.load import define_topology
+from heron_runtime.wire.codec import TOPOLOGY
 from heronry.api.errors import TopologyError, TopologyNotFound, UserCodeError
-from heronry.api.load import define_topology
-from heronry.wire.codec import TOPOLOGY
 
 PARTS = """
 from heronry import Bolt, Grouping, Spout, Topology, TopologyBuilder
@@ -195,7 +195,7 @@ def test_code_that_hangs_is_ended_with_its_children(write: Any, tmp_path: Path) 
 def test_threads_do_not_keep_the_submit_waiting_and_prints_are_passed_on(write: Any) -> None:
     said: list[str] = []
     text = "import threading, time\nthreading.Thread(target=time.sleep, args=(600,)).start()\nprint('hello')\n" + ONE
-    assert define_topology(write(text), timeout=30, talk=said.append).name == "WordCount"
+    assert define_topology(write(text), timeout=30, show=said.append).name == "WordCount"
     assert said == ["hello\n"]
 
 
@@ -245,7 +245,8 @@ def test_a_folder_with_a_module_that_hides_another(write: Any, tmp_path: Path) -
 
 def test_the_entry_point_answers_into_its_output(write: Any, tmp_path: Path) -> None:
     def run(*arguments: str) -> int:
-        command = [sys.executable, "-m", "heronry.api.define", *arguments, "--output", str(tmp_path / "answer")]
+        module = "heron_control.packaging.define"
+        command = [sys.executable, "-m", module, *arguments, "--output", str(tmp_path / "answer")]
         return subprocess.run(command, check=False, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}).returncode
 
     file = str(write(ONE))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from heronry.api.fitting import Target, misfits, pip_arguments, runs_as_here, this_interpreter
+from heron_control.packaging.fitting import Target, misfits, pip_arguments, runs_as_here, this_interpreter
 
 THERE = Target("3.11", "cpython", "linux", "x86_64", "glibc 2.36")
 

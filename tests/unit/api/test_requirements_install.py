@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from heron_control.packaging.load import define_topology
+from heron_control.packaging.package import StagedPackage, import_paths, stage_package
+from heron_control.packaging.requirements import install_requirements
 from heronry.api.errors import PackageError
-from heronry.api.load import define_topology
-from heronry.api.package import StagedPackage, import_paths, stage_package
-from heronry.api.requirements import install_requirements
 
 OFFLINE = ("--no-index",)
 FLOW = """

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heronry.api.archive import Limits
+from heron_control.packaging.archive import ArchiveLimits
+from heron_control.packaging.shipping import check_package, digest_of, is_digest, pack_package, unpack_package
 from heronry.api.errors import PackageError
-from heronry.api.shipping import check_package, digest_of, is_digest, pack_package, unpack_package
 
 NAMES = st.lists(st.text("abcd", min_size=1, max_size=3), min_size=1, max_size=3).map("/".join)
 TREES = st.dictionaries(NAMES, st.binary(max_size=200), min_size=1, max_size=6).filter(
@@ -102,7 +102,7 @@ HOSTILE: dict[str, Callable[[Path], Path]] = {
 @pytest.mark.parametrize("what", HOSTILE)
 def test_hostile_archives_are_refused_and_write_nothing(tmp_path: Path, what: str) -> None:
     archive = HOSTILE[what](tmp_path / "sent.tar.gz")
-    limits = Limits(files=100, total_bytes=1 << 20, file_bytes=1 << 20)
+    limits = ArchiveLimits(files=100, total_bytes=1 << 20, file_bytes=1 << 20)
     with pytest.raises(PackageError):
         check_package(archive, limits)
     with pytest.raises(PackageError):

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heronry.api.archive import Limits
+from heron_control.packaging.archive import ArchiveLimits
+from heron_control.packaging.load import define_topology
+from heron_control.packaging.package import import_paths, stage_package, staged
 from heronry.api.errors import PackageError
-from heronry.api.load import define_topology
-from heronry.api.package import import_paths, stage_package, staged
 
 TOPOLOGY = """
 from heronry import Spout, Topology
@@ -55,7 +55,7 @@ both = pytest.mark.parametrize(("make", "name"), MAKERS)
 Make = Callable[[Path, dict[str, str]], Path]
 
 
-def refused(source: Path, tmp_path: Path, limits: Limits | None = None) -> str:
+def refused(source: Path, tmp_path: Path, limits: ArchiveLimits | None = None) -> str:
     """The refusal; nothing may be left, inside or outside."""
     before = sorted(p for p in tmp_path.rglob("*"))
     with pytest.raises(PackageError) as caught:
@@ -168,12 +168,12 @@ def test_names_that_hide_one_another(
 def test_bombs(tmp_path: Path, make: Make, name: str) -> None:
     large = make(tmp_path / name, {"a": "0" * 3_000_000, "b": "0" * 3_000_000})
     assert large.stat().st_size < 100_000
-    assert "has more than 2000000 bytes" in refused(large, tmp_path, Limits(file_bytes=2_000_000))
-    assert "unpacks to more than 5000000 bytes" in refused(large, tmp_path, Limits(total_bytes=5_000_000))
+    assert "has more than 2000000 bytes" in refused(large, tmp_path, ArchiveLimits(file_bytes=2_000_000))
+    assert "unpacks to more than 5000000 bytes" in refused(large, tmp_path, ArchiveLimits(total_bytes=5_000_000))
     many = make(tmp_path / name, {f"f{n}": "" for n in range(50)})
-    assert "more than 20 files" in refused(many, tmp_path, Limits(files=20))
+    assert "more than 20 files" in refused(many, tmp_path, ArchiveLimits(files=20))
     nested = make(tmp_path / name, {f"d{n}/x": "" for n in range(15)})
-    assert "more than 28 files and folders" in refused(nested, tmp_path, Limits(files=14))
+    assert "more than 28 files and folders" in refused(nested, tmp_path, ArchiveLimits(files=14))
 
 
 def test_a_zip_that_lies_about_its_size(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_zip_that_lies_about_its_size(tmp_path: Path) -> None:
         at = raw.index(real)
         raw[at : at + 4] = (10).to_bytes(4, "little")
     path.write_bytes(raw)
-    assert "p.zip" in refused(path, tmp_path, Limits(file_bytes=2_000_000))
+    assert "p.zip" in refused(path, tmp_path, ArchiveLimits(file_bytes=2_000_000))
 
 
 def test_a_tar_header_without_end(tmp_path: Path) -> None:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from distributions import write_distribution
 from dsl_parts import Batch, Count, EvenOdd, Idle, Lazy, Ticking, Words
 
 import heronry
+from heron_runtime.model.topology import ComponentKind, GroupingKind, StreamSchema
+from heron_runtime.wire.codec import TOPOLOGY
 from heronry import Config, Grouping, Spout, Stream, Topology, TopologyBuilder, TopologyError
 from heronry.api.assemble import Draft, check
 from heronry.api.spec import ComponentDeclaration, make_spec
-from heronry.model.topology import ComponentKind, GroupingKind, StreamSchema
-from heronry.wire.codec import TOPOLOGY
 
 
 class WordCount(Topology):
@@ -154,6 +156,21 @@ def test_custom_groupings_carry_class_and_arguments() -> None:
         (edge,) = definition.component("c").inputs
         assert edge.grouping.python_class == "dsl_parts:EvenOdd"
         assert msgspec.msgpack.decode(edge.grouping.arguments) == {"modulus": 3}
+
+
+def test_a_grouping_that_is_plugged_in_goes_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    offers = {"heronry.groupings": {"even-odd": "dsl_parts:EvenOdd", "half": "dsl_parts:Words"}}
+    monkeypatch.syspath_prepend(write_distribution(tmp_path, "my-groupings", offers))
+    words = Words.spec()
+    named = Grouping.custom("even-odd", modulus=3)
+    (edge,) = check(Draft("T", [("w", words), ("c", Count.spec(inputs={words: named}))])).component("c").inputs
+    assert edge.grouping.python_class == "dsl_parts:EvenOdd", "instances import it like any other class"
+    for wrong, text in (
+        (Grouping.custom("even-od"), "there is no grouping 'even-od'; there are 'even-odd', 'half'; did you mean"),
+        (Grouping.custom("even-odd", wrong=1), "cannot be made with these"),
+        (Grouping.custom("half"), "Words has no prepare and no choose_tasks"),
+    ):
+        assert text in " ".join(problems({}, w=words, c=Count.spec(inputs={words: wrong})))
 
 
 def test_every_fault_is_told_at_once() -> None:

@@ -9,8 +9,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heronry.api.validate import find_cycles, problems_of
-from heronry.model.topology import (
+from heron_runtime.model.topology import (
     ComponentKind,
     ComponentSpec,
     GroupingKind,
@@ -19,6 +18,7 @@ from heronry.model.topology import (
     StreamSchema,
     TopologyDefinition,
 )
+from heronry.api.validate import find_cycles, problems_of
 
 STREAMS = (StreamSchema("default", ("a", "b")), StreamSchema("direct", ("c",), direct=True))
 

@@ -8,6 +8,16 @@ from typing import Any
 
 import pytest
 
+from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan, PhysicalPlan, PlanVersion
+from heron_runtime.model.topology import (
+    ComponentKind,
+    ComponentSpec,
+    GroupingKind,
+    GroupingSpec,
+    InputSpec,
+    StreamSchema,
+    TopologyDefinition,
+)
 from heronry.api.component import BasicBolt, BatchBolt, Bolt, Spout
 from heronry.api.context import TopologyContext
 from heronry.api.hooks import TaskHook
@@ -18,18 +28,8 @@ from heronry.api.metrics import (
     MeanMetric,
     MultiCountMetric,
 )
-from heronry.api.recorder import Recorder
 from heronry.api.tuples import Tuple, TupleBatch
-from heronry.model.plan import ContainerPlan, InstancePlan, PackingPlan, PhysicalPlan, PlanVersion
-from heronry.model.topology import (
-    ComponentKind,
-    ComponentSpec,
-    GroupingKind,
-    GroupingSpec,
-    InputSpec,
-    StreamSchema,
-    TopologyDefinition,
-)
+from heronry.testing import Recorder
 
 
 class Split(Bolt):

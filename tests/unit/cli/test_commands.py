@@ -12,12 +12,12 @@ import pytest
 from topology_world import NAME, World, all_processes, process
 from typer.testing import CliRunner, Result
 
-from heronry.cli.main import app
-from heronry.model.causes import Cause, CauseKind
-from heronry.model.plan import PlanVersion
-from heronry.model.topology import TopologyState
-from heronry.wire.container import ProcessState, RestartContainer
-from heronry.wire.master import (
+from heron_cli.main import app
+from heron_runtime.model.causes import Cause, CauseKind
+from heron_runtime.model.plan import PlanVersion
+from heron_runtime.model.topology import TopologyState
+from heron_runtime.wire.container import ProcessState, RestartContainer
+from heron_runtime.wire.master import (
     ExceptionsReply,
     MasterStatus,
     MetricsReply,
@@ -26,7 +26,7 @@ from heronry.wire.master import (
     SetState,
     StreamManagerStatus,
 )
-from heronry.wire.metrics import ExceptionReport
+from heron_runtime.wire.metrics import ExceptionReport
 
 PLACE = "local/me"
 STATUS = MasterStatus(1, TopologyState.RUNNING, PlanVersion(1, 1))

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from heronry.api.fitting import Target, this_interpreter
-from heronry.cli.credentials import Login, read_credentials, write_credentials
-from heronry.cli.fit import fit
-from heronry.cli.home import Home
-from heronry.cli.login import checked_url
-from heronry.failures import Failure, InvalidTopology, NotAllowed, UsageError
+from heron_cli.credentials import Login, read_credentials, write_credentials
+from heron_cli.fit import fit
+from heron_cli.home import Home
+from heron_cli.login import checked_url
+from heron_control.packaging.fitting import Target, this_interpreter
+from heron_runtime.failures import Failure, InvalidTopology, NotAllowed, UsageError
 
 OTHER = replace(this_interpreter(), python="3.99")
 

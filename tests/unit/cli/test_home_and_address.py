@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from heronry.cli import home
-from heronry.cli.address import Address, parse_address
-from heronry.cli.home import Home
-from heronry.cli.main import app
-from heronry.failures import Failure, NotAllowed, UsageError
+from heron_cli import home
+from heron_cli.address import Address, parse_address
+from heron_cli.home import Home
+from heron_cli.main import app
+from heron_control.schedulers.runtime import SOCKET_PATH_BYTES, make_runtime_dir, runtime_base, runtime_dir
+from heron_runtime.failures import Failure, NotAllowed, UsageError
 from heronry.pipeline.registry import views_folder
-from heronry.schedulers.runtime import SOCKET_PATH_BYTES, make_runtime_dir, runtime_base, runtime_dir
 
 
 def test_addresses() -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from heronry.cli import spark_submit
-from heronry.cli.spark_submit import SparkOptions, milliseconds, submit_to_spark
-from heronry.failures import NotFound, Unavailable, UsageError
+from heron_cli import spark_submit
+from heron_cli.spark_submit import SparkOptions, milliseconds, submit_to_spark
+from heron_runtime.failures import NotFound, Unavailable, UsageError
 
 
 @pytest.mark.parametrize(
@@ -74,5 +74,5 @@ def test_without_the_extra_the_cure_is_told(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_command_line_does_not_import_pyspark() -> None:
-    code = "import sys, heronry.cli.main; sys.exit('pyspark' in sys.modules or 'pyarrow' in sys.modules)"
+    code = "import sys, heron_cli.main; sys.exit('pyspark' in sys.modules or 'pyarrow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0

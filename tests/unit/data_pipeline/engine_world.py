@@ -59,7 +59,7 @@ def sort_key(row: tuple[bytes, int, bytes]) -> tuple[bytes, int]:
 
 
 def run(unit: Unit, records: list[Any], times: list[Any] | None, limits: Limits | None) -> list[Rows]:
-    render = {e.tag: to_pickle for e in unit.exits if e.kind == "sink"}
+    render = {e.tag: to_pickle for e in unit.outputs if e.kind == "sink"}
     runner = Runner(unit, render, limits)
     made = []
     for at in range(0, len(records), 5):

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from heronry.model.keys import encode
+from heron_runtime.model.keys import encode
 from heronry.streamlet import (
     Builder,
     collect,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from comparing import difference
 from engine_world import evaluate
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +10,6 @@ from program_strategies import RECIPES, Recipe
 
 from data_pipeline.core.combine import Limits
 from data_pipeline.core.planner import plan
-from heronry.streamlet.compare import difference
 from heronry.streamlet.reference import run
 
 

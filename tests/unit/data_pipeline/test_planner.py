@@ -54,10 +54,10 @@ def test_a_chain_is_one_unit_up_to_the_reducer_and_one_behind_it() -> None:
     found = plan(builder.build())
     (scan,), (reduction,), (output,) = found.scans, found.reductions, found.outputs
     assert scan.unit is not None
-    assert [(e.step, e.kind) for e in scan.unit.exits] == [("count", "reduce")]
+    assert [(e.step, e.kind) for e in scan.unit.outputs] == [("count", "reduce")]
     assert reduction.inputs == (("lines", 0),)
     assert not reduction.sql
-    assert [(e.step, e.kind) for e in reduction.unit.exits] == [("out", "sink")]
+    assert [(e.step, e.kind) for e in reduction.unit.outputs] == [("out", "sink")]
     assert output.inputs == (("count", 0),)
     text = described(found)
     for part in ("scan lines: text files at /in", "split: flat_map", "count: reduce, combined on the spot", "merge"):
@@ -74,7 +74,7 @@ def test_a_stream_with_several_readers_is_computed_once_with_several_exits() -> 
     found = plan(builder.build())
     (scan,) = found.scans
     assert scan.unit is not None
-    assert {e.step for e in scan.unit.exits} == {"all", "count", "rest"}
+    assert {e.step for e in scan.unit.outputs} == {"all", "count", "rest"}
     assert len(scan.unit.nodes) == 1
 
 

@@ -11,7 +11,7 @@ from engine_world import evaluate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_pipeline.core.combine import Combiner, Limits
+from data_pipeline.core.combine import Limits, PartitionCombiner
 from data_pipeline.core.decode import Decoding
 from data_pipeline.core.failure import Failure, RecordFailed, failed, failure_in
 from data_pipeline.core.payload import dump, load
@@ -117,12 +117,12 @@ def test_a_failure_is_found_again_in_whatever_text_surrounds_it(
     assert pickle.loads(pickle.dumps(error)).failure == error.failure
 
 
-def combiner(reducer: Any, limits: Limits) -> Combiner:
+def combiner(reducer: Any, limits: Limits) -> PartitionCombiner:
     builder = Builder("p")
     builder.source(sequence(1)).key_by(lambda n: n % 1000).reduce_by_key(reducer, name="r").sink(collect())
     step = builder.build().by_name["r"]
     assert isinstance(step, ReduceStep)
-    return Combiner(0, step, False, limits)
+    return PartitionCombiner(0, step, False, limits)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_combiner_never_holds_more_than_its_limit_and_a_chunk(reducer: Any) ->
         rows += len(part.keys)
         most = max(most, len(part.keys))
     assert most <= 50 + 20
-    assert rows + len(tried.table) == 5_000
+    assert rows + len(tried.combiner.table) == 5_000
     assert not list(combiner(reducer, Limits()).flush())
 
 
@@ -143,8 +143,8 @@ def test_large_accumulators_are_flushed_by_their_size() -> None:
     longer = monoid(bytes, bytes.__add__, lift=lambda n: b"x" * 1_000, name="longer")
     tried = combiner(longer, Limits(max_bytes=1_500_000, chunk_records=500))
     assert any(list(tried.add(iter(range(100_000)))))
-    assert len(tried.table) <= 1_000
-    assert max(map(len, tried.table.values()), default=0) < 100_000
+    assert len(tried.combiner.table) <= 1_000
+    assert max(map(len, tried.combiner.table.values()), default=0) < 100_000
 
 
 def test_a_flat_map_that_makes_very_many_of_one_is_not_gathered() -> None:

@@ -15,26 +15,29 @@ from typing import Any
 
 from heron_apiserver.core.submission import SubmitFields, check_definition
 from heron_apiserver.shell.packages import Packages
-from heron_apiserver.shell.service import Place, TopologyService
-from heronry.api.shipping import pack_package
-from heronry.launch import Launch
-from heronry.model.topology import (
+from heron_apiserver.shell.service import TopologyService
+from heron_control.packaging.shipping import pack_package
+from heron_control.progress import Progress, silent
+from heron_control.schedulers.scheduler import SchedulerError
+from heron_control.submission.submission import ClusterConfig
+from heron_runtime.launch import Launch
+from heron_runtime.model.topology import (
     ComponentKind,
     ComponentSpec,
     StreamSchema,
     TopologyDefinition,
     TopologyState,
 )
-from heronry.schedulers.scheduler import SchedulerError
-from heronry.state import open_store
-from heronry.state.store import Operation, StateStore
-from heronry.wire.container import SchedulerStatus
+from heron_runtime.state import open_store
+from heron_runtime.state.local import StoreAddress
+from heron_runtime.state.store import Operation, StateStore
+from heron_runtime.wire.container import SchedulerStatus
 
 STEPS = ("prepare", "before commit", "after commit", "start", "kill", "remove")
 
 
 class PlainScheduler:
-    """See ``heronry.schedulers.scheduler.Scheduler``. ``fails`` and ``dies`` name steps."""
+    """See ``heron_control.schedulers.scheduler.Scheduler``. ``fails`` and ``dies`` name steps."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -75,11 +78,10 @@ class PlainScheduler:
         """Nothing to do."""
         return (container,)
 
-    def kill(self, launch: Launch, timeout_seconds: float) -> bool:
+    def kill(self, launch: Launch, progress: Progress = silent, *, untold: bool = False) -> None:
         """It runs no more."""
         self.at("kill")
         (self.folder / launch.topology_id).unlink(missing_ok=True)
-        return True
 
     def hold(self, launch: Launch) -> None:
         """Its logs are wanted."""
@@ -129,7 +131,8 @@ def world(home: Path) -> tuple[TopologyService, PlainScheduler, StateStore]:
     url = (home / "state").as_uri().replace("file:", "files:", 1)
     store = open_store(url)
     store.open()
-    service = TopologyService(Place(home, "box", url), DyingStore(store, scheduler), scheduler, Packages(home))  # type: ignore[arg-type]  # delegates the rest
+    dying: Any = DyingStore(store, scheduler)  # delegates the rest
+    service = TopologyService(ClusterConfig(home, "box", StoreAddress(url)), dying, scheduler, Packages(home))
     return service, scheduler, store
 
 
@@ -168,7 +171,7 @@ if __name__ == "__main__":
     if sys.argv[2] in ("kill", "remove"):
         submit(made_service)
         made_scheduler.dies = sys.argv[2]
-        made_service.kill("words", "ads", "prod")
+        made_service.submissions.kill("words", "ads", "prod")
     else:
         made_scheduler.dies = sys.argv[2]
         submit(made_service)

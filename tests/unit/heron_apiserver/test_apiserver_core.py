@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from topology_world import definition
 
 from heron_apiserver.core.access import RIGHTS, Caller, Right, Role, bearer, role_of, same
-from heron_apiserver.core.recovery import Folder, Step, decide, unused
+from heron_apiserver.core.recovery import Folder, RecoveryStep, decide, unused
 from heron_apiserver.core.request_book import (
     MAX_AGE_SECONDS,
     MAX_ENTRIES,
@@ -25,7 +25,7 @@ from heron_apiserver.core.request_book import (
 )
 from heron_apiserver.core.submission import MAX_COMPONENTS, Rejected, SubmitFields, check_definition, read_fields
 from heron_apiserver.core.throttle import ALLOWED, MAX_ADDRESSES, REFILL_SECONDS, Throttle
-from heronry.model.topology import (
+from heron_runtime.model.topology import (
     GroupingKind,
     GroupingSpec,
     InputSpec,
@@ -218,16 +218,16 @@ def test_recovery_keeps_exactly_what_the_store_has(folders: list[Folder], stored
     assert sorted(f.path for f, _ in steps) == sorted(f.path for f in folders)
     for folder, step in steps:
         lives = bool(stored) and folder.topology_id == stored
-        assert (step in (Step.START, Step.FINISH_SUBMIT)) == lives
-        assert (step is Step.DISCARD) == (folder.staged and not lives)
-        assert (step is Step.LEAVE) == (not folder.staged and not folder.topology_id)
+        assert (step in (RecoveryStep.START, RecoveryStep.FINISH_SUBMIT)) == lives
+        assert (step is RecoveryStep.DISCARD) == (folder.staged and not lives)
+        assert (step is RecoveryStep.LEAVE) == (not folder.staged and not folder.topology_id)
     staged = [folder.staged for folder, _ in steps]
     assert staged == sorted(staged, reverse=True)  # a submit takes its place before that place is looked at
 
 
 @given(FOLDERS)
 def test_recovery_touches_nothing_that_the_store_cannot_tell(folders: list[Folder]) -> None:
-    assert all(step is Step.LEAVE for _, step in decide(folders, {}, {"words"}))
+    assert all(step is RecoveryStep.LEAVE for _, step in decide(folders, {}, {"words"}))
 
 
 @given(st.sets(st.sampled_from("pqrs")), FOLDERS, st.sets(st.sampled_from("pqrs")))

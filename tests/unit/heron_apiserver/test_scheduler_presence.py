@@ -15,11 +15,11 @@ from heron_apiserver.core.request_book import Entry, UnderWay
 from heron_apiserver.shell.request_files import Requests
 from heron_apiserver.shell.scheduler_presence import SchedulerPresence
 from heron_apiserver.shell.service import TopologyService
-from heronry.inspection.asking import Asker
-from heronry.launch import Launch
-from heronry.net.services import SCHEDULER_SERVICE
-from heronry.state import topologies
-from heronry.wire.container import RestartContainer, RestartReply, SchedulerStatus, SchedulerStatusRequest
+from heron_control.inspection.asking import Asker
+from heron_runtime.launch import Launch
+from heron_runtime.net.services import SCHEDULER_SERVICE
+from heron_runtime.state import topologies
+from heron_runtime.wire.container import RestartContainer, RestartReply, SchedulerStatus, SchedulerStatusRequest
 
 
 class TellingScheduler(PlainScheduler):
@@ -34,7 +34,7 @@ class TellingScheduler(PlainScheduler):
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[TopologyService]:
     made, scheduler, store = world(tmp_path / "home")
-    made.scheduler = TellingScheduler(scheduler.folder)
+    made.submissions.scheduler = TellingScheduler(scheduler.folder)
     yield made
     store.close()
 
@@ -45,7 +45,7 @@ async def test_the_api_server_answers_as_the_scheduler(service: TopologyService)
     try:
         await presence.keep()
         await presence.keep()
-        record = await asyncio.to_thread(topologies.read_topology, service.store, "words")
+        record = await asyncio.to_thread(topologies.read_topology, service.submissions.store, "words")
         assert record.scheduler is not None
         secret = service.secret_of("words-1")
         assert secret is not None
@@ -54,11 +54,11 @@ async def test_the_api_server_answers_as_the_scheduler(service: TopologyService)
             return Asker(given, "words-1", 20.0).call(record.scheduler, SCHEDULER_SERVICE, method, request)
 
         status = await asyncio.to_thread(ask, secret, "Status", SchedulerStatusRequest())
-        assert status == service.scheduler.status(service.launches["words-1"])
+        assert status == service.submissions.scheduler.status(service.launches["words-1"])
         assert await asyncio.to_thread(ask, secret, "Restart", RestartContainer(1)) == RestartReply((1,))
         with pytest.raises(grpc.RpcError, match="secret"):
             await asyncio.to_thread(ask, "0" * 64, "Status", SchedulerStatusRequest())
-        await asyncio.to_thread(service.kill, "words", "ads", "prod")
+        await asyncio.to_thread(service.submissions.kill, "words", "ads", "prod")
         await presence.keep()
         with pytest.raises(grpc.RpcError):
             await asyncio.to_thread(ask, secret, "Status", SchedulerStatusRequest())
@@ -72,12 +72,12 @@ async def test_a_name_can_be_submitted_again_and_again(service: TopologyService)
         for serial in (1, 2, 3):
             await asyncio.to_thread(submit, service, serial)
             await presence.keep()
-            record = await asyncio.to_thread(topologies.read_topology, service.store, "words")
+            record = await asyncio.to_thread(topologies.read_topology, service.submissions.store, "words")
             assert record.scheduler is not None, f"submission {serial} has no scheduler"
             assert record.scheduler.topology_id == f"words-{serial}"
-            await asyncio.to_thread(service.kill, "words", "ads", "prod")
+            await asyncio.to_thread(service.submissions.kill, "words", "ads", "prod")
         await presence.keep()
-        assert service.store.children("/schedulers") == []
+        assert service.submissions.store.children("/schedulers") == []
     finally:
         await presence.close()
 

@@ -20,12 +20,12 @@ from heron_apiserver.shell.recovery import recover
 from heron_apiserver.shell.replies import answer_to
 from heron_apiserver.shell.request_files import Requests
 from heron_apiserver.shell.service import TopologyService
-from heronry.failures import NotFound
-from heronry.launch import Launch
-from heronry.schedulers.scheduler import SchedulerError
-from heronry.state import topologies
-from heronry.state.store import Create, Operation, StoreUnavailable, ValueTooLarge
-from heronry.state.topologies import AlreadyExists
+from heron_control.schedulers.scheduler import SchedulerError
+from heron_runtime.failures import NotFound
+from heron_runtime.launch import Launch
+from heron_runtime.state import topologies
+from heron_runtime.state.store import Create, Operation, StoreUnavailable, ValueTooLarge
+from heron_runtime.state.topologies import AlreadyExists
 
 PLACE = "topologies/box/ads/prod"
 World = tuple[TopologyService, PlainScheduler]
@@ -39,9 +39,9 @@ def made(tmp_path: Path) -> Iterator[World]:
 
 
 def nothing_is_left(service: TopologyService, scheduler: PlainScheduler) -> None:
-    home = service.place.home
+    home = service.config.home
     assert list((home / "topologies").glob("*/*/*/*")) == []
-    assert topologies.list_topologies(service.store) == ()
+    assert topologies.list_topologies(service.submissions.store) == ()
     assert scheduler.running() == scheduler.made() == set()
     assert service.launches == {}
     assert list((home / "uploads").iterdir()) == []
@@ -50,7 +50,7 @@ def nothing_is_left(service: TopologyService, scheduler: PlainScheduler) -> None
 def test_submit_and_kill(made: World) -> None:
     service, scheduler = made
     assert submit(service)
-    folder = service.place.home / PLACE / "words"
+    folder = service.config.home / PLACE / "words"
     assert Launch.load(folder / "launch.json").host == "inside"
     assert scheduler.running() == {"words-1"}
     secret = (folder / "secret").read_text()
@@ -60,11 +60,11 @@ def test_submit_and_kill(made: World) -> None:
     assert not service.knows("words-2", "0" * 64)
     assert service.package_of("words-1") == digest
     assert not submit(service)  # this very submission runs
-    assert service.kill("words", "ads", "prod") == ""
+    assert service.submissions.kill("words", "ads", "prod") == ""
     nothing_is_left(service, scheduler)
     assert service.packages.digests() == []
     with pytest.raises(NotFound):
-        service.kill("words", "ads", "prod")
+        service.submissions.kill("words", "ads", "prod")
 
 
 @pytest.mark.parametrize("step", ["prepare", "before commit", "start"])
@@ -86,7 +86,7 @@ def test_a_name_that_is_in_use_stays_as_it_is(made: World) -> None:
     with pytest.raises(NotFound, match="not at box/other/prod but at box/ads/prod"):
         submit(service, 2, role="other", replace=True)
     with pytest.raises(NotFound, match="not at box/other/prod"):
-        service.kill("words", "other", "prod")
+        service.submissions.kill("words", "other", "prod")
     assert scheduler.running() == scheduler.made() == {"words-1"}
     assert submit(service, 2, replace=True)
     assert scheduler.running() == scheduler.made() == {"words-2"}
@@ -108,24 +108,24 @@ def test_of_many_at_once_one_wins(made: World) -> None:
         won = list(pool.map(attempt, range(16)))
     assert won.count(True) == 1
     assert scheduler.running() == scheduler.made() == {f"words-{won.index(True)}"}
-    assert [p.name for p in (service.place.home / PLACE).iterdir()] == ["words"]
+    assert [p.name for p in (service.config.home / PLACE).iterdir()] == ["words"]
 
 
 def test_a_topology_whose_folder_is_lost_can_be_killed(made: World) -> None:
     service, scheduler = made
     submit(service)
-    (service.place.home / PLACE / "words" / "launch.json").unlink()
-    service.kill("words", "ads", "prod")
+    (service.config.home / PLACE / "words" / "launch.json").unlink()
+    service.submissions.kill("words", "ads", "prod")
     nothing_is_left(service, scheduler)
 
 
 def test_logs_are_kept_if_wanted(made: World) -> None:
     service, _ = made
     submit(service)
-    folder = service.place.home / PLACE / "words"
+    folder = service.config.home / PLACE / "words"
     (folder / "log-files").mkdir()
     (folder / "log-files" / "a.log").write_text("last words")
-    assert service.kill("words", "ads", "prod", keep_logs=True) == str(folder / "log-files")
+    assert service.submissions.kill("words", "ads", "prod", keep_logs=True) == str(folder / "log-files")
     assert [p.name for p in folder.iterdir()] == ["log-files"]
     assert (folder / "log-files" / "inside.log").read_text() == "all that was said\n"
     submit(service, 2)
@@ -147,7 +147,7 @@ def test_what_the_store_never_takes_replaces_nothing(made: World) -> None:
             size = sum(len(o.data) for o in operations if isinstance(o, Create))
             raise ValueTooLarge(f"a transaction has at most 10 bytes, this one {size}")
 
-    store, service.store = service.store, Small()  # type: ignore[assignment]  # delegates the rest
+    store, service.submissions.store = service.submissions.store, Small()  # type: ignore[assignment]  # delegates the rest
     with pytest.raises(ValueTooLarge, match=r"at most 10 bytes, this one [0-9]+") as refused:
         submit(service, 2, replace=True)
     answer = answer_to(refused.value)
@@ -160,7 +160,7 @@ def test_a_store_that_is_not_open_yet_is_no_fault(tmp_path: Path) -> None:
     service, _, store = world(tmp_path / "home")
     store.close()
     with pytest.raises(StoreUnavailable) as refused:
-        service.find("words", "ads", "prod")
+        service.inspector.find("words", "ads", "prod")
     assert answer_to(refused.value).status_code == 503
 
 
@@ -184,7 +184,7 @@ def test_after_a_crash_it_is_all_there_or_not_at_all(tmp_path: Path, step: str) 
             assert scheduler.running() == scheduler.made() == set(service.launches) == {"words-1"}
             assert [p.name for p in (home / PLACE).iterdir()] == ["words"]
             assert len(service.packages.digests()) == 1
-            service.kill("words", "ads", "prod")
+            service.submissions.kill("words", "ads", "prod")
         nothing_is_left(service, scheduler)
         assert service.packages.digests() == []
     finally:

@@ -14,8 +14,8 @@ import pytest
 
 from heron_container.bootstrap import install_secret, prepare
 from heron_container.shell.fetching import FetchError, Refused, fetch_package
-from heronry.api.shipping import pack_package
-from heronry.launch import Launch
+from heron_control.packaging.shipping import pack_package
+from heron_runtime.launch import Launch
 
 SECRET = "s3cret" * 8
 

@@ -7,9 +7,9 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heron_container.core.liveness import Judgement, Liveness, Verdict
-from heron_container.core.partner import SchedulerWatch
-from heronry.model.backoff import BackoffPolicy
+from heron_container.core.liveness import Judgement, Liveness, Silence
+from heron_container.core.scheduler_watch import SchedulerWatch
+from heron_runtime.model.backoff import BackoffPolicy
 
 TICK = 500
 
@@ -21,12 +21,12 @@ def make(slots: int = 1) -> Liveness:
     return judge
 
 
-def run(judge: Liveness, ticks: int, beats: dict[int, int], cpu: dict[int, float]) -> list[tuple[int, Verdict]]:
-    """Regular ticks; returns (tick number, verdict)."""
+def run(judge: Liveness, ticks: int, beats: dict[int, int], cpu: dict[int, float]) -> list[tuple[int, Silence]]:
+    """Regular ticks; returns (tick number, silence)."""
     found = []
     for tick in range(1, ticks + 1):
         wanted = {slot: cpu[slot] for slot in judge.wants_cpu() if slot in cpu}
-        found += [(tick, verdict) for verdict in judge.tick(TICK, beats, wanted)]
+        found += [(tick, silence) for silence in judge.tick(TICK, beats, wanted)]
         judge.check()
     return found
 
@@ -60,9 +60,9 @@ def test_own_pause_accuses_nobody(ticks: list[tuple[int, bool]]) -> None:
         beat += beats
         since_beat = 0 if beats else since_beat + 1
         cpu = dict.fromkeys(judge.wants_cpu(), 1.0)
-        for verdict in judge.tick(passed, {0: beat}, cpu):
+        for silence in judge.tick(passed, {0: beat}, cpu):
             assert since_beat >= 10_000 // (2 * TICK)
-            if verdict.judgement is not Judgement.SUSPECT:
+            if silence.judgement is not Judgement.SUSPECT:
                 assert since_beat >= 30_000 // (2 * TICK)
         judge.check()
 
@@ -81,7 +81,7 @@ def test_whoever_beats_in_time_is_never_judged(data: st.DataObject) -> None:
 
 def test_a_stalled_machine_does_not_lose_everything_at_once() -> None:
     found = run(make(5), 200, dict.fromkeys(range(5), 0), dict.fromkeys(range(5), 1.0))
-    killed = [tick * TICK for tick, verdict in found if verdict.judgement is Judgement.HUNG]
+    killed = [tick * TICK for tick, silence in found if silence.judgement is Judgement.HUNG]
     assert len(killed) == 5
     assert all(later - earlier >= 1000 for earlier, later in pairwise(killed))
 

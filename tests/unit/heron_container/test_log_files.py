@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_container.shell.logs import LAST_LINES, LINE_BYTES, LastLines, LogPipe, LogWriter
-from heronry.schedulers.log_files import RotatingFile
+from heron_control.schedulers.log_files import RotatingFile
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -138,7 +138,7 @@ def test_a_process_that_owns_its_output_rotates_it_without_losing_a_line(tmp_pat
 OWN = """
 import os, sys
 from pathlib import Path
-from heronry.schedulers.log_files import OwnLog
+from heron_control.schedulers.log_files import OwnLog
 log = OwnLog(Path(sys.argv[1]), 100, 2)
 log.take()
 log.rotate_if_large()

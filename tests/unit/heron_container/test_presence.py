@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from heronry.schedulers.presence import Presence
-from heronry.state.memory import MemoryStore, MemoryTree
+from heron_control.schedulers.presence import Presence
+from heron_runtime.state.memory import MemoryStore, MemoryTree
 
 PATH = "/containers/t-1"
 

@@ -20,9 +20,9 @@ from heron_container.core.supervisor import (
     Terminate,
     transition_table,
 )
-from heronry.model.backoff import Backoff, BackoffPolicy
-from heronry.model.plan import ContainerPlan, InstancePlan, PackingPlan
-from heronry.wire.container import ProcessState
+from heron_runtime.model.backoff import Backoff, BackoffPolicy
+from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan
+from heron_runtime.wire.container import ProcessState
 
 POLICY = BackoffPolicy(100, 10_000, 60_000)
 KINDS = ("stream_manager", "metrics_manager", "heron_instance", "heron_instance")

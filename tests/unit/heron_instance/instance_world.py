@@ -17,8 +17,8 @@ import numpy as np
 from heron_instance.core.bolt_executor import BoltExecutor
 from heron_instance.core.executor import Executor, Flush, Setup
 from heron_instance.core.spout_executor import SpoutExecutor
-from heronry.model.ids import root_task
-from heronry.model.plan import (
+from heron_runtime.model.ids import root_task
+from heron_runtime.model.plan import (
     KEY_GROUPS,
     ContainerPlan,
     InstancePlan,
@@ -27,7 +27,7 @@ from heronry.model.plan import (
     PhysicalPlan,
     PlanVersion,
 )
-from heronry.model.topology import (
+from heron_runtime.model.topology import (
     ComponentKind,
     ComponentSpec,
     GroupingKind,
@@ -37,7 +37,7 @@ from heronry.model.topology import (
     TopologyDefinition,
     TopologyState,
 )
-from heronry.wire.data import Frame, Reason, Verdict
+from heron_runtime.wire.data import Frame, Reason, Verdict
 
 SHUFFLE = GroupingSpec(GroupingKind.SHUFFLE)
 ALL = GroupingSpec(GroupingKind.ALL)
@@ -157,7 +157,7 @@ class World:
         for task in self.plan.tasks():
             self.add(task, seed)
         for executor in self.executors.values():
-            executor.start(self.clock.ms)
+            executor.start()
             executor.on_stream_manager(self.clock.ms, 7)
 
     def add(self, task: int, seed: int) -> None:
@@ -179,8 +179,13 @@ class World:
     def of(self, component: str) -> list[Any]:
         return [self.executors[task] for task in self.plan.tasks_of(component)]
 
+    @property
+    def components(self) -> dict[int, Any]:
+        """The user's object of each task."""
+        return {task: executor.task.component for task, executor in self.executors.items()}
+
     def objects(self, component: str) -> list[Any]:
-        return [executor.component for executor in self.of(component)]
+        return [executor.task.component for executor in self.of(component)]
 
     def step(self, task: int) -> float | None:
         executor = self.executors[task]
@@ -234,7 +239,7 @@ class World:
 
     def verdict(self, spout: int, roots: list[int], reason: Reason | None) -> None:
         column = np.array(roots, dtype=np.uint64).tobytes()
-        self.executors[spout].on_verdicts(self.clock.ms, [Verdict(spout, column, reason)])  # type: ignore[attr-defined]
+        self.executors[spout].on_verdicts(self.clock.ms, [Verdict(spout, column, reason)])
 
     def deliver(self) -> bool:
         """One frame of one wire, drawn by the generator."""
@@ -243,7 +248,7 @@ class World:
             return False
         pair = self.random.choice(waiting)
         frame = self.wires[pair].pop(0)
-        self.executors[pair[1]].on_frames(self.clock.ms, [frame])  # type: ignore[attr-defined]
+        self.executors[pair[1]].on_frames(self.clock.ms, [frame])
         return True
 
     def run(self, rounds: int = 4000) -> None:

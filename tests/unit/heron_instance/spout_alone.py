@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from instance_world import SHUFFLE, Part, World
 
-from heron_instance.core.executor import Step
+from heron_instance.core.executor import RunResult
 from heron_instance.core.spout_executor import SpoutExecutor
+from heron_runtime.wire.data import Reason, Verdict
 from heronry.api.component import BasicBolt, Spout
-from heronry.wire.data import Reason, Verdict
 
 
 class Source(Spout):
@@ -61,10 +61,10 @@ class Alone:
             {"s": Part(make, 1, {"default": ["x"]}), "r": Part(Nothing, 1, {}, [("s", "default", SHUFFLE)])}, config
         )
         self.executor: SpoutExecutor = self.world.executors[1]  # type: ignore[assignment]
-        self.spout: Any = self.executor.component
+        self.spout: Any = self.world.components[1]
         self.roots: list[int] = []
 
-    def step(self, after_ms: float = 1.0) -> Step:
+    def step(self, after_ms: float = 1.0) -> RunResult:
         self.world.clock.now += after_ms / 1000
         step = self.executor.run(self.world.clock.ms)
         self.executor.check()

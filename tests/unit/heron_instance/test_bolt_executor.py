@@ -10,12 +10,13 @@ import pytest
 from instance_world import SHUFFLE, Part, World, fields
 
 from heron_instance.core.bolt_executor import BoltExecutor
-from heron_instance.core.executor import Flush, Step
+from heron_instance.core.executor import RunResult
+from heron_instance.core.outbox import Flush
+from heron_runtime.model.ids import root_base
+from heron_runtime.model.reasons import FailKind
+from heron_runtime.wire.data import Frame
 from heronry.api.component import BasicBolt, BatchBolt, Bolt, Spout
 from heronry.api.hooks import TaskHook
-from heronry.model.ids import root_base
-from heronry.model.reasons import FailKind
-from heronry.wire.data import Frame
 
 
 class Idle(Spout):
@@ -41,11 +42,11 @@ class Alone:
             seed,
         )
         self.executor: BoltExecutor = self.world.executors[2]  # type: ignore[assignment]
-        self.bolt: Any = self.executor.component
+        self.bolt: Any = self.world.components[2]
         self.next_root = 0
 
     def frame(self, rows: list[tuple[Any, ...]], stream: str = "default", tracked: bool = True) -> Frame:
-        codec, data = self.executor.codec.encode(rows)
+        codec, data = self.executor.task.codec.encode(rows)
         number = self.world.plan.stream_number["s", stream]
         frame = Frame(1, number, 2, len(rows), 1, int(codec), data)
         if tracked:
@@ -58,7 +59,7 @@ class Alone:
     def feed(self, *frames: Frame) -> None:
         self.executor.on_frames(self.world.clock.ms, list(frames))
 
-    def step(self, after_ms: float = 1.0) -> Step:
+    def step(self, after_ms: float = 1.0) -> RunResult:
         self.world.clock.now += after_ms / 1000
         step = self.executor.run(self.world.clock.ms)
         self.executor.check()
@@ -66,7 +67,7 @@ class Alone:
 
     def all(self) -> list[Flush]:
         flushes = self.step().flushes
-        while self.executor.data_in.size or self.executor._work is not None or self.executor.unsent():
+        while self.executor.data_in.size or self.executor._work is not None or self.executor.output.unsent():
             flushes += self.step().flushes
         return flushes
 
@@ -227,14 +228,14 @@ def test_a_full_data_out_takes_no_input_and_the_overshoot_is_one_piece() -> None
     alone.feed(*(alone.frame([(n,) for n in range(500)]) for _ in range(3)))
     for _ in range(10):
         alone.step(6)
-    waiting, size = alone.executor.data_in.size, alone.executor.data_out.size
+    waiting, size = alone.executor.data_in.size, alone.executor.output.data_out.size
     assert waiting > 0
-    assert alone.executor.data_out.full
+    assert alone.executor.full
     for _ in range(5):
         alone.step(6)
-    assert (alone.executor.data_in.size, alone.executor.data_out.size) == (waiting, size)
+    assert (alone.executor.data_in.size, alone.executor.output.data_out.size) == (waiting, size)
     assert alone.world.telemetry[2].counters["__out-queue-full-count"] >= 0
-    limit = alone.executor.credit_limit()
+    limit = alone.executor._credit_bytes
     assert limit <= alone.executor.taken_bytes + alone.executor.data_in.maximum
 
 
@@ -301,11 +302,11 @@ def test_a_new_routing_is_used_for_what_is_emitted_after_it() -> None:
     alone = Alone(Pass, readers=2)
     executor = alone.executor
     alone.feed(alone.frame([(1,)]))
-    executor.flush_interval_ms = 1000.0
-    executor._last_flush_ms = alone.world.clock.ms
+    executor.output.interval_ms = 1000.0
+    executor.output._last_flush_ms = alone.world.clock.ms
     executor._gap_ms = 1000.0
     alone.step()
-    plan = replace(executor.plan, routing_version=2)
+    plan = replace(executor.output.plan, routing_version=2)
     executor.on_plan(alone.world.clock.ms, plan)
     alone.feed(alone.frame([(2,)]))
     flushes = alone.step(2000).flushes

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from instance_world import ALL, SHUFFLE, Part, World, fields
 
 from heronry.api.component import Bolt, Spout
-from heronry.api.recorder import Recorder
 from heronry.api.tuples import Tuple, TupleBatch
+from heronry.testing import Recorder
 
 
 class Numbers(Spout):

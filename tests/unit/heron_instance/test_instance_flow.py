@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from instance_world import ALL, SHUFFLE, Part, World, fields
 
+from heron_runtime.model.reasons import FailKind
 from heronry.api.component import BasicBolt, BatchBolt, Bolt, Spout
-from heronry.model.reasons import FailKind
 
 
 class NumberSpout(Spout):
@@ -116,7 +116,7 @@ def test_every_tuple_arrives_and_is_acked_once(split: type, sink: type, mode: st
         assert all(not f.inits and not f.acks for _, f in world.flushes)
     for task in world.plan.tasks_of("sink"):
         counters = world.telemetry[task].counters
-        assert counters["__execute-count/split/default"] == sum(world.executors[task].component.seen.values())
+        assert counters["__execute-count/split/default"] == sum(world.components[task].seen.values())
         assert counters["__ack-count/split/default"] == counters["__execute-count/split/default"]
 
 

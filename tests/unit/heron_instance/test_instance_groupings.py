@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from instance_world import ALL, SHUFFLE, Part, World, fields, make_plan
 
 from heron_instance.core.groupings import Direct, Fields, Grouping, make_grouping
+from heron_runtime.model.keys import UnsupportedKey, key_group
+from heron_runtime.model.topology import GroupingKind, GroupingSpec
 from heronry.api.component import BasicBolt, Bolt, Spout
-from heronry.model.keys import UnsupportedKey, key_group
-from heronry.model.topology import GroupingKind, GroupingSpec
 
 Rows = list[tuple[Any, ...]]
 key = st.one_of(

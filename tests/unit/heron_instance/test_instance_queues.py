@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from heron_instance.core.outbox import Flush
 from heron_instance.core.outgoing import PACKET_BYTES, Outgoing
 from heron_instance.core.queues import ADJUST_INTERVAL_MS, AdaptiveQueue
-from heronry.model.reasons import FailKind
-from heronry.wire.data import Ack, Fail, Frame, Init, Reason
+from heron_runtime.model.reasons import FailKind
+from heron_runtime.wire.data import Ack, Fail, Frame, Init, Reason
 
 
 def test_capacity_falls_to_zero_in_an_outage_and_grows_back_slowly() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heron_instance.core.pending import FIRST_SIZE, PendingTable
-from heronry.model.ids import SEQUENCE_MASK, root_base
+from heron_runtime.model.ids import SEQUENCE_MASK, root_base
 
 BASE = root_base(3, 9)
 

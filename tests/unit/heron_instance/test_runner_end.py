@@ -6,13 +6,13 @@ import time
 from typing import Any
 
 import pytest
-from instance_world import SHUFFLE, Part, World
+from instance_world import SHUFFLE, Counts, Part, World
 from spout_alone import Nothing, Source
 
 from heron_instance.core.outbox import Flush
 from heron_instance.shell.inbox import Inbox, MustLeave, Stop
 from heron_instance.shell.runner import Left, Runner, Stopped
-from heronry.wire.data import Packet
+from heron_runtime.wire.data import Packet
 
 SPOUT, BOLT = 1, 2
 
@@ -32,8 +32,8 @@ class Post:
         pass
 
 
-@pytest.mark.parametrize(("word", "raised"), [(Stop(), Stopped), (MustLeave("replaced"), Left)])
-def test_input_behind_the_word_to_stop_fails_with_the_rest(word: Any, raised: type[Exception]) -> None:
+@pytest.mark.parametrize(("signal", "raised"), [(Stop(), Stopped), (MustLeave("replaced"), Left)])
+def test_input_behind_the_stop_signal_fails_with_the_rest(signal: Any, raised: type[Exception]) -> None:
     world = World({
         "spout": Part(type("Few", (Source,), {"total": 0}), 1, {"default": ("word",)}),
         "bolt": Part(Nothing, 1, {}, [("spout", "default", SHUFFLE)]),
@@ -46,10 +46,11 @@ def test_input_behind_the_word_to_stop_fails_with_the_rest(word: Any, raised: ty
         world.clock.now += 0.02
     world.clock.now = time.monotonic() + 1000  # the runner's clock is the real one
     inbox, post = Inbox(), Post()
+    gateway: Any = post  # stands in for it
     first, second, third = (Packet(number, frames=[frame]) for number, frame in enumerate(frames, 1))
-    for item in (first, word, second):
+    for item in (first, signal, second):
         inbox.put(item)
-    runner = Runner(world.executors[BOLT], inbox, post, 1000.0)  # type: ignore[arg-type]  # stands in for the gateway
+    runner = Runner(world.executors[BOLT], inbox, gateway, Counts(), 1000.0)
     with pytest.raises(raised):
         runner.run()
     inbox.put(third)

@@ -10,12 +10,12 @@ import pytest
 from spout_alone import Alone, Source
 
 from heron_instance.core.window import PendingWindow
+from heron_runtime.model.ids import root_base
+from heron_runtime.model.plan import PlanVersion
+from heron_runtime.model.reasons import FailKind
+from heron_runtime.model.topology import TopologyState
+from heron_runtime.wire.data import Reason
 from heronry.api.hooks import TaskHook
-from heronry.model.ids import root_base
-from heronry.model.plan import PlanVersion
-from heronry.model.reasons import FailKind
-from heronry.model.topology import TopologyState
-from heronry.wire.data import Reason
 
 
 @pytest.mark.parametrize("each", [1, 7, 300])
@@ -39,7 +39,7 @@ def test_the_first_burst_is_small_until_the_size_of_a_tuple_is_known() -> None:
     bytes_out = 0
     for _ in range(20):  # nobody takes what it sends
         bytes_out += sum(flush.frame_bytes() for flush in large.step(6.0).flushes)
-    assert large.executor.data_out.full
+    assert large.executor.full
     assert large.spout.n <= 128, f"{bytes_out:,} bytes are out"
     small = Alone()
     for _ in range(20):
@@ -52,12 +52,12 @@ def test_a_shut_window_opens_for_a_batch_or_after_a_flush_interval() -> None:
     alone = Alone({"topology.max.spout.pending": 100})
     while alone.executor.pending.count < 100:
         alone.step(0.01)
-    while alone.executor.unsent():
+    while alone.executor.output.unsent():
         alone.step(0.01)
     alone.step(10.0)
     calls, shut = alone.spout.calls, alone.executor.pending.count
-    alone.executor._window = PendingWindow(100, 5.0)
-    assert alone.executor._window.shut(100, alone.world.clock.ms)  # just now
+    alone.executor.window = PendingWindow(100, 5.0)
+    assert alone.executor.window.shut(100, alone.world.clock.ms)  # just now
     alone.verdict(alone.roots[:10])
     step = alone.step(0.01)
     assert alone.executor.pending.count == shut - 10
@@ -109,7 +109,7 @@ def test_a_paused_spout_takes_acks_and_emits_nothing() -> None:
 def test_a_spout_waits_for_its_stream_manager_and_for_the_owner() -> None:
     alone = Alone()
     executor = alone.executor
-    plan = replace(executor.plan, state=TopologyState.PAUSED)
+    plan = replace(executor.output.plan, state=TopologyState.PAUSED)
     executor.on_plan(0, plan)
     alone.step()
     assert alone.spout.said == []
@@ -144,7 +144,7 @@ def test_an_empty_call_backs_off_to_16_ms_and_an_ack_ends_it() -> None:
     alone.step(0.01)
     assert alone.spout.calls == calls + 1
     alone.spout.context.wake_up()
-    alone.executor.wake(alone.world.clock.ms)
+    alone.executor.on_wake(alone.world.clock.ms)
     alone.step(0.01)
     assert alone.spout.calls == calls + 2
 
@@ -180,14 +180,14 @@ def test_a_spout_at_rest_that_raises_is_restarted() -> None:
             break
     assert alone.executor.failed is not None
     assert alone.spout.calls == 31
-    assert alone.executor.pending.count == 1, "what it had emitted is booked"
+    assert alone.executor.pending.count == 1, "what it had emitted is routed"
 
 
 def test_a_full_data_out_stops_the_spout_but_not_its_acks() -> None:
     alone = Alone({"topology.instance.data.out.capacity.bytes": 65536}, payload="y" * 1000, each=3)
     for _ in range(50):
         alone.step()
-    size = alone.executor.data_out.size
+    size = alone.executor.output.data_out.size
     assert size >= 65536
     calls = alone.spout.calls
     alone.verdict(alone.roots[:5])
@@ -196,7 +196,7 @@ def test_a_full_data_out_stops_the_spout_but_not_its_acks() -> None:
     assert len(alone.spout.acked) == 5
     for _ in range(20):
         alone.step(100)
-    assert alone.executor.data_out.capacity == 0, "a queue over its limit shrinks"
+    assert alone.executor.output.data_out.capacity == 0, "a queue over its limit shrinks"
     alone.drain()
     alone.step(200)
     alone.step(200)
@@ -350,11 +350,13 @@ def test_hooks_see_emits_acks_and_fails() -> None:
 def test_an_older_plan_is_refused() -> None:
     alone = Alone()
     executor = alone.executor
-    newer = replace(executor.plan, version=PlanVersion(executor.plan.version.epoch + 1, 1), state=TopologyState.PAUSED)
+    newer = replace(
+        executor.output.plan, version=PlanVersion(executor.output.plan.version.epoch + 1, 1), state=TopologyState.PAUSED
+    )
     executor.on_plan(0, newer)
     executor.on_plan(0, replace(newer, version=PlanVersion(0, 99), state=TopologyState.RUNNING))
     alone.step()
-    assert executor.plan is newer
+    assert executor.output.plan is newer
     assert alone.spout.calls == 0
 
 
@@ -376,3 +378,52 @@ def test_a_spout_that_tells_the_age_of_its_data_drops_what_is_too_old() -> None:
 def test_dropping_needs_to_know_how_old_data_is() -> None:
     with pytest.raises(TypeError, match="emit_time_ms"):
         Alone({"topology.spout.drop.older.ms": 1000})
+
+
+def test_a_dropped_tuple_leaves_no_trace_among_the_tracked_however_it_is_emitted() -> None:
+    """One by one, in bulk, with task ids; hooks see each emit, also one that is dropped."""
+    seen: list[Any] = []
+
+    class Watch(TaskHook):
+        def emit(self, info: Any) -> None:
+            seen.append((info.values, info.tup_id))
+
+    def initialize(self: Any, config: Any, context: Any) -> None:
+        Source.initialize(self, config, context)
+        context.add_task_hook(Watch())
+
+    def next_tuple(self: Any) -> None:
+        if self.n == 0:
+            self.n = 1
+            self.emit_many([["old"], ("new",)], [1, 2])
+            self.tasks = [self.emit([age], tup_id=n, need_task_ids=True) for n, age in ((3, "old"), (4, "new"))]
+
+    def emit_time_ms(self: Any, values: Any) -> float:
+        return -5000.0 if values[0] == "old" else 0.0
+
+    attributes = {"initialize": initialize, "next_tuple": next_tuple, "emit_time_ms": emit_time_ms}
+    alone = Alone({"topology.spout.drop.older.ms": 1000}, **attributes)
+    alone.step()
+    alone.step(10)
+    assert seen == [(("old",), 1), (("new",), 2), (("old",), 3), (("new",), 4)]
+    assert alone.spout.tasks == [[], [2]]
+    assert alone.spout.acked == [1, 3]
+    assert len(alone.roots) == 2
+
+
+def test_emit_many_that_raises_has_emitted_nothing_with_a_hook_and_without() -> None:
+    for hooks in ([], [TaskHook()]):
+
+        def initialize(self: Any, config: Any, context: Any, hooks: list[TaskHook] = hooks) -> None:
+            Source.initialize(self, config, context)
+            for hook in hooks:
+                context.add_task_hook(hook)
+
+        def next_tuple(self: Any) -> None:
+            self.emit_many([["a"], ["b", "too many"]], [1, 2])
+
+        alone = Alone({"topology.on.exception": "fail"}, initialize=initialize, next_tuple=next_tuple)
+        alone.step()
+        alone.step(10)
+        assert alone.world.telemetry[1].exceptions[:1] == ["ValueError"]
+        assert alone.roots == []

@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from heronry.model.backoff import BackoffPolicy
-from heronry.schedulers.containers import Containers, KillGroup, Stage, StartContainer, TerminateContainer
+from heron_control.schedulers.containers import Containers, KillGroup, Stage, StartContainer, TerminateContainer
+from heron_runtime.model.backoff import BackoffPolicy
 
 POLICY = BackoffPolicy(100, 10_000, 60_000)
 NUMBERS = (0, 1, 2)

@@ -6,13 +6,13 @@ from math import nan
 
 import pytest
 
+from heron_runtime.model.metrics import METRICS, split_name
+from heron_runtime.wire.master import MetricsReply, MetricValue, TimelineReply, TimelineSeries
 from heron_tracker.core import metrics_view
 from heron_tracker.core.health import HEALTH_METRICS, health
 from heron_tracker.core.query_evaluation import evaluate
 from heron_tracker.core.query_language import TimeSeries, parse
 from heron_tracker.core.timeline import heron_timeline, request_of, series_of, together
-from heronry.model.metrics import METRICS, split_name
-from heronry.wire.master import MetricsReply, MetricValue, TimelineReply, TimelineSeries
 
 QUEUE = "__gateway-in-stream-queue-size"
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from heron_runtime.model.plan import PackingPlan
+from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.stored import ContainerLocation, ExecutionState
+from heron_runtime.model.topology import TopologyDefinition, TopologyState
 from heron_tracker.core.targets import prometheus_targets
-from heronry.model.plan import PackingPlan
-from heronry.model.record import TopologyRecord
-from heronry.model.stored import ContainerLocation, ExecutionState
-from heronry.model.topology import TopologyDefinition, TopologyState
 
 
 def record(*places: tuple[str, int]) -> TopologyRecord:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from heron_runtime.state.local import StoreAddress
 from heron_tracker.__main__ import parse
 from heron_tracker.shell.server import Options, StartError, stores
-from heronry.state.local import StoreAddress
 
 
 def test_clusters_and_credentials_are_joined_by_name(tmp_path: Path) -> None:

@@ -9,18 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_tracker.core import metrics_view
-from heron_tracker.core.envelope import entity_tag, envelope, tag_matches
-from heron_tracker.core.layout import NODE_HEIGHT, NODE_WIDTH, layout
-from heron_tracker.core.logical import depth_of, logical_plan
-from heron_tracker.core.paging import BadCursor, decode_cursor, encode_cursor, page
-from heron_tracker.core.physical import packing_plan
-from heron_tracker.core.plain import HIDDEN, plain, public_config
-from heron_tracker.core.timeline import heron_timeline, request_for, request_of, series_of, stars
-from heron_tracker.shell.file_routes import whole_characters
-from heronry.model.plan import ContainerPlan, InstancePlan, PackingPlan, Resources
-from heronry.model.sketch import Sketch
-from heronry.model.topology import (
+from heron_control.web.guard import host_of
+from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan, Resources
+from heron_runtime.model.sketch import Sketch
+from heron_runtime.model.topology import (
     ComponentKind,
     ComponentSpec,
     GroupingKind,
@@ -29,9 +21,17 @@ from heronry.model.topology import (
     StreamSchema,
     TopologyDefinition,
 )
-from heronry.sketches import encode_sketch
-from heronry.web.guard import host_of
-from heronry.wire.master import MetricsReply, MetricValue, TimelineReply, TimelineSeries
+from heron_runtime.telemetry.sketches import encode_sketch
+from heron_runtime.wire.master import MetricsReply, MetricValue, TimelineReply, TimelineSeries
+from heron_tracker.core import metrics_view
+from heron_tracker.core.envelope import entity_tag, envelope, tag_matches
+from heron_tracker.core.files import whole_characters
+from heron_tracker.core.layout import NODE_HEIGHT, NODE_WIDTH, layout
+from heron_tracker.core.logical import depth_of, logical_plan
+from heron_tracker.core.paging import BadCursor, decode_cursor, encode_cursor, page
+from heron_tracker.core.physical import packing_plan
+from heron_tracker.core.plain import HIDDEN, plain, public_config
+from heron_tracker.core.timeline import heron_timeline, request_for, request_of, series_of, stars
 
 from heron_tracker.core.query_language import TimeSeries  # isort: skip
 

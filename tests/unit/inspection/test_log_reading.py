@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heronry.inspection import log_reading
-from heronry.inspection.log_reading import CHUNK_BYTES, Follower, read_local, tail
-from heronry.wire.container import FileData
+from heron_control.inspection import log_reading
+from heron_control.inspection.log_reading import CHUNK_BYTES, Follower, read_local, tail
+from heron_runtime.wire.container import FileData
 
 
 def reader_of(data: bytes) -> log_reading.Reader:

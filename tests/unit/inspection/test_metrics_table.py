@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from heronry.inspection.metrics_table import as_json, detail_rows, document, flow_rows
-from heronry.model.sketch import Sketch
-from heronry.sketches import encode_sketch
-from heronry.wire.master import MetricsReply, MetricValue
+from heron_control.inspection.metrics_table import as_json, detail_rows, document, flow_rows
+from heron_runtime.model.sketch import Sketch
+from heron_runtime.telemetry.sketches import encode_sketch
+from heron_runtime.wire.master import MetricsReply, MetricValue
 
 FAST, SLOW = encode_sketch(Sketch.of([1.0] * 90)), encode_sketch(Sketch.of([50.0] * 10))
 REPLY = MetricsReply(

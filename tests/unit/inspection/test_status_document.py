@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from topology_world import all_processes, definition, execution, packing, process
 
-from heronry.inspection.status_document import from_document, to_document
-from heronry.inspection.topology_status import Answers, TopologyStatus, as_json, topology_status
-from heronry.model.causes import Cause, CauseKind
-from heronry.model.plan import PlanVersion
-from heronry.model.topology import TopologyState
-from heronry.state.topologies import TopologyRecord
-from heronry.wire.container import ContainerStatus, ProcessState
-from heronry.wire.master import MasterStatus, StreamManagerStatus
-from heronry.wire.metrics import ExceptionReport
+from heron_control.inspection.status_document import from_document, to_document
+from heron_control.inspection.topology_status import Answers, TopologyStatus, as_json, topology_status
+from heron_runtime.model.causes import Cause, CauseKind
+from heron_runtime.model.plan import PlanVersion
+from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.topology import TopologyState
+from heron_runtime.wire.container import ContainerStatus, ProcessState
+from heron_runtime.wire.master import MasterStatus, StreamManagerStatus
+from heron_runtime.wire.metrics import ExceptionReport
 
 
 def status() -> TopologyStatus:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from topology_world import all_processes, definition, execution, packing, process
 
-from heronry.inspection.topology_status import (
+from heron_control.inspection.topology_status import (
     KEEPS_DYING,
     START_GRACE_SECS,
     Answers,
@@ -18,13 +18,13 @@ from heronry.inspection.topology_status import (
     topology_state,
     topology_status,
 )
-from heronry.model.causes import Cause, CauseKind
-from heronry.model.plan import PhysicalPlan, PlanVersion
-from heronry.model.stored import ContainerLocation, SchedulerLocation
-from heronry.model.topology import TopologyState
-from heronry.state.topologies import TopologyRecord
-from heronry.wire.container import ContainerStatus, ProcessState, SchedulerStatus
-from heronry.wire.master import MasterStatus, StreamManagerStatus
+from heron_runtime.model.causes import Cause, CauseKind
+from heron_runtime.model.plan import PhysicalPlan, PlanVersion
+from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.stored import ContainerLocation, SchedulerLocation
+from heron_runtime.model.topology import TopologyState
+from heron_runtime.wire.container import ContainerStatus, ProcessState, SchedulerStatus
+from heron_runtime.wire.master import MasterStatus, StreamManagerStatus
 
 RUNNING, PAUSED, KILLED = TopologyState.RUNNING, TopologyState.PAUSED, TopologyState.KILLED
 S = ProcessState

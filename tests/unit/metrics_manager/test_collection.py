@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heronry.wire.metrics import ProcessMetrics
+from heron_runtime.wire.metrics import ProcessMetrics
 from metrics_manager.core import collection
 from metrics_manager.core.collection import Collection
 from metrics_manager.shell import saved

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heronry.launch import Launch
-from heronry.model.sketch import Sketch
-from heronry.sketches import encode_sketch
-from heronry.telemetry import Telemetry
-from heronry.wire.metrics import ProcessMetrics
+from heron_runtime.launch import Launch
+from heron_runtime.model.sketch import Sketch
+from heron_runtime.telemetry.reporting import Telemetry
+from heron_runtime.telemetry.sketches import encode_sketch
+from heron_runtime.wire.metrics import ProcessMetrics
 from metrics_manager.core.collection import Collection
 from metrics_manager.core.line_protocols import Differences, ProcessValues, datagrams, graphite_lines, metric_path
 from metrics_manager.shell.push import GraphiteSink, StatsdSink, parse_address

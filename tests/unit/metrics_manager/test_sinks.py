@@ -12,13 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from distributions import write_distribution
 from prometheus_client.parser import text_string_to_metric_families
 
-from heronry.launch import Launch
-from heronry.model.sketch import Sketch
-from heronry.sketches import encode_sketch
-from heronry.telemetry import Telemetry
-from heronry.wire.metrics import ExceptionReport, ProcessMetrics
+from heron_runtime.launch import Launch
+from heron_runtime.model.sketch import Sketch
+from heron_runtime.telemetry.reporting import Telemetry
+from heron_runtime.telemetry.sketches import encode_sketch
+from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
 from metrics_manager.core.collection import Collection
 from metrics_manager.shell import jsonlines, runner
 from metrics_manager.shell.jsonlines import JsonLinesSink
@@ -202,3 +203,12 @@ def test_unknown_sinks_are_named_in_the_log(caplog: pytest.LogCaptureFixture) ->
     assert list(find_sinks(["jsonlines", "nonsense"])) == ["jsonlines"]
     assert "nonsense" in caplog.text
     assert "prometheus" in caplog.text
+
+
+def test_a_sink_that_cannot_be_imported_is_named_with_its_distribution(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    offers = {"heronry.metrics_sinks": {"mine": "no_such_module:Sink"}}
+    monkeypatch.syspath_prepend(write_distribution(tmp_path, "my-sinks", offers))
+    assert list(find_sinks(["mine", "jsonlines"])) == ["jsonlines"]
+    assert "'mine' of my-sinks 1.0 cannot be loaded" in caplog.text

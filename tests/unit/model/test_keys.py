@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heronry.model.keys import UnsupportedKey, encode, group_of, group_of_many, key_group
+from heron_runtime.model.keys import UnsupportedKey, encode, group_of, group_of_many, key_group
 
 # To change one of these breaks every topology that keeps state by key.
 GOLDEN = [
@@ -216,7 +216,7 @@ def test_the_first_and_the_last_moment_of_time_are_keys() -> None:
 
 def test_another_process_agrees_whatever_its_hash_seed() -> None:
     program = (
-        "from heronry.model.keys import key_group; "
+        "from heron_runtime.model.keys import key_group; "
         "print([key_group(k) for k in [('word',), (3.5,), ('a', 1), (frozenset('abcdef'),), (b'x', None)]])"
     )
     answers = {

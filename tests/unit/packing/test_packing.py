@@ -5,19 +5,22 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
+from distributions import write_distribution
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from heronry.model.plan import PackingPlan, Resources
-from heronry.model.settings import GiB, MiB
-from heronry.model.topology import ComponentKind, ComponentSpec, TopologyDefinition
-from heronry.packing import ALGORITHMS, PackingError, describe, pack
-from heronry.wire.codec import PACKING_PLAN
+from heron_control.packing import PackingError, describe, pack
+from heron_runtime.extensions import PACKING
+from heron_runtime.model.plan import PackingPlan, Resources
+from heron_runtime.model.settings import GiB, MiB
+from heron_runtime.model.topology import ComponentKind, ComponentSpec, TopologyDefinition
+from heron_runtime.wire.codec import PACKING_PLAN
 
-BOTH = sorted(ALGORITHMS)
+BOTH = sorted(PACKING.built_in)
 
 
 def topology(sizes: dict[str, int], **config: Any) -> TopologyDefinition:
@@ -84,7 +87,8 @@ def test_no_container_is_above_its_limits(definition: TopologyDefinition) -> Non
         ram += max(ram * percent // 100, config.get("topology.container.ram.padding", 0))
         cpu = math.fsum(i.resources.cpu for i in container.instances)
         cpu += max(cpu * percent / 100, config.get("topology.container.cpu.padding", 0))
-        assert Resources(cpu - 1e-5, ram, 0).fits_in(container.resources)
+        assert cpu - 1e-5 <= container.resources.cpu
+        assert ram <= container.resources.ram_bytes
         for key in ("topology.container.ram", "topology.container.max.ram.hint"):
             assert container.resources.ram_bytes <= config.get(key, math.inf)
         assert container.resources.cpu <= config.get("topology.container.cpu", math.inf)
@@ -208,8 +212,39 @@ def test_too_few_containers_says_how_many_would_do() -> None:
 def test_no_tasks_and_an_unknown_algorithm() -> None:
     with pytest.raises(PackingError, match="no tasks"):
         pack(topology({}))
-    with pytest.raises(PackingError, match="first_fit_decreasing, round_robin"):
+    with pytest.raises(PackingError, match="'first_fit_decreasing', 'round_robin'"):
         pack(topology({"w": 1}, packing="best"))
+
+
+OWN = """
+from dataclasses import replace
+from heron_control.packing.round_robin import pack_round_robin
+
+def lossless(definition):
+    return pack_round_robin(definition)
+
+def forgets(definition):
+    plan = pack_round_robin(definition)
+    return replace(plan, containers=plan.containers[:-1])
+
+def skips(definition):
+    plan = pack_round_robin(definition)
+    return replace(plan, containers=tuple(replace(c, container=c.container + 1) for c in plan.containers))
+"""
+
+
+def test_an_algorithm_that_is_plugged_in_packs_and_is_not_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("lossless", "forgets", "skips")
+    offers = {"heronry.packing": {name: f"packing_of_mine:{name}" for name in names}}
+    monkeypatch.syspath_prepend(write_distribution(tmp_path, "mine", offers, {"packing_of_mine": OWN}))
+    sizes = {"w": 2, "c": 3}
+    assert pack(topology(sizes, packing="lossless", stmgrs=2)) == pack(topology(sizes, stmgrs=2))
+    with pytest.raises(PackingError, match="'forgets' must pack each task once"):
+        pack(topology(sizes, packing="forgets", stmgrs=2))
+    with pytest.raises(PackingError, match="'skips' must number the containers from 1"):
+        pack(topology(sizes, packing="skips", stmgrs=2))
 
 
 def test_thousands_of_tasks_are_packed_at_once() -> None:

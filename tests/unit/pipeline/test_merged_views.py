@@ -17,10 +17,12 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: pip install heronry[archive]")
 
-from heronry.model.keys import encode
+from view_rows import write_rows
+
+from heron_runtime.model.keys import encode
 from heronry.pipeline import NoSuchView, read_view
 from heronry.pipeline.registry import Registered, all_registered, register
-from heronry.pipeline.rows import decode_key, key_bytes, read_online, row_of, write_rows
+from heronry.pipeline.rows import decode_key, key_bytes, read_online, row_of
 from heronry.pipeline.views import Description, ViewError, describe_view, next_version, open_view, prune
 from heronry.streamlet.compare import close
 from heronry.streamlet.endpoints import ViewSink

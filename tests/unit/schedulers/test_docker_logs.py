@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from heronry.schedulers.docker_logs import save
+from heron_control.schedulers.docker_logs import save
 
 
 def tar_of(*entries: tuple[str, bytes, bytes]) -> bytes:

@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heronry.launch import Launch
-from heronry.model.ids import is_safe_name
-from heronry.model.plan import ContainerPlan, InstancePlan, PackingPlan, Resources
-from heronry.model.settings import MiB
-from heronry.schedulers import docker_plan as plan
+from heron_control.schedulers import docker_plan as plan
+from heron_runtime.launch import Launch
+from heron_runtime.model.ids import is_safe_name
+from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan, Resources
+from heron_runtime.model.settings import MiB
 
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.\-]{0,127}", fullmatch=True).filter(is_safe_name)
 IDS = st.text("0123456789abcdef", min_size=12, max_size=12)
@@ -66,7 +66,7 @@ def test_a_standby_gets_memory_of_its_own() -> None:
 
 def test_a_container_is_confined_and_nothing_in_it_is_secret() -> None:
     launch = plan.launch_inside(launch_named("T"), "http://api:9000", with_credential=True)
-    body = plan.creation("heronry", launch, 3, "heronry:latest", plan.Limits(512 * MiB, 1.5))
+    body = plan.creation("heronry", launch, 3, "heronry:latest", Resources(1.5, 512 * MiB))
     host: dict[str, Any] = body["HostConfig"]
     assert host["ReadonlyRootfs"]
     assert host["CapDrop"] == ["ALL"]

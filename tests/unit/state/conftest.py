@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from state_worlds import WORLDS, World
 
-from heronry.state.store import StateStore
+from heron_runtime.state.store import StateStore
 
 
 @pytest.fixture(params=sorted(WORLDS))

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from heronry.state.files import FilesStore
-from heronry.state.memory import MemoryStore, MemoryTree
-from heronry.state.store import StateStore
-from heronry.state.validation import MAX_VALUE_BYTES
+from heron_runtime.state.files import FilesStore
+from heron_runtime.state.memory import MemoryStore, MemoryTree
+from heron_runtime.state.store import StateStore
+from heron_runtime.state.validation import MAX_VALUE_BYTES
 
 
 def eventually(condition: Callable[[], object], what: str, timeout_secs: float = 20.0) -> None:
@@ -74,7 +74,7 @@ class FilesWorld:
 
     def end_session(self, client: StateStore) -> None:
         assert isinstance(client, FilesStore)
-        session = client._session
+        session = client._session.owned
         assert session is not None
         session._deadline_ns = 0  # as if the process had been stopped past its lease
         session._write_lease = lambda: None  # type: ignore[method-assign]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from heronry.launch import Launch
-from heronry.state import open_store, store_of
-from heronry.state.credential import StoreCredential, read_credential
-from heronry.state.store import StoreError
+from heron_runtime.launch import Launch
+from heron_runtime.state import open_store, store_of
+from heron_runtime.state.credential import StoreCredential, read_credential
+from heron_runtime.state.store import StoreError
 
 SECRET = "correct-horse"
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from state_worlds import eventually
 
-from heronry.state import filesystem, open_store
-from heronry.state.files import FilesStore
-from heronry.state.store import (
+from heron_runtime.state import filesystem, open_store
+from heron_runtime.state.files import FilesStore
+from heron_runtime.state.store import (
     Create,
     Delete,
     NodeExists,
@@ -33,8 +33,8 @@ Run = Callable[..., "subprocess.Popen[str]"]
 
 PRELUDE = """
 import os, sys, time
-from heronry.state import open_store
-from heronry.state.store import *
+from heron_runtime.state import open_store
+from heron_runtime.state.store import *
 store = open_store(sys.argv[1], session_timeout_secs=float(sys.argv[2]))
 store.open()
 def say(text):
@@ -340,7 +340,7 @@ def test_a_full_disk_changes_nothing_and_is_named(tmp_path: Path) -> None:
     store = FilesStore(tmp_path / "state")
     store.open()
     store.commit([Create("/a/b", b"before")])
-    connection = store._writer._connection
+    connection = store._tree.writer._connection
     assert connection is not None
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     connection.execute(f"PRAGMA max_page_count={pages}")  # SQLite's own way to meet a full disk
@@ -441,7 +441,7 @@ def test_urls_that_name_no_store(url: str) -> None:
 def test_settings_reach_the_store(tmp_path: Path) -> None:
     store = open_store(f"files://{tmp_path}/st%20ate", **{"heron.state.session.timeout.secs": 2.5, "heron.other": 1})
     assert isinstance(store, FilesStore)
-    assert store._session_timeout_secs == 2.5
+    assert store._session.timeout_secs == 2.5
     store.open()
     assert (tmp_path / "st ate" / "state.db").exists()
     store.close()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from heronry.state.local import StoreAddress, local_store
-from heronry.state.store import StoreError
+from heron_runtime.state.local import StoreAddress, local_store
+from heron_runtime.state.store import StoreError
 
 
 def test_by_default_it_is_in_the_home(tmp_path: Path) -> None:

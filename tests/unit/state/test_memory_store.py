@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
-from heronry.state import open_store
-from heronry.state.memory import MemoryStore, MemoryTree
-from heronry.state.store import Create, SessionState, StoreUnavailable
+import pytest
+from distributions import write_distribution
+
+from heron_runtime.state import open_store
+from heron_runtime.state.memory import MemoryStore, MemoryTree
+from heron_runtime.state.store import Create, SessionState, StoreError, StoreUnavailable
 
 
 def pair() -> tuple[MemoryStore, MemoryStore, list[SessionState]]:
@@ -68,3 +71,26 @@ def test_stores_of_one_name_share_a_tree() -> None:
     one.commit([Create("/a/b", b"")])
     assert two.get("/a/b") is not None
     assert other.get("/a/b") is None
+
+
+OWN = """
+from heron_runtime.state.memory import MemoryStore
+
+def of_url(parameters):
+    parameters.refuse_credential()
+    store = MemoryStore()
+    store.told = (parameters.url.netloc, parameters.session_timeout_secs)
+    return store
+"""
+
+
+def test_a_scheme_that_is_plugged_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    offers = {"heronry.state_stores": {"cloud": "store_of_mine:of_url"}}
+    monkeypatch.syspath_prepend(write_distribution(tmp_path, "my-store", offers, {"store_of_mine": OWN}))
+    store = open_store("cloud://north:80/x", session_timeout_secs=3)
+    assert isinstance(store, MemoryStore)
+    assert store.told == ("north:80", 3)  # type: ignore[attr-defined]
+    with pytest.raises(StoreError, match="takes no credential"):
+        open_store("cloud://north", credential_file="/x")
+    with pytest.raises(StoreError, match=r"'clod://x' names no store: .* did you mean 'cloud'\? \(A plug-in must be"):
+        open_store("clod://x")

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from heronry.state.files import FilesStore
-from heronry.state.memory import MemoryStore, MemoryTree
-from heronry.state.store import (
+from heron_runtime.state.files import FilesStore
+from heron_runtime.state.memory import MemoryStore, MemoryTree
+from heron_runtime.state.store import (
     Check,
     CheckOwner,
     Create,

@@ -1,4 +1,4 @@
-"""What ``heronry.state.store`` promises, for every store."""
+"""What ``heron_runtime.state.store`` promises, for every store."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 import pytest
 from state_worlds import World, eventually
 
-from heronry.state.store import (
+from heron_runtime.state.store import (
     BadVersion,
     Check,
     CheckOwner,
@@ -23,7 +23,7 @@ from heronry.state.store import (
     StoreUnavailable,
     TransactionFailed,
 )
-from heronry.state.validation import InvalidPath
+from heron_runtime.state.validation import InvalidPath
 
 
 def test_every_store_is_a_state_store(store: StateStore) -> None:

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 from state_worlds import World
 
-from heronry.model.plan import ContainerPlan, InstancePlan, PackingPlan, PhysicalPlan, PlanVersion
-from heronry.model.stored import ContainerLocation, ExecutionState, MasterEpoch, MasterLocation
-from heronry.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition, TopologyState
-from heronry.state import paths, topologies
-from heronry.state.memory import MemoryStore
-from heronry.state.store import Create, Node, StateStore, StoreError, StoreUnavailable
-from heronry.state.topologies import AlreadyExists, NoSuchTopology
-from heronry.wire import codec
+from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan, PhysicalPlan, PlanVersion
+from heron_runtime.model.stored import ContainerLocation, ExecutionState, MasterEpoch, MasterLocation
+from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition, TopologyState
+from heron_runtime.state import paths, topologies
+from heron_runtime.state.memory import MemoryStore
+from heron_runtime.state.store import Create, Node, StateStore, StoreError, StoreUnavailable
+from heron_runtime.state.topologies import AlreadyExists, NoSuchTopology
+from heron_runtime.wire import codec
 
 
 def parts(name: str = "words", number: int = 1) -> tuple[TopologyDefinition, PackingPlan, ExecutionState]:

@@ -1,7 +1,7 @@
 """Transactions as ZooKeeper's: a tree that acts as a server's, and races between the look and the transaction.
 
 The tree is changed by somebody else between the look and the transaction; whatever happens, what the store answers is
-what the pure rules of ``heronry.state.transaction`` answer on the tree as it is then.
+what the pure rules of ``heron_runtime.state.transaction`` answer on the tree as it is then.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heronry.state import zookeeper_plan as plan
-from heronry.state.store import (
+from heron_runtime.state import zookeeper_plan as plan
+from heron_runtime.state.store import (
     Check,
     CheckOwner,
     Create,
@@ -23,8 +23,8 @@ from heronry.state.store import (
     StoreError,
     TransactionFailed,
 )
-from heronry.state.transaction import Record, evaluate
-from heronry.state.zookeeper_plan import Action, LookAgain, Reply, Seen, Step
+from heron_runtime.state.transaction import Record, evaluate
+from heron_runtime.state.zookeeper_plan import Action, LookAgain, Op, Reply, Seen
 
 ME, OTHER = "me", "other"
 PATHS = ("/a/x", "/a/y", "/b/x")
@@ -37,14 +37,14 @@ class Tree:
     nodes: dict[str, tuple[int, str | None]] = field(default_factory=dict)
     folders: dict[str, int] = field(default_factory=lambda: {"/a": 0, "/b": 0})
 
-    def multi(self, steps: list[Step], session: str) -> list[int | Reply]:
-        """All steps or none."""
+    def multi(self, ops: list[Op], session: str) -> list[int | Reply]:
+        """All ops or none."""
         nodes, folders = dict(self.nodes), dict(self.folders)
         replies: list[int | Reply] = []
-        for number, step in enumerate(steps):
-            reply = _do(nodes, folders, step, session)
+        for number, op in enumerate(ops):
+            reply = _do(nodes, folders, op, session)
             if isinstance(reply, Reply):
-                return [Reply.NOT_DONE] * number + [reply] + [Reply.NOT_DONE] * (len(steps) - number - 1)
+                return [Reply.NOT_DONE] * number + [reply] + [Reply.NOT_DONE] * (len(ops) - number - 1)
             replies.append(reply)
         self.nodes, self.folders = nodes, folders
         return replies
@@ -63,28 +63,28 @@ class Tree:
         self.nodes = {path: node for path, node in self.nodes.items() if node[1] != session}
 
 
-def _do(nodes: dict[str, tuple[int, str | None]], folders: dict[str, int], step: Step, session: str) -> int | Reply:
-    if step.path in folders:
-        wrong = step.version not in (plan.ANY_VERSION, folders[step.path])
+def _do(nodes: dict[str, tuple[int, str | None]], folders: dict[str, int], op: Op, session: str) -> int | Reply:
+    if op.path in folders:
+        wrong = op.version not in (plan.ANY_VERSION, folders[op.path])
         if wrong:
             return Reply.BAD_VERSION
-        if step.action is Action.SET:
-            folders[step.path] += 1
-        return folders[step.path]
-    found = nodes.get(step.path)
-    if step.action is Action.CREATE:
+        if op.action is Action.SET:
+            folders[op.path] += 1
+        return folders[op.path]
+    found = nodes.get(op.path)
+    if op.action is Action.CREATE:
         if found:
             return Reply.EXISTS
-        nodes[step.path] = (0, session if step.ephemeral else None)
+        nodes[op.path] = (0, session if op.ephemeral else None)
         return 0
     if found is None:
         return Reply.NO_NODE
-    if step.version not in (plan.ANY_VERSION, found[0]):
+    if op.version not in (plan.ANY_VERSION, found[0]):
         return Reply.BAD_VERSION
-    if step.action is Action.DELETE:
-        del nodes[step.path]
-    elif step.action is Action.SET:
-        nodes[step.path] = (found[0] + 1, found[1])
+    if op.action is Action.DELETE:
+        del nodes[op.path]
+    elif op.action is Action.SET:
+        nodes[op.path] = (found[0] + 1, found[1])
         return found[0] + 1
     return 0
 
@@ -107,7 +107,7 @@ def change(tree: Tree, what: list[Operation] | str) -> None:
         tree.expire(what)
     else:
         looked = {path: tree.look(path) for path in plan.to_look_at(what)}
-        tree.multi(plan.steps(what, looked), OTHER)
+        tree.multi(plan.ops(what, looked), OTHER)
 
 
 @given(
@@ -126,14 +126,14 @@ def test_the_answer_is_that_of_the_tree_at_the_transaction(
     for what in before:
         change(tree, what)
     if mine:
-        tree.multi(plan.steps(mine, {path: tree.look(path) for path in plan.to_look_at(mine)}), ME)
+        tree.multi(plan.ops(mine, {path: tree.look(path) for path in plan.to_look_at(mine)}), ME)
     for attempt in range(3):
-        steps = plan.steps(asked, {path: tree.look(path) for path in plan.to_look_at(asked)})
+        ops = plan.ops(asked, {path: tree.look(path) for path in plan.to_look_at(asked)})
         if attempt == 0:
             for what in between:
                 change(tree, what)
         records = tree.records()
-        outcome = plan.read_replies(asked, steps, tree.multi(steps, ME))
+        outcome = plan.read_replies(asked, ops, tree.multi(ops, ME))
         if isinstance(outcome, LookAgain):
             assert tree.records() == records
             assert attempt == 0, "nothing changed since the second look"
@@ -152,10 +152,10 @@ def test_an_owner_that_was_replaced_between_look_and_transaction_is_refused() ->
     """Deleted and made again by somebody else, the node has the version it had."""
     tree = Tree({"/a/x": (0, ME)})
     asked: list[Operation] = [CheckOwner("/a/x"), Create("/b/x", b"")]
-    steps = plan.steps(asked, {"/a/x": tree.look("/a/x")})
+    ops = plan.ops(asked, {"/a/x": tree.look("/a/x")})
     change(tree, [Delete("/a/x"), Create("/a/x", b"", True)])
     assert tree.nodes == {"/a/x": (0, OTHER)}
-    assert isinstance(plan.read_replies(asked, steps, tree.multi(steps, ME)), LookAgain)
+    assert isinstance(plan.read_replies(asked, ops, tree.multi(ops, ME)), LookAgain)
     assert "/b/x" not in tree.nodes
 
 
@@ -163,10 +163,10 @@ def test_an_owner_whose_session_ended_is_refused() -> None:
     """The folder is not touched when a session ends, but it is when the next owner comes."""
     tree = Tree({"/a/x": (0, ME)})
     asked: list[Operation] = [CheckOwner("/a/x"), Create("/b/x", b"")]
-    steps = plan.steps(asked, {"/a/x": tree.look("/a/x")})
+    ops = plan.ops(asked, {"/a/x": tree.look("/a/x")})
     tree.expire(ME)
     change(tree, [Create("/a/x", b"", True)])
-    assert isinstance(plan.read_replies(asked, steps, tree.multi(steps, ME)), LookAgain)
+    assert isinstance(plan.read_replies(asked, ops, tree.multi(ops, ME)), LookAgain)
     assert "/b/x" not in tree.nodes
 
 

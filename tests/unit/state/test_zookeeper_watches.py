@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from heronry.state.store import SessionState, StoreUnavailable
-from heronry.state.zookeeper_watches import Trigger, WatchTable
+from heron_runtime.state.store import SessionState, StoreUnavailable
+from heron_runtime.state.zookeeper_watches import Trigger, WatchThread
 
 BOUND_SECONDS = 60.0
 
@@ -18,7 +18,7 @@ def test_a_watch_that_cannot_be_armed_is_tried_until_it_is() -> None:
         if len(tries) < 3:
             raise StoreUnavailable("not yet")
 
-    table, called = WatchTable(arm), threading.Event()
+    table, called = WatchThread(arm), threading.Event()
     table.start()
     try:
         table.watch("/a", lambda _: called.set())
@@ -29,7 +29,7 @@ def test_a_watch_that_cannot_be_armed_is_tried_until_it_is() -> None:
 
 
 def test_jobs_and_states_are_told_in_their_order_and_a_raising_one_stops_nothing() -> None:
-    table, said, over = WatchTable(lambda path, trigger: None), list[object](), threading.Event()
+    table, said, over = WatchThread(lambda path, trigger: None), list[object](), threading.Event()
     table.listen(said.append)
     table.start()
     try:

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from heronry.model.ids import PROTOCOL_VERSION, root_base
-from heronry.model.plan import (
+from heron_runtime.model.ids import PROTOCOL_VERSION, root_base
+from heron_runtime.model.plan import (
     ContainerPlan,
     InstancePlan,
     PackingPlan,
@@ -23,8 +23,8 @@ from heronry.model.plan import (
     PlanVersion,
     StreamManagerInfo,
 )
-from heronry.model.reasons import FailKind
-from heronry.model.topology import (
+from heron_runtime.model.reasons import FailKind
+from heron_runtime.model.topology import (
     ComponentKind,
     ComponentSpec,
     GroupingKind,
@@ -33,10 +33,18 @@ from heronry.model.topology import (
     StreamSchema,
     TopologyDefinition,
 )
-from heronry.wire.control import Credit, InstanceHello, Leave, Pause, PlanUpdate, StreamManagerHello
-from heronry.wire.data import Ack, Fail, Frame, Init, Packet, Reason
-from stream_manager.core.effects import Effect, End, Exit, PlanAccepted, TellMaster, ToInstance, ToPeer, Wake
-from stream_manager.core.links import Link
+from heron_runtime.wire.control import Credit, InstanceHello, Leave, Pause, PlanUpdate, StreamManagerHello
+from heron_runtime.wire.data import Ack, Fail, Frame, Init, Packet, Reason
+from stream_manager.core.effects import Effect, End, PlanAccepted, Replaced, Send, TellMaster, Wake
+from stream_manager.core.events import (
+    Connected,
+    ConnectionEnded,
+    DataOpened,
+    Event,
+    Heard,
+    PlanRecalled,
+    Tick,
+)
 from stream_manager.core.stream_manager import StreamManager
 
 TOPOLOGY_ID = "t-1"
@@ -122,7 +130,7 @@ class World:
         self.settings = settings or {}
         self.cores: dict[int, StreamManager] = {}
         self.instances: dict[int, Instance] = {}
-        self.ready: dict[int, dict[Link, None]] = {}
+        self.ready: dict[int, dict[int, None]] = {}  # per container: connections
         self.ended: list[str] = []
         self.exits: list[str] = []
         self.to_master: list[Any] = []
@@ -144,7 +152,7 @@ class World:
     def start(self) -> None:
         """Plans everywhere, all links up, all instances connected."""
         for core in self.cores.values():
-            self.act(core.container, core.handle_plan(self.plan, self.plan.version.epoch))
+            self.tell(core.container, PlanRecalled(self.plan, self.plan.version.epoch))
         for a in self.cores:
             for b in self.cores:
                 if a < b:
@@ -163,7 +171,6 @@ class World:
     def connect(self, task: int, incarnation: int | None = None, data: bool = True) -> Instance:
         instance = self.instances[task]
         container = self.plan.container_of(task)
-        core = self.cores[container]
         if incarnation is not None and incarnation != instance.incarnation:
             instance = self.instances[task] = Instance(task, incarnation, window=instance.window)
         instance.connection = self.connection(container, -task)
@@ -171,11 +178,11 @@ class World:
         instance.expected = 1
         instance.inbox.clear()
         hello = InstanceHello(PROTOCOL_VERSION, TOPOLOGY_ID, task, instance.incarnation, 1000 + instance.incarnation)
-        self.act(container, core.handle_instance_hello(instance.connection, hello))
+        self.tell(container, Connected(instance.connection, hello))
         if data:
-            self.act(container, core.handle_instance_data(instance.connection, task))
+            self.tell(container, DataOpened(instance.connection))
             instance.granted = instance.window
-            self.act(container, core.handle_instance_credit(instance.connection, task, Credit(instance.window)))
+            self.tell(container, Heard(instance.connection, Credit(instance.window)))
         return instance
 
     def disconnect(self, task: int) -> None:
@@ -183,7 +190,7 @@ class World:
         if instance.connection is not None:
             container = self.plan.container_of(task)
             number, instance.connection = instance.connection, None
-            self.act(container, self.cores[container].handle_instance_gone(number, task))
+            self.tell(container, ConnectionEnded(number))
 
     def link(self, a: int, b: int) -> None:
         """Connect two stream managers."""
@@ -191,10 +198,9 @@ class World:
         self.wires[b, a] = {"control": deque(), "data": deque()}
         ends = {a: self.connection(a, b), b: self.connection(b, a)}
         for here, there in ((a, b), (b, a)):
-            core = self.cores[here]
-            self.act(here, core.handle_peer_hello(ends[here], self.cores[there].peer_hello()))
-        for here, there in ((a, b), (b, a)):
-            self.act(here, self.cores[here].handle_peer_data(ends[here], there))
+            self.tell(here, Connected(ends[here], self.cores[there].peer_hello()))
+        for here in (a, b):
+            self.tell(here, DataOpened(ends[here]))
 
     def break_link(self, a: int, b: int) -> None:
         """What is on the wire is lost; both ends are told."""
@@ -203,27 +209,34 @@ class World:
             if wire is None:
                 return
         for here, there in ((a, b), (b, a)):
-            number = self.cores[here].mesh.of_container(there).connection
+            number = self.cores[here].connections.peer(there).connection
             if number is not None:
-                self.act(here, self.cores[here].handle_peer_gone(number, there))
+                self.tell(here, ConnectionEnded(number))
 
     # What the cores want.
+
+    def tell(self, container: int, event: Event) -> list[Effect]:
+        """Something happens to a core."""
+        effects = self.cores[container].handle(event)
+        self.act(container, effects)
+        return effects
 
     def act(self, container: int, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
                 case Wake():
-                    self.ready[container][effect.link] = None
-                case ToInstance():
-                    self._hear(-self.numbers[effect.connection][1], effect.connection, effect.message)
-                case ToPeer():
+                    self.ready[container][effect.connection] = None
+                case Send():
+                    neighbour = self.numbers[effect.connection][1]
                     wire = self.wires.get(self.numbers[effect.connection])
-                    if wire is not None:
+                    if neighbour < 0:
+                        self._hear(-neighbour, effect.connection, effect.message)
+                    elif wire is not None:
                         wire["control"].append((effect.connection, effect.message))
                 case End():
                     self.ended.append(effect.reason)
                     self._ended(effect.connection)
-                case Exit():
+                case Replaced():
                     self.exits.append(effect.reason)
                 case TellMaster():
                     self.to_master.append(effect.message)
@@ -237,7 +250,7 @@ class World:
             instance = self.instances[-neighbour]
             if instance.connection == number:
                 instance.connection = None
-            self.act(container, self.cores[container].handle_instance_gone(number, -neighbour))
+            self.tell(container, ConnectionEnded(number))
         elif (container, neighbour) in self.wires:
             self.break_link(container, neighbour)
 
@@ -261,17 +274,18 @@ class World:
 
     def pump(self, container: int) -> bool:
         """One packet of one link that has work."""
-        links = list(self.ready[container])
-        if not links:
+        ready = list(self.ready[container])
+        if not ready:
             return False
-        link = self.rng.choice(links)
-        packet, effects = self.cores[container].next_packet(link)
+        connection = self.rng.choice(ready)
+        neighbour = self.numbers[connection][1]
+        packet, effects = self.cores[container].next_packet(connection)
         if packet is None:
-            del self.ready[container][link]
-        elif link.container:
-            self.wires[container, link.container]["data"].append(packet)
+            del self.ready[container][connection]
+        elif neighbour > 0:
+            self.wires[container, neighbour]["data"].append(packet)
         else:
-            instance = self.instances[link.task]
+            instance = self.instances[-neighbour]
             assert packet.sequence == instance.expected
             instance.expected += 1
             instance.inbox += packet.frames
@@ -287,13 +301,13 @@ class World:
         if wire is None or not wire[what]:
             return False
         core, item = self.cores[destination], wire[what].popleft()
-        number = core.mesh.of_container(source).connection
+        number = core.connections.peer(source).connection
         if number is None:
             return True
         if what == "data":
-            self.act(destination, core.handle_peer_packet(number, source, item))
+            self.act(destination, core.packet(number, item))
         else:
-            self.act(destination, core.handle_peer_control(number, source, item[1]))
+            self.tell(destination, Heard(number, item[1]))
         return True
 
     def send(
@@ -315,8 +329,7 @@ class World:
             packet.frames.append(instance.outbox.popleft())
             instance.sent += packet.frames[-1].size_bytes()
         container = self.plan.container_of(task)
-        core = self.cores[container]
-        self.act(container, core.handle_instance_packet(instance.connection, task, packet))
+        self.act(container, self.cores[container].packet(instance.connection, packet))
         return bool(packet.frames)
 
     def take(self, task: int) -> Frame | None:
@@ -328,10 +341,7 @@ class World:
         instance.taken += taken.size_bytes()
         if instance.connection is not None and instance.taken + instance.window - instance.granted >= 1000:
             instance.granted = instance.taken + instance.window
-            container = self.plan.container_of(task)
-            credit = Credit(instance.granted)
-            core = self.cores[container]
-            self.act(container, core.handle_instance_credit(instance.connection, task, credit))
+            self.tell(self.plan.container_of(task), Heard(instance.connection, Credit(instance.granted)))
         return taken
 
     def open_root(self, task: int, edges: list[int]) -> int:
@@ -345,8 +355,8 @@ class World:
 
     def tick(self, ms: int) -> None:
         self.now_ms += ms
-        for container, core in self.cores.items():
-            self.act(container, core.tick(self.now_ms))
+        for container in self.cores:
+            self.tell(container, Tick(self.now_ms))
 
     def settle(self) -> None:
         """Until nothing moves on the wires (instances take nothing by themselves)."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heronry.model.ids import SEQUENCE_MASK, root_base
+from heron_runtime.model.ids import SEQUENCE_MASK, root_base
 from stream_manager.core.ack_tracker import AckTracker
 
 TASK, INCARNATION = 7, 0xBEEF

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sm_world import column, failed, frame
 
-from heronry.model.reasons import FailKind
-from heronry.wire.data import Packet, Reason
-from heronry.wire.data_codec import encode_packet
+from heron_runtime.model.reasons import FailKind
+from heron_runtime.wire.data import Packet, Reason
+from heron_runtime.wire.data_codec import encode_packet
 from stream_manager.core.links import PACKET_BYTES, Link
 from stream_manager.core.settlements import MAX_REASONS, Settlements
 

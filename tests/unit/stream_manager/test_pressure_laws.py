@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sm_world import World, frame, make_plan
 
-from heronry.model.causes import Cause, CauseKind
-from heronry.wire.control import CauseChange, CauseSet, Pause
+from heron_runtime.model.causes import Cause, CauseKind
+from heron_runtime.wire.control import CauseChange, CauseSet, Pause
 from stream_manager.core.backpressure import Pressure, is_slow
 from stream_manager.core.control_outbox import ControlOutbox, peer_credit
 from stream_manager.core.credit import Grant
@@ -66,7 +66,7 @@ def test_only_spouts_that_reach_the_slow_task_pause_and_they_go_on_below_the_low
     while world.instances[6].inbox:
         world.take(6)
         world.settle()
-        queued = world.cores[1].flow.peers[2].link.destinations[6].bytes
+        queued = world.cores[1].connections.peers[2].link.destinations[6].bytes
         if queued > LOW and paused(world) != {1, 5}:
             raise AssertionError(f"went on at {queued} bytes")
     assert paused(world) == set()
@@ -128,17 +128,17 @@ def test_a_peer_that_reconnects_gets_no_second_window_for_what_is_still_queued()
     world = started()
     world.disconnect(6)
     flood(world, 1, 6, 10_000)
-    queued = world.cores[2].flow.instances[6].link.bytes
+    queued = world.cores[2].connections.instances[6].link.bytes
     assert queued >= 4000
     for _ in range(5):
         world.break_link(1, 2)
         world.link(1, 2)
         world.settle()
-    assert world.cores[2].flow.instances[6].link.bytes <= 4000 + 2 * 1000
+    assert world.cores[2].connections.instances[6].link.bytes <= 4000 + 2 * 1000
     world.connect(6, incarnation=2)
     world.settle()
     drain(world, 6)
-    assert world.cores[1].flow.peers[2].link.bytes == 0
+    assert world.cores[1].connections.peers[2].link.bytes == 0
 
 
 @settings(max_examples=100, deadline=None)
@@ -167,7 +167,7 @@ def test_hysteresis(sizes: list[int], high: int, low: int) -> None:
     )
 )
 def test_a_peer_knows_the_set_whatever_is_lost_once_a_whole_one_has_come(events: list[tuple[str, Any, Any]]) -> None:
-    here, there = Pressure(), Pressure()
+    here, there = Pressure(1), Pressure(2)
     missed = False
     for kind, what, slow in events:
         if kind == "own":

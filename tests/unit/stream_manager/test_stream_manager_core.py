@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from sm_world import PLACES, TOPOLOGY_ID, World, column, failed, frame, make_plan
 
-from heronry.model.causes import CauseKind
-from heronry.model.ids import PROTOCOL_VERSION, root_base
-from heronry.model.metrics import split_name
-from heronry.model.plan import StreamManagerInfo
-from heronry.model.reasons import FailKind
-from heronry.wire.control import (
+from heron_runtime.model.causes import CauseKind
+from heron_runtime.model.ids import PROTOCOL_VERSION, root_base
+from heron_runtime.model.metrics import split_name
+from heron_runtime.model.plan import StreamManagerInfo
+from heron_runtime.model.reasons import FailKind
+from heron_runtime.wire.control import (
     CauseSet,
     Credit,
     InstanceHello,
@@ -23,10 +23,18 @@ from heronry.wire.control import (
     PlanUpdate,
     StreamManagerHello,
 )
-from heronry.wire.data import Ack, Fail, Init, Packet
-from heronry.wire.master import Heartbeat, HeartbeatReply, Register
-from stream_manager.core.counters import gauges, totals
-from stream_manager.core.effects import End, Exit, MasterRefused, ToInstance, ToPeer
+from heron_runtime.wire.data import Ack, Fail, Init, Packet
+from heron_runtime.wire.master import Heartbeat, HeartbeatReply, Register
+from stream_manager.core.effects import End, RefuseMaster, Replaced, Send
+from stream_manager.core.events import (
+    Connected,
+    ConnectionEnded,
+    DataOpened,
+    MasterConnected,
+    MasterHeard,
+    PlanRecalled,
+    Tick,
+)
 from stream_manager.core.stream_manager import StreamManager
 
 HIGH, LOW = 10_000, 4_000
@@ -113,13 +121,13 @@ def test_a_newer_hello_replaces_the_older_process(world: World) -> None:
     old = world.instances[2].connection
     assert old is not None
     hello = InstanceHello(PROTOCOL_VERSION, TOPOLOGY_ID, 2, 9, 4242)
-    effects = world.cores[1].handle_instance_hello(999, hello)
-    assert isinstance(effects[0], ToInstance)
+    effects = world.cores[1].handle(Connected(999, hello))
+    assert isinstance(effects[0], Send)
     assert isinstance(effects[0].message, Leave)
     assert isinstance(effects[1], End)
     assert effects[1].connection == old
-    assert world.cores[1].handle_instance_gone(old, 2) == [], "what comes of the old connection changes nothing"
-    assert world.cores[1].flow.instances[2].connection == 999
+    assert world.cores[1].handle(ConnectionEnded(old)) == [], "what comes of the old connection changes nothing"
+    assert world.cores[1].connections.instances[2].connection == 999
 
 
 def test_frames_for_a_dead_instance_wait_for_the_next(world: World) -> None:
@@ -141,8 +149,8 @@ def test_what_was_handed_over_when_a_link_breaks_is_lost_and_counted_what_is_que
     world.settle()
     assert world.take(6) == frame(1, 6, b"kept", count=2)
     assert world.take(6) is None
-    assert world.cores[1].flow.peers[2].link.lost == {0: 3}
-    assert totals(world.cores[1])["__lost_on_break/stream_manager-2/word/default"] == 3
+    assert world.cores[1].connections.peers[2].link.lost == {0: 3}
+    assert world.cores[1].totals()["__lost_on_break/stream_manager-2/word/default"] == 3
 
 
 @pytest.mark.parametrize(
@@ -156,10 +164,10 @@ def test_what_was_handed_over_when_a_link_breaks_is_lost_and_counted_what_is_que
 def test_an_instance_that_breaks_a_rule_loses_its_connection(world: World, packet: Packet, reason: str) -> None:
     number = world.instances[2].connection
     assert number is not None
-    effects = world.cores[1].handle_instance_packet(number, 2, packet)
+    effects = world.cores[1].packet(number, packet)
     assert [type(effect) for effect in effects] == [End]
     assert reason in effects[0].reason  # type: ignore[union-attr]  # it is an End
-    assert world.cores[1].flow.instances[2].connection is None
+    assert world.cores[1].connections.instances[2].connection is None
 
 
 def test_frames_without_credit_end_the_connection(world: World) -> None:
@@ -167,58 +175,57 @@ def test_frames_without_credit_end_the_connection(world: World) -> None:
     assert number is not None
     core = world.cores[1]
     big = frame(1, 6, bytes(5 * 1024 * 1024))
-    world.act(1, core.handle_instance_packet(number, 1, Packet(1, frames=[big])))
+    world.act(1, core.packet(number, Packet(1, frames=[big])))
     assert world.instances[1].connection == number, "a frame may pass the limit"
     world.disconnect(6)
-    effects = core.handle_instance_packet(number, 1, Packet(2, frames=[frame(1, 6)]))
+    effects = core.packet(number, Packet(2, frames=[frame(1, 6)]))
     assert any(isinstance(effect, End) and "without credit" in effect.reason for effect in effects)
 
 
 def test_hellos_of_another_topology_or_protocol_are_sent_away(world: World) -> None:
     core = world.cores[1]
     for hello in (InstanceHello(PROTOCOL_VERSION, "t-2", 1, 1, 1), InstanceHello(99, TOPOLOGY_ID, 1, 1, 1)):
-        effects = core.handle_instance_hello(77, hello)
-        assert [type(effect) for effect in effects] == [ToInstance, End]
-    effects = core.handle_peer_hello(78, PeerHello(PROTOCOL_VERSION, "t-2", 2, 102, 1))
-    assert [type(effect) for effect in effects] == [ToPeer, End]
+        effects = core.handle(Connected(77, hello))
+        assert [type(effect) for effect in effects] == [Send, End]
+    effects = core.handle(Connected(78, PeerHello(PROTOCOL_VERSION, "t-2", 2, 102, 1)))
+    assert [type(effect) for effect in effects] == [Send, End]
 
 
 def test_an_older_peer_is_told_to_leave_and_a_newer_one_waits_for_its_plan(world: World) -> None:
     core = world.cores[1]
     world.break_link(1, 2)
-    effects = core.handle_peer_hello(500, PeerHello(PROTOCOL_VERSION, TOPOLOGY_ID, 2, 101, 1))
-    assert isinstance(effects[0], ToPeer)
+    effects = core.handle(Connected(500, PeerHello(PROTOCOL_VERSION, TOPOLOGY_ID, 2, 101, 1)))
+    assert isinstance(effects[0], Send)
     assert isinstance(effects[0].message, Leave)
     newer = PeerHello(PROTOCOL_VERSION, TOPOLOGY_ID, 2, 555, 1)
-    assert core.handle_peer_hello(501, newer) == []
-    assert core.handle_peer_data(501, 2) == []
-    assert not core.flow.peers[2].link.is_open
-    effects = core.handle_plan(make_plan(number=2, incarnations={2: 555}, **MARKS), 1)
-    assert core.flow.peers[2].link.is_open
-    assert any(isinstance(e, ToPeer) and isinstance(e.message, CauseSet) for e in effects)
+    assert core.handle(Connected(501, newer)) == []
+    assert core.handle(DataOpened(501)) == []
+    assert not core.connections.peers[2].link.is_open
+    effects = core.handle(PlanRecalled(make_plan(number=2, incarnations={2: 555}, **MARKS), 1))
+    assert core.connections.peers[2].link.is_open
+    assert any(isinstance(e, Send) and isinstance(e.message, CauseSet) for e in effects)
     core.check()
 
 
 def test_the_highest_epoch_wins() -> None:
     core = StreamManager(TOPOLOGY_ID, StreamManagerInfo(1, "h", 1, 101), {}, 0)
-    core.handle_plan(make_plan(number=5, epoch=2), 2)
-    core.handle_plan(make_plan(number=9, epoch=1), 1)
+    core.handle(PlanRecalled(make_plan(number=5, epoch=2), 2))
+    core.handle(PlanRecalled(make_plan(number=9, epoch=1), 1))
     assert str(core.version) == "2.5"
-    core.handle_plan(make_plan(number=4, epoch=2), 2)
+    core.handle(PlanRecalled(make_plan(number=4, epoch=2), 2))
     assert str(core.version) == "2.5"
-    effects = core.handle_master_message(PlanUpdate(make_plan(number=9, epoch=1), 1))
-    assert [type(effect) for effect in effects] == [MasterRefused]
-    assert core.handle_master_message(HeartbeatReply(3)) == []
-    assert core.handle_plan(make_plan(number=6, epoch=2), 2) == []
+    effects = core.handle(MasterHeard(PlanUpdate(make_plan(number=9, epoch=1), 1)))
+    assert [type(effect) for effect in effects] == [RefuseMaster]
+    assert core.handle(MasterHeard(HeartbeatReply(3))) == []
+    assert core.handle(PlanRecalled(make_plan(number=6, epoch=2), 2)) == []
     assert str(core.version) == "2.5", "a plan of a deposed master is refused once a newer epoch was heard"
-    core.handle_plan(make_plan(number=1, epoch=3), 3)
+    core.handle(PlanRecalled(make_plan(number=1, epoch=3), 3))
     assert str(core.version) == "3.1"
-    assert [type(e) for e in core.handle_master_message(Leave("replaced"))] == [Exit]
+    assert [type(e) for e in core.handle(MasterHeard(Leave("replaced")))] == [Replaced]
 
 
 def test_registers_and_beats_with_its_instances_and_causes(world: World) -> None:
-    core = world.cores[1]
-    world.act(1, core.handle_master_connected())
+    world.tell(1, MasterConnected())
     register = world.to_master[-1]
     assert isinstance(register, Register)
     assert [(i.task, i.component) for i in register.instances] == [(1, "word"), (2, "split"), (3, "sink")]
@@ -234,15 +241,14 @@ def test_registers_and_beats_with_its_instances_and_causes(world: World) -> None
 def test_without_master_and_peers_for_the_lease_spouts_pause_and_go_on_with_the_first_word(world: World) -> None:
     world.break_link(1, 2)
     world.break_link(1, 3)
-    core = world.cores[1]
     for _ in range(31):
         world.now_ms += 1000
-        world.act(1, core.tick(world.now_ms))
+        world.tell(1, Tick(world.now_ms))
     paused = world.instances[1].paused
     assert paused is not None
     assert paused.paused
     assert [(c.kind, c.peer) for c in paused.causes] == [(CauseKind.LINK, 0)]
-    world.act(1, core.handle_master_message(HeartbeatReply(1)))
+    world.tell(1, MasterHeard(HeartbeatReply(1)))
     world.tick(100)
     assert world.instances[1].paused == Pause(False, ())
 
@@ -257,7 +263,7 @@ def test_a_moved_task_gets_what_was_queued_for_it_and_a_lost_one_fails_its_roots
     plan = make_plan(places, number=2, **MARKS)
     world.plan = plan
     core = world.cores[1]
-    world.act(1, core.handle_plan(plan, 1))
+    world.tell(1, PlanRecalled(plan, 1))
     world.connect(6)
     world.settle()
     assert world.take(6) == frame(1, 6, b"moves")
@@ -283,12 +289,12 @@ def test_order_is_kept_per_source_and_destination(world: World) -> None:
 def test_counters_add_up(world: World) -> None:
     world.send(1, [frame(1, 2, count=10), frame(1, 6, count=20)])
     world.settle()
-    counted = totals(world.cores[1])
+    counted = world.cores[1].totals()
     assert counted["__server/__tuples_from_workers/container_1_word_1"] == 30
     assert counted["__server/__tuples_to_workers/container_1_split_2"] == 10
     assert counted["__server/__tuples_to_stmgrs/stream_manager-2"] == 20
-    assert totals(world.cores[2])["__server/__tuples_from_stmgrs/stream_manager-1"] == 20
-    assert gauges(world.cores[1])["__peers_connected"] == 2
+    assert world.cores[2].totals()["__server/__tuples_from_stmgrs/stream_manager-1"] == 20
+    assert world.cores[1].gauges()["__peers_connected"] == 2
     assert np.isfinite(list(counted.values())).all()
 
 
@@ -297,5 +303,5 @@ def test_every_counter_is_in_the_registry(world: World) -> None:
     while world.pump(1):
         pass
     world.break_link(1, 2)
-    for name in [*totals(world.cores[1]), *gauges(world.cores[1])]:
+    for name in [*world.cores[1].totals(), *world.cores[1].gauges()]:
         assert split_name(name).metric is not None, name

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from sm_world import PLACES, World, column, failed, frame, make_plan
 
-from heronry.model.ids import root_incarnation, root_task
-from heronry.wire.data import Ack, Fail, Frame
+from heron_runtime.model.ids import root_incarnation, root_task
+from heron_runtime.wire.data import Ack, Fail, Frame
 
 SETTINGS = {"heron.streammgr.upload.window.bytes": 65_536, "heron.streammgr.peer.window.bytes": 3000}
 CONFIG: dict[str, Any] = {
@@ -183,12 +183,14 @@ def test_safety_then_liveness(seed: int) -> None:
     traffic.heal()
     world = traffic.world
     for core in world.cores.values():
-        links = [i.link for i in core.flow.instances.values()] + [p.link for p in core.flow.peers.values()]
+        links = [i.link for i in core.connections.instances.values()] + [
+            p.link for p in core.connections.peers.values()
+        ]
         assert sum(link.bytes + link.settlements.bytes for link in links) == 0, "drained"
         assert core.pressure.union() == ()
         assert core.tracking.live == 0, "settled or expired"
         assert core.flow.blocked == set()
-        assert core.outcome.violations == 0
+        assert core.violations == 0
     assert not any(instance.paused and instance.paused.paused for instance in world.instances.values())
     assert all(not instance.outbox for instance in world.instances.values()), "credit has come back"
     # Every root of a process that still lives got its verdict.
@@ -199,6 +201,9 @@ def test_safety_then_liveness(seed: int) -> None:
     lost = sum(
         sum(link.lost.values())
         for core in world.cores.values()
-        for link in [*(i.link for i in core.flow.instances.values()), *(p.link for p in core.flow.peers.values())]
+        for link in [
+            *(i.link for i in core.connections.instances.values()),
+            *(p.link for p in core.connections.peers.values()),
+        ]
     )
     assert traffic.emitted - traffic.taken <= lost, "nothing is lost without being counted"

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from instance_world import Clock, Counts, World  # beside the tests of executors
 
 from heron_instance.core.bolt_executor import BoltExecutor
 from heron_instance.core.executor import Setup
 from heron_instance.core.spout_executor import SpoutExecutor
-from heronry.model.plan import (
+from heron_runtime.model.plan import (
     KEY_GROUPS,
     ContainerPlan,
     InstancePlan,
@@ -26,12 +27,9 @@ from heronry.model.plan import (
     PhysicalPlan,
     PlanVersion,
 )
-from heronry.model.topology import TopologyDefinition, TopologyState
+from heron_runtime.model.topology import TopologyDefinition, TopologyState
 from heronry.streamlet import Builder
 from heronry.streamlet.online.locate import STAGE
-
-sys.path.append(str(Path(__file__).parents[1] / "heron_instance"))
-from instance_world import Clock, Counts, World  # beside the tests of executors
 
 MODULE = "program_under_test"
 
@@ -46,6 +44,11 @@ def importable(builder: Builder) -> Iterator[None]:
         yield
     finally:
         del sys.modules[MODULE]
+
+
+def definition_of(builder: Builder) -> TopologyDefinition:
+    """As ``heron submit`` asks for it."""
+    return builder.definition(variable=f"{MODULE}:program")
 
 
 def plan_of(definition: TopologyDefinition) -> PhysicalPlan:
@@ -101,8 +104,8 @@ class OnlineWorld(World):
         )  # fmt: skip
         executor = (SpoutExecutor if spec.is_spout else BoltExecutor)(setup)
         self.executors[task] = executor
-        assert STAGE in executor.config
-        executor.start(self.clock.ms)
+        assert STAGE in executor.task.config
+        executor.start()
         executor.on_stream_manager(self.clock.ms, 7)
 
     def kill(self, task: int) -> None:
@@ -111,7 +114,7 @@ class OnlineWorld(World):
             if pair[1] == task:
                 del self.wires[pair]
         old = self.executors.pop(task)
-        self.vanish(old.component)
+        self.vanish(old.task.component)
         lost = [root for root in self.tracker if root >> 48 == task]
         for root in lost:
             del self.tracker[root]
@@ -139,9 +142,9 @@ class OnlineWorld(World):
 
     def expire(self) -> None:
         """The tracker's timeout: every open root fails."""
-        from heronry.model.ids import root_task
-        from heronry.model.reasons import FailKind
-        from heronry.wire.data import Reason
+        from heron_runtime.model.ids import root_task
+        from heron_runtime.model.reasons import FailKind
+        from heron_runtime.wire.data import Reason
 
         roots, self.tracker = list(self.tracker), {}
         for spout in {root_task(root) for root in roots}:
@@ -165,10 +168,12 @@ class OnlineWorld(World):
 
     def is_final(self) -> bool:
         """Every bolt knows that nothing more comes, and nothing is open."""
-        bolts = [e.component for t, e in self.executors.items() if not self.plan.is_spout(t)]
+        bolts = [e.task.component for t, e in self.executors.items() if not self.plan.is_spout(t)]
         told = all((getattr(b, "_watermark", None) or b._arrivals).is_final for b in bolts)
         told = told and all(b.results.all_told for b in bolts if hasattr(b, "results"))
-        hearts = [heart for e in self.executors.values() if (heart := getattr(e.component, "heart", None)) is not None]
+        hearts = [
+            heart for e in self.executors.values() if (heart := getattr(e.task.component, "heart", None)) is not None
+        ]
         open_roots = len(self.tracker) - sum(heart.open for heart in hearts)  # a pulse is always on its way
         return told and open_roots <= 0 and not any(self.wires.values())
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from heronry.streamlet import Builder, files
 from heronry.streamlet.decoding import Decoder, read_all
-from heronry.streamlet.online.offsets import Offsets, Place, Span, merged
+from heronry.streamlet.online.offsets import FilePosition, Offsets, Span, merged
 from heronry.streamlet.program import KeyValue, Windowed
 from heronry.streamlet.reading import LineReader, ReadError, list_files
 from heronry.streamlet.reference import run
@@ -135,7 +135,7 @@ def test_committed_offsets_never_pass_what_is_not_acked(data: st.DataObject) -> 
         what = data.draw(st.sampled_from(["emit", "ack", "fail", "due"]))
         if what == "emit":
             file = data.draw(st.sampled_from(["a", "b"]))
-            span = Span(file, Place(place[file], place[file]), Place(place[file] + 1, place[file] + 1))
+            span = Span(file, FilePosition(place[file], place[file]), FilePosition(place[file] + 1, place[file] + 1))
             place[file] += 1
             open_ids[offsets.emitted(span)] = span
         elif what == "due":
@@ -155,7 +155,7 @@ def test_committed_offsets_never_pass_what_is_not_acked(data: st.DataObject) -> 
         for file, committed in offsets.committed.items():
             assert all((file, n) in acked for n in range(committed.offset))
             assert (file, committed.offset) not in acked
-    assert merged([{"a": [1, 1]}, {"a": [3, 2], "b": [0, 0]}]) == {"a": Place(3, 2), "b": Place(0, 0)}
+    assert merged([{"a": [1, 1]}, {"a": [3, 2], "b": [0, 0]}]) == {"a": FilePosition(3, 2), "b": FilePosition(0, 0)}
 
 
 def test_results_are_read_back(tmp_path: Path) -> None:

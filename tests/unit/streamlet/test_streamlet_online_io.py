@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from comparing import difference
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from online_world import OnlineWorld, importable
+from online_world import OnlineWorld, definition_of, importable
 
 from heronry import TopologyError
 from heronry.streamlet import (
@@ -30,12 +31,11 @@ from heronry.streamlet import (
     tumbling,
     view,
 )
-from heronry.streamlet.compare import difference
 from heronry.streamlet.decoding import read_all
 from heronry.streamlet.monoid import by_name
 from heronry.streamlet.online.compile import compile_program
 from heronry.streamlet.online.locate import PATHS, find
-from heronry.streamlet.online.stages import StageKind, cut
+from heronry.streamlet.online.stages import StageKind, stages_of
 from heronry.streamlet.online.state import Entry, ReduceState, identity
 from heronry.streamlet.online.state_log import StateLog
 from heronry.streamlet.online.watermark import FOREVER, Mark, Watermark
@@ -59,7 +59,7 @@ def test_stages_fuse_what_runs_together() -> None:
     counts.sink(collect(), name="out")
     lines.key_by().count_by_key(name="direct").log(name="log", parallelism=1)
     a.union(c, name="u").log(name="log2")
-    stages = cut(builder.build())
+    stages = stages_of(builder.build())
     assert [(s.name, s.kind, s.parallelism, s.steps) for s in stages.stages] == [
         ("numbers", StageKind.SOURCE, 2, ("numbers",)),
         ("a", StageKind.CHAIN, 2, ("a", "b")),
@@ -73,7 +73,7 @@ def test_stages_fuse_what_runs_together() -> None:
     assert stages.stage("c").combines == ("counts",)
     assert stages.origins("u") == {"a": ["numbers"], "c": ["numbers"]}
     with importable(builder):
-        definition = builder.definition()
+        definition = definition_of(builder)
     assert {c.name for c in definition.components} == {s.name for s in stages.stages}
 
 
@@ -82,10 +82,10 @@ def test_a_program_is_found_again_with_its_paths_and_no_other(monkeypatch: pytes
     builder.source(files("/a/b", "text"), name="s").log()
     other = Builder("found")
     other.source(files("/c/d", "text"), name="s").tap(abs)
-    with pytest.raises(TopologyError, match="is in no variable at the top level"):
+    with pytest.raises(TopologyError, match="is in no variable that its tasks could import"):
         compile_program(builder.build())
     with importable(builder):
-        (config, *_) = [dict(spec.config) for spec in builder.definition().components]
+        (config, *_) = [dict(spec.config) for spec in definition_of(builder).components]
         config[PATHS] = {"s": "/elsewhere"}
         assert next(find(config).sources()).source.path == "/elsewhere"  # type: ignore[union-attr]
     with importable(other), pytest.raises(TopologyError, match="is not the program that was submitted"):
@@ -96,7 +96,7 @@ def test_paths_are_local_online() -> None:
     builder = Builder("far")
     builder.source(files("hdfs://far/in", "text"), name="a").sink(to_files("file:///near/a%20b"), name="b")
     with importable(builder), pytest.raises(TopologyError, match="step 'a': hdfs://far/in is a URL") as caught:
-        compile_program(builder.build())
+        definition_of(builder)
     assert len(caught.value.problems) == 1
     assert [step.sink for step in builder.build().sinks()] == [to_files("/near/a b")]
     with pytest.raises(TopologyError, match="path is empty"):
@@ -113,7 +113,7 @@ def test_word_count_over_the_novel(tmp_path: Path) -> None:
         .sink(to_files(tmp_path / "out"), name="out")
     )
     with importable(builder):
-        world = OnlineWorld(builder.definition(), tmp_path, 1)
+        world = OnlineWorld(definition_of(builder), tmp_path, 1)
         world.until_final()
         world.stop()
     assert finished(tmp_path / "out")
@@ -136,7 +136,7 @@ def test_a_folder_that_grows_is_read_to_its_end_whatever_dies(
     written: list[Any] = []
     (folder / "in").mkdir()
     with importable(builder):
-        world = OnlineWorld(builder.definition(), folder, seed)
+        world = OnlineWorld(definition_of(builder), folder, seed)
         for turn in range(4):
             name = data.draw(st.sampled_from(["a", "b", "c"]))
             with (folder / "in" / name).open("a") as file:
@@ -165,7 +165,7 @@ def test_offsets_are_kept_and_nothing_is_read_twice_after_a_clean_stop(tmp_path:
         for more in ("", "c\nd\n"):
             with text.open("a") as file:
                 file.write(more)
-            world = OnlineWorld(builder.definition(), tmp_path, 1)
+            world = OnlineWorld(definition_of(builder), tmp_path, 1)
             world.run_on(4)
             world.stop()
     assert read(tmp_path / "out") == list("abcd")
@@ -175,7 +175,7 @@ def test_an_input_that_a_task_does_not_see_is_named_with_the_cure(tmp_path: Path
     builder = builder_in(tmp_path)
     builder.source(files(tmp_path / "absent", "text"), name="lines").sink(to_files(tmp_path / "out"))
     with importable(builder), pytest.raises(FileNotFoundError, match="step 'lines': there is no such file") as raised:
-        OnlineWorld(builder.definition(), tmp_path, 1)
+        OnlineWorld(definition_of(builder), tmp_path, 1)
     assert raised.value.filename == str(tmp_path / "absent")
     assert "mount it at the same path" in str(raised.value)
 
@@ -189,7 +189,7 @@ def test_the_archive_keeps_what_passed_once_a_batch_has_removed_duplicates(tmp_p
     doubled = made.flat_map(lambda r: [r, {**r, "again": True}] if r["n"] % 2 else [], name="double", parallelism=2)
     doubled.sink(archive(tmp_path / "archive"), name="archive")
     with importable(builder):
-        world = OnlineWorld(builder.definition(), tmp_path, 5)
+        world = OnlineWorld(definition_of(builder), tmp_path, 5)
         world.run_on(0.7)
         (task, *_) = world.plan.tasks_of("double")
         world.kill(task)
@@ -217,7 +217,7 @@ def test_what_json_would_change_is_refused_by_the_archive(tmp_path: Path) -> Non
     builder = builder_in(tmp_path, **{"user.streamlet.retries": 1})
     builder.source([(1, 2), [3, 4]], event_time=0, name="s").sink(archive(tmp_path / "archive"), name="a")
     with importable(builder):
-        world = OnlineWorld(builder.definition(), tmp_path, 1)
+        world = OnlineWorld(definition_of(builder), tmp_path, 1)
         world.until_final()
         (bolt,) = world.objects("a")
         reasons = [reason.message for reason in world.failed.values()]
@@ -225,7 +225,7 @@ def test_what_json_would_change_is_refused_by_the_archive(tmp_path: Path) -> Non
     (reason,) = reasons  # the first try; the last one puts the record aside
     assert "step 'a' failed on the record (1, 2): TypeError" in reason
     assert "map it to lists" in reason
-    assert bolt.aside.count.get_value() == 1
+    assert bolt.dead_letters.count.get_value() == 1
     assert [record for record, _ in read_all(files(tmp_path / "archive", "archive"))] == [[3, 4]]
 
 
@@ -254,7 +254,7 @@ def test_a_view_has_the_accumulators_of_each_bucket(tmp_path: Path) -> None:
     windows = timed.key_by("k").window(tumbling(1000), allowed_lateness=10_000)
     windows.reduce_by_key(distinct(), value="v", name="windows").sink(view("windows", tmp_path / "windows"), name="v2")
     with importable(builder):
-        world = OnlineWorld(builder.definition(), tmp_path, 2)
+        world = OnlineWorld(definition_of(builder), tmp_path, 2)
         world.until_final()
         world.stop()
     found, head = view_rows(tmp_path / "running")
@@ -288,7 +288,7 @@ def test_buckets_of_a_view_are_spilled_and_come_back(
     counts.sink(collect(), name="totals")
     kills = data.draw(st.lists(st.sampled_from([0.3, 1.1, 2.6]), max_size=3))
     with importable(builder):
-        world = OnlineWorld(builder.definition(), folder, 7)
+        world = OnlineWorld(definition_of(builder), folder, 7)
         for pause in kills:
             world.run_on(pause)
             world.kill(world.plan.tasks_of("counts")[0])
@@ -324,7 +324,7 @@ def test_spilled_keys_and_accumulators_come_back_as_they_were(tmp_path: Path) ->
     made = builder.source([*rows, *rows], event_time="t").reduce_by_key(own, key="k", value="v", name="made")
     made.sink(view("odd", tmp_path / "view", bucket=10), name="v")
     with importable(builder):
-        world = OnlineWorld(builder.definition(), tmp_path, 7)
+        world = OnlineWorld(definition_of(builder), tmp_path, 7)
         world.until_final()
         (reducer,) = world.objects("made")
         assert len(reducer._state.spilled) > 5

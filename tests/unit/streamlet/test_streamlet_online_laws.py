@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from comparing import difference
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from online_world import OnlineWorld, importable
+from online_world import OnlineWorld, definition_of, importable
 
 from heronry.streamlet import (
     Builder,
@@ -28,7 +29,6 @@ from heronry.streamlet import (
     top_k,
     tumbling,
 )
-from heronry.streamlet.compare import difference
 from heronry.streamlet.endpoints import SequenceSource
 from heronry.streamlet.program import Program
 from heronry.streamlet.reference import run
@@ -137,7 +137,7 @@ def test_online_equals_the_reference(shape: Shape, seed: int) -> None:
         builder = built(shape, Path(folder), out)
         expected = reference(builder.build(), out)
         with importable(builder):
-            world = OnlineWorld(builder.definition(), Path(folder), seed)
+            world = OnlineWorld(definition_of(builder), Path(folder), seed)
             world.until_final()
             world.stop()
     online = latest(out) if shape.updates and shape.window == "none" else out
@@ -146,7 +146,7 @@ def test_online_equals_the_reference(shape: Shape, seed: int) -> None:
 
 def run_with_deaths(builder: Builder, folder: Path, seed: int, data: st.DataObject, least: int) -> None:
     """Run to the end while ``least`` to four tasks are killed at any moment."""
-    world = OnlineWorld(builder.definition(), folder, seed)
+    world = OnlineWorld(definition_of(builder), folder, seed)
     for _ in range(data.draw(st.integers(least, 4))):
         world.run_on(data.draw(st.sampled_from([0.2, 0.7, 1.5])))
         world.kill(data.draw(st.sampled_from(world.plan.tasks())))
@@ -197,7 +197,7 @@ def test_two_reducers_in_a_row() -> None:
         minutes.window(sliding(30, 10)).key_by("key").sum_by_key("value").tap(out.append, name="sums", parallelism=2)
         expected = reference(builder.build(), out)
         with importable(builder):
-            world = OnlineWorld(builder.definition(), Path(folder), 3)
+            world = OnlineWorld(definition_of(builder), Path(folder), 3)
             world.until_final()
             world.stop()
     windowed = [r for r in out if len(r) == 4]
@@ -220,7 +220,7 @@ def test_late_data_goes_to_its_own_stream_and_is_counted() -> None:
         counts.tap(on_time.append, name="on_time")
         counts.late().tap(late.append, name="late")
         with importable(builder):
-            world = OnlineWorld(builder.definition(), Path(folder), 1)
+            world = OnlineWorld(definition_of(builder), Path(folder), 1)
             world.until_final()
             (reducer,) = world.objects("count_by_key")
             world.stop()
@@ -241,7 +241,7 @@ def test_an_idle_source_does_not_hold_windows_open() -> None:
         b = builder.source(quiet, event_time="t", name="quiet")
         a.union(b).window(tumbling(10)).key_by("k").count_by_key().tap(out.append, name="out")
         with importable(builder):
-            world = OnlineWorld(builder.definition(), Path(folder), 1)
+            world = OnlineWorld(definition_of(builder), Path(folder), 1)
             world.run_on(0.8)
             assert out == []
             world.run_on(10)
@@ -268,7 +268,7 @@ def test_a_record_that_fails_is_named_and_comes_again(par: int) -> None:
         out: list[Any] = []
         builder.source(range(3000)).map(picky).map(lambda n: n, parallelism=par, name="same").tap(out.append)
         with importable(builder):
-            world = OnlineWorld(builder.definition(), Path(folder), par)
+            world = OnlineWorld(definition_of(builder), Path(folder), par)
             world.until_final()
             reasons = [reason.message for reason in world.failed.values()]
             world.stop()

@@ -5,15 +5,21 @@ from __future__ import annotations
 import errno
 import json
 import os
+import sqlite3
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from online_world import OnlineWorld, importable
+from comparing import difference
+from distributions import write_distribution
+from online_world import OnlineWorld, definition_of, importable
 
-from heronry.streamlet import Builder, collect, count, files, to_files
-from heronry.streamlet.compare import difference
+from data_pipeline.core.plan import CannotPlan
+from data_pipeline.core.planner import plan
+from heronry import TopologyError
+from heronry.streamlet import Builder, collect, count, files, sink_of, to_files
 from heronry.streamlet.decoding import read_all
 from heronry.streamlet.online.block import Block
 from heronry.streamlet.online.sinks import JsonWriter
@@ -35,12 +41,34 @@ def test_parquet_and_collected_records(tmp_path: Path) -> None:
     source.sink(to_files(tmp_path / "out", "parquet"), name="table")
     source.sink(collect(), name="all")
     with importable(builder):
-        world = OnlineWorld(builder.definition(), tmp_path, 1)
+        world = OnlineWorld(definition_of(builder), tmp_path, 1)
         world.until_final()
         world.stop()
     rows = [record for record, _ in read_all(files(tmp_path / "out", "parquet"))]
     assert difference(rows, run(builder.build())["all"]) == ""
     assert difference(read(tmp_path / "state" / "collect" / "all"), rows) == ""
+
+
+def test_a_sink_that_is_plugged_in_writes_online_and_is_refused_by_name_on_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offers = {"heronry.streamlet_sinks": {"sqlite": "wordplay.streamlet_sink:SqliteSink"}}
+    monkeypatch.syspath_prepend(write_distribution(tmp_path / "site", "wordplay", offers))
+    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "examples" / "extensions")
+    builder = builder_in(tmp_path)
+    builder.source(list(range(50))).sink(sink_of("sqlite", path=str(tmp_path / "records.db")), name="table")
+    with importable(builder):
+        world = OnlineWorld(definition_of(builder), tmp_path, 1)
+        world.until_final()
+        world.stop()
+    with closing(sqlite3.connect(tmp_path / "records.db")) as database:
+        found = database.execute("SELECT step, record FROM records").fetchall()
+    assert sorted(json.loads(record) for _, record in found) == list(range(50))
+    assert {step for step, _ in found} == {"table"}
+    with pytest.raises(CannotPlan, match="step 'table': the sink 'sqlite' serves the online engine only"):
+        plan(builder.build())
+    with pytest.raises(TopologyError, match=r"there is no streamlet sink 'sqlit'; there are .*did you mean 'sqlite'"):
+        sink_of("sqlit")
 
 
 def test_parquet_keeps_fields_that_only_some_records_have(tmp_path: Path) -> None:
@@ -52,7 +80,7 @@ def test_parquet_keeps_fields_that_only_some_records_have(tmp_path: Path) -> Non
     builder = builder_in(tmp_path)
     builder.source(rows).sink(to_files(tmp_path / "out", "parquet"))
     with importable(builder):
-        world = OnlineWorld(builder.definition(), tmp_path, 1)
+        world = OnlineWorld(definition_of(builder), tmp_path, 1)
         world.until_final()
         world.stop()
     found = [record for record, _ in read_all(files(tmp_path / "out", "parquet"))]
@@ -69,7 +97,7 @@ def test_a_record_that_does_not_fit_its_parquet_column_is_put_aside_and_no_other
     ]
     builder.source([*rows, 7]).sink(to_files(tmp_path / "out", "parquet"))
     with importable(builder):
-        world = OnlineWorld(builder.definition(), tmp_path, 1)
+        world = OnlineWorld(definition_of(builder), tmp_path, 1)
         world.until_final()
         world.stop()
     found = [record for record, _ in read_all(files(tmp_path / "out", "parquet"))]
@@ -86,7 +114,7 @@ def test_decimals_are_numbers_in_json(tmp_path: Path) -> None:
     builder = builder_in(tmp_path)
     builder.source([Decimal("0.10"), Decimal(3)]).map(lambda price: {"price": price}).sink(to_files(tmp_path / "out"))
     with importable(builder):
-        world = OnlineWorld(builder.definition(), tmp_path, 1)
+        world = OnlineWorld(definition_of(builder), tmp_path, 1)
         world.until_final()
         world.stop()
     assert difference(read(tmp_path / "out"), [{"price": 0.1}, {"price": 3}]) == ""

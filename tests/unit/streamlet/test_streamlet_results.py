@@ -8,11 +8,11 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from online_world import OnlineWorld, importable
+from online_world import OnlineWorld, definition_of, importable
 
 from heronry.streamlet import Builder, sequence, sliding, to_files, tumbling
 from heronry.streamlet.online.pulses import NONE, Heart, Outbox, Pulse
-from heronry.streamlet.online.stages import cut
+from heronry.streamlet.online.stages import stages_of
 from heronry.streamlet.program import Program
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import finished, latest, read
@@ -30,19 +30,20 @@ def same(record: Any) -> Any:
 def survive(builder: Builder, folder: Path, seed: int, deaths: list[tuple[float, int]], sinks: list[str]) -> None:
     """Run the program to its end while tasks die; every open root times out now and then."""
     with importable(builder):
-        world = OnlineWorld(builder.definition(), folder, seed)
+        world = OnlineWorld(definition_of(builder), folder, seed)
         tasks = world.plan.tasks()
         for pause, place in deaths:
             world.run_on(pause)
             world.kill(tasks[place % len(tasks)])
-        for _ in range(20):
+        for number in range(80):
             world.run_on(7)
             if world.is_final() and all(finished(folder / sink) for sink in sinks):
                 break
-            world.expire()
+            if number % 4 == 3:  # as late as the default timeout: what is only slow is not replayed
+                world.expire()
         for sink in sinks:
             assert finished(folder / sink), f"{sink} has not come to its end"
-        for bolt in (executor.component for executor in world.executors.values()):
+        for bolt in (executor.task.component for executor in world.executors.values()):
             if hasattr(bolt, "results"):
                 bolt.results.outbox.check()
         world.stop()
@@ -129,8 +130,8 @@ def program_of(*, leaves: bool) -> Program:
 
 
 def test_pulses_go_only_where_results_leave_a_process() -> None:
-    assert cut(program_of(leaves=False)).pulse_edges() == set()
-    stages = cut(program_of(leaves=True))
+    assert stages_of(program_of(leaves=False)).pulse_edges() == set()
+    stages = stages_of(program_of(leaves=True))
     assert stages.pulse_edges() == {("s", "m"), ("m", "c")}
     assert stages.pulse_source("c") == "s"
 

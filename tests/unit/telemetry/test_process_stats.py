@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from heronry import process_stats
-from heronry.model.metrics import MetricKind, split_name
-from heronry.process_stats import GARBAGE, LoopLag, ProcessStats, own_usage
+from heron_runtime import process_stats
+from heron_runtime.model.metric_kinds import MetricKind
+from heron_runtime.model.metrics import split_name
+from heron_runtime.process_stats import GARBAGE, LoopLag, ProcessStats, own_usage
 
 
 def test_both_kinds_of_process_say_the_same_in_prometheus() -> None:

@@ -7,11 +7,11 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heronry import totals
-from heronry.model.sketch import EMPTY_SKETCH, Sketch
-from heronry.sketches import encode_sketch
-from heronry.totals import ProcessTotals
-from heronry.wire.metrics import ExceptionReport, ProcessMetrics
+from heron_runtime.model.sketch import EMPTY_SKETCH, Sketch
+from heron_runtime.telemetry import totals
+from heron_runtime.telemetry.sketches import encode_sketch
+from heron_runtime.telemetry.totals import ProcessTotals
+from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
 
 
 def report(incarnation: int, time: float, count: float, started: float | None = None) -> ProcessMetrics:

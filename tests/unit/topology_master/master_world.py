@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from heronry.launch import Launch
-from heronry.model.plan import ContainerPlan, InstancePlan, PackingPlan, PhysicalPlan, PlanVersion, StreamManagerInfo
-from heronry.model.stored import ExecutionState, MasterLocation
-from heronry.model.topology import (
+from heron_runtime.launch import Launch
+from heron_runtime.model.plan import (
+    ContainerPlan,
+    InstancePlan,
+    PackingPlan,
+    PhysicalPlan,
+    PlanVersion,
+    StreamManagerInfo,
+)
+from heron_runtime.model.stored import ExecutionState, MasterLocation
+from heron_runtime.model.topology import (
     ComponentKind,
     ComponentSpec,
     GroupingKind,
@@ -15,11 +22,11 @@ from heronry.model.topology import (
     TopologyDefinition,
     TopologyState,
 )
-from heronry.state import paths
-from heronry.state.memory import MemoryStore, MemoryTree
-from heronry.state.store import Create, SessionState, StoreError
-from heronry.wire import codec
-from heronry.wire.master import Register
+from heron_runtime.state import paths
+from heron_runtime.state.memory import MemoryStore, MemoryTree
+from heron_runtime.state.store import Create, SessionState, StoreError
+from heron_runtime.wire import codec
+from heron_runtime.wire.master import Register
 from topology_master.core import events as e
 from topology_master.core.master import Master
 from topology_master.core.mastership import Role
@@ -102,7 +109,7 @@ class Node:
         for event in events:
             for effect in self.core.handle(now_ms, event):
                 found.append(effect)
-                if isinstance(effect, e.ReadStore | e.Stand | e.Resign | e.StorePlan):
+                if isinstance(effect, e.ReadStore | e.Campaign | e.Resign | e.StorePlan):
                     self.requests.append(effect)
                 if isinstance(effect, e.Lead):
                     self.led.append(effect.epoch)
@@ -137,8 +144,8 @@ class Node:
             except StoreError:
                 self.requests.append(request)
             return
-        outcome, versions = self._shell.commit(request)  # type: ignore[arg-type]
-        self._shell.tell(request, outcome, versions)  # type: ignore[arg-type]
+        result, versions = self._shell.commit(request)  # type: ignore[arg-type]
+        self._shell.tell(request, result, versions)  # type: ignore[arg-type]
 
 
 def sent_plans(effects: list[e.Effect]) -> list[PhysicalPlan]:

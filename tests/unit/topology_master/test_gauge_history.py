@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heronry.wire.master import MetricsRequest, PublishMetrics, TimelineRequest
-from heronry.wire.metrics import ProcessMetrics
+from heron_runtime.wire.master import MetricsRequest, PublishMetrics, TimelineRequest
+from heron_runtime.wire.metrics import ProcessMetrics
 from topology_master.core import metric_store
 from topology_master.core.gauge_history import GaugeRings
 from topology_master.core.history import window
@@ -34,7 +34,7 @@ def test_points_answer_as_a_list_would(values: list[tuple[int, int]], seconds: i
         rings.add(now, value)
         everything.append((now, float(value)))
     asked = now + later
-    step, count = window(asked, seconds)
+    step, count = window(seconds)
     first = int(asked // step) - count + 1
     points, lasts = rings.points(asked, seconds), rings.lasts(asked, seconds)
     assert len(points) == len(lasts) == count

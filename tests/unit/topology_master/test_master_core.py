@@ -19,14 +19,14 @@ from master_world import (
     submit,
 )
 
-from heronry.model.causes import Cause, CauseKind
-from heronry.model.plan import PlanVersion
-from heronry.model.topology import TopologyState
-from heronry.state import paths
-from heronry.state.memory import MemoryTree
-from heronry.state.store import Delete, Set
-from heronry.wire import codec
-from heronry.wire.master import Heartbeat
+from heron_runtime.model.causes import Cause, CauseKind
+from heron_runtime.model.plan import PlanVersion
+from heron_runtime.model.topology import TopologyState
+from heron_runtime.state import paths
+from heron_runtime.state.memory import MemoryTree
+from heron_runtime.state.store import Delete, Set
+from heron_runtime.wire import codec
+from heron_runtime.wire.master import Heartbeat
 from topology_master.core import events as e
 from topology_master.core.mastership import Role
 from topology_master.core.membership import MAX_STEP_MS
@@ -174,7 +174,7 @@ def test_exactly_one_new_plan_for_a_stream_manager_that_lapsed() -> None:
 
 def test_deactivation_is_stored_in_plan_and_execution_state_before_it_is_answered() -> None:
     node = registered(leader(), 1, 1)
-    before = node.tell(e.StateAsked(1, TopologyState.PAUSED))
+    before = node.tell(e.StateRequested(1, TopologyState.PAUSED))
     assert [type(x) for x in before] == [e.StorePlan]
     node.settle()
     (answer,) = [x for x in node.effects if isinstance(x, e.Answer)]
@@ -184,17 +184,17 @@ def test_deactivation_is_stored_in_plan_and_execution_state_before_it_is_answere
     stored = node.store.get(paths.execution_state(NAME))
     assert stored is not None
     assert codec.EXECUTION_STATE.decode(stored.data).state is TopologyState.PAUSED
-    again = node.tell(e.StateAsked(2, TopologyState.PAUSED))
+    again = node.tell(e.StateRequested(2, TopologyState.PAUSED))
     assert [type(x) for x in again] == [e.Answer], "nothing to do is answered at once"
 
 
 def test_state_changes_while_a_stream_manager_is_missing_and_before_any_plan() -> None:
     node = leader(TopologyState.PAUSED)
-    node.tell(e.StateAsked(1, TopologyState.RUNNING))
+    node.tell(e.StateRequested(1, TopologyState.RUNNING))
     node.settle()
     assert [x.status.state for x in node.effects if isinstance(x, e.Answer) and x.status] == [TopologyState.RUNNING]
     registered(node, 1, 1)
-    node.tell(*[e.Tick()] * 2, e.StateAsked(2, TopologyState.PAUSED))
+    node.tell(*[e.Tick()] * 2, e.StateRequested(2, TopologyState.PAUSED))
     node.settle()
     assert sent_plans(node.effects)[-1].state is TopologyState.PAUSED
 
@@ -218,7 +218,7 @@ def test_a_killed_topology_ends_every_master() -> None:
     node.store.commit([Delete(paths.execution_state(NAME))])
     for master in (node, standby):
         master.settle()
-        assert isinstance(master.effects[-1], e.Exit)
+        assert isinstance(master.effects[-1], e.TopologyKilled)
 
 
 def test_a_killed_topology_is_not_raised_from_the_dead() -> None:
@@ -274,7 +274,7 @@ def test_suspended_decides_nothing_but_answers() -> None:
     effects = node.tell(
         e.Heard(101, Heartbeat()),
         e.Registered(9, registration(2, incarnation=2)),
-        e.StateAsked(1, TopologyState.PAUSED),
+        e.StateRequested(1, TopologyState.PAUSED),
         e.Tick(),
     )
     kinds = [type(x) for x in effects]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from heronry.model.plan import ContainerPlan, PackingPlan, Resources
-from heronry.wire.master import PublishMetrics
-from heronry.wire.metrics import ProcessMetrics
+from heron_runtime.model.plan import ContainerPlan, PackingPlan, Resources
+from heron_runtime.wire.master import PublishMetrics
+from heron_runtime.wire.metrics import ProcessMetrics
 from topology_master.core.metric_store import GAUGE_FRESH_SECONDS, MetricStore
 from topology_master.core.topology_gauges import topology_gauges
 

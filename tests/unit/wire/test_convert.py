@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heronry.model.causes import Cause, CauseKind
-from heronry.model.plan import (
+from heron_runtime.model.causes import Cause, CauseKind
+from heron_runtime.model.plan import (
     ContainerPlan,
     InstancePlan,
     KeyGroupTable,
@@ -19,7 +19,7 @@ from heronry.model.plan import (
     Resources,
     StreamManagerInfo,
 )
-from heronry.model.topology import (
+from heron_runtime.model.topology import (
     ComponentKind,
     ComponentSpec,
     GroupingKind,
@@ -29,9 +29,9 @@ from heronry.model.topology import (
     TopologyDefinition,
     TopologyState,
 )
-from heronry.wire import codec, control, master, metrics
-from heronry.wire.convert import Codec, UnionCodec, from_message, to_message
-from heronry.wire.errors import MalformedMessage
+from heron_runtime.wire import codec, control, master, metrics
+from heron_runtime.wire.convert import Codec, UnionCodec
+from heron_runtime.wire.errors import MalformedMessage
 from protos import heronry_topology_pb2
 
 CODECS = {name: item for name, item in vars(codec).items() if isinstance(item, Codec)}
@@ -156,8 +156,7 @@ def test_a_stranger_in_a_union_is_refused() -> None:
 
 
 def test_a_value_outside_its_enum_is_malformed() -> None:
-    message = to_message(a_plan(), heronry_topology_pb2.PhysicalPlan)
-    assert isinstance(message, heronry_topology_pb2.PhysicalPlan)
+    message = heronry_topology_pb2.PhysicalPlan.FromString(codec.PHYSICAL_PLAN.encode(a_plan()))
     message.state = "asleep"
     with pytest.raises(MalformedMessage, match="asleep"):
-        from_message(message, PhysicalPlan)
+        codec.PHYSICAL_PLAN.decode(message.SerializeToString())

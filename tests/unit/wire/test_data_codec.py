@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heronry.model.reasons import FailKind
-from heronry.wire.data import FRAME_OVERHEAD_BYTES, Ack, Fail, Frame, Init, Packet, Reason, Verdict
-from heronry.wire.data_codec import decode_packet, encode_packet
-from heronry.wire.errors import MalformedMessage
+from heron_runtime.model.reasons import FailKind
+from heron_runtime.wire.data import FRAME_OVERHEAD_BYTES, Ack, Fail, Frame, Init, Packet, Reason, Verdict
+from heron_runtime.wire.data_codec import decode_packet, encode_packet
+from heron_runtime.wire.errors import MalformedMessage
 
 tasks = st.integers(1, 65_535)
 

@@ -1,0 +1,1 @@
+"""Extensions of Heronry, one module each: ``docs/extending.md`` goes through them."""

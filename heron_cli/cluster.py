@@ -1,0 +1,73 @@
+"""What a cluster offers to the commands: they know it by this protocol only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from heron_cli.address import Address
+from heron_control.inspection.inspector import SINCE_THE_START, LoggedProcess
+from heron_control.inspection.topology_status import TopologyStatus
+from heron_control.packaging.fitting import Target
+from heron_control.progress import Progress
+from heron_control.submission.submission import Submission
+from heron_runtime.model.topology import TopologyState
+from heron_runtime.wire.container import FileData
+
+
+@dataclass(frozen=True)
+class Logs:
+    """The logs of a topology: who writes one, and how a part of one is read (container, path, offset, length)."""
+
+    processes: tuple[LoggedProcess, ...]
+    components: tuple[str, ...]
+    read: Callable[[int, str, int, int], FileData]
+
+
+class Cluster(Protocol):
+    """Where topologies run. Every method may raise what ``heron_runtime.net.foreign.translate`` knows."""
+
+    name: str
+
+    def session(self) -> AbstractContextManager[object]:
+        """What is asked within shares one connection; may be nested, and may be left out."""
+
+    def target(self) -> Target | None:
+        """What the topologies' packages must fit; None where this very interpreter runs them."""
+
+    def submit(self, submission: Submission, progress: Progress, *, replace: bool = False) -> Callable[[], bool]:
+        """Start it. All or nothing: when this raises, nothing of it is left behind.
+
+        ``replace`` kills a topology of this name first, once everything else is prepared. Returns a question: does that
+        which starts the topology still live?
+        """
+
+    def kill(self, address: Address, name: str, progress: Progress, *, keep_logs: bool = False) -> str:
+        """End it; returns when no process, socket or state is left, and where its logs are kept ("" if nowhere)."""
+
+    def restart(self, address: Address, name: str, container: int, timeout_secs: float) -> tuple[int, ...]:
+        """Stop and start one container, or all (-1); returns which."""
+
+    def set_state(self, address: Address, name: str, state: TopologyState, progress: Progress) -> None:
+        """Let the spouts emit, or pause them; returns when the topology master has decided so."""
+
+    def topologies(self, address: Address) -> list[dict[str, Any]]:
+        """The rows of ``heron list``, for the parts of the address that were given."""
+
+    def status(self, address: Address, name: str) -> TopologyStatus:
+        """What all of its processes say."""
+
+    def metrics(
+        self,
+        address: Address,
+        name: str,
+        component: str = "",
+        interval: float = SINCE_THE_START,
+        wanted: Iterable[str] = (),
+    ) -> dict[str, Any]:
+        """See ``heron_control.inspection.metrics_table.document``."""
+
+    def logs(self, address: Address, name: str) -> Logs:
+        """Its logs."""

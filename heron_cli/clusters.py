@@ -1,0 +1,33 @@
+"""Which clusters there are.
+
+``local`` runs topologies on this machine; every name with an entry in ``credentials.json`` (``heron login``) is a
+cluster behind an api server.
+"""
+
+from __future__ import annotations
+
+from heron_cli.address import LOCAL
+from heron_cli.cluster import Cluster
+from heron_cli.credentials import read_credentials
+from heron_cli.home import Home
+from heron_runtime.failures import NotFound, did_you_mean, listing
+
+
+def cluster_named(name: str) -> Cluster:
+    """The cluster of this name. Raises NotFound, Failure."""
+    home = Home.of_user()
+    if name == LOCAL:
+        from heron_cli.local_cluster import LocalCluster
+
+        return LocalCluster(home)
+    logins = read_credentials(home)
+    login = logins.get(name)
+    if login is None:
+        known = (LOCAL, *logins)
+        raise NotFound(
+            f"there is no cluster {name!r}{did_you_mean(name, known)}",
+            f"There is {listing(known)}; `heron login {name} --api URL` adds a cluster behind an api server.",
+        )
+    from heron_cli.api_cluster import ApiCluster
+
+    return ApiCluster(name, login)

@@ -1,0 +1,28 @@
+"""``heron kill``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from heron_cli.address import parse_address
+from heron_cli.clusters import cluster_named
+from heron_cli.console import say, spinner
+from heron_cli.options import Name, Place, Verbose
+
+
+def kill(
+    place: Place,
+    name: Name,
+    keep_logs: Annotated[bool, typer.Option("--keep-logs", help="Keep the log files, and say where.")] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Kill a topology: no process, socket or state stays behind."""
+    address = parse_address(place)
+    cluster = cluster_named(address.cluster)
+    with spinner(f"killing {name}") as progress:
+        kept = cluster.kill(address, name, progress, keep_logs=keep_logs)
+    say(f"topology {name} is killed", "green")
+    if keep_logs:
+        say(f"its logs are kept in {kept}" if kept else "it had no logs to keep")

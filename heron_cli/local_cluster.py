@@ -1,0 +1,130 @@
+"""The ``local`` cluster: everything of this user on this machine, below ``HERONRY_HOME``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psutil
+
+from heron_cli.address import LOCAL, Address
+from heron_cli.cluster import Logs
+from heron_cli.console import note
+from heron_cli.home import Home
+from heron_control.inspection.inspector import (
+    SINCE_THE_START,
+    Inspector,
+    LogReader,
+    logged_processes,
+)
+from heron_control.inspection.topology_status import TopologyStatus
+from heron_control.progress import Progress
+from heron_control.schedulers.local import LocalScheduler
+from heron_control.submission.service import SubmissionService
+from heron_control.submission.submission import ClusterConfig, Submission
+from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.topology import TopologyState
+from heron_runtime.state import open_address
+from heron_runtime.state.store import StateStore
+
+
+class LocalCluster:
+    """See ``heron_cli.clusters.Cluster``. Not thread-safe."""
+
+    name = LOCAL
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self._store: StateStore | None = None
+
+    @contextmanager
+    def session(self) -> Iterator[StateStore]:
+        """The cluster's store, open for the length of the outermost block."""
+        if self._store is not None:
+            yield self._store
+            return
+        self.home.prepare()
+        self._store = open_address(self.home.store)
+        try:
+            self._store.open()
+            yield self._store
+        finally:
+            self._store.close()
+            self._store = None
+
+    @contextmanager
+    def _topology(self, address: Address, name: str) -> Iterator[tuple[Inspector, TopologyRecord]]:
+        with self.session() as store:
+            inspector = Inspector(store, self.name)
+            yield inspector, inspector.find(name, address.role, address.environ)
+
+    def target(self) -> None:
+        """Instances run in this interpreter."""
+
+    def _service(self, store: StateStore) -> SubmissionService:
+        return SubmissionService(ClusterConfig(self.home.root, self.name, self.home.store), store, LocalScheduler())
+
+    def submit(self, submission: Submission, progress: Progress, *, replace: bool = False) -> Callable[[], bool]:
+        """Stage the package, write the state, start the scheduler."""
+        with self.session() as store:
+            pid = self._service(store).submit(submission, progress, replace=replace)
+        return lambda: pid is None or _lives(pid)
+
+    def kill(self, address: Address, name: str, progress: Progress, *, keep_logs: bool = False) -> str:
+        """Also finishes a kill that was interrupted, and works when scheduler or containers are dead."""
+        with self.session() as store:
+            return self._service(store).kill(
+                name, address.role, address.environ, progress, keep_logs=keep_logs, insist=True
+            )
+
+    def restart(self, address: Address, name: str, container: int, timeout_secs: float) -> tuple[int, ...]:
+        """Ask the topology's scheduler."""
+        with self.session() as store, self._topology(address, name) as (_, record):
+            return self._service(store).restart(record, container, timeout_secs)
+
+    def set_state(self, address: Address, name: str, state: TopologyState, progress: Progress) -> None:
+        """Ask the topology master."""
+        with self._topology(address, name) as (inspector, record):
+            inspector.set_state(record, state, progress)
+
+    def topologies(self, address: Address) -> list[dict[str, Any]]:
+        """Those in the store."""
+        with self.session() as store:
+            return Inspector(store, self.name).rows(address.covers)
+
+    def status(self, address: Address, name: str) -> TopologyStatus:
+        """Ask all of its processes."""
+        with self._topology(address, name) as (inspector, record):
+            return inspector.status(record, exceptions=True)
+
+    def metrics(
+        self,
+        address: Address,
+        name: str,
+        component: str = "",
+        interval: float = SINCE_THE_START,
+        wanted: Iterable[str] = (),
+    ) -> dict[str, Any]:
+        """Ask the topology master."""
+        with self._topology(address, name) as (inspector, record):
+            return inspector.metrics(record, component, interval, wanted)
+
+    def logs(self, address: Address, name: str) -> Logs:
+        """Through the containers, or from the disk."""
+        with self._topology(address, name) as (_, record):
+            components = tuple(spec.name for spec in record.definition.components)
+            return Logs(tuple(logged_processes(record)), components, LogReader(record, note).read)
+
+
+def _lives(pid: int) -> bool:
+    """True while the process runs; reaps it if it was our child."""
+    try:
+        os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        pass
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

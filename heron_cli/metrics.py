@@ -1,0 +1,44 @@
+"""``heron metrics``: what flows through each component, from the topology master."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from heron_cli.address import parse_address
+from heron_cli.clusters import cluster_named
+from heron_cli.console import Format, print_json, print_table, say
+from heron_cli.options import Name, Output, Place, Verbose
+from heron_control.inspection import metrics_table
+from heron_control.inspection.inspector import SINCE_THE_START
+
+
+def metrics(
+    place: Place,
+    name: Name,
+    wanted: Annotated[
+        list[str] | None, typer.Argument(metavar="[METRIC]...", help="Heron names, as __emit-count/default.")
+    ] = None,
+    component: Annotated[str, typer.Option("--component", help="Of this component only.")] = "",
+    interval: Annotated[
+        float, typer.Option("--interval", metavar="SECONDS", help="Of the last seconds; all time if left out.")
+    ] = SINCE_THE_START,
+    output: Output = Format.TABLE,
+    verbose: Verbose = False,
+) -> None:
+    """Show metrics of a topology: counts, rates, latencies."""
+    address = parse_address(place)
+    found = cluster_named(address.cluster).metrics(address, name, component, interval, wanted or ())
+    if output is Format.JSON:
+        print_json({key: value for key, value in found.items() if key != "flow"})
+        return
+    span = f"the last {found['interval']:.0f} s" if interval > 0 else "all time"
+    say(f"{name}, {span}")
+    if wanted or component.startswith("__"):
+        columns = ("component", "instance", "metric", "total", "rate/s", "p50 ms", "p99 ms")
+        print_table(columns, metrics_table.detail_rows(found), columns[3:])
+        return
+    if not any(row["component"] in found["components"] for row in found["flow"]):
+        say("no task has reported yet: each does, every few seconds (heron.metrics.interval.secs)")
+    print_table(metrics_table.COLUMNS, metrics_table.flow_rows(found), metrics_table.NUMBERS)

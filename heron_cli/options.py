@@ -1,0 +1,35 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from heron_cli.console import Format, set_verbose
+from heron_runtime.failures import UsageError
+from heronry.api.config import parse_property
+from heronry.api.errors import ConfigError
+
+
+def read_property(text: str) -> tuple[str, Any]:
+    """``KEY=VALUE`` as key and checked value. Raises UsageError."""
+    try:
+        return parse_property(text)
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+
+
+def _verbose(value: bool) -> bool:
+    set_verbose(value)
+    return value
+
+
+Place = Annotated[str, typer.Argument(metavar="CLUSTER[/ROLE[/ENV]]", help="Where it runs, as local/ads/prod.")]
+Name = Annotated[str, typer.Argument(metavar="TOPOLOGY", help="The topology's name.")]
+Output = Annotated[Format, typer.Option("--output", "-o", help="How data is printed.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", callback=_verbose, help="Show more, and tracebacks of Heronry itself.")
+]
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Return when every task runs, or at once.")]
+WaitTimeout = Annotated[float, typer.Option("--wait-timeout", min=0.0, metavar="SECONDS", help="Wait no longer.")]

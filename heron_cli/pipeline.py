@@ -1,0 +1,117 @@
+"""``heron pipeline``: batches for the merged views of streamlet programs, and what is known of these views."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from heron_cli.console import Format, print_json, print_line, print_table, say
+from heron_cli.options import Output, Verbose
+from heron_cli.spark_submit import SparkOptions, milliseconds, run_job
+from heronry.pipeline.registry import Registered, all_registered, registered
+from heronry.pipeline.views import ViewError, batches, online_files, open_view, read_description
+
+VIEW_HELP = "A view's name, as `heron pipeline views` shows it."
+
+
+def run(
+    what: Annotated[str, typer.Argument(metavar="FILE|VIEW", help="A program, the first time; later a view of it.")],
+    program: Annotated[str | None, typer.Argument(metavar="[PROGRAM]", help="The builder in FILE.")] = None,
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Given to the program.")] = None,
+    to: Annotated[str, typer.Option("--to", metavar="TIME", help="T: the batch owns what is before; else now.")] = "",
+    input_path: Annotated[
+        list[str] | None,
+        typer.Option("--input-path", metavar="[STEP=]URL", help="Default: the program's own archive, or its sources."),
+    ] = None,
+    input_format: Annotated[str, typer.Option(help="text, json, csv, parquet or archive.")] = "",
+    master: Annotated[str, typer.Option(help="local[*], spark://…, yarn, k8s://…")] = "",
+    conf: Annotated[list[str] | None, typer.Option("--conf", metavar="spark.KEY=VALUE", help="Repeatable.")] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Recompute the views of a program by a batch on Spark, up to an instant T."""
+    milliseconds("--to", to)
+    known = None if Path(what).exists() else registered(what)
+    if known is None:
+        file, chosen, given = Path(what), program, tuple(arguments or ())
+        paths, form = tuple(input_path or ()), input_format
+    else:
+        file, chosen, given = Path(known.file), known.program or None, known.arguments
+        paths, form = tuple(input_path or known.input_paths), input_format or known.input_format
+    until = to or dt.datetime.now(dt.UTC).isoformat()
+    options = SparkOptions(paths, form, "", "", until, master, conf or ())
+    run_job(file, chosen, given, options, ["--views"])
+
+
+def status(
+    view: Annotated[str, typer.Argument(metavar="VIEW", help=VIEW_HELP)],
+    output: Output = Format.TABLE,
+    verbose: Verbose = False,
+) -> None:
+    """What the batch and the online layer of a view have, and what the view promises."""
+    found = state_of(registered(view))
+    if output is Format.JSON:
+        print_json(found)
+        return
+    rows = [("view", found["view"]), ("folder", found["path"]), ("program", found["program"] or "")]
+    rows += [("reducer", f"{found['monoid'] or 'of the program'}, buckets of {found['bucket_ms']} ms")]
+    rows += [("batch", f"version {b['version']} up to {b['to']}, written {b['written_at']}") for b in found["batches"]]
+    rows += [("batch", "none yet")] if not found["batches"] else []
+    online = found["online"]
+    rows += [("online", f"{online['buckets']} buckets behind T, written {online['written_at'] or 'never'}")]
+    for name, text in rows:
+        print_line(f"{name:<9}{text}")
+    say(found["promise"])
+
+
+def views(output: Output = Format.TABLE, verbose: Verbose = False) -> None:
+    """The views a batch has been run for."""
+    rows = []
+    for view in all_registered():
+        try:
+            newest = open_view(Path(view.path)).to_ms
+        except ViewError:
+            newest = None
+        to = None if newest is None else instant(newest)
+        program = view.program or None
+        rows.append({"view": view.name, "to": to, "path": view.path, "file": view.file, "program": program})
+    if output is Format.JSON:
+        print_json(rows)
+        return
+    if not rows:
+        say("no view yet: `heron pipeline run FILE PROGRAM` runs the batch of a program's views")
+        return
+    columns = ("view", "to", "path", "file", "program")
+    print_table(columns, [[row[c] for c in columns] for row in rows])
+
+
+def state_of(view: Registered) -> dict[str, Any]:
+    """Everything ``status`` shows. Raises ViewError."""
+    folder = Path(view.path)
+    found, description = open_view(folder), read_description(folder)
+    online = list(online_files(folder, found.to_ms))
+    written = max((file.written_ms for file in online), default=None)
+    return {
+        "view": view.name, "path": view.path, "file": view.file, "program": description.program or None,
+        "monoid": description.monoid, "bucket_ms": description.bucket_ms,
+        "batches": [
+            {"version": b.version, "to": instant(b.to_ms), "written_at": b.manifest.get("written_at")}
+            for b in reversed(batches(folder))
+        ],
+        "online": {
+            "buckets": len({row.start for file in online for row in file.rows}),
+            "written_at": None if written is None else instant(written),
+        },
+        "promise": found.promise,
+    }  # fmt: skip
+
+
+def instant(ms: int) -> str:
+    """Milliseconds since 1970 as ISO 8601 UTC."""
+    moment = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=ms)
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+COMMANDS = (("run", run), ("status", status), ("views", views))

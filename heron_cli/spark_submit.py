@@ -1,0 +1,154 @@
+"""``heron submit spark``: a program over history, as a job in a process of its own (``python -m data_pipeline``).
+
+The command itself never imports PySpark. It checks what can be checked without, starts the process, gives it a lifeline
+and ends with its exit code.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib.util
+import math
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+import heronry
+from heron_cli.console import is_verbose
+from heron_runtime.failures import NotFound, Unavailable, UsageError
+
+SPARK = "spark"
+STOP_SECS = 20.0
+FORMATS = ("text", "json", "csv", "parquet", "archive")
+NEEDED = ("pyspark", "pyarrow", "pandas")
+
+
+@dataclass(frozen=True)
+class SparkOptions:
+    """The options of ``heron submit`` that only Spark has, as they were typed."""
+
+    input_path: Sequence[str] = ()
+    input_format: str = ""
+    output_path: str = ""
+    from_: str = ""
+    to: str = ""
+    master: str = ""
+    conf: Sequence[str] = ()
+
+    def check_unused(self, cluster: str) -> None:
+        """Raises UsageError if one of them was given for another cluster."""
+        given = [
+            name
+            for name, value in (
+                ("--input-path", self.input_path), ("--input-format", self.input_format),
+                ("--output-path", self.output_path), ("--from", self.from_), ("--to", self.to),
+                ("--master", self.master), ("--conf", self.conf),
+            )
+            if value
+        ]  # fmt: skip
+        if given:
+            raise UsageError(f"{given[0]} is for `heron submit spark`, not for {cluster}", "Leave it out.")
+
+
+def submit_to_spark(
+    file: Path, program: str | None, arguments: Sequence[str], options: SparkOptions, *, dry_run: bool, replace: bool
+) -> None:
+    """Run the job to its end. Raises UsageError, NotFound, Unavailable; ends the command with the job's exit code."""
+    if not options.output_path and not dry_run:
+        raise UsageError("--output-path is missing", "Say where the result goes: a folder, or a URL Spark can write.")
+    flags = ["--output-path", options.output_path] if options.output_path else []
+    flags += ["--dry-run"] if dry_run else []
+    flags += ["--replace"] if replace else []
+    run_job(file, program, arguments, options, flags)
+
+
+def run_job(
+    file: Path, program: str | None, arguments: Sequence[str], options: SparkOptions, flags: Sequence[str]
+) -> None:
+    """The command line of ``python -m data_pipeline``, and its end. Raises as ``submit_to_spark``."""
+    if not file.exists():
+        raise NotFound(f"{file} is not there", "FILE is a .py file, a package folder, .zip or .tar.gz.")
+    if options.input_format and options.input_format not in FORMATS:
+        raise UsageError(f"--input-format {options.input_format!r} is unknown", f"Write {', '.join(FORMATS)}.")
+    for pair in options.conf:
+        if not pair.startswith("spark.") or "=" not in pair:
+            raise UsageError(f"--conf {pair!r} is no setting of Spark", "Write --conf spark.KEY=VALUE.")
+    from_ms, to_ms = milliseconds("--from", options.from_), milliseconds("--to", options.to)
+    if from_ms is not None and to_ms is not None and from_ms >= to_ms:
+        raise UsageError("--from is not before --to", "They bound event time: from the first up to below the second.")
+    need_pyspark()
+    command = [sys.executable, "-P", "-m", "data_pipeline", str(file), *([program] if program else []), *flags]
+    for name, values in (("--input-path", options.input_path), ("--conf", options.conf)):
+        command += [part for value in values for part in (name, value)]
+    for name, value in (
+        ("--input-format", options.input_format), ("--master", options.master),
+        ("--from-ms", from_ms), ("--to-ms", to_ms),
+    ):  # fmt: skip
+        command += [f"{name}={value}"] if value not in (None, "") else []
+    command += ["--verbose"] if is_verbose() else []
+    code = _run([*command, "--", *arguments])
+    if code:
+        raise typer.Exit(code)
+
+
+def need_pyspark() -> None:
+    """Raises Unavailable with the cure if the extra is not installed."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise Unavailable(
+            f"programs on Spark need {', '.join(missing)}, which is not installed", "Run: pip install 'heronry[spark]'"
+        )
+
+
+def milliseconds(option: str, text: str) -> int | None:
+    """An instant (ISO 8601, UTC where it has no zone, or seconds since 1970) in ms. Raises UsageError."""
+    if not text:
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        pass
+    else:
+        if math.isfinite(number):
+            return round(number * 1000)
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(
+            f"{option} {text!r} is no instant", "Write it as 2026-11-21T07:00:00Z, or as seconds since 1970."
+        ) from None
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.UTC)
+    return (aware - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(milliseconds=1)
+
+
+def _run(command: Sequence[str]) -> int:
+    """The exit code. The job ends when we do, however we end: it holds the read end of a pipe of ours."""
+    reader, writer = os.pipe()
+    cut = command.index("--")
+    given = [*command[:cut], f"--lifeline={reader}", *command[cut:]]
+    process = subprocess.Popen(given, pass_fds=[reader], env=_environment(), stdin=subprocess.DEVNULL)
+    os.close(reader)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        try:  # a terminal has interrupted both of us; a signal to us alone has to be passed on
+            process.send_signal(signal.SIGTERM)
+            return process.wait(STOP_SECS) or 130
+        except subprocess.TimeoutExpired:
+            return 130
+    finally:
+        os.close(writer)
+        process.wait()
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with Heronry importable where it runs from a source tree."""
+    root = str(Path(heronry.__file__).resolve().parent.parent)
+    before = os.environ.get("PYTHONPATH", "")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, before]))}

@@ -1,0 +1,86 @@
+"""``heron status``: containers and processes of a topology, which tasks cause backpressure, what user code raised."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from heron_cli.address import parse_address
+from heron_cli.clusters import cluster_named
+from heron_cli.console import Format, out, print_json, print_line, print_table, state_text
+from heron_cli.options import Name, Output, Place, Verbose
+from heron_control.inspection.topology_status import TopologyStatus, as_json
+from heron_runtime.model.causes import Cause
+from heron_runtime.wire.container import ProcessState, ProcessStatus
+
+COLUMNS = ("process", "container", "component", "task", "pid", "state", "since", "restarts", "last error")
+NUMBERS = ("container", "task", "pid", "since", "restarts")
+MAX_EXCEPTIONS = 10
+MAX_ERROR_CHARACTERS = 120
+
+
+def status(place: Place, name: Name, output: Output = Format.TABLE, verbose: Verbose = False) -> None:
+    """Show containers and processes of a topology."""
+    address = parse_address(place)
+    found = cluster_named(address.cluster).status(address, name)
+    if output is Format.JSON:
+        print_json(as_json(found))
+    else:
+        show(found, time.time(), verbose)
+
+
+def show(status: TopologyStatus, now: float, verbose: bool = False) -> None:
+    """The table, and in words what is not as it should be."""
+    execution = status.execution
+    line = state_text(status.state)
+    place = f"{execution.cluster}/{execution.role}/{execution.environ}"
+    line = line.__class__.assemble(f"{execution.topology} at {place}: ", line)
+    line.append(f", submitted {age(now - execution.submitted_at)} ago by {execution.submission_user}")
+    out().print(line)
+    print_table(COLUMNS, [_row(process, now) for process in status.processes], NUMBERS)
+    for text in pressure(status.causes):
+        print_line(text, "yellow")
+    for report in status.exceptions[-MAX_EXCEPTIONS:]:
+        when = age(now - report.last_time)
+        print_line(
+            f"{report.class_name} in {report.instance}, {report.count} times, last {when} ago: {report.message}", "red"
+        )
+        if verbose:
+            print_line(report.traceback)
+    for process in status.processes:
+        if verbose and process.state is not ProcessState.RUNNING and process.last_lines:
+            print_line(f"last lines of {process.name}:")
+            for text in process.last_lines:
+                print_line("    " + text)
+
+
+def pressure(causes: Sequence[Cause]) -> list[str]:
+    """Backpressure in words: whom the spouts wait for."""
+    if not causes:
+        return []
+    return ["backpressure: spouts are paused, because these are slow:", *(f"  {cause}" for cause in causes)]
+
+
+def age(seconds: float) -> str:
+    """A duration for people: 5 s, 3 min, 2 h, 4 d."""
+    seconds = max(seconds, 0.0)
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _row(process: ProcessStatus, now: float) -> list[object]:
+    error = process.last_error.strip().splitlines()
+    text = error[-1] if error else ""
+    return [
+        process.name,
+        process.container if process.container >= 0 else None,
+        process.component or None,
+        process.task or None,
+        process.pid or None,
+        state_text(str(process.state)),
+        age(now - process.since) if process.since else None,
+        process.restarts,
+        text if len(text) <= MAX_ERROR_CHARACTERS else text[: MAX_ERROR_CHARACTERS - 1] + "…",
+    ]

@@ -1,0 +1,197 @@
+"""``heron submit``: from a file of user code to a topology that runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from heron_cli import dry_run as plan
+from heron_cli.address import LOCAL, Address, parse_address, user
+from heron_cli.cluster import Cluster
+from heron_cli.clusters import cluster_named
+from heron_cli.console import note, say, spinner
+from heron_cli.fit import fit
+from heron_cli.home import Home
+from heron_cli.options import Place, Verbose, Wait, WaitTimeout, read_property
+from heron_cli.spark_submit import SPARK, SparkOptions, submit_to_spark
+from heron_cli.wait import wait_for_state
+from heron_control.packaging.load import define_topology
+from heron_control.packaging.package import stage_package
+from heron_control.packaging.requirements import install_requirements
+from heron_control.packing import pack
+from heron_control.progress import Progress
+from heron_control.submission.submission import Submission
+from heron_runtime.failures import Failure, Interrupted, NotFound, UsageError
+from heron_runtime.model.ids import is_safe_name
+from heron_runtime.model.settings import Keys
+from heron_runtime.model.topology import TopologyDefinition, TopologyState
+from heron_runtime.state.local import STATE_KEYS
+from heronry.api.config import normalise
+
+DEFINE_TIMEOUT_SECS = 60.0
+
+
+def submit(
+    place: Place,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .py file, a package folder, .zip or .tar.gz.")],
+    topology: Annotated[
+        str | None, typer.Argument(metavar="[TOPOLOGY]", help="Class or builder in FILE; needless if it is alone.")
+    ] = None,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[ARGS]...", help="Given to the user's program; put -- before dashes.")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Call the topology this.")] = None,
+    config_property: Annotated[
+        list[str] | None, typer.Option("--config-property", metavar="KEY=VALUE", help="Set a key; may be repeated.")
+    ] = None,
+    deploy_deactivated: Annotated[bool, typer.Option("--deploy-deactivated", help="Spouts start paused.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")] = False,
+    dry_run_format: Annotated[
+        plan.DryRunFormat | None, typer.Option("--dry-run-format", help="Default: coloured on a terminal.")
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Kill a running one (spark: its result) first.")] = False,
+    wait: Wait = True,
+    wait_timeout: WaitTimeout = 120.0,
+    verbose: Verbose = False,
+    input_path: Annotated[
+        list[str] | None, typer.Option("--input-path", metavar="[STEP=]URL", help="spark: read this; may be repeated.")
+    ] = None,
+    input_format: Annotated[str, typer.Option(help="spark: text, json, csv, parquet or archive.")] = "",
+    output_path: Annotated[str, typer.Option(metavar="URL", help="spark: the folder of the result.")] = "",
+    from_: Annotated[str, typer.Option("--from", metavar="TIME", help="spark: event times from here on.")] = "",
+    to: Annotated[str, typer.Option("--to", metavar="TIME", help="spark: event times below this.")] = "",
+    master: Annotated[str, typer.Option(help="spark: local[*], spark://…, yarn, k8s://…")] = "",
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", metavar="spark.KEY=VALUE", help="spark: may be repeated.")
+    ] = None,
+) -> None:
+    """Submit a topology, or a program to spark. Ends with success only when every task runs, or the job is done."""
+    address = parse_address(place)
+    spark = SparkOptions(input_path or (), input_format, output_path, from_, to, master, conf or ())
+    if address.cluster == SPARK:
+        submit_to_spark(file, topology, arguments or [], spark, dry_run=dry_run, replace=replace)
+        return
+    spark.check_unused(address.cluster)
+    cluster = cluster_named(address.cluster)
+    if not file.exists():
+        raise NotFound(f"{file} is not there", "FILE is a .py file, a package folder, .zip or .tar.gz.")
+    if name is not None and not is_safe_name(name):
+        raise UsageError(f"{name!r} is no name of a topology", "Use letters, digits, '_', '-' and '.', a letter first.")
+    given = dict(read_property(text) for text in config_property or ())
+    refuse_state_keys(given)
+    home = Home.of_user()
+    configured = normalise(home.read_config().get(address.cluster, {}), where="config.yaml", component=False)
+    home.prepare()
+    home.need_space()
+    with tempfile.TemporaryDirectory(prefix=".submit-", dir=home.root) as folder:
+        package = Path(folder, "package")
+        with spinner(f"submitting {file.name}") as progress:
+            definition = define(home, file, package, topology, name, arguments or [], progress)
+            definition = configure(definition, configured, given)
+            packing = pack(definition)
+            if not dry_run:
+                target = cluster.target()
+                if target is not None:
+                    fit(package, target, cluster.name, home.root / "cache", progress)
+                state = TopologyState.PAUSED if deploy_deactivated else TopologyState.RUNNING
+                settings = {k: v for k, v in {**configured, **given}.items() if k.startswith("heron.")}
+                settings = {k: v for k, v in settings.items() if k not in STATE_KEYS}  # the cluster's own
+                submission = Submission(
+                    definition, packing, package, address.role, address.environ, user(), state, settings
+                )
+                run(cluster, address, submission, progress, replace=replace, wait=wait, wait_timeout=wait_timeout)
+    if dry_run:
+        plan.show(definition, packing, dry_run_format)
+        return
+    verb = "runs" if wait else "is submitted"
+    say(f"topology {definition.name} {verb} at {address}", "green")
+
+
+def define(
+    home: Home,
+    file: Path,
+    package: Path,
+    topology: str | None,
+    name: str | None,
+    arguments: list[str],
+    progress: Progress,
+) -> TopologyDefinition:
+    """Stage the package with its requirements, and ask it for its topology."""
+    progress(f"staging {file}")
+    staged = stage_package(file, package)
+    if staged.requirements is not None:
+        progress(f"installing {staged.requirements.name} of {file.name}")
+        install_requirements(staged, home.root / "cache")
+    progress(f"asking {file.name} for its topology")
+    return define_topology(staged.entry, topology, name, arguments, DEFINE_TIMEOUT_SECS, show=say)
+
+
+def refuse_state_keys(given: dict[str, Any]) -> None:
+    """Raises UsageError for a key that no single topology can have."""
+    for key in STATE_KEYS:
+        if key in given:
+            raise UsageError(
+                f"{key} holds for a whole cluster, not for one topology", f"See `heron config {LOCAL} set {key} VALUE`."
+            )
+
+
+def configure(definition: TopologyDefinition, configured: dict[str, Any], given: dict[str, Any]) -> TopologyDefinition:
+    """The definition with ``config.yaml`` below the topology's own configuration and ``--config-property`` above it."""
+    below = {key: value for key, value in configured.items() if not key.startswith("heron.")}
+    above = {key: value for key, value in given.items() if not key.startswith("heron.")}
+    merged = {**below, **definition.config, **above}
+    key = Keys.TOPOLOGY_NAME.name  # the definition has it, users may not set it
+    name = {key: merged.pop(key)} if key in merged else {}
+    plain = {**name, **normalise(merged, where=definition.name, component=False, operator=True)}
+    for spec in definition.components:
+        for key in above.keys() & spec.config.keys():
+            note(f"component {spec.name} has its own {key} = {spec.config[key]!r}, which stands")
+    return dataclasses.replace(definition, config=plain)
+
+
+def run(
+    cluster: Cluster,
+    address: Address,
+    submission: Submission,
+    progress: Progress,
+    *,
+    replace: bool,
+    wait: bool,
+    wait_timeout: float,
+) -> None:
+    """Submit, and see it run. What does not come up is killed again, but its logs are kept."""
+    name = submission.definition.name
+    try:
+        starter_lives = cluster.submit(submission, progress, replace=replace)
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted: {name} was not submitted, nothing runs") from None
+    if not wait:
+        return
+    try:
+        with cluster.session():
+            wait_for_state(
+                cluster, address, name, submission.definition.id,
+                timeout_secs=wait_timeout, progress=progress, starter_lives=starter_lives,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        where = f"{address} {name}"
+        raise Interrupted(
+            f"interrupted: {name} is submitted and goes on starting",
+            f"See `heron status {where}`, or end it with `heron kill {where}`.",
+        ) from None
+    except Failure as error:
+        kept = _take_back(cluster, address, name, progress)
+        error.cure = f"It was taken back. Its logs are kept in {kept}" if kept else "It was taken back."
+        raise
+
+
+def _take_back(cluster: Cluster, address: Address, name: str, progress: Progress) -> str:
+    try:
+        return cluster.kill(address, name, progress, keep_logs=True)
+    except NotFound:
+        note(f"somebody killed {name} meanwhile")
+        return ""

@@ -1,0 +1,85 @@
+"""Waiting until a topology does what was asked: it runs, or the process that keeps it from running is shown."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+
+from heron_cli.address import Address
+from heron_cli.cluster import Cluster
+from heron_control.inspection.topology_status import TopologyStatus
+from heron_control.progress import Progress
+from heron_runtime.failures import Failure, Unavailable
+from heron_runtime.wire.container import ProcessState, ProcessStatus
+
+POLL_SECS = 0.2
+RUNNING = ("running", "paused")
+LOOKS = 3  # in a row: on a machine under load nobody may answer a single one, which is no failure
+MAX_SHOWN = 5  # processes
+MAX_LINES = 20  # of the log of each
+
+
+class DoesNotRun(Failure):
+    """A process keeps dying, or whatever starts the topology is gone."""
+
+
+class NotInTime(Unavailable):
+    """The time is over, and nothing has failed for good."""
+
+
+def wait_for_state(
+    cluster: Cluster,
+    address: Address,
+    name: str,
+    topology_id: str,
+    *,
+    timeout_secs: float,
+    progress: Progress,
+    wanted: Collection[str] = RUNNING,
+    starter_lives: Callable[[], bool] = lambda: True,
+) -> TopologyStatus:
+    """Look until the topology's state is one of ``wanted``. Raises DoesNotRun, NotInTime, and what it raises."""
+    deadline = time.monotonic() + timeout_secs
+    failing = 0
+    while True:
+        lives = starter_lives()  # asked first: what it wrote before its end is then seen below
+        status = cluster.status(address, name)
+        if status.execution.topology_id != topology_id:
+            raise Failure(f"{name} was killed and submitted anew by somebody else")
+        if status.state in wanted:
+            return status
+        failing = failing + 1 if status.state == "failing" else 0
+        if failing >= LOOKS or not lives:
+            raise DoesNotRun(f"{name} does not run: {_summary(status, lives)}", details=explain(status))
+        if time.monotonic() > deadline:
+            raise NotInTime(
+                f"{name} is {status.state} after {timeout_secs:g} s: {_summary(status, lives)}", details=explain(status)
+            )
+        working = sum(process.state is ProcessState.RUNNING for process in status.processes)
+        progress(f"{name} is {status.state}: {working} of {len(status.processes)} processes run")
+        time.sleep(POLL_SECS)
+
+
+def _summary(status: TopologyStatus, starter_lives: bool) -> str:
+    unwell = status.unwell()
+    if not starter_lives and not any(process.restarts for process in unwell):
+        return "heron_scheduler ended at once"
+    if not unwell:
+        return f"its state is {status.state}"
+    worst = unwell[0]
+    more = f" (and {len(unwell) - 1} more)" if len(unwell) > 1 else ""
+    return f"{worst.name} is {worst.state}, restarted {worst.restarts} times{more}"
+
+
+def explain(status: TopologyStatus) -> list[str]:
+    """For each process that does not run: its last error and the last lines of its log; at most a few processes."""
+    text = []
+    for process in [p for p in status.unwell() if p.last_error or p.last_lines][:MAX_SHOWN]:
+        text.append(describe(process))
+        text += [f"    {line}" for line in process.last_lines[-MAX_LINES:]]
+    return text
+
+
+def describe(process: ProcessStatus) -> str:
+    """One line about a process that is not well."""
+    return f"{process.name} is {process.state}: {process.last_error or 'no reason is known'}"

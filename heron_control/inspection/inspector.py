@@ -1,0 +1,216 @@
+"""Answers to what users ask about the topologies of a cluster, from its state store and from their processes.
+
+It runs where the processes can be reached: in the ``heron`` command for the local cluster, in the api server for the
+clusters behind one. Every question to a process has a deadline. Beside questions there is one order, ``set_state``,
+which the topology master carries out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from heron_control.inspection import metrics_table
+from heron_control.inspection.asking import Asker
+from heron_control.inspection.log_reading import read_local
+from heron_control.inspection.questions import read_secret
+from heron_control.inspection.topology_status import (
+    HERON_SCHEDULER,
+    TopologyStatus,
+    expected_processes,
+    iso,
+    topology_status,
+)
+from heron_control.progress import Progress, silent
+from heron_control.schedulers.topology_folder import LOG_FILES, SECRET_FILE
+from heron_runtime.failures import Failure, NotAllowed, NotFound, Unavailable, did_you_mean
+from heron_runtime.model.ids import MASTER_CONTAINER
+from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.stored import ExecutionState
+from heron_runtime.model.topology import TopologyState
+from heron_runtime.net.services import CONTAINER_SERVICE, MASTER_SERVICE
+from heron_runtime.state import topologies
+from heron_runtime.state.store import StateStore, StoreError
+from heron_runtime.state.topologies import NoSuchTopology
+from heron_runtime.wire.container import FileData, ReadFile
+from heron_runtime.wire.master import MetricsRequest, SetState
+from heronry.api.errors import topology_not_found
+
+AT_ONCE = 16  # topologies asked at the same time
+MASTER_WAIT_SECS = 30.0
+RETRY_SECS = 0.3
+SINCE_THE_START = -1.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedProcess:
+    """A process that writes a log. ``component`` is empty for Heronry's own."""
+
+    process: str
+    component: str
+    container: int
+
+
+class Inspector:
+    """Asks about the topologies in one open store. Thread-safe; blocks."""
+
+    def __init__(self, store: StateStore, cluster: str) -> None:
+        self._store = store
+        self._cluster = cluster
+
+    def find(self, name: str, role: str, environ: str) -> TopologyRecord:
+        """The topology of this name, which must run for this role and environment. Raises NotFound, StoreError."""
+        try:
+            record = topologies.read_topology(self._store, name)
+        except NoSuchTopology:
+            known = [state.topology for state in topologies.list_topologies(self._store)]
+            raise topology_not_found(name, self._cluster, known) from None
+        check_place(record.execution, self._cluster, role, environ)
+        return record
+
+    def rows(self, covers: Callable[[str, str], bool]) -> list[dict[str, Any]]:
+        """The rows of ``heron list`` for topologies whose role and environment ``covers`` takes. Raises StoreError."""
+        found = [s for s in topologies.list_topologies(self._store) if covers(s.role, s.environ)]
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            return list(pool.map(self._row, found))
+
+    def _row(self, state: ExecutionState) -> dict[str, Any]:
+        try:
+            record: TopologyRecord | None = topologies.read_topology(self._store, state.topology)
+        except StoreError:
+            record = None  # killed a moment ago, or damaged: listed with what is known
+        return {
+            "cluster": state.cluster,
+            "role": state.role,
+            "environ": state.environ,
+            "topology": state.topology,
+            "state": self._state(record) if record else "failing",
+            "containers": len(record.packing.containers) if record else None,
+            "tasks": len(record.packing.instances()) if record else None,
+            "submitted_at": iso(state.submitted_at),
+        }
+
+    def _state(self, record: TopologyRecord) -> str:
+        try:
+            return self.status(record).state
+        except Failure:
+            return "failing"  # its folder is gone, so nobody can be asked
+
+    def status(self, record: TopologyRecord, *, exceptions: bool = False) -> TopologyStatus:
+        """Ask all of its processes. Raises Failure."""
+        return topology_status(record, asker_of(record).everybody(record, exceptions), time.time())
+
+    def metrics(
+        self, record: TopologyRecord, component: str = "", interval: float = SINCE_THE_START, wanted: Iterable[str] = ()
+    ) -> dict[str, Any]:
+        """The ``metrics_table.document`` of the last ``interval`` seconds. Raises NotFound, Unavailable, RpcError."""
+        name = record.definition.name
+        known = [spec.name for spec in record.definition.components]
+        if component and component not in known and not component.startswith("__"):
+            raise NotFound(f"{name} has no component {component!r}{did_you_mean(component, known)}")
+        if record.master is None:
+            raise Unavailable(f"{name} has no topology master at this moment", "Try again in a few seconds.")
+        request = MetricsRequest(component, interval)
+        reply = asker_of(record).call(record.master, MASTER_SERVICE, "Metrics", request)
+        shown = {s.name: s.is_spout for s in record.definition.components if component in ("", s.name)}
+        return metrics_table.document(name, reply, shown, wanted)
+
+    def set_state(self, record: TopologyRecord, state: TopologyState, progress: Progress = silent) -> None:
+        """Ask until the acting master has stored the plan that says so. Raises Unavailable, NoSuchTopology, RpcError.
+
+        A master that was just elected, or is being restarted, gets a little time.
+        """
+        deadline = time.monotonic() + MASTER_WAIT_SECS
+        asker = asker_of(record)
+        while True:
+            record = topologies.read_topology(self._store, record.definition.name)
+            if record.master is not None:
+                try:
+                    asker.call(record.master, MASTER_SERVICE, "SetState", SetState(state))
+                    return
+                except grpc.RpcError as error:
+                    passing = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.ABORTED)
+                    if not isinstance(error, grpc.Call) or error.code() not in passing:
+                        raise
+            if time.monotonic() > deadline:
+                raise Unavailable(
+                    f"{record.definition.name} has had no acting topology master for {MASTER_WAIT_SECS:g} s",
+                    "`heron status` tells why; its container restarts it.",
+                )
+            progress("waiting for the topology master")
+            time.sleep(RETRY_SECS)
+
+
+def check_place(execution: ExecutionState, cluster: str, role: str, environ: str) -> None:
+    """Raises NotFound if the topology runs for another role or environment."""
+    if (role, environ) != (execution.role, execution.environ):
+        place = f"{cluster}/{execution.role}/{execution.environ}"
+        raise NotFound(
+            f"topology {execution.topology!r} is not at {cluster}/{role}/{environ} but at {place}", f"Write {place}."
+        )
+
+
+def check_container(record: TopologyRecord, container: int) -> None:
+    """Raises NotFound if the topology has no container of this number."""
+    numbers = [MASTER_CONTAINER, *(plan.container for plan in record.packing.containers)]
+    if container not in numbers:
+        name = record.definition.name
+        raise NotFound(f"{name} has no container {container}", f"It has {numbers[0]} to {numbers[-1]}.")
+
+
+def asker_of(record: TopologyRecord) -> Asker:
+    """Who may ask the topology's processes: the secret stands in its folder. Raises NotAllowed, Failure."""
+    file = Path(record.execution.home, SECRET_FILE)
+    try:
+        return Asker(read_secret(record), record.definition.id)
+    except PermissionError as error:
+        raise NotAllowed(f"{file}: {error.strerror}", "Only the user who submitted it may do this.") from error
+    except OSError as error:
+        name = record.definition.name
+        raise Failure(f"{file}: {error.strerror}", f"{name}'s folder is gone; `heron kill` cleans up.") from error
+
+
+def logged_processes(record: TopologyRecord) -> list[LoggedProcess]:
+    """Everyone who writes a log."""
+    expected = [LoggedProcess(name, component, n) for _, name, n, component, _ in expected_processes(record)]
+    return [LoggedProcess(HERON_SCHEDULER, "", MASTER_CONTAINER), *expected]
+
+
+class LogReader:
+    """Reads the logs of a topology through its containers, or from the disk where one does not answer.
+
+    What does not answer once is not asked again by this reader.
+    """
+
+    def __init__(self, record: TopologyRecord, progress: Progress = silent) -> None:
+        self._asker = asker_of(record)
+        self._progress = progress
+        self._locations = {location.container: location for location in record.containers}
+        folder = Path(record.execution.home, LOG_FILES)
+        self._local = read_local(folder) if folder.is_dir() else None
+
+    def read(self, container: int, path: str, offset: int, length: int) -> FileData:
+        """A part of a log file, as ``ReadFile`` says. Raises FileNotFoundError, Unavailable, RpcError."""
+        location = self._locations.get(container)
+        if location is not None:
+            question = ReadFile(path, offset, length)
+            try:
+                reply: FileData = self._asker.call(location, CONTAINER_SERVICE, "ReadFile", question)
+                return reply
+            except grpc.RpcError as error:
+                code = error.code() if isinstance(error, grpc.Call) else None
+                if code is grpc.StatusCode.NOT_FOUND:
+                    raise FileNotFoundError(2, "there is no such log", path) from error
+                if self._local is None or code is grpc.StatusCode.INVALID_ARGUMENT:
+                    raise
+                self._progress(f"container {container} does not answer; reading its logs from the disk")
+                del self._locations[container]
+        if self._local is None:
+            raise Unavailable(f"container {container} does not answer, and its logs are not on this machine")
+        return self._local(path, offset, length)

@@ -1,0 +1,76 @@
+"""Reading the end of log files, and what is added to them: through ``heron_container``, else from the disk.
+
+``tail`` and ``Follower`` know a reader only: a function from (path, offset, length) to the bytes there, where a
+negative offset counts from the end and FileNotFoundError means there is no such file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from heron_runtime.wire.container import FileData
+
+CHUNK_BYTES = 64 * 1024
+MAX_TAIL_BYTES = 64 * 1024 * 1024
+Reader = Callable[[str, int, int], FileData]
+
+
+def read_local(folder: Path) -> Reader:
+    """A reader of the files in ``folder``; a path that leads out of it is refused with FileNotFoundError."""
+    root = folder.resolve()
+
+    def read(path: str, offset: int, length: int) -> FileData:
+        try:
+            file = (root / path).resolve()
+        except (ValueError, OSError, RuntimeError):  # a NUL, or links without end
+            file = root
+        if not file.is_relative_to(root) or not file.is_file():
+            raise FileNotFoundError(2, "there is no such log", path)
+        with file.open("rb") as opened:
+            size = opened.seek(0, 2)
+            start = min(max(size + offset, 0) if offset < 0 else offset, size)
+            opened.seek(start)
+            return FileData(start, opened.read(length), size)
+
+    return read
+
+
+def tail(read: Reader, path: str, lines: int) -> tuple[bytes, int]:
+    """The last ``lines`` lines of a file, and where it ended. Raises FileNotFoundError."""
+    last = read(path, -CHUNK_BYTES if lines else 0, CHUNK_BYTES if lines else 0)
+    if not lines:
+        return b"", last.size_bytes
+    data, start, end = last.data, last.offset, last.offset + len(last.data)
+    while start > 0 and data.count(b"\n") <= lines and len(data) < MAX_TAIL_BYTES:
+        length = min(CHUNK_BYTES, start)
+        more = read(path, start - length, length)
+        if more.offset != start - length or len(more.data) != length:
+            break  # the file was rotated under us: what is there is there
+        data, start = more.data + data, more.offset
+    kept = data.splitlines(keepends=True)[-lines:]
+    return b"".join(kept), end
+
+
+class Follower:
+    """What is added to a file from ``position`` on; begins again when the file was rotated. Not thread-safe."""
+
+    def __init__(self, read: Reader, path: str, position: int) -> None:
+        self._read = read
+        self._path = path
+        self._position = position
+        self._partial = b""
+
+    def lines(self) -> list[bytes]:
+        """The complete lines that are new. A file that is not there has none."""
+        try:
+            found = self._read(self._path, self._position, CHUNK_BYTES)
+            if found.size_bytes < self._position:
+                found = self._read(self._path, 0, CHUNK_BYTES)
+        except FileNotFoundError:
+            return []
+        self._position = found.offset + len(found.data)
+        *complete, self._partial = (self._partial + found.data).split(b"\n")
+        if len(self._partial) > CHUNK_BYTES:  # a line without end is shown in pieces
+            complete, self._partial = [*complete, self._partial], b""
+        return complete

@@ -1,0 +1,116 @@
+"""What is asked of the processes of a topology, and what their answers, or the lack of one, mean.
+
+There are two ways to ask: ``asking.Asker`` blocks, for commands and the api server; the tracker asks on its loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from heron_control.inspection.topology_status import HERON_SCHEDULER, TOPOLOGY_MASTER, Answers
+from heron_control.schedulers.topology_folder import SECRET_FILE
+from heron_runtime.failures import Unavailable
+from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.stored import ContainerLocation, MasterLocation, SchedulerLocation
+from heron_runtime.net.rpc import Service
+from heron_runtime.net.services import CONTAINER_SERVICE, MASTER_SERVICE, SCHEDULER_SERVICE
+from heron_runtime.wire.container import ContainerStatusRequest, SchedulerStatusRequest
+from heron_runtime.wire.master import ExceptionsRequest, StatusRequest
+
+DEADLINE_SECS = 2.0
+EXCEPTIONS = "exceptions"
+
+
+class NoAnswer(Unavailable):
+    """A process did not answer, or refused; ``code`` is gRPC's, None when nobody could be asked."""
+
+    def __init__(self, message: str, code: grpc.StatusCode | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A call to whoever listens at ``location``; ``who`` is what an error calls it."""
+
+    location: MasterLocation | SchedulerLocation | ContainerLocation
+    service: Service
+    method: str
+    request: Hashable
+    who: str = "it"
+
+    @property
+    def address(self) -> str:
+        """Host and port."""
+        return f"{self.location.host}:{self.location.port}"
+
+    def no_answer(self, error: Exception, deadline_secs: float) -> NoAnswer:
+        """What an error means that came in place of an answer."""
+        code, details = None, ""
+        if isinstance(error, grpc.Call | grpc.aio.AioRpcError):
+            code, details = error.code(), error.details()
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED or isinstance(error, TimeoutError):
+            return NoAnswer(f"{self.who} did not answer within {deadline_secs:g} s", grpc.StatusCode.DEADLINE_EXCEEDED)
+        if code is grpc.StatusCode.UNAVAILABLE:
+            return NoAnswer(f"{self.who} is not there: nobody answers at its address", code)
+        return NoAnswer(details or (code.name if code else str(error)), code)
+
+
+def to_master(record: TopologyRecord, method: str, request: Hashable) -> Question:
+    """A question to the topology master. Raises NoAnswer if there is none."""
+    if record.master is None:
+        name = record.definition.name
+        raise NoAnswer(f"{name} has no topology master at this moment; try again in a few seconds")
+    return Question(record.master, MASTER_SERVICE, method, request, "the topology master")
+
+
+def to_container(record: TopologyRecord, container: int, method: str, request: Hashable) -> Question:
+    """A question to a container's ``heron_container``. Raises NoAnswer if it is not there."""
+    location = record.container(container)
+    if location is None:
+        raise NoAnswer(f"container {container} of {record.definition.name} is not there at this moment")
+    return Question(location, CONTAINER_SERVICE, method, request, f"container {container}")
+
+
+def status_questions(record: TopologyRecord, *, exceptions: bool = False) -> dict[str, Question]:
+    """To everybody who is there, how they are: process → question."""
+    asked: dict[str, Question] = {}
+    if record.scheduler is not None:
+        request = SchedulerStatusRequest()
+        asked[HERON_SCHEDULER] = Question(record.scheduler, SCHEDULER_SERVICE, "Status", request, "the scheduler")
+    if record.master is not None:
+        asked[TOPOLOGY_MASTER] = to_master(record, "Status", StatusRequest())
+        if exceptions:
+            asked[EXCEPTIONS] = to_master(record, "Exceptions", ExceptionsRequest())
+    for location in record.containers:
+        asked[_name(location)] = Question(location, CONTAINER_SERVICE, "Status", ContainerStatusRequest())
+    return asked
+
+
+def answers_of(record: TopologyRecord, replies: Mapping[str, Any]) -> Answers:
+    """What came back for ``status_questions``: an answer each, or the exception in its place."""
+    errors = {name: str(reply) for name, reply in replies.items() if isinstance(reply, BaseException)}
+    found = {name: reply for name, reply in replies.items() if name not in errors}
+    reported = found.get(EXCEPTIONS)
+    return Answers(
+        found.get(HERON_SCHEDULER),
+        {c.container: found[name] for c in record.containers if (name := _name(c)) in found},
+        found.get(TOPOLOGY_MASTER),
+        reported.exceptions if reported else (),
+        errors,
+    )
+
+
+def read_secret(record: TopologyRecord) -> str:
+    """The topology's secret, which only its owner may read. Raises OSError, UnicodeDecodeError."""
+    return Path(record.execution.home, SECRET_FILE).read_text().strip()
+
+
+def _name(location: ContainerLocation) -> str:
+    return f"heron_container-{location.container}"

@@ -1,0 +1,92 @@
+"""A topology's status as one JSON document, and back: how an api server tells it to the command line.
+
+It holds what ``topology_status.as_json`` shows, and beside that what only the table shows: causes of backpressure,
+exceptions of user code, last lines of logs.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from heron_control.inspection.topology_status import NO_CONTAINER, ContainerView, TopologyStatus, as_json
+from heron_runtime.model.causes import Cause
+from heron_runtime.model.stored import ExecutionState
+from heron_runtime.model.topology import TopologyState
+from heron_runtime.wire.container import ProcessState, ProcessStatus
+from heron_runtime.wire.metrics import ExceptionReport
+
+
+class _Container(msgspec.Struct):
+    id: int
+    state: ProcessState
+    host: str | None = None
+
+
+class _Process(msgspec.Struct):
+    kind: str
+    name: str
+    state: ProcessState
+    container: int | None = None
+    component: str | None = None
+    task: int | None = None
+    pid: int | None = None
+    since: str | None = None
+    restarts: int = 0
+    last_error: str | None = None
+    last_lines: tuple[str, ...] = ()
+
+
+class _Document(msgspec.Struct):
+    cluster: str
+    role: str
+    environ: str
+    topology: str
+    topology_id: str
+    state: str
+    containers: tuple[_Container, ...]
+    processes: tuple[_Process, ...]
+    wanted: TopologyState = TopologyState.RUNNING
+    submission_user: str = ""
+    submitted_at: str | None = None
+    causes: tuple[Cause, ...] = ()
+    exceptions: tuple[ExceptionReport, ...] = ()
+
+
+def to_document(status: TopologyStatus) -> dict[str, Any]:
+    """Plain data."""
+    shown = as_json(status)
+    for process, entry in zip(status.processes, shown["processes"], strict=True):
+        entry["last_lines"] = list(process.last_lines)
+    return {
+        **shown,
+        "topology_id": status.execution.topology_id,
+        "wanted": str(status.execution.state),
+        "submission_user": status.execution.submission_user,
+        "causes": msgspec.to_builtins(status.causes),
+        "exceptions": msgspec.to_builtins(status.exceptions),
+    }
+
+
+def from_document(data: Any) -> TopologyStatus:
+    """The status in a document. Raises ValueError for anything else."""
+    found = msgspec.convert(data, _Document)
+    execution = ExecutionState(
+        found.topology, found.topology_id, found.cluster, found.role, found.environ, found.wanted,
+        found.submission_user, _seconds(found.submitted_at),
+    )  # fmt: skip
+    processes = tuple(
+        ProcessStatus(
+            p.kind, p.name, NO_CONTAINER if p.container is None else p.container, p.component or "", p.task or 0,
+            p.pid or 0, p.state, _seconds(p.since), p.restarts, p.last_error or "", p.last_lines,
+        )
+        for p in found.processes
+    )  # fmt: skip
+    containers = tuple(ContainerView(c.id, c.host or "", c.state) for c in found.containers)
+    return TopologyStatus(execution, found.state, containers, processes, found.causes, found.exceptions)
+
+
+def _seconds(text: str | None) -> float:
+    return datetime.fromisoformat(text).timestamp() if text else 0.0

@@ -1,0 +1,233 @@
+"""What ``heron status`` says of a topology: a pure function of what the store and the processes answered.
+
+The packing plan says which processes there should be. A container that answers tells about its own; for one that does
+not, the scheduler knows its first process, and the others share its fate. The state of the whole:
+
+========  ==========================================================================================
+killed    the user wants it gone
+running   every process does its work; ``paused`` if the user wants that
+failing   a process keeps dying, or nothing of the topology is there
+starting  nothing has gone wrong, but not everything works yet
+degraded  it works, but a process is missing or is being restarted
+========  ==========================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from heron_runtime.model.causes import Cause
+from heron_runtime.model.ids import MASTER_CONTAINER, instance_id
+from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.settings import Keys, setting
+from heron_runtime.model.stored import ExecutionState
+from heron_runtime.model.topology import TopologyState
+from heron_runtime.wire.container import ContainerStatus, ProcessState, ProcessStatus, SchedulerStatus
+from heron_runtime.wire.master import MasterStatus
+from heron_runtime.wire.metrics import ExceptionReport
+
+KEEPS_DYING = 3  # restarts after which a process that does not run is said to fail
+START_GRACE_SECS = 20.0  # a container that has not been seen is starting, for this long after submit
+
+NO_CONTAINER = -1  # where the scheduler is
+HERON_SCHEDULER = "heron_scheduler"
+HERON_CONTAINER = "heron_container"
+TOPOLOGY_MASTER = "topology_master"
+METRICS_MANAGER = "metrics_manager"
+STREAM_MANAGER = "stream_manager"
+HERON_INSTANCE = "heron_instance"
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What was asked of the topology's processes, and what came back; ``None`` or missing: no answer."""
+
+    scheduler: SchedulerStatus | None = None
+    containers: Mapping[int, ContainerStatus] = field(default_factory=dict)
+    master: MasterStatus | None = None
+    exceptions: tuple[ExceptionReport, ...] = ()
+    errors: Mapping[str, str] = field(default_factory=dict)  # who did not answer, and what happened instead
+
+
+@dataclass(frozen=True)
+class ContainerView:
+    """One container as the user sees it."""
+
+    id: int
+    host: str
+    state: ProcessState
+
+
+@dataclass(frozen=True)
+class TopologyStatus:
+    """All that ``heron status`` shows."""
+
+    execution: ExecutionState
+    state: str
+    containers: tuple[ContainerView, ...]
+    processes: tuple[ProcessStatus, ...]
+    causes: tuple[Cause, ...] = ()
+    exceptions: tuple[ExceptionReport, ...] = ()
+
+    def unwell(self) -> list[ProcessStatus]:
+        """The processes that do not do their work, the worst first."""
+        rank = {ProcessState.RESTARTING: 1, ProcessState.DEAD: 2, ProcessState.STOPPED: 3, ProcessState.STARTING: 4}
+        found = [process for process in self.processes if process.state is not ProcessState.RUNNING]
+        return sorted(found, key=lambda p: (p.restarts == 0, not p.last_error, rank.get(p.state, 5)))
+
+
+def expected_processes(record: TopologyRecord) -> Iterator[tuple[str, str, int, str, int]]:
+    """(kind, name, container, component, task) of every process there should be, the scheduler apart."""
+    zero = MASTER_CONTAINER
+    yield HERON_CONTAINER, f"heron_container-{zero}", zero, "", 0
+    for replica in range(setting(record.definition.config, Keys.TOPOLOGY_MASTER_REPLICAS)):
+        suffix = f"-{replica}" if replica else ""
+        yield TOPOLOGY_MASTER, f"topology_master-{zero}{suffix}", zero, "", 0
+    yield METRICS_MANAGER, f"metrics_manager-{zero}", zero, "", 0
+    for plan in record.packing.containers:
+        number = plan.container
+        yield HERON_CONTAINER, f"heron_container-{number}", number, "", 0
+        yield STREAM_MANAGER, f"stream_manager-{number}", number, "", 0
+        yield METRICS_MANAGER, f"metrics_manager-{number}", number, "", 0
+        for instance in plan.instances:
+            name = instance_id(number, instance.component, instance.task)
+            yield HERON_INSTANCE, name, number, instance.component, instance.task
+
+
+def topology_state(wanted: TopologyState, processes: Sequence[ProcessStatus], planned: bool) -> str:
+    """One word for the whole. ``planned``: there is a physical plan, so every stream manager was there once."""
+    if wanted is TopologyState.KILLED:
+        return "killed"
+    absent = [process for process in processes if process.state is not ProcessState.RUNNING]
+    if not absent:
+        return "paused" if wanted is TopologyState.PAUSED else "running"
+    if any(process.restarts >= KEEPS_DYING for process in absent) or not any(_is_there(p) for p in processes):
+        return "failing"
+    if all(process.state is ProcessState.STARTING for process in absent) and not (
+        planned and any(process.restarts for process in absent)
+    ):
+        return "starting"
+    return "degraded"
+
+
+def topology_status(record: TopologyRecord, answers: Answers, now: float) -> TopologyStatus:
+    """Put everything together. ``now`` in seconds since 1970."""
+    young = now - record.execution.submitted_at < START_GRACE_SECS and record.physical is None
+    told = {process.name: process for status in answers.containers.values() for process in status.processes}
+    silent = {number: _silent(number, record, answers, young) for number in _numbers(record)}
+    processes = [_scheduler(record, answers, young)]
+    for kind, name, container, component, task in expected_processes(record):
+        found = told.pop(name, None)
+        if found is not None and kind == HERON_CONTAINER:
+            found = _with_past(found, answers)
+        elif found is None and kind == HERON_CONTAINER:
+            found = _container_process(name, container, record, answers)
+        if found is None:
+            state, reason = silent[container]
+            since = record.execution.submitted_at
+            found = ProcessStatus(kind, name, container, component, task, 0, state, since, 0, reason)
+        processes.append(found)
+    processes += told.values()  # a standby more, or whatever else a container runs
+    states = {p.container: p.state for p in processes if p.kind == HERON_CONTAINER}
+    hosts = {c.container: c.host for c in record.containers}
+    containers = tuple(ContainerView(n, hosts.get(n, ""), states[n]) for n in _numbers(record))
+    causes: list[Cause] = []
+    for manager in answers.master.stream_managers if answers.master else ():
+        causes += manager.causes
+    return TopologyStatus(
+        record.execution,
+        topology_state(record.execution.state, processes, record.physical is not None),
+        containers,
+        tuple(processes),
+        tuple(sorted(set(causes))),
+        answers.exceptions,
+    )
+
+
+def _is_there(process: ProcessStatus) -> bool:
+    """It lives, or somebody is at work to bring it to life."""
+    return process.state in (ProcessState.RUNNING, ProcessState.STARTING, ProcessState.RESTARTING)
+
+
+def _numbers(record: TopologyRecord) -> list[int]:
+    return [MASTER_CONTAINER, *(plan.container for plan in record.packing.containers)]
+
+
+def _scheduler(record: TopologyRecord, answers: Answers, young: bool) -> ProcessStatus:
+    if answers.scheduler is not None:
+        return answers.scheduler.scheduler
+    state = ProcessState.STARTING if young else ProcessState.DEAD
+    reason = answers.errors.get(HERON_SCHEDULER, "" if young else "it is not there")
+    pid = record.scheduler.pid if record.scheduler else 0
+    since = record.execution.submitted_at
+    return ProcessStatus(HERON_SCHEDULER, HERON_SCHEDULER, NO_CONTAINER, "", 0, pid, state, since, 0, reason)
+
+
+def _with_past(found: ProcessStatus, answers: Answers) -> ProcessStatus:
+    """How often a container was started anew, and why, its scheduler knows; itself, it has only just begun."""
+    for known in answers.scheduler.containers if answers.scheduler else ():
+        if known.name == found.name:
+            return replace(found, restarts=known.restarts, last_error=found.last_error or known.last_error)
+    return found
+
+
+def _container_process(name: str, container: int, record: TopologyRecord, answers: Answers) -> ProcessStatus | None:
+    """What the scheduler knows of a container that does not answer itself: it exists, but does not do its work."""
+    for process in answers.scheduler.containers if answers.scheduler else ():
+        if process.container == container and process.kind == HERON_CONTAINER:
+            if process.state is not ProcessState.RUNNING:
+                return process
+            listens = record.container(container) is not None
+            state = ProcessState.DEAD if listens else ProcessState.STARTING
+            return replace(process, state=state, last_error=answers.errors.get(name, process.last_error))
+    return None
+
+
+def _silent(number: int, record: TopologyRecord, answers: Answers, young: bool) -> tuple[ProcessState, str]:
+    """State and reason for the processes of a container that does not tell of them."""
+    name = f"heron_container-{number}"
+    if number in answers.containers:
+        return ProcessState.STARTING, ""  # the container is there and has not come to it yet
+    known = _container_process(name, number, record, answers)
+    if known is not None and known.state in (ProcessState.STARTING, ProcessState.RESTARTING):
+        return ProcessState.STARTING, ""
+    if young and record.container(number) is None:
+        return ProcessState.STARTING, ""
+    return ProcessState.DEAD, answers.errors.get(name, f"container {number} is not there")
+
+
+def iso(seconds: float) -> str | None:
+    """Seconds since 1970 as ISO 8601 in UTC; None for 0."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds") if seconds else None
+
+
+def as_json(status: TopologyStatus) -> dict[str, Any]:
+    """The shape of ``heron status --output json``."""
+    execution = status.execution
+    return {
+        "cluster": execution.cluster,
+        "role": execution.role,
+        "environ": execution.environ,
+        "topology": execution.topology,
+        "state": status.state,
+        "submitted_at": iso(execution.submitted_at),
+        "containers": [{"id": c.id, "host": c.host or None, "state": str(c.state)} for c in status.containers],
+        "processes": [
+            {
+                "kind": p.kind,
+                "name": p.name,
+                "container": p.container if p.container >= 0 else None,
+                "component": p.component or None,
+                "task": p.task or None,
+                "pid": p.pid or None,
+                "state": str(p.state),
+                "since": iso(p.since),
+                "restarts": p.restarts,
+                "last_error": p.last_error or None,
+            }
+            for p in status.processes
+        ],
+    }

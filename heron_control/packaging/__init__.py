@@ -1,0 +1,3 @@
+"""From the user's file to what a cluster can run: find the topology, ask for its definition, stage and ship the
+code.
+"""

@@ -1,0 +1,116 @@
+"""``define_topology``: the user's file to a definition, without importing the user's code into this process.
+
+The file is imported by a sub-process (``heron_control.packaging.define``), which has a time limit, no standard input,
+and whose output is kept apart from ours: what it prints goes to ``show``, or into the error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import site
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import heronry
+from heron_control.packaging.define import INVALID, NOT_FOUND, OK
+from heron_runtime.model.topology import TopologyDefinition
+from heron_runtime.wire.codec import TOPOLOGY
+from heronry.api.errors import TopologyError, TopologyNotFound, UserCodeError
+
+DEFAULT_TIMEOUT = 60.0
+MAX_OUTPUT = 64 * 1024
+
+
+def define_topology(
+    file: str | os.PathLike[str],
+    topology: str | None = None,
+    name: str | None = None,
+    args: Sequence[str] = (),
+    timeout: float = DEFAULT_TIMEOUT,
+    python: str = sys.executable,
+    show: Callable[[str], None] | None = None,
+) -> TopologyDefinition:
+    """The definition of ``topology`` in ``file``, which is a .py file or a folder (see ``packaging.package``).
+
+    ``topology`` is a class, a builder or any object with ``definition()``; ``module:Class`` in a folder; None if there
+    is only one. ``args`` become the file's ``sys.argv[1:]``. ``timeout`` is in seconds. Raises TopologyNotFound,
+    TopologyError (all faults of the topology), UserCodeError (it raised, exited or took too long).
+    """
+    with tempfile.TemporaryDirectory(prefix="heronry-define-") as folder:
+        output, printed = Path(folder, "answer"), Path(folder, "printed")
+        command = [python, "-P", "-m", "heron_control.packaging.define", os.fspath(file)]
+        command += [topology] if topology else []
+        command += ["--name", name] if name else []
+        command += ["--output", str(output), "--", *args]
+        with printed.open("wb+") as sink:
+            code = _run(command, sink, timeout)
+            said = _end_of(sink)
+        answer = output.read_bytes() if output.exists() else None
+    shown = Path(file).name
+    if code is None:
+        raise UserCodeError(
+            f"{shown} did not give its topology within {timeout:g} s; importing it should only define classes: "
+            "open files and connections in initialize()",
+            output=said,
+        )
+    if answer is None:
+        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        raise UserCodeError(f"{shown} ended the process that imported it ({how})", output=said)
+    if code == OK:
+        if show is not None and said:
+            show(said)
+        return TOPOLOGY.decode(answer)
+    raise _error(code, json.loads(answer), said)
+
+
+def _run(command: list[str], sink: IO[bytes], timeout: float) -> int | None:
+    """The exit code, or None after ``timeout`` seconds; nothing of the process is left in either case."""
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=sink,
+        stderr=subprocess.STDOUT,
+        env=_environment(),
+        start_new_session=True,
+    )
+    try:
+        return process.wait(timeout)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        # The group, since the user's code may have started processes of its own; Ctrl-C of ours comes by here too.
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.wait()
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with Heronry importable and no compiled files left beside the user's."""
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    root = str(Path(heronry.__file__).resolve().parent.parent)
+    if root not in (*site.getsitepackages(), site.getusersitepackages()):  # run from a source tree
+        before = environment.get("PYTHONPATH")
+        environment["PYTHONPATH"] = f"{root}{os.pathsep}{before}" if before else root
+    return environment
+
+
+def _end_of(sink: IO[bytes]) -> str:
+    size = sink.seek(0, os.SEEK_END)
+    sink.seek(max(0, size - MAX_OUTPUT))
+    return sink.read(MAX_OUTPUT).decode(errors="replace")
+
+
+def _error(code: int, answer: dict[str, Any], said: str) -> Exception:
+    if code == NOT_FOUND:
+        return TopologyNotFound(answer["message"])
+    if code == INVALID:
+        return TopologyError(answer["problems"], answer["topology"], answer["heading"])
+    return UserCodeError(answer["message"], answer.get("traceback", ""), said)

@@ -1,0 +1,250 @@
+"""Which containers to start, end and start again: the decisions of every scheduler that watches containers.
+
+A pure core: it is told what was found and what happened, and answers with what to do. A container is a *group* of
+processes whose leader is ``heron_container``: on the local cluster a process group, with Docker a Docker container.
+When the leader ends, the others follow; what does not follow within the grace is killed. Only when the whole group is
+confirmed gone (``gone``) may the container be started again, so there are never two of one number. The first restart
+is at once, then the delay doubles while it keeps dying young.
+
+::
+
+absent ─Start→ up ─ended→ ending ─gone→ waiting ─due→ up … up ─(restart, stop)→ stopping ─ended→ ending ─gone→
+waiting, or over
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from heron_runtime.model.backoff import Backoff, BackoffPolicy
+from heron_runtime.model.ids import container_name
+from heron_runtime.wire.container import ProcessState, ProcessStatus
+
+
+class Stage(StrEnum):
+    """Where a container is in its life."""
+
+    UP = "up"
+    STOPPING = "stopping"  # asked to stop
+    ENDING = "ending"  # the leader is gone, the rest must go
+    WAITING = "waiting"  # for its next start
+    OVER = "over"  # it shall not run any more
+
+
+SHOWN = {
+    Stage.UP: ProcessState.RUNNING,
+    Stage.STOPPING: ProcessState.RESTARTING,
+    Stage.ENDING: ProcessState.RESTARTING,
+    Stage.WAITING: ProcessState.RESTARTING,
+    Stage.OVER: ProcessState.STOPPED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StartContainer:
+    """Start heron_container; answer with ``born``, or with ``ended`` and ``gone`` if it cannot be started."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class TerminateContainer:
+    """Ask heron_container to stop (SIGTERM)."""
+
+    number: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class KillGroup:
+    """End every process of the container (SIGKILL)."""
+
+    number: int
+    group: int
+
+
+Effect = StartContainer | TerminateContainer | KillGroup
+
+
+@dataclass(slots=True)
+class ContainerRow:
+    """One container. Times are monotonic milliseconds. ``group`` names what runs of it: the leader's process id."""
+
+    number: int
+    backoff: Backoff
+    stage: Stage = Stage.UP
+    group: int = 0  # 0 while nothing of it exists
+    since_ms: int = 0
+    born_ms: int = 0
+    kill_ms: int | None = None
+    due_ms: int | None = None
+    wanted: bool = True
+    asked: bool = False  # its end was asked for, so it is no death
+    restarts: int = 0
+    last_error: str = ""
+
+
+@dataclass(slots=True)
+class Containers:
+    """All containers of a topology. ``stop_grace_ms`` is for a leader that was asked, ``end_grace_ms`` for orphans."""
+
+    policy: BackoffPolicy
+    stop_grace_ms: int
+    end_grace_ms: int
+    rows: dict[int, ContainerRow] = field(default_factory=dict)
+    stopping: bool = False
+
+    def want(self, now_ms: int, numbers: Iterable[int]) -> list[Effect]:
+        """Exactly these containers are wanted: start new ones; one left out ends by itself and stays away."""
+        effects: list[Effect] = []
+        wanted = sorted(set(numbers))
+        for number in wanted:
+            row = self.rows.get(number)
+            if self.stopping or (row is not None and row.wanted):
+                continue
+            if row is None or row.stage is Stage.OVER:
+                self.rows[number] = self._row(number, now_ms)
+                effects.append(StartContainer(number))
+            else:
+                row.wanted = True  # it had not gone yet
+        for number, row in self.rows.items():
+            if number not in wanted:
+                row.wanted = False
+                if row.stage is Stage.WAITING:
+                    self._move(row, Stage.OVER, now_ms)
+        return effects
+
+    def adopt(self, now_ms: int, number: int, group: int, leader_alive: bool) -> list[Effect]:
+        """A container of an earlier scheduler: its leader runs, or only orphans are left. Before ``want``."""
+        row = self._row(number, now_ms)
+        row.group = group
+        self.rows[number] = row
+        if leader_alive:
+            return []
+        return self.ended(now_ms, number, "found without its heron_container")
+
+    def born(self, now_ms: int, number: int, group: int) -> list[Effect]:
+        """heron_container exists."""
+        row = self.rows[number]
+        row.group, row.born_ms = group, now_ms
+        return self._stop(now_ms, row) if self.stopping else []
+
+    def ended(self, now_ms: int, number: int, reason: str) -> list[Effect]:
+        """heron_container has ended, or could not be started; the rest of its group may still be there."""
+        row = self.rows[number]
+        if row.stage not in (Stage.UP, Stage.STOPPING):
+            return []
+        row.asked = row.stage is Stage.STOPPING
+        row.last_error = row.last_error if row.asked else reason
+        row.kill_ms = now_ms + self.end_grace_ms
+        self._move(row, Stage.ENDING, now_ms)
+        return []
+
+    def gone(self, now_ms: int, number: int) -> list[Effect]:
+        """No process of the container is left."""
+        row = self.rows[number]
+        if row.stage is not Stage.ENDING:
+            return []
+        row.group, row.kill_ms = 0, None
+        if self.stopping or not row.wanted:
+            self._move(row, Stage.OVER, now_ms)
+            return []
+        row.due_ms = now_ms + (0 if row.asked else row.backoff.died(now_ms - row.born_ms))
+        self._move(row, Stage.WAITING, now_ms)
+        return self.tick(now_ms)
+
+    def restart(self, now_ms: int, number: int) -> list[Effect]:
+        """Stop and start this one (or start it now, if it waits). Raises KeyError for an unknown container."""
+        row = self.rows[number]
+        if row.stage is Stage.WAITING:
+            row.due_ms = now_ms
+            return self.tick(now_ms)
+        return self._stop(now_ms, row) if row.stage is Stage.UP else []
+
+    def stop(self, now_ms: int) -> list[Effect]:
+        """The topology is over: stop all. Idempotent."""
+        if self.stopping:
+            return []
+        self.stopping = True
+        effects: list[Effect] = []
+        for row in self.rows.values():
+            if row.stage is Stage.UP:
+                effects += self._stop(now_ms, row)
+            elif row.stage is Stage.WAITING:
+                self._move(row, Stage.OVER, now_ms)
+        return effects
+
+    def tick(self, now_ms: int) -> list[Effect]:
+        """Do what is due."""
+        effects: list[Effect] = []
+        for row in self.rows.values():
+            if row.kill_ms is not None and row.kill_ms <= now_ms and row.group:
+                row.kill_ms = now_ms + self.end_grace_ms
+                effects.append(KillGroup(row.number, row.group))
+            if row.due_ms is not None and row.due_ms <= now_ms:
+                row.restarts += 1
+                row.born_ms = now_ms
+                self._move(row, Stage.UP, now_ms)
+                effects.append(StartContainer(row.number))
+        return effects
+
+    def next_deadline_ms(self) -> int | None:
+        """When ``tick`` has something to do."""
+        times = [t for row in self.rows.values() for t in (row.kill_ms, row.due_ms) if t is not None]
+        return min(times, default=None)
+
+    def ending(self) -> list[ContainerRow]:
+        """Those whose end is to be confirmed by ``gone``."""
+        return [row for row in self.rows.values() if row.stage is Stage.ENDING]
+
+    def all_over(self) -> bool:
+        """True when nothing runs and nothing will."""
+        return all(row.stage is Stage.OVER for row in self.rows.values())
+
+    def check(self) -> None:
+        """Assert the invariants."""
+        groups = [row.group for row in self.rows.values() if row.group]
+        assert len(groups) == len(set(groups)), "two containers claim one process group"
+        for number, row in self.rows.items():
+            assert number == row.number
+            assert (row.stage is Stage.WAITING) == (row.due_ms is not None)
+            assert row.group == 0 or row.stage not in (Stage.WAITING, Stage.OVER)
+            assert not (row.stage is Stage.WAITING and (self.stopping or not row.wanted))
+
+    def _row(self, number: int, now_ms: int) -> ContainerRow:
+        return ContainerRow(number, Backoff(self.policy), since_ms=now_ms, born_ms=now_ms)
+
+    def _stop(self, now_ms: int, row: ContainerRow) -> list[Effect]:
+        if not row.group:
+            return []  # it is being born; ``born`` asks again if all must stop
+        row.kill_ms = now_ms + self.stop_grace_ms
+        self._move(row, Stage.STOPPING, now_ms)
+        return [TerminateContainer(row.number, row.group)]
+
+    @staticmethod
+    def _move(row: ContainerRow, stage: Stage, now_ms: int) -> None:
+        row.stage = stage
+        row.since_ms = now_ms
+        if stage is not Stage.WAITING:
+            row.due_ms = None
+
+
+def container_statuses(containers: Containers, now_ms: int, now: float) -> tuple[ProcessStatus, ...]:
+    """The table as it is told to others. ``now_ms`` (monotonic) and ``now`` (since 1970, seconds) are one instant."""
+    return tuple(
+        ProcessStatus(
+            kind="heron_container",
+            name=container_name(row.number),
+            container=row.number,
+            component="",
+            task=0,
+            pid=row.group,
+            state=SHOWN[row.stage],
+            since=now - (now_ms - row.since_ms) / 1000,
+            restarts=row.restarts,
+            last_error=row.last_error,
+        )
+        for _, row in sorted(containers.rows.items())
+    )

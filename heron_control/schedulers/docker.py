@@ -1,0 +1,336 @@
+"""The ``docker`` cluster: each container of a topology is a Docker container, on the engine of this machine.
+
+The api server owns the one DockerScheduler. ``run`` is its watch: it observes what the engine has, then reads from the
+state store what there should be, and has every topology reconcile the two (``docker_topology``). It wakes up when the
+engine tells of an event, when a deadline has come, and every OBSERVE_SECONDS. The order matters: what the engine shows
+and a *later* read of the store does not know belongs to a topology that was killed, and is removed. While the store is
+away the last plans hold; while the engine is away nothing can be done, and ``status`` says so. When this process is
+away, what runs runs on, and what dies stays down until it is back.
+
+All methods but ``run`` block and may be called from any thread. Engine calls may take a minute: ``run`` and ``status``
+wait for none, so the api server's loop goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import tarfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from heron_control.progress import Progress, silent
+from heron_control.schedulers import docker_logs
+from heron_control.schedulers import docker_plan as plan
+from heron_control.schedulers.docker_engine import DockerEngine
+from heron_control.schedulers.docker_topology import DockerTopology, now_ms
+from heron_control.schedulers.engine import Engine, EngineError, Joiner, Owner, Seen
+from heron_control.schedulers.killed import is_killed
+from heron_control.schedulers.scheduler import SchedulerContext, SchedulerError
+from heron_control.schedulers.topology_folder import LOG_FILES, load_launch
+from heron_runtime.launch import Launch
+from heron_runtime.model.settings import Keys, setting
+from heron_runtime.model.stored import ExecutionState
+from heron_runtime.state import topologies
+from heron_runtime.state.store import StateStore, StoreError, StoreUnavailable
+from heron_runtime.wire.container import ProcessState, ProcessStatus, SchedulerStatus
+from heron_runtime.wire.errors import MalformedMessage
+
+OBSERVE_SECONDS = 2.0
+POLL_SECONDS = 0.1
+SHORTEST_SECONDS = 0.02
+EVENT_SECONDS = 30
+KILL_MARGIN_SECONDS = 30.0
+STARTS_AT_ONCE = 8
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DockerOptions:
+    """``project`` stands in every name and label; ``credential_file`` is the state store's, as this process sees it."""
+
+    project: str = "heronry"
+    image: str = "heronry:latest"
+    api_url: str = "http://api:9000"
+    credential_file: str = ""
+    address: str = ""
+
+    @classmethod
+    def of_environment(cls, environment: Mapping[str, str], credential_file: str = "") -> DockerOptions:
+        """From HERONRY_PROJECT, HERONRY_IMAGE, HERONRY_API_URL and DOCKER_HOST."""
+        return cls(
+            environment.get("HERONRY_PROJECT") or cls().project,
+            environment.get("HERONRY_IMAGE") or cls().image,
+            environment.get("HERONRY_API_URL") or cls().api_url,
+            credential_file,
+            environment.get("DOCKER_HOST", ""),
+        )
+
+
+class DockerScheduler:
+    """See ``heron_control.schedulers.scheduler.Scheduler`` and ``Watching``."""
+
+    def __init__(self, store: StateStore, cluster: str, options: DockerOptions, engine: Engine | None = None) -> None:
+        self._store = store
+        self._cluster = cluster
+        self._options = options
+        self._engine = engine or DockerEngine(options.project, options.address)
+        self._pool = ThreadPoolExecutor(STARTS_AT_ONCE, "docker-start")
+        self._topologies: dict[str, DockerTopology] = {}  # by topology id
+        self._lock = threading.Lock()
+        self._held: set[str] = set()  # ids of those whose volume must not go, for their logs are wanted
+        self._wake: Callable[[], None] = lambda: None
+        self._started = time.time()
+        self._trouble = ""
+
+    # The protocol.
+
+    def prepare(self, launch: Launch, folder: Path, package: Path) -> Launch:
+        """Nothing is made yet; but without engine or image a submission shall fail before it is written."""
+        self._engine.require_image(self._options.image)
+        return plan.launch_inside(launch, self._options.api_url, bool(self._options.credential_file))
+
+    def start(self, launch: Launch, launch_file: Path) -> int:
+        """The watch does it, at once."""
+        self._engine.require_image(self._options.image)
+        self._known(launch, launch_file.parent)
+        self._wake()
+        return 0
+
+    def restart(self, launch: Launch, container: int, timeout_seconds: float) -> tuple[int, ...]:
+        """Stop and start one container, or all (-1)."""
+        topology = self._topologies.get(launch.topology_id)
+        if topology is None:
+            raise SchedulerError(f"the scheduler does not know {launch.topology} yet; try again in a few seconds")
+        try:
+            before = topology.restart(container)
+        except KeyError:
+            raise SchedulerError(f"{launch.topology} has no container {container}") from None
+        deadline = time.monotonic() + timeout_seconds
+        while not topology.restarted(before):
+            if time.monotonic() > deadline:
+                raise SchedulerError(f"not all containers came back within {timeout_seconds:g} s; see heron status")
+            self._observe_one(topology)
+            time.sleep(POLL_SECONDS)
+        return tuple(sorted(before))
+
+    def kill(self, launch: Launch, progress: Progress = silent, *, untold: bool = False) -> None:
+        """Ask all containers to stop, end those that do not, and wait until none is left."""
+        progress("waiting for its containers to stop")
+        topology = self._known(launch, Path())
+        patience = 2 * setting(launch.settings, Keys.HERON_STOP_GRACE_SECS) + KILL_MARGIN_SECONDS
+        deadline = time.monotonic() + patience
+        while self._observe_one(topology, stop=True) or not topology.view.over:
+            if time.monotonic() > deadline:
+                raise SchedulerError(f"{launch.topology} is killed, but something of it still stops", "Kill it again.")
+            time.sleep(POLL_SECONDS)
+
+    def hold(self, launch: Launch) -> None:
+        """The watch, which clears up after topologies that are over, leaves its volume alone from now on."""
+        with self._lock:
+            self._held.add(launch.topology_id)
+
+    def save_logs(self, launch: Launch, folder: Path) -> None:
+        """From the topology's volume, which has them, and which goes."""
+        project = self._options.project
+        if plan.shared_name(project, launch) not in self._engine.volumes():
+            return
+        body = plan.reader(project, launch, self._options.image)
+        try:
+            pieces = self._engine.read_folder(plan.reader_name(project, launch), body, f"{plan.HOME}/{LOG_FILES}")
+            with contextlib.closing(pieces):
+                saved = docker_logs.save(pieces, folder / LOG_FILES)
+        except (OSError, tarfile.TarError) as error:
+            raise SchedulerError(
+                f"the logs of {launch.topology} cannot be kept: {error}; kill it again, or without --keep-logs"
+            ) from error
+        log.info("kept %d log files of %s in %s", saved, launch.topology, folder / LOG_FILES)
+
+    def remove(self, launch: Launch) -> None:
+        """Containers that are left, the network, the volume."""
+        self._engine.remove(plan.reader_name(self._options.project, launch))
+        for found in self._engine.containers():
+            if found.topology_id == launch.topology_id:
+                self._engine.remove(found.id)
+        name = plan.shared_name(self._options.project, launch)
+        self._engine.remove_network(name)
+        self._engine.remove_volume(name)
+        with self._lock:
+            self._topologies.pop(launch.topology_id, None)
+            self._held.discard(launch.topology_id)
+
+    def status(self, launch: Launch) -> SchedulerStatus:
+        """As of the last observation."""
+        topology = self._topologies.get(launch.topology_id)
+        state = ProcessState.RESTARTING if self._trouble else ProcessState.RUNNING
+        own = ProcessStatus(
+            "heron_scheduler", "heron_scheduler", -1, "", 0, os.getpid(), state, self._started, 0, self._trouble
+        )
+        return SchedulerStatus(own, topology.view.statuses if topology else ())
+
+    # The watch.
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        loop = asyncio.get_running_loop()
+        wake = asyncio.Event()
+
+        def wake_up() -> None:
+            loop.call_soon_threadsafe(wake.set)
+
+        self._wake = wake_up
+        stop = threading.Event()
+        threading.Thread(target=self._listen, args=(stop,), name="docker-events", daemon=True).start()
+        try:
+            while True:
+                wake.clear()
+                pause_seconds = await asyncio.to_thread(self.observe)
+                try:
+                    await asyncio.wait_for(wake.wait(), pause_seconds)
+                except TimeoutError:
+                    continue
+        finally:
+            stop.set()
+            self._wake = lambda: None
+
+    def close(self) -> None:
+        """Let go of the engine. The containers run on."""
+        self._pool.shutdown(wait=True)
+        self._engine.close()
+
+    def observe(self) -> float:
+        """One round over everything; what goes wrong is said in ``status`` and tried again at the next.
+
+        Returns the seconds until then.
+        """
+        troubles: list[str] = []
+        try:
+            taken_ms = now_ms()
+            seen, networks, volumes = self._engine.containers(), self._engine.networks(), self._engine.volumes()
+            shown = {Owner(t.launch.topology, key) for key, t in list(self._topologies.items())}
+            shown |= {Owner(found.topology, found.topology_id) for found in seen}
+            over = self._read_store(shown | {*networks.values(), *volumes.values()})
+            for topology in list(self._topologies.values()):
+                try:
+                    topology.reconcile(seen, taken_ms, stop=topology.launch.topology_id in over)
+                except EngineError as error:  # of this topology alone, perhaps
+                    troubles.append(str(error))
+            self._clear_up(over, seen, networks, volumes)
+            self._join(self._engine.joiners(), self._engine.networks())
+        except EngineError as error:
+            troubles.append(str(error))
+        trouble = troubles[0] if troubles else ""
+        if trouble != self._trouble:
+            (log.error if trouble else log.info)("%s", trouble or "the Docker engine does what it is told again")
+        self._trouble = trouble
+        deadlines = [d for t in list(self._topologies.values()) if (d := t.view.deadline_ms) is not None]
+        return min([OBSERVE_SECONDS, *(max(SHORTEST_SECONDS, (d - now_ms()) / 1000) for d in deadlines)])
+
+    def _read_store(self, shown: set[Owner]) -> set[str]:
+        """Learn plans and new topologies; returns the ids of those of ``shown`` that are certainly over.
+
+        A topology is over when the store answers that it is: one whose record is damaged, or whose store does not
+        answer, is not.
+        """
+        try:
+            for state in topologies.list_topologies(self._store):
+                if state.cluster == self._cluster:
+                    self._learn(state)
+            return {owner.topology_id for owner in shown if self._is_over(owner)}
+        except StoreError as error:
+            log.warning("the state store does not answer; going on with what is known: %s", error)
+            return set()
+
+    def _learn(self, state: ExecutionState) -> None:
+        try:
+            record = topologies.read_topology(self._store, state.topology)
+        except StoreUnavailable:
+            raise
+        except StoreError as error:  # killed at this moment, or damaged
+            log.warning("%s", error)
+            return
+        folder = Path(state.home)
+        topology = self._topologies.get(state.topology_id)
+        if topology is None and (launch := load_launch(folder)) is not None and launch.topology_id == state.topology_id:
+            topology = self._known(launch, folder)
+        if topology is not None and record.definition.id == state.topology_id:
+            topology.plans(record.definition, record.packing)
+
+    def _is_over(self, owner: Owner) -> bool:
+        try:
+            return is_killed(self._store, owner.topology, owner.topology_id)
+        except MalformedMessage:
+            return False
+
+    def _known(self, launch: Launch, folder: Path) -> DockerTopology:
+        with self._lock:
+            topology = self._topologies.get(launch.topology_id)
+            if topology is None:
+                topology = DockerTopology(
+                    self._engine, self._options.image, launch, folder, self._options.credential_file, self._pool
+                )
+                self._topologies[launch.topology_id] = topology
+            return topology
+
+    def _observe_one(self, topology: DockerTopology, *, stop: bool = False) -> list[Seen]:
+        """One topology alone; returns its containers that are left."""
+        taken_ms = now_ms()
+        seen = [s for s in self._engine.containers() if s.topology_id == topology.launch.topology_id]
+        topology.reconcile(seen, taken_ms, stop=stop, wait_seconds=POLL_SECONDS)
+        return seen
+
+    def _clear_up(
+        self, over: set[str], seen: Sequence[Seen], networks: Mapping[str, Owner], volumes: Mapping[str, Owner]
+    ) -> None:
+        """What is left of topologies that were killed while nobody watched, or whose kill was interrupted."""
+        for found in seen:
+            if found.topology_id in over and found.topology_id not in self._topologies:
+                log.warning("removing %s, whose topology is gone", found.name)
+                self._engine.remove(found.id)
+        running = {found.topology_id for found in seen}
+        for topology_id in over - running:
+            topology = self._topologies.get(topology_id)
+            if topology_id in self._held or (topology is not None and not topology.view.over):
+                continue
+            with self._lock:
+                self._topologies.pop(topology_id, None)
+            for name in [name for name, owner in networks.items() if owner.topology_id == topology_id]:
+                self._engine.remove_network(name)
+            for name in [name for name, owner in volumes.items() if owner.topology_id == topology_id]:
+                self._engine.remove_volume(name)
+
+    def _join(self, joiners: Sequence[Joiner], networks: Mapping[str, Owner]) -> None:
+        """Services that were started again are on no topology's network yet."""
+        for network, owner in networks.items():
+            topology = self._topologies.get(owner.topology_id)
+            for joiner in joiners:
+                if topology is not None and not topology.view.stopping and network not in joiner.networks:
+                    log.info("%s joins %s", joiner.alias or joiner.id[:12], network)
+                    self._engine.connect(joiner, network)
+
+    def _listen(self, stop: threading.Event) -> None:
+        """On a thread: wake the watch at each event of a container."""
+        since = int(time.time())
+        while not stop.is_set():
+            until = int(time.time()) + EVENT_SECONDS
+            try:
+                for _ in self._engine.events(since, until):
+                    if stop.is_set():
+                        return
+                    self._wake()
+                since = until
+            except EngineError:
+                stop.wait(OBSERVE_SECONDS)  # the watch says what is wrong
+                since = int(time.time())
+
+
+def scheduler_of(context: SchedulerContext) -> DockerScheduler:
+    """For an api server."""
+    options = DockerOptions.of_environment(context.environment, context.store_credential)
+    return DockerScheduler(context.store, context.cluster, options)

@@ -1,0 +1,303 @@
+"""A real Docker engine, through its SDK, with errors that name cause and cure.
+
+Each call is one request (or two) of a pooled session. Whatever the SDK or the engine say in their own words becomes an
+EngineError.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import tarfile
+import threading
+import time
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
+
+import docker
+import docker.errors
+import requests
+
+from heron_control.schedulers import docker_plan as plan
+from heron_control.schedulers.engine import Ending, EngineError, Joiner, Owner, Seen
+
+DEFAULT_SOCKET = "unix:///var/run/docker.sock"
+CALL_SECONDS = 60.0
+LAST_WORDS = 5
+NETWORK_ATTEMPTS, NETWORK_PAUSE_SECONDS = 25, 0.2
+_UID = 10001  # of the image's user; the files put into a container belong to it
+
+
+class DockerEngine:
+    """See ``heron_control.schedulers.engine.Engine``."""
+
+    def __init__(self, project: str, address: str = "") -> None:
+        self.project = project
+        self.address = address or os.environ.get("DOCKER_HOST") or DEFAULT_SOCKET
+        self._made: Any = None
+        self._lock = threading.Lock()
+        self._cores = 0.0
+
+    # Questions.
+
+    def cores(self) -> float:
+        """Processor cores of its machine, asked once."""
+        if not self._cores:
+            with self._explained():
+                self._cores = float(self._api.info()["NCPU"])
+        return self._cores
+
+    def require_image(self, image: str) -> None:
+        """Raises EngineError if the engine lacks it."""
+        with self._explained(image):
+            self._api.inspect_image(image)
+
+    def containers(self) -> list[Seen]:
+        """Every container of every topology of the cluster, whatever its state."""
+        with self._explained():
+            found = self._api.containers(all=True, filters={"label": [self._ours()["label"], plan.CONTAINER_LABEL]})
+        return [
+            Seen(
+                entry["Id"],
+                entry["Names"][0].lstrip("/"),
+                entry["Labels"].get(plan.TOPOLOGY_LABEL, ""),
+                entry["Labels"].get(plan.TOPOLOGY_ID_LABEL, ""),
+                int(entry["Labels"][plan.CONTAINER_LABEL]),
+                entry["State"],
+                tuple(entry["NetworkSettings"]["Networks"]),
+            )
+            for entry in found
+            if entry.get("Names")
+        ]
+
+    def joiners(self) -> list[Joiner]:
+        """The services that are to be on every topology's network."""
+        with self._explained():
+            found = self._api.containers(filters={"label": f"{plan.JOINS_LABEL}={self.project}"})
+        return [
+            Joiner(
+                entry["Id"],
+                entry["Labels"].get(plan.ALIAS_LABEL, ""),
+                tuple(entry["NetworkSettings"]["Networks"]),
+            )
+            for entry in found
+        ]
+
+    def ending(self, container: str) -> Ending:
+        """How it ended."""
+        with self._explained():
+            found = self._api.inspect_container(container)
+            said = self._api.logs(container, tail=LAST_WORDS).decode(errors="replace")
+        state = found["State"]
+        lines = [line.strip() for line in said.splitlines() if line.strip()]
+        code = int(state.get("ExitCode", -1))
+        last = state.get("Error") or (lines[-1] if lines else "")
+        return Ending(code, bool(state.get("OOMKilled")), last, int(found["HostConfig"].get("Memory", 0)))
+
+    def events(self, since: int, until: int) -> Iterator[dict[str, Any]]:
+        """What happens to containers between two instants (seconds since 1970), as it happens."""
+        with self._explained():
+            filters = {"type": "container", "event": ["die", "destroy", "oom", "start", "pause", "unpause"]}
+            yield from self._api.events(since=since, until=until, decode=True, filters=filters)
+
+    # Containers.
+
+    def create(self, name: str, body: Mapping[str, Any], files: Mapping[str, bytes], folder: str) -> str:
+        """Make a container and put files (0400) into a folder of its volume; returns its id."""
+        with self._explained(str(body["Image"])):
+            made: dict[str, Any] = self._api.create_container_from_config(dict(body), name=name)
+        container: str = made["Id"]
+        try:
+            with self._explained():
+                self._api.put_archive(container, plan.VOLUME_PATH, _tar(files, folder))
+        except EngineError:
+            self.remove(container)
+            raise
+        return container
+
+    def start(self, container: str) -> int:
+        """Start it; returns its process id on the engine's machine, 0 if it has ended already."""
+        with self._explained():
+            self._api.start(container)
+            return int(self._api.inspect_container(container)["State"].get("Pid", 0))
+
+    def signal(self, container: str, name: str) -> None:
+        """Send a signal; one that does not run is left alone."""
+        with self._explained(gone=(404, 409)):
+            self._api.kill(container, name)
+
+    def remove(self, container: str) -> None:
+        """Remove it, whatever it does at the moment."""
+        with self._explained(gone=(404, 409)):  # 409: somebody removes it already
+            self._api.remove_container(container, force=True, v=False)
+
+    # Networks and volumes.
+
+    def networks(self) -> dict[str, Owner]:
+        """Name of each network of a topology to its owner."""
+        with self._explained():
+            return _owners(self._api.networks(filters=self._ours()))
+
+    def volumes(self) -> dict[str, Owner]:
+        """Name of each volume of a topology to its owner."""
+        with self._explained():
+            return _owners(self._api.volumes(filters=self._ours())["Volumes"] or [])
+
+    def make_network(self, name: str, labels: Mapping[str, str]) -> None:
+        """Make it unless it is there."""
+        if name not in self.networks():
+            with self._explained():
+                self._api.create_network(name, driver="bridge", labels=dict(labels))
+
+    def make_volume(self, name: str, labels: Mapping[str, str]) -> None:
+        """Make it unless it is there."""
+        with self._explained():
+            self._api.create_volume(name, labels=dict(labels))
+
+    def connect(self, joiner: Joiner, network: str) -> None:
+        """Put a service on a network."""
+        with self._explained(gone=(403, 404)):  # 403: it is there already
+            self._api.connect_container_to_network(joiner.id, network, aliases=[joiner.alias] if joiner.alias else None)
+
+    def remove_network(self, name: str) -> None:
+        """Disconnect whoever is on it, and remove it."""
+        for attempt in range(NETWORK_ATTEMPTS):
+            with self._explained(gone=(404,)):
+                for container in self._api.inspect_network(name).get("Containers") or {}:
+                    self._disconnect(container, name)
+                try:
+                    return cast(None, self._api.remove_network(name))
+                except docker.errors.APIError as error:  # a container that has just been removed is still on it
+                    if attempt == NETWORK_ATTEMPTS - 1 or "active endpoints" not in str(error.explanation):
+                        raise
+                    time.sleep(NETWORK_PAUSE_SECONDS)
+
+    def _disconnect(self, container: str, network: str) -> None:
+        try:
+            self._api.disconnect_container_from_network(container, network, force=True)
+        except docker.errors.APIError as error:
+            if error.status_code != 404 and "is not connected" not in str(error.explanation):
+                raise
+
+    def read_folder(self, reader: str, body: Mapping[str, Any], path: str) -> Generator[bytes, None, None]:
+        """The tar of a folder, as a container ``reader`` of this body sees it, which is made for it and never runs.
+
+        Nothing if there is no such folder.
+        """
+        self.remove(reader)  # of an attempt that was interrupted
+        with self._explained(str(body["Image"])):
+            self._api.create_container_from_config(dict(body), name=reader)
+        try:
+            with self._explained(gone=(404,)):
+                pieces, _ = self._api.get_archive(reader, path)
+                yield from pieces
+        finally:
+            self.remove(reader)
+
+    def remove_volume(self, name: str) -> None:
+        """Remove it."""
+        with self._explained(gone=(404,)):
+            self._api.remove_volume(name, force=True)
+
+    # The session.
+
+    @property
+    def _api(self) -> Any:
+        with self._lock:
+            if self._made is None:
+                _knock(self.address)
+                self._made = docker.APIClient(
+                    base_url=self.address, version="auto", timeout=CALL_SECONDS, num_pools=16, max_pool_size=16
+                )
+            return self._made
+
+    def close(self) -> None:
+        """Close the session."""
+        with self._lock:
+            made, self._made = self._made, None
+        if made is not None:
+            made.close()
+
+    def _ours(self) -> dict[str, str]:
+        return {"label": f"{plan.CLUSTER_LABEL}={self.project}"}
+
+    @contextmanager
+    def _explained(self, image: str = "", gone: tuple[int, ...] = ()) -> Iterator[None]:
+        """Errors of the SDK as EngineError; those whose status is in ``gone`` are none."""
+        try:
+            yield
+        except docker.errors.ImageNotFound as error:
+            raise EngineError(
+                f"the image {image or error.explanation} is not on the Docker engine; make it with `make image`, "
+                "or name another in HERONRY_IMAGE"
+            ) from error
+        except docker.errors.APIError as error:
+            if error.status_code in gone:
+                return
+            raise EngineError(_in_words(str(error.explanation or error))) from error
+        except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
+            raise EngineError(self._away(str(error))) from error
+
+    def _away(self, said: str) -> str:
+        causes: tuple[tuple[str, str, str], ...] = (
+            ("Permission", "it refuses this user", "the user needs the group of the socket, or run it as that group"),
+            ("No such file", "its socket is not there", "start the engine, or set DOCKER_HOST to where it listens"),
+            ("refused", "nobody listens there", "start the engine, or set DOCKER_HOST to where it listens"),
+            ("timed out", f"no answer within {CALL_SECONDS:g} s", "see whether the engine hangs: docker info"),
+        )
+        for sign, cause, cure in causes:
+            if sign.lower() in said.lower():
+                return f"the Docker engine at {self.address} does not answer: {cause}; {cure}"
+        return f"the Docker engine at {self.address} does not answer: {said}"
+
+
+_CURES: tuple[tuple[str, str], ...] = (
+    ("non-overlapping IPv4", "there are too many networks: `docker network prune`, or widen default-address-pools"),
+    ("port is already allocated", "another program has the port: end it, or choose another port"),
+    ("no space left", "the engine's disk is full: `docker system df` shows by what"),
+    ("Conflict. The container name", "a container that is none of ours has the name: rename or remove it"),
+)
+
+
+def _in_words(said: str) -> str:
+    cure = next((cure for sign, cure in _CURES if sign in said), "")
+    return f"the Docker engine says: {said.strip()}" + (f"; {cure}" if cure else "")
+
+
+def _knock(address: str) -> None:
+    """Raises OSError if nobody listens at a Unix socket: the SDK would leave a socket of its own open then."""
+    if address.startswith("unix://"):
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(address.removeprefix("unix://"))
+
+
+def _owners(found: list[dict[str, Any]]) -> dict[str, Owner]:
+    return {
+        entry["Name"]: Owner(
+            entry["Labels"].get(plan.TOPOLOGY_LABEL, ""), entry["Labels"].get(plan.TOPOLOGY_ID_LABEL, "")
+        )
+        for entry in found
+    }
+
+
+def _tar(files: Mapping[str, bytes], folder: str) -> bytes:
+    """A tar of the files below ``folder`` (relative to the volume), owned by the image's user."""
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w") as archive:
+        path = ""
+        for part in folder.strip("/").split("/"):
+            path = f"{path}/{part}".lstrip("/")
+            archive.addfile(_entry(path, tarfile.DIRTYPE, 0o700))
+        for name, content in files.items():
+            entry = _entry(f"{path}/{name}", tarfile.REGTYPE, 0o400)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return target.getvalue()
+
+
+def _entry(name: str, kind: bytes, mode: int) -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.mode, entry.uid, entry.gid = kind, mode, _UID, _UID
+    return entry

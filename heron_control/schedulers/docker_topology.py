@@ -1,0 +1,310 @@
+"""The containers of one topology on a Docker engine: feeds the core with what the engine shows, does what it decides.
+
+``reconcile`` is the only way in for facts: it compares the containers that the engine shows with the core's table. What
+ran and is not shown was removed by somebody; what has exited is asked for its reason, removed, and then may be started
+again. Containers found at the first time (of an earlier scheduler) are adopted. Effects that take long, which is
+starting, run beside each other. One lock guards the table, and is held while the engine works; so what others may see
+is a ``View``, made anew by each change, for which nobody waits.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from heron_control.schedulers import docker_plan as plan
+from heron_control.schedulers.containers import (
+    Containers,
+    Effect,
+    KillGroup,
+    Stage,
+    StartContainer,
+    TerminateContainer,
+    container_statuses,
+)
+from heron_control.schedulers.endings import exit_in_words
+from heron_control.schedulers.engine import Ending, Engine, EngineError, Seen
+from heron_runtime.launch import Launch
+from heron_runtime.model.backoff import BackoffPolicy
+from heron_runtime.model.ids import MASTER_CONTAINER
+from heron_runtime.model.plan import PackingPlan
+from heron_runtime.model.settings import Keys, MiB, setting
+from heron_runtime.model.topology import TopologyDefinition
+from heron_runtime.wire.container import ProcessState, ProcessStatus
+
+STOP_MARGIN_MS = 3000  # heron_container stops its children in two waves, a grace each
+END_GRACE_MS = 2000
+_RUNS = ("running", "paused", "restarting")
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What others see of a topology. ``deadline_ms``: when there is something to do; ``over``: nothing runs or will."""
+
+    statuses: tuple[ProcessStatus, ...] = ()
+    deadline_ms: int | None = None
+    stopping: bool = False
+    over: bool = False
+
+
+class DockerTopology:
+    """One submission. ``folder`` is where its secret and credential lie here."""
+
+    def __init__(
+        self, engine: Engine, image: str, launch: Launch, folder: Path, credential: str, pool: ThreadPoolExecutor
+    ) -> None:
+        self.launch = launch
+        self._engine = engine
+        self._image = image
+        self._folder = folder
+        self._credential = credential
+        self._pool = pool
+        grace_ms = int(setting(launch.settings, Keys.HERON_STOP_GRACE_SECS) * 1000)
+        self._core = Containers(BackoffPolicy.of(launch.settings), 2 * grace_ms + STOP_MARGIN_MS, END_GRACE_MS)
+        self._lock = threading.RLock()
+        self._plans: tuple[TopologyDefinition, PackingPlan] | None = None
+        self._ids: dict[int, str] = {}  # container number to the engine's id
+        self._serial = 0  # handles for the core: unlike process ids they are never used twice
+        self._pids: dict[int, int] = {}
+        self._strays: set[str] = set()
+        self._adopted = False
+        self._ready = False
+        self._shown: dict[int, Seen] = {}  # as of the last time
+        self.view = View()
+
+    @property
+    def name(self) -> str:
+        """Of its network and volume."""
+        return plan.shared_name(self._engine.project, self.launch)
+
+    def plans(self, definition: TopologyDefinition, packing: PackingPlan) -> None:
+        """What is to run, as the store says now."""
+        self._plans = definition, packing
+
+    def reconcile(self, seen: Sequence[Seen], taken_ms: int, *, stop: bool = False, wait_seconds: float = 0.0) -> None:
+        """Compare with what the engine showed at ``taken_ms``, and act; ``stop``: the topology is over.
+
+        Does nothing while another thread is at it, beyond ``wait_seconds``. Raises EngineError.
+        """
+        if not self._lock.acquire(timeout=wait_seconds):
+            return
+        try:
+            self._shown = {found.number: found for found in seen if found.topology_id == self.launch.topology_id}
+            self._reconcile(seen, taken_ms, stop)
+        finally:
+            self._show()
+            self._lock.release()
+
+    def _reconcile(self, seen: Sequence[Seen], taken_ms: int, stop: bool) -> None:
+        if not self._adopted:
+            self._adopt(self._shown)
+            self._adopted = True
+        self._remove_strays(seen)
+        if stop:
+            self._act(self._core.stop(now_ms()))
+        elif self._plans is not None:
+            self._act(self._core.want(now_ms(), self._numbers(self._plans[1])))
+        self._compare(self._shown, taken_ms)
+        self._act(self._core.tick(now_ms()))
+
+    def restart(self, container: int) -> dict[int, int]:
+        """Stop and start one, or all (-1); returns their restarts before. Raises KeyError, EngineError."""
+        with self._lock:
+            wanted = [number for number, row in self._core.rows.items() if row.wanted]
+            numbers = wanted if container < 0 else [container]
+            if not set(numbers) <= set(wanted):
+                raise KeyError(container)
+            before = {number: self._core.rows[number].restarts for number in numbers}
+            for number in numbers:
+                log.info("restarting %s, as asked", self._host(number))
+                self._act(self._core.restart(now_ms(), number))
+            self._show()
+            return before
+
+    def restarted(self, before: Mapping[int, int]) -> bool:
+        """True when all of these have been started anew, or the topology is over."""
+        with self._lock:
+            rows = self._core.rows
+            return self._core.stopping or all(rows[n].restarts > k and rows[n].group for n, k in before.items())
+
+    # Facts.
+
+    @staticmethod
+    def _numbers(packing: PackingPlan) -> Iterable[int]:
+        return (MASTER_CONTAINER, *(container.container for container in packing.containers))
+
+    def _adopt(self, mine: dict[int, Seen]) -> None:
+        for number, found in sorted(mine.items()):
+            alive = found.state in _RUNS
+            log.info("%s is there already (%s)", found.name, found.state)
+            self._ids[number] = found.id
+            self._serial += 1
+            self._act(self._core.adopt(now_ms(), number, self._serial, alive))
+            if not alive:  # it died while nobody watched
+                self._core.rows[number].last_error = self._reason(self._engine.ending(found.id))
+
+    def _remove_strays(self, seen: Sequence[Seen]) -> None:
+        """Containers of ours that are not in the table, twice in a row: of a start that failed half-way."""
+        known = set(self._ids.values())
+        strays = {s.id for s in seen if s.topology_id == self.launch.topology_id and s.id not in known}
+        for container in strays & self._strays:
+            log.warning("removing a container that nobody knows of: %s", container)
+            self._engine.remove(container)
+        self._strays = strays
+
+    def _compare(self, mine: dict[int, Seen], taken_ms: int) -> None:
+        for number, row in sorted(self._core.rows.items()):
+            if row.born_ms >= taken_ms or number not in self._ids:
+                continue  # it is younger than what was seen
+            found = mine.get(number)
+            if found is None or found.id != self._ids[number]:
+                self._ended(number, "it vanished: somebody has removed it")
+                self._gone(number)
+            elif found.state not in _RUNS:
+                if row.stage in (Stage.UP, Stage.STOPPING):
+                    self._ended(number, self._reason(self._engine.ending(found.id)))
+                self._engine.remove(found.id)
+                self._gone(number)
+
+    def _ended(self, number: int, reason: str) -> None:
+        asked = self._core.rows[number].stage is Stage.STOPPING
+        (log.info if asked else log.error)("%s has ended: %s", self._host(number), reason)
+        self._act(self._core.ended(now_ms(), number, reason))
+
+    def _gone(self, number: int) -> None:
+        self._ids.pop(number, None)
+        self._pids.pop(number, None)
+        self._act(self._core.gone(now_ms(), number))
+
+    @staticmethod
+    def _reason(ending: Ending) -> str:
+        if ending.out_of_memory:
+            return (
+                f"out of memory (exit {ending.exit_code}): it needed more than its limit of "
+                f"{ending.limit_bytes // MiB} MiB; raise topology.component.rammap or topology.container.ram"
+            )
+        if ending.exit_code > 128:
+            return exit_in_words(128 - ending.exit_code, ending.last_line)
+        return exit_in_words(ending.exit_code, ending.last_line)
+
+    # Effects.
+
+    def _act(self, effects: Iterable[Effect]) -> None:
+        """All of them, whichever fails. Raises EngineError: a signal that was not sent is sent again in time."""
+        starts = []
+        failed: EngineError | None = None
+        for effect in effects:
+            try:
+                match effect:
+                    case StartContainer(number):
+                        starts.append(number)
+                    case TerminateContainer(number, _):
+                        log.info("stopping %s", self._host(number))
+                        self._engine.signal(self._ids[number], "SIGTERM")
+                    case KillGroup(number, _):
+                        log.warning("killing %s", self._host(number))
+                        self._engine.signal(self._ids[number], "SIGKILL")
+            except EngineError as error:
+                failed = error
+        if starts:
+            self._start_all(starts)
+        if failed is not None:
+            raise failed
+
+    def _start_all(self, numbers: Sequence[int]) -> None:
+        try:
+            self._make_ready()
+        except EngineError as error:
+            for number in numbers:
+                self._not_started(number, str(error))
+            return
+        for number, outcome in zip(numbers, self._pool.map(self._start, numbers), strict=True):
+            if isinstance(outcome, Exception):
+                self._not_started(number, str(outcome))
+                continue
+            self._ids[number], self._pids[number] = outcome
+            self._serial += 1
+            self._act(self._core.born(now_ms(), number, self._serial))
+
+    def _not_started(self, number: int, reason: str) -> None:
+        log.error("%s was not started: %s", self._host(number), reason)
+        self._act(self._core.ended(now_ms(), number, f"not started: {reason}"))
+        self._act(self._core.gone(now_ms(), number))
+
+    def _make_ready(self) -> None:
+        """Network, with the services that join it, and volume."""
+        if self._ready:
+            return
+        marks = plan.labels(self._engine.project, self.launch)
+        self._engine.make_network(self.name, marks)
+        self._engine.make_volume(self.name, marks)
+        for joiner in self._engine.joiners():
+            if self.name not in joiner.networks:
+                self._engine.connect(joiner, self.name)
+        self._ready = True
+
+    def _start(self, number: int) -> tuple[str, int] | Exception:
+        """On a thread of the pool."""
+        assert self._plans is not None
+        definition, packing = self._plans
+        restarts = self._core.rows[number].restarts
+        log.info("starting %s%s", self._host(number), f" (restart {restarts})" if restarts else "")
+        try:
+            limits = plan.limits(packing, definition.config, number, self._engine.cores())
+            project = self._engine.project
+            body = plan.creation(project, self.launch, number, self._image, limits)
+            folder = plan.start_folder(number).removeprefix(plan.VOLUME_PATH)
+            container = self._engine.create(self._host(number), body, self._files(number), folder)
+            try:
+                return container, self._engine.start(container)
+            except EngineError:
+                self._engine.remove(container)
+                raise
+        except (EngineError, OSError, KeyError) as error:
+            self._ready = False  # somebody may have removed the network
+            return error
+
+    def _files(self, number: int) -> dict[str, bytes]:
+        """What a container finds at its start."""
+        launch = plan.launch_of(self.launch, self._engine.project, number)
+        files = {plan.LAUNCH_FILE: launch.to_json().encode(), plan.SECRET: (self._folder / "secret").read_bytes()}
+        if launch.store_credential:
+            files[plan.CREDENTIAL] = Path(self._credential).read_bytes()
+        return files
+
+    def _host(self, number: int) -> str:
+        return plan.container_host(self._engine.project, self.launch, number)
+
+    # What others see.
+
+    def _show(self) -> None:
+        statuses = []
+        for status in container_statuses(self._core, now_ms(), time.time()):
+            found = self._shown.get(status.container)
+            status = replace(status, pid=self._pids.get(status.container, 0))
+            if found is not None and status.state is ProcessState.RUNNING:
+                status = self._out_of_order(status, found)
+            statuses.append(status)
+        core = self._core
+        over = core.stopping and core.all_over()
+        self.view = View(tuple(statuses), core.next_deadline_ms(), core.stopping, over)
+
+    def _out_of_order(self, status: ProcessStatus, found: Seen) -> ProcessStatus:
+        """What the engine shows of a container that exists and cannot work."""
+        cure = ""
+        if found.state == "paused":
+            cure = f"paused by somebody: docker unpause {found.name}"
+        elif self.name not in found.networks:
+            cure = f"cut off from its network by somebody: docker network connect {self.name} {found.name}"
+        return replace(status, state=ProcessState.STOPPED, last_error=cure) if cure else status
+
+
+def now_ms() -> int:
+    """Monotonic milliseconds."""
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,19 @@
+"""The killed state: a topology is over when its execution state is gone, says killed, or belongs to another
+submission.
+"""
+
+from __future__ import annotations
+
+from heron_runtime.model.topology import TopologyState
+from heron_runtime.state import paths
+from heron_runtime.state.store import StateStore
+from heron_runtime.wire import codec
+
+
+def is_killed(store: StateStore, topology: str, topology_id: str) -> bool:
+    """True if whoever runs this submission must stop. Blocks. Raises StoreUnavailable."""
+    node = store.get(paths.execution_state(topology))
+    if node is None:
+        return True
+    state = codec.EXECUTION_STATE.decode(node.data)
+    return state.topology_id != topology_id or state.state is TopologyState.KILLED

@@ -1,0 +1,148 @@
+"""The ``local`` cluster: a scheduler process of its own for each topology (``heron_scheduler``), on this host.
+
+``start`` is called by ``heron submit`` and, when the scheduler died, by container 0. Two calls at once do no harm: a
+second scheduler finds the lock of the first and exits.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from heron_control.progress import Progress, silent
+from heron_control.schedulers.commands import child_environment, python_command
+from heron_control.schedulers.local_processes import end_processes
+from heron_control.schedulers.runtime import make_runtime_dir, remove_runtime_dir
+from heron_control.schedulers.scheduler import SchedulerContext, SchedulerError
+from heron_control.schedulers.topology_folder import LOG_FILES, METRICS, PACKAGE
+from heron_runtime.launch import Launch
+from heron_runtime.model.settings import Keys, setting
+from heron_runtime.net.rpc import credentials, make_blocking_channel
+from heron_runtime.net.services import SCHEDULER_SERVICE
+from heron_runtime.state import paths, store_of
+from heron_runtime.wire import codec
+from heron_runtime.wire.container import RestartContainer, SchedulerStatus, SchedulerStatusRequest
+
+STOP_MARGIN_SECONDS = 5.0
+
+
+def start(launch: Launch, launch_file: Path) -> int:
+    """Start the topology's scheduler in a session of its own; returns its process id. Raises SchedulerError.
+
+    The process outlives its caller. What it prints before its log is set up goes to the same log file.
+    """
+    try:
+        launch.log_dir.mkdir(parents=True, exist_ok=True)
+        log = os.open(launch.log_dir / "heron_scheduler.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError as error:
+        raise SchedulerError(f"cannot write the logs of {launch.topology}: {error}; check {launch.log_dir}") from error
+    try:
+        process = subprocess.Popen(
+            python_command("heron_scheduler", "--launch", str(launch_file.resolve())),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=launch.home,
+            env=child_environment(),
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise SchedulerError(f"cannot start heron_scheduler of {launch.topology}: {error}") from error
+    finally:
+        os.close(log)
+    process.returncode = 0  # it is to outlive us: no warning about a child that still runs
+    return process.pid
+
+
+def status(launch: Launch, timeout_seconds: float = 5.0) -> SchedulerStatus:
+    """What the scheduler says of itself and its containers. Raises SchedulerError."""
+    reply: SchedulerStatus = _call(launch, "Status", SchedulerStatusRequest(), timeout_seconds)
+    return reply
+
+
+class LocalScheduler:
+    """``heron_control.schedulers.scheduler.Scheduler`` for the local cluster."""
+
+    def prepare(self, launch: Launch, folder: Path, package: Path) -> Launch:
+        """Put the code into the folder, and make the runtime folder."""
+        # Here, since heron_container, which only starts schedulers, has no use for what packages need.
+        from heron_control.packaging.shipping import unpack_package
+
+        if package.is_dir():
+            shutil.move(package, folder / PACKAGE)
+        else:
+            unpack_package(package, folder / PACKAGE)
+        for name in (LOG_FILES, METRICS):
+            (folder / name).mkdir(mode=0o700, exist_ok=True)
+        make_runtime_dir(Path(launch.runtime_dir))
+        return launch
+
+    def start(self, launch: Launch, launch_file: Path) -> int:
+        """Start the scheduler process."""
+        return start(launch, launch_file)
+
+    def restart(self, launch: Launch, container: int, timeout_seconds: float) -> tuple[int, ...]:
+        """Ask the scheduler process."""
+        reply = _call(launch, "Restart", RestartContainer(container), timeout_seconds)
+        return tuple(reply.containers)
+
+    def kill(self, launch: Launch, progress: Progress = silent, *, untold: bool = False) -> None:
+        """Wait until its processes have stopped, as they do in the killed state; end those that remain then."""
+        patience = 0.0 if untold else setting(launch.settings, Keys.HERON_STOP_GRACE_SECS) + STOP_MARGIN_SECONDS
+        remaining = end_processes(launch, patience, progress)
+        if remaining:
+            ids = ", ".join(str(pid) for pid in remaining)
+            raise SchedulerError(
+                f"processes of {launch.topology} do not end: {ids}", "They may hang in the kernel; see `ps`."
+            )
+
+    def hold(self, launch: Launch) -> None:
+        """Its folder goes when somebody removes it, and not before."""
+
+    def save_logs(self, launch: Launch, folder: Path) -> None:
+        """They are there."""
+
+    def remove(self, launch: Launch) -> None:
+        """The runtime folder."""
+        remove_runtime_dir(Path(launch.runtime_dir))
+
+    def status(self, launch: Launch) -> SchedulerStatus | None:
+        """The topology's own scheduler process tells."""
+        return None
+
+
+def _call(launch: Launch, method: str, request: object, timeout_seconds: float) -> Any:
+    target = _address(launch)
+    with make_blocking_channel(target) as channel:
+        call = SCHEDULER_SERVICE.blocking_call(channel, method)
+        metadata = credentials(launch.secret(), launch.topology_id)
+        try:
+            return call(request, metadata=metadata, timeout=timeout_seconds)
+        except grpc.RpcError as error:
+            detail = error.details() if isinstance(error, grpc.Call) else str(error)
+            raise SchedulerError(f"heron_scheduler of {launch.topology} at {target}: {detail}") from error
+
+
+def _address(launch: Launch) -> str:
+    store = store_of(launch)
+    store.open()
+    try:
+        node = store.get(paths.scheduler(launch.topology))
+    finally:
+        store.close()
+    if node is None:
+        raise SchedulerError(
+            f"{launch.topology} has no scheduler at this moment; container 0 starts it again within seconds"
+        )
+    location = codec.SCHEDULER_LOCATION.decode(node.data)
+    return f"{location.host}:{location.port}"
+
+
+def scheduler_of(_: SchedulerContext) -> LocalScheduler:
+    """For an api server."""
+    return LocalScheduler()

@@ -1,0 +1,86 @@
+"""The processes of a topology on this host, however they are found: by their titles with their working folder or their
+session, or by the launch file they were started with.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import psutil
+
+from heron_control.progress import Progress
+from heron_control.schedulers.identity import last_holder, process_title
+from heron_control.schedulers.topology_folder import LAUNCH_FILE
+from heron_runtime.launch import Launch
+
+POLL_SECS = 0.1
+KILL_WAIT_SECS = 5.0
+
+
+def processes_of(launch: Launch) -> list[psutil.Process]:
+    """The living processes of this very submission.
+
+    A process is ours if its title names the topology and either it works in the topology's folder or its session is one
+    of ours (user code may change the folder, and another home may run a topology of the same name), or if it was
+    started with our launch file and has no title yet.
+    """
+    sessions = _sessions(launch)
+    prefix = process_title(launch.topology, "")
+    launch_file = str(Path(launch.home, LAUNCH_FILE))
+    found = []
+    for process in psutil.process_iter():
+        try:
+            command = process.cmdline()
+            titled = " ".join(command).startswith(prefix)
+            known = titled and (os.getsid(process.pid) in sessions or _works_in(process, launch.home))
+            ours = known or ("--launch", launch_file) in pairwise(command)
+            if ours and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (psutil.Error, ProcessLookupError):
+            continue  # it ended meanwhile, or belongs to somebody else
+    return found
+
+
+def end_processes(launch: Launch, grace_secs: float, progress: Progress) -> list[int]:
+    """Wait for the processes of a topology whose killed state is written; end who remains after the grace time.
+
+    Returns the ids of those that do not even die by SIGKILL.
+    """
+    progress("waiting for its processes to stop")
+    remaining = _wait_gone(lambda: processes_of(launch), grace_secs, progress)
+    if remaining:
+        progress(f"ending {len(remaining)} processes that did not stop by themselves")
+        for process in remaining:
+            try:
+                process.kill()  # psutil checks that the id still means the same process
+            except psutil.NoSuchProcess:
+                continue
+        remaining = _wait_gone(lambda: processes_of(launch), KILL_WAIT_SECS, progress)
+    return [process.pid for process in remaining]
+
+
+def _sessions(launch: Launch) -> set[int]:
+    """Each scheduler and container begins a session, named by its process id; its lock file tells that of the last."""
+    holders = (last_holder(path) for path in Path(launch.runtime_dir).glob("*.lock"))
+    return {holder.pid for holder in holders if holder is not None and holder.topology_id == launch.topology_id}
+
+
+def _works_in(process: psutil.Process, home: str) -> bool:
+    folder = process.cwd().removesuffix(" (deleted)")
+    return folder == home or folder.startswith(home + "/")
+
+
+def _wait_gone(
+    look: Callable[[], list[psutil.Process]], timeout_secs: float, progress: Progress
+) -> list[psutil.Process]:
+    deadline = time.monotonic() + timeout_secs
+    while True:
+        remaining = look()
+        if not remaining or time.monotonic() > deadline:
+            return remaining
+        progress(f"waiting for {len(remaining)} processes to stop")
+        time.sleep(POLL_SECS)

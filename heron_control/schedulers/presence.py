@@ -1,0 +1,53 @@
+"""An ephemeral node that says where a process is, kept there over lost sessions.
+
+``keep`` is called again and again (each second or two). It looks at the node, makes it when it is missing and tells
+who holds it. A node that an earlier session or an earlier process left behind vanishes by itself when that session
+ends, and the next call makes the new one; so no callback about sessions is needed. What the node says may be changed;
+the next call writes it. A session that goes on after what the node tells of has ended must ``withdraw`` it, or the name
+stays taken.
+"""
+
+from __future__ import annotations
+
+from heron_runtime.state.store import CheckOwner, Create, Delete, NodeExists, Set, StateStore, TransactionFailed
+
+
+class Presence:
+    """One ephemeral node. ``data`` must differ from that of every other process (a process id and incarnation do)."""
+
+    def __init__(self, store: StateStore, path: str, data: bytes) -> None:
+        self._store = store
+        self.path = path
+        self.data = data
+        self._written = data
+
+    def keep(self) -> bytes:
+        """The bytes of the node as it stands now: ours, or those of another holder.
+
+        b"" when it could not be made at this moment. Blocks; call it on a thread. Raises StoreUnavailable.
+        """
+        node = self._store.get(self.path)
+        try:
+            if node is not None and (node.data == self.data or node.data != self._written):
+                return node.data
+            if node is not None:  # ours, and it says what was true before
+                self._store.commit([CheckOwner(self.path), Set(self.path, self.data, node.version)])
+            else:
+                self._store.commit([Create(self.path, self.data, ephemeral=True)])
+            self._written = self.data
+            return self.data
+        except NodeExists:
+            node = self._store.get(self.path)
+            return node.data if node is not None else b""
+        except TransactionFailed:
+            return b""  # the session ended at this moment; the next call begins a new one
+
+    def withdraw(self) -> None:
+        """Remove the node if it is ours. Idempotent. Blocks. Raises StoreUnavailable."""
+        node = self._store.get(self.path)
+        if node is None or node.data != self._written:
+            return
+        try:
+            self._store.commit([CheckOwner(self.path), Delete(self.path)])
+        except TransactionFailed:
+            return  # an earlier session's, which takes it along; or it has gone meanwhile

@@ -1,0 +1,61 @@
+"""The runtime folder of a topology on this host: Unix sockets, heartbeat slots, locks.
+
+It is short, since the path of a Unix socket has 107 bytes at most, and belongs to this user alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import stat
+from pathlib import Path
+
+from heron_runtime.failures import Failure, NotAllowed
+
+SOCKET_PATH_BYTES = 107
+LONGEST_SOCKET_NAME = "/12345678/mm4096.sock"
+_NAME = re.compile(r"[0-9a-f]{8}")
+
+
+def runtime_base() -> Path:
+    """The folder for the runtime folders of topologies: in XDG_RUNTIME_DIR where there is one and it is short enough.
+
+    Not made, not checked: see ``make_runtime_dir``.
+    """
+    given = os.environ.get("XDG_RUNTIME_DIR", "")
+    if given.startswith("/") and os.path.isdir(given) and os.access(given, os.W_OK):
+        base = Path(given, "heronry")
+        fits = len(os.fsencode(base)) + len(LONGEST_SOCKET_NAME) <= SOCKET_PATH_BYTES
+        if fits and os.stat(given).st_uid == os.geteuid():
+            return base
+    return Path(f"/tmp/heronry-{os.geteuid()}")
+
+
+def runtime_dir(topology_id: str) -> Path:
+    """The runtime folder of one submission."""
+    return runtime_base() / hashlib.blake2b(topology_id.encode(), digest_size=4).hexdigest()
+
+
+def make_runtime_dir(folder: Path) -> None:
+    """Make the folder and its parent, both 0700 and ours, not a link laid there. Raises NotAllowed, Failure."""
+    if len(os.fsencode(folder.parent)) + len(LONGEST_SOCKET_NAME) > SOCKET_PATH_BYTES:
+        raise Failure(f"{folder} is too long for Unix sockets", "Set XDG_RUNTIME_DIR to a shorter folder.")
+    for path in (folder.parent, folder):
+        try:
+            path.mkdir(mode=0o700)
+        except FileExistsError:
+            pass
+        found = path.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+            raise NotAllowed(
+                f"{path} is not a folder that belongs to this user alone",
+                "Remove it, or set XDG_RUNTIME_DIR to a private folder.",
+            )
+
+
+def remove_runtime_dir(folder: Path) -> None:
+    """Remove it, if it looks like one of ours: ``launch.json``, which names it, is only a file. Idempotent."""
+    if _NAME.fullmatch(folder.name) and "heronry" in folder.parent.name:
+        shutil.rmtree(folder, ignore_errors=True)

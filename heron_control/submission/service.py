@@ -1,0 +1,292 @@
+"""Submit, kill and restart, over a state store and a scheduler. Blocking; one at a time for each name.
+
+A submit prepares everything in a folder beside the topology's place, so that two who submit the same name at once
+cannot mix their files; the transaction in the state store decides who wins the name; what comes after it is undone with
+it if it fails or is interrupted. A crash at any point leaves a folder that can be finished or removed by the same
+decision: the store has the submission, or it has not.
+
+A kill begins with the transaction, too. Then it waits until nothing of the topology runs, and removes what is left. One
+that was interrupted is finished by the next.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from heron_control.inspection.inspector import check_container, check_place
+from heron_control.progress import Progress, silent
+from heron_control.schedulers.runtime import runtime_dir
+from heron_control.schedulers.scheduler import ALL, Scheduler
+from heron_control.schedulers.topology_folder import (
+    LAUNCH_FILE,
+    LOG_FILES,
+    load_launch,
+    make_folder,
+    place_of,
+    remove_folder,
+    staging_beside,
+    take_place,
+    write_secret,
+)
+from heron_control.submission.submission import ClusterConfig, Submission
+from heron_runtime.failures import Failure, Interrupted, NotFound
+from heron_runtime.launch import Launch
+from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.stored import ExecutionState
+from heron_runtime.state import topologies
+from heron_runtime.state.store import StateStore, StoreError
+from heron_runtime.state.topologies import AlreadyExists, NoSuchTopology
+from heronry.api.errors import topology_not_found
+from heronry.version import VERSION
+
+LOCKS = 64  # names share these; a bound, whatever names clients think of
+log = logging.getLogger(__name__)
+
+
+class SubmissionService:
+    """The topologies of one cluster. Thread-safe.
+
+    ``placed`` hears of each topology whose folder has taken its place, before it is started, ``removed`` of each that
+    is gone.
+    """
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        store: StateStore,
+        scheduler: Scheduler,
+        placed: Callable[[Launch, Path], None] = lambda _, __: None,
+        removed: Callable[[Launch], None] = lambda _: None,
+    ) -> None:
+        self.config = config
+        self.store = store
+        self.scheduler = scheduler
+        self._placed = placed
+        self._removed = removed
+        self._locks = [threading.Lock() for _ in range(LOCKS)]
+
+    # Submit.
+
+    def submit(self, submission: Submission, progress: Progress = silent, *, replace: bool = False) -> int | None:
+        """Run it, all or nothing; None if this very submission runs already, else what ``Scheduler.start`` returns.
+
+        ``replace`` kills a topology of this name, once everything else is prepared. Raises AlreadyExists, NotFound,
+        SchedulerError, StoreError, OSError, PackageError.
+        """
+        definition = submission.definition
+        with self._locked(definition.name):
+            stored = self._stored(definition.name)
+            if stored is not None and stored.topology_id == definition.id:
+                return None
+            if stored is not None and not replace:
+                raise AlreadyExists(definition.name)  # told before anything is prepared; the transaction decides
+            place = self._place_of(submission.role, submission.environ, definition.name)
+            execution = self._execution(submission, place)
+            topologies.check_size(self.store, definition, submission.packing, execution)
+            launch, staging = self._launch(submission, place), staging_beside(place)
+            try:
+                launch = self._stage(launch, staging, submission.package)
+                if replace:
+                    self._make_room(submission, progress)
+                progress("writing the state")
+                topologies.submit(self.store, definition, submission.packing, execution)
+            except BaseException:
+                self._undo(launch, staging)
+                raise
+            try:
+                progress("starting the containers")
+                return self.start(launch, staging)
+            except BaseException:
+                self._take_back(launch, staging, progress)
+                raise
+
+    def start(self, launch: Launch, folder: Path) -> int:
+        """Give a staged folder its place, if it has not got it, and have the scheduler start the containers."""
+        place = self.place_of(launch)
+        if folder != place:
+            take_place(folder, place)
+        self._placed(launch, place)
+        return self.scheduler.start(launch, place / LAUNCH_FILE)
+
+    def _execution(self, submission: Submission, place: Path) -> ExecutionState:
+        definition = submission.definition
+        return ExecutionState(
+            definition.name, definition.id, self.config.cluster, submission.role, submission.environ, submission.state,
+            submission.user, time.time(), VERSION, str(place),
+        )  # fmt: skip
+
+    def _launch(self, submission: Submission, place: Path) -> Launch:
+        definition, store = submission.definition, self.config.store
+        return Launch(
+            self.config.cluster, submission.role, submission.environ, definition.name, definition.id, store.url,
+            str(place), str(runtime_dir(definition.id)), settings=dict(submission.settings),
+            store_credential=store.credential_file, package_digest=submission.package_digest,
+        )  # fmt: skip
+
+    def _stage(self, launch: Launch, staging: Path, package: Path) -> Launch:
+        make_folder(staging)
+        launch.save(staging / LAUNCH_FILE)  # before anything else is made: whoever finds it knows what to remove
+        launch = self.scheduler.prepare(launch, staging, package)
+        launch.save(staging / LAUNCH_FILE)
+        write_secret(staging)
+        return launch
+
+    def _make_room(self, submission: Submission, progress: Progress) -> None:
+        name = submission.definition.name
+        try:
+            self._kill(name, submission.role, submission.environ, progress)
+        except NotFound:
+            if self._stored(name) is not None:
+                raise  # it is there, for somebody else
+
+    def _undo(self, launch: Launch, staging: Path) -> None:
+        """Remove what a submit has prepared. Nothing of it runs; but a namesake may, so nothing is killed here."""
+        try:
+            self.scheduler.remove(launch)
+        except Exception:
+            log.exception("%s is not all removed", launch.topology)
+        shutil.rmtree(staging, ignore_errors=True)
+
+    def _take_back(self, launch: Launch, staging: Path, progress: Progress) -> None:
+        """The name was won, but the start failed: the state goes, and whatever runs already."""
+        try:
+            topologies.kill(self.store, launch.topology, launch.topology_id)
+            self.clean_up(launch, self.place_of(launch), progress)
+        except Exception:
+            log.exception("%s is not all taken back; `heron kill` or the next start does it", launch.topology)
+            return
+        shutil.rmtree(staging, ignore_errors=True)
+
+    # Kill.
+
+    def kill(
+        self,
+        name: str,
+        role: str,
+        environ: str,
+        progress: Progress = silent,
+        *,
+        keep_logs: bool = False,
+        insist: bool = False,
+    ) -> str:
+        """End it; returns when nothing of it runs, and where its logs are kept. Finishes a kill that was interrupted.
+
+        ``insist``: even when the store takes no writes. Raises NotFound, Interrupted, SchedulerError, StoreError.
+        """
+        with self._locked(name):
+            return self._kill(name, role, environ, progress, keep_logs=keep_logs, insist=insist)
+
+    def _kill(
+        self, name: str, role: str, environ: str, progress: Progress, *, keep_logs: bool = False, insist: bool = False
+    ) -> str:
+        stored = self._stored(name, insist=insist)
+        if stored is not None:
+            check_place(stored, self.config.cluster, role, environ)
+        folder = self._folder_of(stored, self._place_of(role, environ, name))
+        found = load_launch(folder)
+        launch = found or self._lost_launch(name, role, environ, stored)
+        topology_id = stored.topology_id if stored else None
+        if keep_logs:
+            self.scheduler.hold(launch)
+        try:
+            was_there = topologies.kill(self.store, name, topology_id)
+        except StoreError as error:
+            if found is None or not insist:
+                raise
+            # A full disk, for one. The processes end all the same, and the topology's folder, which may be what fills
+            # the disk, goes; then the record is tried again.
+            progress(f"{error}; ending the processes first")
+            self.clean_up(launch, folder, progress, keep_logs=keep_logs, untold=True)
+            was_there = topologies.kill(self.store, name, topology_id)
+        if stored is None and found is None and not was_there:
+            known = [state.topology for state in topologies.list_topologies(self.store)]
+            raise topology_not_found(name, self.config.cluster, known)
+        try:
+            self.clean_up(launch, folder, progress, keep_logs=keep_logs)
+            self.store.commit([])  # ephemeral nodes of processes that died by force go with the next transaction
+        except KeyboardInterrupt:
+            raise Interrupted(
+                f"{name} is killed, but something of it may still be stopping; `heron kill` again finishes that"
+            ) from None
+        logs = folder / LOG_FILES
+        return str(logs) if keep_logs and logs.is_dir() else ""
+
+    def clean_up(
+        self,
+        launch: Launch,
+        folder: Path,
+        progress: Progress = silent,
+        *,
+        keep_logs: bool = False,
+        untold: bool = False,
+    ) -> None:
+        """Wait for the end of what runs, and remove folder and secret. Raises SchedulerError."""
+        self.scheduler.kill(launch, progress, untold=untold)
+        if keep_logs:
+            self.scheduler.save_logs(launch, folder)
+        self.scheduler.remove(launch)
+        remove_folder(folder, keep_logs=keep_logs)
+        self._removed(launch)
+
+    def _lost_launch(self, name: str, role: str, environ: str, stored: ExecutionState | None) -> Launch:
+        """What is known of a topology whose folder is gone."""
+        topology_id = stored.topology_id if stored else name
+        return Launch(
+            self.config.cluster, role, environ, name, topology_id, self.config.store.url,
+            str(self._place_of(role, environ, name)), str(runtime_dir(topology_id)),
+        )  # fmt: skip
+
+    # The rest.
+
+    def restart(self, record: TopologyRecord, container: int, timeout_seconds: float) -> tuple[int, ...]:
+        """Stop and start one container, or all (-1). Raises NotFound, SchedulerError, Failure."""
+        if container != ALL:
+            check_container(record, container)
+        stored = record.execution
+        place = self._place_of(stored.role, stored.environ, stored.topology)
+        launch = load_launch(self._folder_of(stored, place))
+        if launch is None:
+            raise Failure(f"the folder of {stored.topology} is gone", "`heron kill` cleans up.")
+        return self.scheduler.restart(launch, container, timeout_seconds)
+
+    def place_of(self, launch: Launch) -> Path:
+        """Where its folder belongs."""
+        return self._place_of(launch.role, launch.environ, launch.topology)
+
+    def _place_of(self, role: str, environ: str, name: str) -> Path:
+        return place_of(self.config.home, self.config.cluster, role, environ, name)
+
+    def _folder_of(self, stored: ExecutionState | None, place: Path) -> Path:
+        """``place``, unless the submission was made from another home that shares the store.
+
+        The store alone is not believed: user code may be able to write it.
+        """
+        if stored is None or (place / LAUNCH_FILE).exists():
+            return place
+        found = load_launch(Path(stored.home))
+        return Path(stored.home) if found is not None and found.topology_id == stored.topology_id else place
+
+    def _stored(self, name: str, *, insist: bool = False) -> ExecutionState | None:
+        try:
+            return topologies.read_topology(self.store, name).execution
+        except NoSuchTopology:
+            return None
+        except StoreError:
+            # A damaged record, or an absent store? The second raises again.
+            try:
+                return next((s for s in topologies.list_topologies(self.store) if s.topology == name), None)
+            except StoreError:
+                if not insist:
+                    raise
+                return None
+
+    @contextmanager
+    def _locked(self, name: str) -> Iterator[None]:
+        with self._locks[hash(name) % LOCKS]:
+            yield

@@ -1,0 +1,40 @@
+"""What is submitted, and to where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from heron_runtime.model.plan import PackingPlan
+from heron_runtime.model.topology import TopologyDefinition, TopologyState
+from heron_runtime.state.local import StoreAddress
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConfig:
+    """What all submissions of a cluster share: the home with their folders, the cluster's name, the store's address."""
+
+    home: Path
+    cluster: str
+    store: StoreAddress
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A topology that is ready to run: validated and packed.
+
+    ``package`` is its code: a folder, which may be moved to where it belongs, or a tar.gz whose digest is
+    ``package_digest``. ``settings`` are heron.* keys.
+    """
+
+    definition: TopologyDefinition
+    packing: PackingPlan
+    package: Path
+    role: str
+    environ: str
+    user: str
+    state: TopologyState = TopologyState.RUNNING
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    package_digest: str = ""

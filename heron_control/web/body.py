@@ -1,0 +1,89 @@
+"""Bounds of request bodies: how large, and how slow. An ASGI middleware around an application.
+
+Each path has its own largest body; a ``Content-Length`` above it is refused before a byte is read. A client that sends
+nothing for IDLE_SECONDS, or is not done after the time in all, gets 408 and loses its connection: a slow sender costs
+one task and no thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from heron_control.web.guard import refuse
+
+IDLE_SECONDS = 30.0
+
+
+class TooLarge(HTTPException):
+    """413; the message says what the bound is."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(413, message, {"connection": "close"})
+
+
+class TooSlow(HTTPException):
+    """408; the body did not come in time."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(408, message, {"connection": "close"})
+
+
+class BodyBounds:
+    """``most_bytes`` gives the bound of a path and method; ``total_seconds`` is for the whole body.
+
+    The exceptions are raised to whoever reads the body; ``failure`` makes the body of the answer where nobody has read
+    yet.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        most_bytes: Callable[[str, str], int],
+        failure: Callable[[str], bytes],
+        idle_seconds: float = IDLE_SECONDS,
+        total_seconds: float = 900.0,
+    ) -> None:
+        self._app = app
+        self._most_bytes = most_bytes
+        self._failure = failure
+        self._idle_seconds = idle_seconds
+        self._total_seconds = total_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, its body under watch."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        most = self._most_bytes(scope["method"], scope["path"])
+        announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+        if announced.isdigit() and int(announced[:20]) > most:
+            message = f"the body of this request has at most {most} bytes"
+            await refuse(send, 413, self._failure(message), (b"connection", b"close"))
+            return
+        began = time.monotonic()
+        received = 0
+        complete = False
+
+        async def watched() -> Message:
+            nonlocal received, complete
+            if complete:
+                return await receive()  # waits for the end of the connection, as long as the answer takes
+            left = self._total_seconds - (time.monotonic() - began)
+            try:
+                async with asyncio.timeout(max(0.0, min(self._idle_seconds, left))):
+                    message = await receive()
+            except TimeoutError:
+                raise TooSlow(f"the body did not come: nothing for {self._idle_seconds:g} s, or too little") from None
+            if message["type"] == "http.request":
+                received += len(message.get("body", b""))
+                complete = not message.get("more_body", False)
+                if received > most:
+                    raise TooLarge(f"the body of this request has at most {most} bytes")
+            return message
+
+        await self._app(scope, watched, send)

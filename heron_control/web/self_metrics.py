@@ -1,0 +1,44 @@
+"""What an HTTP server of ours tells Prometheus about itself, at ``/metrics``: requests, its loop, its process.
+
+Labels are routes and codes, never what clients send.
+"""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
+
+from heron_runtime.process_stats import GARBAGE, LoopLag
+from heronry.version import VERSION
+
+
+class ServerMetrics:
+    """Every name begins with ``prefix``. One registry per server, so that several may live in one process."""
+
+    def __init__(self, prefix: str) -> None:
+        self.registry = CollectorRegistry()
+        self.lag = LoopLag()  # to be started and stopped on the loop that serves
+        self._requests = Counter(
+            f"{prefix}_requests_total", "requests answered", ("route", "code"), registry=self.registry
+        )
+        self._seconds = Histogram(
+            f"{prefix}_request_seconds", "time to answer a request", ("route",), registry=self.registry
+        )
+        self._lag_seconds = Gauge(
+            f"{prefix}_event_loop_lag_seconds", "how late the loop came to a timer, at most, since the last scrape",
+            registry=self.registry,
+        )  # fmt: skip
+        garbage = Gauge(f"{prefix}_gc_seconds", "time the garbage collector has taken", registry=self.registry)
+        garbage.set_function(lambda: GARBAGE.total_ms / 1000)
+        GARBAGE.start()
+        ProcessCollector(prefix, registry=self.registry)  # CPU, memory, descriptors
+        Info(prefix, "version", registry=self.registry).info({"version": VERSION})
+
+    def request(self, route: str, code: int, seconds: float) -> None:
+        """A request was answered."""
+        self._requests.labels(route, str(code)).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def text(self) -> bytes:
+        """The exposition. To be called on the loop that serves."""
+        self._lag_seconds.set(self.lag.take_ms() / 1000)
+        return generate_latest(self.registry)

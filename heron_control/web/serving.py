@@ -1,0 +1,138 @@
+"""Binds a port and serves an application on it until SIGTERM or SIGINT, which end the process with exit code 0.
+
+uvicorn lets a client take its time for the head of a request. Here it has HEAD_SECONDS, on every connection and for
+every request on it, so that a few slow clients cannot hold all connections.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from heron_runtime.failures import Unavailable
+
+BACKLOG = 256
+HEAD_SECONDS = 15.0
+MAX_HEAD_BYTES = 64 * 1024
+
+
+class StartError(Unavailable):
+    """The server cannot begin; the message says why and what to do."""
+
+
+def port(text: str) -> int:
+    """A port on a command line. Raises argparse.ArgumentTypeError."""
+    if not text.isdecimal() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port (0 to 65535)")
+    return int(text)
+
+
+def exit_code(serve: Callable[[], None], who: str) -> int:
+    """Serve to the end; a server that cannot begin says so in its log."""
+    try:
+        serve()
+    except StartError as error:
+        logging.getLogger(who).error("%s", error)
+        return error.exit_code
+    return 0
+
+
+def bind(host: str, port: int, who: str) -> socket.socket:
+    """The listening socket. ``who`` may hold the port already. Raises StartError."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        raise StartError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}. Is another {who} running? Try --port 0."
+        ) from error
+    return listener
+
+
+def url_of(host: str, listener: socket.socket) -> str:
+    """Where it listens, for people."""
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{listener.getsockname()[1]}/"
+
+
+def config_of(app: Any, *, access_log: bool, stop_seconds: int, **more: Any) -> uvicorn.Config:
+    """uvicorn's settings, the same for every server of ours."""
+    return uvicorn.Config(
+        app, log_config=None, access_log=access_log, server_header=False, timeout_graceful_shutdown=stop_seconds,
+        lifespan="on", ws="none", http=ImpatientProtocol, h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+        proxy_headers=False, **more,  # X-Forwarded-For is what a client says of itself
+    )  # fmt: skip
+
+
+class Server(uvicorn.Server):
+    """A signal is a wish to end; ``closing`` is called first, to end what would not end by itself."""
+
+    def __init__(self, config: uvicorn.Config, closing: Callable[[], None] = lambda: None) -> None:
+        super().__init__(config)
+        self._closing = closing
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """SIGTERM and SIGINT stop the server, and are not raised again as uvicorn would."""
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close what is open."""
+        self._closing()
+        await super().shutdown(sockets)
+
+
+class ImpatientProtocol(H11Protocol):
+    """HTTP/1.1 that closes a connection on which the head of a request takes too long."""
+
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Wait for the first request."""
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Stop waiting when a request is there; begin to wait when the next one has begun."""
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._enough()
+        elif self._late is None:
+            self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nobody waits any more."""
+        self._enough()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        self._late = self.loop.call_later(HEAD_SECONDS, self._close)
+
+    def _enough(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _close(self) -> None:
+        self._late = None
+        if not self.transport.is_closing() and (self.cycle is None or self.cycle.response_complete):
+            self.transport.close()

@@ -1,0 +1,136 @@
+"""What leaves a task: routed rows in flushes, when one is due, within the bound of data-out, under the newest plan."""
+
+from __future__ import annotations
+
+import logging
+
+from heron_instance.core.collector import TaskCollector
+from heron_instance.core.outbox import Flush
+from heron_instance.core.queues import AdaptiveQueue
+from heron_instance.core.task import Task
+from heron_runtime.model.instance_metrics import EMIT_COUNT, SERIALIZATION_TIME_NS
+from heron_runtime.model.metrics import keyed
+from heron_runtime.model.plan import PhysicalPlan
+from heron_runtime.model.reasons import FailKind
+from heron_runtime.model.settings import Keys, setting
+
+FLUSH_ROWS = 4096  # reached only under load; at rest the flush interval comes first
+QUANTUM_BYTES = 256 * 1024  # about how much user code may emit before data-out is looked at again
+
+log = logging.getLogger(__name__)
+
+
+class Output:
+    """Of one task."""
+
+    def __init__(self, task: Task, collector: TaskCollector, plan: PhysicalPlan) -> None:
+        self.plan = plan
+        self.data_out = AdaptiveQueue(setting(task.config, Keys.TOPOLOGY_INSTANCE_DATA_OUT_CAPACITY_BYTES))
+        self.interval_ms = float(setting(task.config, Keys.TOPOLOGY_FLUSH_INTERVAL_MS))
+        self.waiting_since_ms: float | None = None  # since when something waits for a flush
+        self._task = task
+        self._collector = collector
+        self._outbox = task.outbox
+        self._last_flush_ms = float("-inf")
+        self._last_pickled = 0
+        self._ready: list[Flush] = []  # made before their time
+
+    def follow(self, now_ms: float, plan: PhysicalPlan) -> None:
+        """A new plan; an older one than ours is refused. What was emitted under the old routing is routed by it."""
+        if plan.version < self.plan.version:
+            return
+        changed = plan.routing_version != self.plan.routing_version
+        if changed:
+            self.flush_early(now_ms)
+        self.plan = plan
+        self._task.context.follow(plan)
+        if changed:
+            self._task.router.route(plan)
+
+    def unsent(self) -> bool:
+        """True if a flush would carry something."""
+        return bool(self._outbox.rows or self._collector.unsent() or self._task.failures.waiting())
+
+    def flush_early(self, now_ms: float) -> None:
+        """Route and flush all there is, for the next ``take_due``."""
+        self._collector.route_pending()
+        self._ready += self._flush(now_ms)
+
+    def take_due(self, now_ms: float, idle: bool, gap_ms: float) -> list[Flush]:
+        """What was flushed early, and one more flush when a batch is full, when the oldest waits too long, or, if
+        ``idle``, when the last flush is ``gap_ms`` past."""
+        ready, self._ready = self._ready, []
+        if self._is_due(now_ms, idle, gap_ms):
+            ready += self._flush(now_ms)
+        return ready
+
+    def take_all(self, now_ms: float) -> list[Flush]:
+        """Everything, at the end."""
+        self.flush_early(now_ms)
+        ready, self._ready = self._ready, []
+        return ready
+
+    def deadline_ms(self, gap_ms: float) -> float | None:
+        """When ``take_due`` will flush at the latest, if nothing else happens."""
+        if self.waiting_since_ms is None:
+            return None
+        return min(self.waiting_since_ms + self.interval_ms, self._last_flush_ms + gap_ms)
+
+    def quantum(self) -> int:
+        """How many rows may be emitted before data-out is looked at again."""
+        room = min(self.data_out.room(), QUANTUM_BYTES * 4)
+        return max(1, min(FLUSH_ROWS, int(room / self._outbox.mean_row_bytes)))
+
+    def collect_metrics(self) -> None:
+        """Hand counters and gauges over."""
+        self._report()
+        self._task.telemetry.gauge("__gateway-out-stream-queue-size", self.data_out.size)
+        self._task.telemetry.gauge("__gateway-out-stream-queue-expected-capacity", self.data_out.capacity)
+
+    def _is_due(self, now_ms: float, idle: bool, gap_ms: float) -> bool:
+        if self.waiting_since_ms is None:
+            if not self.unsent():
+                if self._task.counts:
+                    self._report()
+                return False
+            self.waiting_since_ms = now_ms
+        outbox = self._outbox
+        return (
+            outbox.rows >= FLUSH_ROWS
+            or outbox.rows * outbox.mean_row_bytes >= QUANTUM_BYTES
+            or now_ms - self.waiting_since_ms >= self.interval_ms
+            or (idle and now_ms - self._last_flush_ms >= gap_ms)
+        )
+
+    def _flush(self, now_ms: float) -> list[Flush]:
+        """Everything routed, as a flush; an empty list when there is nothing."""
+        task = self._task
+        frames, refused = self._outbox.take_frames(self.plan.routing_version)
+        flush = Flush(frames=frames)
+        for stream, roots, reason in refused:
+            component, name = self.plan.streams[stream]
+            log.error("%s: a tuple of stream %s cannot be sent: %s", component, name, reason)
+            task.counts.count("__refused-tuple-count", 1)
+            task.failures.add_roots(roots, FailKind.EXCEPTION, reason)
+        self._collector.fill(flush)
+        flush.fails = task.failures.take()
+        self.data_out.add(flush.frame_bytes())
+        self._last_flush_ms = now_ms
+        self.waiting_since_ms = None
+        self._report()
+        return [flush] if flush else []
+
+    def _report(self) -> None:
+        """Hand the counters over."""
+        task = self._task
+        for stream in task.router.streams.values():
+            if stream.emitted:
+                task.telemetry.count(keyed(EMIT_COUNT, stream.name), stream.emitted)
+                stream.emitted = 0
+        for number, seconds in self._outbox.take_encode_seconds().items():
+            _, name = self.plan.streams[number]
+            task.telemetry.count(keyed(SERIALIZATION_TIME_NS, name), 1e9 * seconds)
+        if task.codec.pickled_batches != self._last_pickled:
+            task.telemetry.count("__pickled-batch-count", task.codec.pickled_batches - self._last_pickled)
+            self._last_pickled = task.codec.pickled_batches
+        task.counts.hand_over()

@@ -1,0 +1,75 @@
+"""A task: the user's component and what surrounds it, the same for spouts and bolts, put together once."""
+
+from __future__ import annotations
+
+import logging
+
+from heron_instance.core.collector import RowFilter, TaskCollector
+from heron_instance.core.executor import Setup
+from heron_instance.core.failures import Failures
+from heron_instance.core.hooks import Hooks
+from heron_instance.core.outbox import Outbox
+from heron_instance.core.streams import Router
+from heron_instance.core.telemetry import Counts
+from heron_instance.core.user_errors import UserErrors
+from heron_instance.core.values_codec import ValuesCodec
+from heron_runtime.model.settings import Keys, setting
+from heronry.api.context import TopologyContext
+
+log = logging.getLogger(__name__)
+
+
+class Task:
+    """The parts of one task."""
+
+    def __init__(self, setup: Setup) -> None:
+        plan = setup.plan
+        self.id = setup.task
+        self.name = plan.component_of(setup.task)
+        self.component = setup.component
+        self.clock = setup.clock
+        self.telemetry = setup.telemetry
+        config = self.config = plan.topology.component_config(self.name)
+        self.tracked = setting(config, Keys.TOPOLOGY_RELIABILITY_MODE) != "ATMOST_ONCE"
+        self.context = TopologyContext(plan, setup.task, config, setup.wake)
+        self.counts = Counts(setup.telemetry)
+        policy = str(
+            setting(config, Keys.TOPOLOGY_ON_EXCEPTION) or getattr(self.component, "exception_policy", "restart")
+        )
+        self.errors = UserErrors(self.name, policy, self.counts, setup.telemetry, setup.wall)
+        self.hooks = Hooks(self.context, setup.task, self.counts.count, setup.clock)
+        self.codec = ValuesCodec(
+            setting(config, Keys.TOPOLOGY_SERIALIZER), setting(config, Keys.TOPOLOGY_TUPLE_MAX_BYTES), setup.load
+        )
+        self.router = Router(plan, setup.task, setup.rng, setup.load, self.context)
+        self.outbox = Outbox(setup.task, self.codec, setup.clock)
+        self.failures = Failures(self.name, setup.task)
+        self._started = False
+
+    def attach(self, collector: TaskCollector, *filters: RowFilter) -> None:
+        """Give the component its collector, behind these filters."""
+        collector.filters = filters
+        self.component.attach(collector, self.name)
+
+    def initialize(self) -> None:
+        """Begin. Raises what user code raises."""
+        self.component.initialize(dict(self.config), self.context)
+        self._started = True
+
+    def close(self) -> None:
+        """End, if it has begun. Raises nothing."""
+        if not self._started:
+            return
+        try:
+            self.component.close()
+        except Exception:
+            log.exception("%s.close raised", self.name)
+        self.hooks.clean_up()
+
+    def collect_metrics(self) -> None:
+        """Hand the user's metrics over."""
+        for name, metric in self.context.metrics.items():
+            try:
+                metric.collect(name, self.telemetry)
+            except Exception:  # a metric of the user's own class
+                log.exception("metric %s cannot be collected", name)

@@ -1,0 +1,40 @@
+"""What happens when user code raises: it is logged and counted, and restarts the instance if that is the policy."""
+
+from __future__ import annotations
+
+import logging
+import traceback as tracebacks
+from collections.abc import Callable
+
+from heron_instance.core.telemetry import Counts, TelemetrySink
+
+log = logging.getLogger(__name__)
+
+
+class UserCodeFailed(Exception):
+    """User code raised and the policy is to restart the instance. What was to be sent must still be sent."""
+
+
+class UserErrors:
+    """Of one task. ``policy`` is fail or restart, ``wall`` gives seconds since 1970."""
+
+    def __init__(
+        self, name: str, policy: str, counts: Counts, telemetry: TelemetrySink, wall: Callable[[], float]
+    ) -> None:
+        self.failed: UserCodeFailed | None = None  # once user code has raised under the policy ``restart``
+        self._name = name
+        self._policy = policy
+        self._counts = counts
+        self._telemetry = telemetry
+        self._wall = wall
+        counts.count("__exception-count", 0)
+
+    def raised(self, error: BaseException, where: str) -> str:
+        """User code raised in ``where``. Returns the traceback."""
+        text = "".join(tracebacks.format_exception(error))
+        log.error("%s.%s raised %s: %s", self._name, where, type(error).__name__, error, exc_info=error)
+        self._counts.count("__exception-count", 1)
+        self._telemetry.exception(type(error).__name__, str(error), text, self._wall())
+        if self._policy == "restart" and self.failed is None:
+            self.failed = UserCodeFailed(f"{self._name}.{where} raised {type(error).__name__}: {error}")
+        return text

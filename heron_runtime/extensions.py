@@ -1,0 +1,151 @@
+"""Extension points: what is built in by name, and what installed distributions may add.
+
+Theory of operation. An extension point is a table from names to ``module:attribute`` and an entry point group of Python
+packaging. A built-in name costs one import. Only another name looks through the installed distributions, which costs
+milliseconds; so a name is looked up once, when a topology is submitted or a process starts, and never on the way of a
+tuple. The tables hold texts and import nothing, so they can stand below the rooms they name.
+
+A distribution is found where it is installed, and not everything runs in the same place: ``where`` tells users which
+place counts. ``docs/extending.md`` is the guide.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from heron_runtime.failures import Failure, did_you_mean, listing
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GUIDE = "docs/extending.md"
+
+
+class ExtensionError(Failure):
+    """A name that nobody offers, that two distributions offer, or that cannot be loaded."""
+
+    def line(self) -> str:
+        """Message and cure in one, for a log or a list of faults."""
+        return f"{self.message} ({self.cure.rstrip('.')})"
+
+
+@dataclass(frozen=True)
+class ExtensionPoint:
+    """One kind of thing that can be plugged in. ``what`` is its word in messages."""
+
+    what: str
+    group: str
+    where: str
+    built_in: Mapping[str, str] = field(default_factory=dict)
+
+    def find(self, name: str) -> str:
+        """The ``module:attribute`` that goes by this name; nothing of it is imported. Raises ExtensionError."""
+        return self.built_in.get(name) or self._plugged_in(name).value
+
+    def load(self, name: str) -> Any:
+        """What goes by this name. Raises ExtensionError, and what the import of a built-in one raises."""
+        if name in self.built_in:
+            return pkgutil.resolve_name(self.built_in[name])
+        point = self._plugged_in(name)
+        try:
+            return point.load()
+        except Exception as error:  # whatever the plug-in's module raises when it is imported
+            raise ExtensionError(
+                f"the {self.what} {name!r} of {_distribution(point)} cannot be loaded from {point.value}: "
+                f"{type(error).__name__}: {error}",
+                "Install a version of it that fits, with all it requires.",
+            ) from error
+
+    def names(self) -> list[str]:
+        """Every name there is here, sorted."""
+        return sorted({*self.built_in, *(point.name for point in self._offers())})
+
+    def _offers(self) -> list[EntryPoint]:
+        from importlib.metadata import entry_points  # here, since most processes use only what is built in
+
+        return list(entry_points(group=self.group))
+
+    def _plugged_in(self, name: str) -> EntryPoint:
+        found = [point for point in self._offers() if point.name == name]
+        if not found:
+            known = self.names()
+            raise ExtensionError(
+                f"there is no {self.what} {name!r}; there are {listing(known)}{did_you_mean(name, known)}",
+                f"A plug-in must be installed {self.where}, with the entry point group {self.group}: see {GUIDE}.",
+            )
+        if len(found) > 1:
+            raise ExtensionError(
+                f"the {self.what} {name!r} is offered by {' and by '.join(sorted(map(_distribution, found)))}",
+                "Uninstall all of them but one.",
+            )
+        return found[0]
+
+
+def _distribution(point: EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist else "a distribution without a name"
+
+
+METRICS_SINKS = ExtensionPoint(
+    "metrics sink",
+    "heronry.metrics_sinks",
+    "where the containers run",
+    {
+        "jsonlines": "metrics_manager.shell.jsonlines:JsonLinesSink",
+        "prometheus": "metrics_manager.shell.prometheus:PrometheusSink",
+        "graphite": "metrics_manager.shell.push:GraphiteSink",
+        "statsd": "metrics_manager.shell.push:StatsdSink",
+        "tmanager": "metrics_manager.shell.tmanager:TopologyMasterSink",
+    },
+)
+
+PACKING = ExtensionPoint(
+    "packing algorithm",
+    "heronry.packing",
+    "where `heron submit` runs and, for a cluster behind an api server, there, too",
+    {
+        "round_robin": "heron_control.packing.round_robin:pack_round_robin",
+        "first_fit_decreasing": "heron_control.packing.first_fit_decreasing:pack_first_fit_decreasing",
+    },
+)
+
+SERIALIZERS = ExtensionPoint(
+    "serializer",
+    "heronry.serializers",
+    "by the topology's requirements.txt, or where `heron submit` runs if it is named there",
+    dict.fromkeys(("auto", "msgpack", "pickle", "arrow"), "heron_instance.core.values_codec:ValuesCodec"),
+)
+
+GROUPINGS = ExtensionPoint(
+    "grouping", "heronry.groupings", "by the topology's requirements.txt, or where the topology is built"
+)
+
+STATE_STORES = ExtensionPoint(
+    "state store",
+    "heronry.state_stores",
+    "wherever something reads the state: for commands, api servers, trackers and in the containers",
+    {
+        "files": "heron_runtime.state.files:store_of_url",
+        "memory": "heron_runtime.state.memory:store_of_url",
+        "zookeeper": "heron_runtime.state.zookeeper:store_of_url",
+    },
+)
+
+SCHEDULERS = ExtensionPoint(
+    "scheduler",
+    "heronry.schedulers",
+    "where the api server runs",
+    {"local": "heron_control.schedulers.local:scheduler_of", "docker": "heron_control.schedulers.docker:scheduler_of"},
+)
+
+STREAMLET_SINKS = ExtensionPoint(
+    "streamlet sink",
+    "heronry.streamlet_sinks",
+    "by the requirements.txt of the program, or where it is built",
+    {
+        name: f"heronry.streamlet.endpoints:{maker}"
+        for name, maker in {"files": "to_files", "archive": "archive", "view": "view", "collect": "collect"}.items()
+    },
+)

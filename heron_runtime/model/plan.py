@@ -1,0 +1,181 @@
+"""Packing plan and physical plan.
+
+The *packing plan* says which task goes into which container, with what resources. The *physical plan* adds where each
+stream manager really is, how streams are numbered on the wire, and which task owns each key group; the topology master
+makes it, stores it and sends it round. A version is (epoch, number): the epoch belongs to the master that made it, so
+a plan of a deposed master can never win. ``routing_version`` changes only when the set of tasks changes; a stream
+manager that merely moved to another address leaves it alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from heron_runtime.model.ids import instance_id
+from heron_runtime.model.topology import TopologyDefinition, TopologyState
+
+KEY_GROUPS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What an instance or container needs: CPU cores, bytes of memory, bytes of disk."""
+
+    cpu: float = 0.0
+    ram_bytes: int = 0
+    disk_bytes: int = 0
+
+    def __add__(self, other: Resources) -> Resources:
+        return Resources(self.cpu + other.cpu, self.ram_bytes + other.ram_bytes, self.disk_bytes + other.disk_bytes)
+
+
+NO_RESOURCES = Resources()
+
+
+@dataclass(frozen=True, slots=True)
+class InstancePlan:
+    """One task in its container. ``component_index`` counts the tasks of the component from 0."""
+
+    task: int
+    component: str
+    component_index: int
+    resources: Resources = NO_RESOURCES
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerPlan:
+    """One container (numbered from 1) and its tasks, in order of task id."""
+
+    container: int
+    instances: tuple[InstancePlan, ...]
+    resources: Resources = NO_RESOURCES
+
+
+@dataclass(frozen=True, slots=True)
+class PackingPlan:
+    """All containers with tasks, in order of number."""
+
+    topology: str
+    containers: tuple[ContainerPlan, ...] = ()
+
+    def instances(self) -> list[InstancePlan]:
+        """Every task, in order of task id."""
+        return sorted((i for c in self.containers for i in c.instances), key=lambda i: i.task)
+
+    def container(self, number: int) -> ContainerPlan:
+        """The container of this number. Raises KeyError."""
+        for plan in self.containers:
+            if plan.container == number:
+                return plan
+        raise KeyError(number)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PlanVersion:
+    """(epoch of the master that made the plan, running number)."""
+
+    epoch: int = 0
+    number: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.epoch}.{self.number}"
+
+
+NO_PLAN = PlanVersion()
+
+
+@dataclass(frozen=True, slots=True)
+class StreamManagerInfo:
+    """Where a stream manager listens for its peers. The incarnation is new at each start."""
+
+    container: int
+    host: str
+    port: int
+    incarnation: int
+    pid: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KeyGroupTable:
+    """The task of each of the 1 024 key groups of a component."""
+
+    component: str
+    tasks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class PhysicalPlan:
+    """Everything a stream manager or an instance needs to know about the topology."""
+
+    version: PlanVersion
+    routing_version: int
+    topology: TopologyDefinition
+    packing: PackingPlan
+    stream_managers: tuple[StreamManagerInfo, ...] = ()
+    key_groups: tuple[KeyGroupTable, ...] = ()
+    state: TopologyState = field(default=TopologyState.RUNNING)
+
+    @cached_property
+    def _tasks(self) -> Mapping[int, tuple[int, InstancePlan]]:
+        return {
+            i.task: (c.container, i) for c in self.packing.containers for i in sorted(c.instances, key=lambda i: i.task)
+        }
+
+    @cached_property
+    def _tasks_of(self) -> Mapping[str, tuple[int, ...]]:
+        found: dict[str, list[int]] = {spec.name: [] for spec in self.topology.components}
+        for task in sorted(self._tasks):
+            found[self._tasks[task][1].component].append(task)
+        return {name: tuple(tasks) for name, tasks in found.items()}
+
+    @cached_property
+    def streams(self) -> tuple[tuple[str, str], ...]:
+        """(component, stream) by the number that stands in frames; the same in every process."""
+        return tuple((spec.name, out.name) for spec in self.topology.components for out in spec.outputs)
+
+    @cached_property
+    def stream_number(self) -> Mapping[tuple[str, str], int]:
+        """The inverse of ``streams``."""
+        return {key: number for number, key in enumerate(self.streams)}
+
+    def tasks(self) -> tuple[int, ...]:
+        """All task ids, in order."""
+        return tuple(sorted(self._tasks))
+
+    def tasks_of(self, component: str) -> tuple[int, ...]:
+        """The task ids of a component, in order. Raises KeyError."""
+        return self._tasks_of[component]
+
+    def container_of(self, task: int) -> int:
+        """The container that holds the task. Raises KeyError."""
+        return self._tasks[task][0]
+
+    def component_of(self, task: int) -> str:
+        """The component of the task. Raises KeyError."""
+        return self._tasks[task][1].component
+
+    def tasks_in(self, container: int) -> tuple[int, ...]:
+        """The task ids in a container, in order; empty for an unknown container."""
+        return tuple(t for t, (c, _) in sorted(self._tasks.items()) if c == container)
+
+    def is_spout(self, task: int) -> bool:
+        """True if the task belongs to a spout."""
+        return self.topology.component(self.component_of(task)).is_spout
+
+    def instance_name(self, task: int) -> str:
+        """``container_<N>_<component>_<task>``."""
+        container, plan = self._tasks[task]
+        return instance_id(container, plan.component, task)
+
+    def stream_manager(self, container: int) -> StreamManagerInfo | None:
+        """Where the container's stream manager is, or None while it has not registered."""
+        return next((s for s in self.stream_managers if s.container == container), None)
+
+    def key_group_table(self, component: str) -> tuple[int, ...]:
+        """The task of each key group of ``component``. Raises KeyError."""
+        for table in self.key_groups:
+            if table.component == component:
+                return table.tasks
+        raise KeyError(component)

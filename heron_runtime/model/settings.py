@@ -1,0 +1,201 @@
+"""Every configuration key there is: name, type, unit, default, bounds, one line of help.
+
+Two families share the table. ``topology.*`` keys are the user's: they stand in the topology (or, where ``component``
+says so, in one component's ``config``). ``heron.*`` keys are the operator's: they travel in ``Launch.settings`` and are
+set with ``--config-property``. Names and meanings are Heron's where Heron has them; defaults are ours where Heron's
+would throttle (max spout pending, water marks, flush interval). Keys of the user's own begin with ``user.``.
+
+A row knows the type of its values, so ``setting(values, Keys.TOPOLOGY_STMGRS)`` is an ``int`` to the type checker, too.
+``heronry.Config`` inherits the rows as plain strings: ``Config.TOPOLOGY_STMGRS`` is ``"topology.stmgrs"``.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast, overload
+
+MiB = 1024 * 1024
+GiB = 1024 * MiB
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Setting(Generic[T_co]):
+    """One key, whose values have the type ``T_co``. ``type`` is bool, int, float, str, dict or list."""
+
+    name: str
+    type: builtins.type
+    default: Any
+    help: str
+    unit: str = ""
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()  # of a str
+    component: bool = False  # may also stand in one component's config
+
+    def __str__(self) -> str:
+        return self.name
+
+    @overload
+    def __get__(self, instance: object, owner: builtins.type[dict[str, Any]]) -> str: ...
+    @overload
+    def __get__(self, instance: object, owner: Any) -> Setting[T_co]: ...
+    def __get__(self, instance: object, owner: Any) -> Any:
+        """The row itself; its name where the class that has it is a configuration."""
+        return self.name if issubclass(owner, dict) else self
+
+
+@overload
+def _row(name: str, type: type[T], default: None, *rest: Any, **more: Any) -> Setting[T | None]: ...
+@overload
+def _row(name: str, type: type[T], default: T, *rest: Any, **more: Any) -> Setting[T]: ...
+def _row(name: str, *rest: Any, **more: Any) -> Setting[Any]:
+    return Setting(name, *rest, **more)
+
+
+# fmt: off
+class Keys:
+    """The table. A constant's name is the key in capitals."""
+
+    # The user's.
+    TOPOLOGY_RELIABILITY_MODE = _row("topology.reliability.mode", str, "ATMOST_ONCE",
+        "delivery guarantee", choices=("ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE"))
+    TOPOLOGY_MAX_SPOUT_PENDING = _row("topology.max.spout.pending", int, 20_000,
+        "tracked tuples a spout task may have in flight", "tuples", 1, 10_000_000, component=True)
+    TOPOLOGY_MESSAGE_TIMEOUT_SECS = _row("topology.message.timeout.secs", int, 30,
+        "a tuple tree fails when it is not complete by then", "s", 1, 86_400)
+    TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS = _row("topology.enable.message.timeouts", bool, True,
+        "fail tuple trees by timeout at all")
+    TOPOLOGY_STMGRS = _row("topology.stmgrs", int, 1, "number of containers with tasks", "containers", 1, 4096)
+    TOPOLOGY_COMPONENT_PARALLELISM = _row("topology.component.parallelism", int, 1,
+        "default number of tasks", "tasks", 1, 65_535, component=True)
+    TOPOLOGY_TICK_TUPLE_FREQ_SECS = _row("topology.tick.tuple.freq.secs", float, None,
+        "call process_tick this often", "s", 0.001, 86_400, component=True)
+    TOPOLOGY_TICK_TUPLE_FREQ_MS = _row("topology.tick.tuple.freq.ms", int, None,
+        "call process_tick this often", "ms", 1, 86_400_000, component=True)
+    TOPOLOGY_DEBUG = _row("topology.debug", bool, False, "log at DEBUG", component=True)
+    TOPOLOGY_LOG_LEVEL = _row("topology.log.level", str, "INFO",
+        "log level of instances", choices=("DEBUG", "INFO", "WARNING", "ERROR"), component=True)
+    TOPOLOGY_NAME = _row("topology.name", str, None, "set by submit")
+    TOPOLOGY_TEAM_NAME = _row("topology.team.name", str, None, "shown to people")
+    TOPOLOGY_TEAM_EMAIL = _row("topology.team.email", str, None, "shown to people")
+    TOPOLOGY_TEAM_ENVIRONMENT = _row("topology.team.environment", str, None, "shown to people")
+    TOPOLOGY_PROJECT_NAME = _row("topology.project.name", str, None, "shown to people")
+    TOPOLOGY_ENVIRONMENT = _row("topology.environment", dict, {}, "environment variables of instances (name to value)")
+    TOPOLOGY_SERIALIZER = _row("topology.serializer", str, "auto",
+        "how values travel: auto, msgpack, pickle, arrow, one that is plugged in, or module:Class of your own")
+    TOPOLOGY_TUPLE_MAX_BYTES = _row("topology.tuple.max.bytes", int, 64 * MiB,
+        "larger tuples are refused at emit", "bytes", 1024, 64 * MiB)
+    TOPOLOGY_FLUSH_INTERVAL_MS = _row("topology.flush.interval.ms", int, 5,
+        "no emitted tuple waits longer than this for its batch", "ms", 1, 10_000)
+    TOPOLOGY_BACKPRESSURE_HIGH_WATERMARK_BYTES = _row("topology.backpressure.high.watermark.bytes", int, 16 * MiB,
+        "a buffer this full pauses spouts", "bytes", 64 * 1024, GiB)
+    TOPOLOGY_BACKPRESSURE_LOW_WATERMARK_BYTES = _row("topology.backpressure.low.watermark.bytes", int, 8 * MiB,
+        "…until it is this empty", "bytes", 0, GiB)
+    TOPOLOGY_BACKPRESSURE_SCOPE = _row("topology.backpressure.scope", str, "upstream",
+        "which spouts pause: those that can reach the slow component, or all", choices=("upstream", "topology"))
+    TOPOLOGY_INSTANCE_DATA_IN_CAPACITY_BYTES = _row("topology.instance.data.in.capacity.bytes", int, 4 * MiB,
+        "bound of the data-in queue", "bytes", 64 * 1024, GiB, component=True)
+    TOPOLOGY_INSTANCE_DATA_OUT_CAPACITY_BYTES = _row("topology.instance.data.out.capacity.bytes", int, 4 * MiB,
+        "bound of the data-out queue", "bytes", 64 * 1024, GiB, component=True)
+    TOPOLOGY_ON_EXCEPTION = _row("topology.on.exception", str, None,
+        "uncaught exception in user code: fail the tuple and go on, or restart the instance (default: fail "
+        "for BasicBolt and BatchBolt, restart for others)", choices=("fail", "restart"), component=True)
+    TOPOLOGY_SPOUT_DROP_OLDER_MS = _row("topology.spout.drop.older.ms", int, None,
+        "a spout that has emit_time_ms(values) emits nothing older than this", "ms", 1, component=True)
+    TOPOLOGY_MASTER_REPLICAS = _row("topology.master.replicas", int, 1,
+        "topology masters: one acts, the others stand by", "processes", 1, 3)
+    TOPOLOGY_PACKING = _row("topology.packing", str, "round_robin",
+        "packing algorithm: round_robin, first_fit_decreasing or one that is plugged in")
+    TOPOLOGY_COMPONENT_CPUMAP = _row("topology.component.cpumap", dict, {}, "component to cores of each of its tasks")
+    TOPOLOGY_COMPONENT_RAMMAP = _row("topology.component.rammap", dict, {},
+        "component to bytes of each of its tasks (a number or 512MB, 2GB)")
+    TOPOLOGY_COMPONENT_DISKMAP = _row("topology.component.diskmap", dict, {},
+        "component to bytes of disk of each of its tasks")
+    TOPOLOGY_CONTAINER_CPU = _row("topology.container.cpu", float, None, "cores of each container", "cores", 0.1)
+    TOPOLOGY_CONTAINER_RAM = _row("topology.container.ram", int, None, "memory of each container", "bytes", 16 * MiB)
+    TOPOLOGY_CONTAINER_DISK = _row("topology.container.disk", int, None, "disk of each container", "bytes", 0)
+    TOPOLOGY_CONTAINER_MAX_CPU_HINT = _row("topology.container.max.cpu.hint", float, None,
+        "no container may need more", "cores", 0.1)
+    TOPOLOGY_CONTAINER_MAX_RAM_HINT = _row("topology.container.max.ram.hint", int, None,
+        "no container may need more", "bytes", 16 * MiB)
+    TOPOLOGY_CONTAINER_MAX_DISK_HINT = _row("topology.container.max.disk.hint", int, None,
+        "no container may need more", "bytes", 0)
+    TOPOLOGY_CONTAINER_MAX_INSTANCES = _row("topology.container.max.instances", int, None,
+        "no container may hold more tasks", "tasks", 1)
+    TOPOLOGY_CONTAINER_PADDING_PERCENTAGE = _row("topology.container.padding.percentage", int, 10,
+        "added to each container's needs", "%", 0, 400)
+    TOPOLOGY_CONTAINER_RAM_PADDING = _row("topology.container.ram.padding", int, None,
+        "added to each container's memory", "bytes", 0)
+    TOPOLOGY_CONTAINER_CPU_PADDING = _row("topology.container.cpu.padding", float, None,
+        "added to each container's cores", "cores", 0)
+
+    # The operator's.
+    HERON_HEARTBEAT_INTERVAL_MS = _row("heron.heartbeat.interval.ms", int, 1000,
+        "every process beats this often", "ms", 50, 60_000)
+    HERON_LIVENESS_SUSPECT_SECS = _row("heron.liveness.suspect.secs", float, 10.0,
+        "without heartbeat this long: suspected, logged", "s", 0.1)
+    HERON_LIVENESS_KILL_SECS = _row("heron.liveness.kill.secs", float, 30.0,
+        "without heartbeat and without CPU progress this long: killed", "s", 0.1)
+    HERON_LIVENESS_KILL_ALWAYS_SECS = _row("heron.liveness.kill.always.secs", float, 120.0,
+        "without heartbeat this long: killed in any case", "s", 0.1)
+    HERON_RESTART_BACKOFF_MIN_MS = _row("heron.restart.backoff.min.ms", int, 100,
+        "the first restart is at once; delay before the second in a row", "ms", 0)
+    HERON_RESTART_BACKOFF_MAX_MS = _row("heron.restart.backoff.max.ms", int, 10_000,
+        "longest delay between restarts", "ms", 0)
+    HERON_RESTART_RESET_SECS = _row("heron.restart.reset.secs", float, 60.0,
+        "a process that lived this long starts afresh with the shortest delay", "s", 0)
+    HERON_MASTER_LEASE_SECS = _row("heron.master.lease.secs", float, 10.0,
+        "a stream manager silent this long is lost to the master", "s", 0.2)
+    HERON_STREAMMGR_PARTITION_LEASE_SECS = _row("heron.streammgr.partition.lease.secs", float, 30.0,
+        "without master and peers this long: spouts pause", "s", 0.2)
+    HERON_STREAMMGR_ACK_BUCKETS = _row("heron.streammgr.ack.buckets", int, 3,
+        "buckets of the rotating map; expiry lies in T to T(1+1/(n-1))", "", 2, 100)
+    HERON_STREAMMGR_UPLOAD_WINDOW_BYTES = _row("heron.streammgr.upload.window.bytes", int, 4 * MiB,
+        "credit of one instance for frames it sends", "bytes", 64 * 1024)
+    HERON_STREAMMGR_PEER_WINDOW_BYTES = _row("heron.streammgr.peer.window.bytes", int, 4 * MiB,
+        "credit of one peer for frames to one task", "bytes", 64 * 1024)
+    HERON_METRICS_INTERVAL_SECS = _row("heron.metrics.interval.secs", float, 5.0,
+        "processes report this often", "s", 0.1)
+    HERON_METRICS_SINKS = _row("heron.metrics.sinks", list, ["jsonlines", "prometheus", "tmanager"], "where metrics go")
+    HERON_METRICS_GRAPHITE_ADDRESS = _row("heron.metrics.graphite.address", str, "127.0.0.1:2003",
+        "where the graphite sink sends to: host:port, plaintext over TCP")
+    HERON_METRICS_STATSD_ADDRESS = _row("heron.metrics.statsd.address", str, "127.0.0.1:8125",
+        "where the statsd sink sends to: host:port, UDP")
+    HERON_METRICS_PREFIX = _row("heron.metrics.prefix", str, "heron",
+        "what the names of the graphite and statsd sinks begin with")
+    HERON_METRICS_JSONLINES_MAX_BYTES = _row("heron.metrics.jsonlines.max.bytes", int, 100 * MiB,
+        "size at which the JSON-lines file is rotated", "bytes", 1024)
+    HERON_LOGGING_MAXIMUM_SIZE_MB = _row("heron.logging.maximum.size.mb", int, 100,
+        "size at which a log file is rotated", "MiB", 1)
+    HERON_LOGGING_MAXIMUM_FILES = _row("heron.logging.maximum.files", int, 5, "rotated log files kept", "files", 1)
+    HERON_LOGGING_LEVEL = _row("heron.logging.level", str, "INFO",
+        "log level of Heronry's own processes", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
+    HERON_PROCESS_SCHEDULING = _row("heron.process.scheduling", str, "batch",
+        "how the kernel schedules instances and stream managers; batch: a wake-up preempts nobody, so under "
+        "load batches grow", choices=("batch", "normal"))
+    HERON_INSTANCE_FORK = _row("heron.instance.fork", bool, True,
+        "fork instances from a prepared process instead of starting each from nothing")
+    HERON_SCHEDULER = _row("heron.scheduler", str, "local",
+        "what runs the containers; with local, container 0 brings back a dead scheduler process")
+    HERON_STOP_GRACE_SECS = _row("heron.stop.grace.secs", float, 5.0, "SIGTERM, this long, then SIGKILL", "s", 0)
+    HERON_STATE_URL = _row("heron.state.url", str, None,
+        "where the local cluster keeps its state (default: files in its home); in config.yaml only")
+    HERON_STATE_CREDENTIAL_FILE = _row("heron.state.credential.file", str, None,
+        "file of mode 0400 with the credential of that store; in config.yaml only")
+    HERON_STATE_SESSION_TIMEOUT_SECS = _row("heron.state.session.timeout.secs", float, 6.0,
+        "a store session ends after this silence", "s", 0.5)
+# fmt: on
+
+
+ALL_SETTINGS: Mapping[str, Setting[Any]] = {row.name: row for row in vars(Keys).values() if isinstance(row, Setting)}
+
+
+def setting(values: Mapping[str, Any], key: Setting[T]) -> T:
+    """The value of ``key`` in ``values``, or its default."""
+    found = values.get(key.name)
+    return cast(T, key.default if found is None else found)

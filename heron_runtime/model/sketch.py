@@ -1,0 +1,130 @@
+"""A distribution as a value: DDSketch's bins, with addition, subtraction and quantiles.
+
+DDSketch counts a value v > 0 in bin ceil(log_gamma(v)); every answer is within 1 % of the truth whatever was added, and
+two sketches add bin by bin. That makes addition exact, associative and commutative, and, since the bins of one process
+only ever grow, a later sketch minus an earlier one is the sketch of what came between: so processes report totals, and
+whoever wants an interval subtracts.
+
+The bins are ``ddsketch``'s own (same gamma, same keys; ``heron_runtime.telemetry.sketches`` reads and writes its
+protobuf). Here they are a plain mapping, because the cores do arithmetic on them and must not know protobuf. Values
+are milliseconds or what a user measures; they are clamped to 10^-6 … 10^12 so that a sketch has at most 2 075 bins;
+zero and negative values count as zero.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+ACCURACY = 0.01
+GAMMA = (1 + ACCURACY) / (1 - ACCURACY)
+_MULTIPLIER = 1 / math.log(GAMMA)
+MIN_VALUE, MAX_VALUE = 1e-6, 1e12
+ZERO_BIN = -(1 << 31)  # the key under which zeros are counted
+_ENTRY = struct.Struct("<id")
+
+
+def bin_of(value: float) -> int:
+    """The bin that counts ``value``."""
+    if value < MIN_VALUE:
+        return ZERO_BIN
+    return math.ceil(math.log(min(value, MAX_VALUE)) * _MULTIPLIER)
+
+
+def value_of(key: int) -> float:
+    """The value that stands for a bin: within 1 % of each value counted there."""
+    return 0.0 if key == ZERO_BIN else math.exp(key / _MULTIPLIER) * (2.0 / (1.0 + GAMMA))
+
+
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """Bin to count. No bin is empty. Treat as immutable."""
+
+    bins: Mapping[int, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Sketch:
+        """The sketch of these values."""
+        bins: dict[int, float] = {}
+        for value in values:
+            key = bin_of(value)
+            bins[key] = bins.get(key, 0.0) + 1.0
+        return cls(bins)
+
+    @property
+    def count(self) -> float:
+        """How many values were counted."""
+        return sum(self.bins.values())
+
+    @property
+    def sum(self) -> float:
+        """Their sum, within 1 %."""
+        return sum(value_of(key) * count for key, count in self.bins.items())
+
+    @property
+    def mean(self) -> float:
+        """Their mean, within 1 %; 0 for an empty sketch."""
+        count = self.count
+        return self.sum / count if count else 0.0
+
+    def __add__(self, other: Sketch) -> Sketch:
+        if not other.bins:
+            return self
+        bins = dict(self.bins)
+        for key, count in other.bins.items():
+            bins[key] = bins.get(key, 0.0) + count
+        return Sketch(bins)
+
+    def __sub__(self, earlier: Sketch) -> Sketch:
+        """What was counted since ``earlier``; a bin that shrank (it should not) counts as unchanged."""
+        rest = {key: count - earlier.bins.get(key, 0.0) for key, count in self.bins.items()}
+        return Sketch({key: count for key, count in rest.items() if count > 0})
+
+    def join(self, other: Sketch) -> Sketch:
+        """The later of two states of one growing sketch (bin-wise maximum: order and repeats do not matter)."""
+        bins = dict(self.bins)
+        for key, count in other.bins.items():
+            if count > bins.get(key, 0.0):
+                bins[key] = count
+        return Sketch(bins)
+
+    def quantile(self, q: float) -> float | None:
+        """The q-quantile (0…1) within 1 %; None for an empty sketch."""
+        return self.quantiles((q,))[0]
+
+    def quantiles(self, qs: Iterable[float]) -> list[float | None]:
+        """Several quantiles at once."""
+        keys = sorted(self.bins)
+        total = self.count
+        answers: list[float | None] = []
+        for q in qs:
+            if not total or not 0 <= q <= 1:
+                answers.append(None)
+                continue
+            rank, below, found = q * (total - 1), 0.0, keys[-1]
+            for key in keys:
+                below += self.bins[key]
+                if below > rank:
+                    found = key
+                    break
+            answers.append(value_of(found))
+        return answers
+
+    def count_up_to(self, bound: float) -> float:
+        """How many values are at most ``bound`` (a histogram bucket), within 1 % of the bound."""
+        last = bin_of(bound)
+        return sum(count for key, count in self.bins.items() if key <= last)
+
+    def pack(self) -> bytes:
+        """The bins as bytes, 12 each, in order; small enough to keep hundreds of them."""
+        return b"".join(_ENTRY.pack(key, self.bins[key]) for key in sorted(self.bins))
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Sketch:
+        """The inverse of ``pack``."""
+        return cls(dict(_ENTRY.iter_unpack(data)))
+
+
+EMPTY_SKETCH = Sketch()

@@ -1,0 +1,65 @@
+"""The small records that stand in the state store beside the definition and the plans."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from heron_runtime.model.topology import TopologyState
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionState:
+    """Who submitted the topology, when, where it lives, and what state the user wants it in."""
+
+    topology: str
+    topology_id: str
+    cluster: str
+    role: str
+    environ: str
+    state: TopologyState
+    submission_user: str = ""
+    submitted_at: float = 0.0
+    release_version: str = ""
+    home: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MasterLocation:
+    """Where the acting topology master listens. Ephemeral: it goes with its owner's session."""
+
+    topology_id: str
+    host: str
+    port: int
+    epoch: int
+    pid: int = 0
+    container: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerLocation:
+    """Where the topology's scheduler listens. Ephemeral."""
+
+    topology_id: str
+    host: str
+    port: int
+    pid: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerLocation:
+    """Where a container's ``heron_container`` listens (status and logs)."""
+
+    topology_id: str
+    container: int
+    host: str
+    port: int
+    pid: int
+    incarnation: int
+    metrics_port: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MasterEpoch:
+    """The highest epoch won so far; raised by compare-and-set."""
+
+    epoch: int

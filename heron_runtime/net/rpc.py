@@ -1,0 +1,174 @@
+"""gRPC without generated stubs: a service is a table of methods, each with the codecs of its messages.
+
+Shells therefore see the plain types of ``heron_runtime.wire`` only. Both ends authenticate every call before a message
+is read: the caller's metadata carries the topology's secret and id; a call without them is refused with
+UNAUTHENTICATED (wrong secret) or FAILED_PRECONDITION (another topology). gRPC's own retries are off, since a packet is
+handed to a stream exactly once.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import grpc
+import grpc.aio
+
+MAX_MESSAGE_BYTES = 80 * 1024 * 1024  # topology.tuple.max.bytes (64 MiB) and room for columns
+SECRET_KEY = "heronry-secret"
+TOPOLOGY_KEY = "heronry-topology"
+
+_COMMON_OPTIONS: list[tuple[str, Any]] = [
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.enable_retries", 0),
+]
+SERVER_OPTIONS = [
+    *_COMMON_OPTIONS,
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_metadata_size", 16 * 1024),
+    # A server takes the third keepalive ping on an idle stream for an attack and ends the connection, unless told that
+    # our own channels ping this often (every 30 s, below).
+    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+    ("grpc.http2.max_ping_strikes", 0),
+]
+CHANNEL_OPTIONS = [
+    *_COMMON_OPTIONS,
+    ("grpc.use_local_subchannel_pool", 1),  # a channel of its own per link: one broken link breaks no other
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 5000),  # in truth the time one attempt may take; a refused one fails at once
+    ("grpc.max_reconnect_backoff_ms", 2000),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.enable_http_proxy", 0),
+]
+
+
+class Shape(Enum):
+    """Which side streams."""
+
+    UNARY = "unary"
+    BIDIRECTIONAL = "bidirectional"
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method: its shape, and how requests and replies become bytes."""
+
+    name: str
+    shape: Shape
+    encode_request: Callable[[Any], bytes]
+    decode_request: Callable[[bytes], Any]
+    encode_reply: Callable[[Any], bytes]
+    decode_reply: Callable[[bytes], Any]
+
+
+@dataclass(frozen=True)
+class Service:
+    """A named table of methods."""
+
+    name: str
+    methods: tuple[Method, ...]
+
+    def method(self, name: str) -> Method:
+        """The method of this name. Raises KeyError."""
+        for method in self.methods:
+            if method.name == name:
+                return method
+        raise KeyError(name)
+
+    def handler(self, **implementations: Callable[..., Any]) -> grpc.GenericRpcHandler:
+        """A handler for a ``grpc.aio`` server.
+
+        A unary implementation is ``async (request, context) -> reply``; a bidirectional one is
+        ``async (request_iterator, context) -> None`` and uses ``context.read()`` and ``context.write()``.
+        """
+        handlers = {}
+        for name, implementation in implementations.items():
+            method = self.method(name)
+            make = (
+                grpc.unary_unary_rpc_method_handler
+                if method.shape is Shape.UNARY
+                else grpc.stream_stream_rpc_method_handler
+            )
+            handlers[name] = make(
+                implementation,
+                request_deserializer=method.decode_request,
+                response_serializer=method.encode_reply,
+            )
+        return grpc.method_handlers_generic_handler(self.name, handlers)
+
+    def call(self, channel: grpc.aio.Channel, name: str) -> Callable[..., Any]:
+        """The multicallable of a method on an asyncio channel."""
+        method = self.method(name)
+        make: Any = channel.unary_unary if method.shape is Shape.UNARY else channel.stream_stream
+        call: Callable[..., Any] = make(
+            f"/{self.name}/{name}",
+            request_serializer=method.encode_request,
+            response_deserializer=method.decode_reply,
+        )
+        return call
+
+    def blocking_call(self, channel: grpc.Channel, name: str) -> Callable[..., Any]:
+        """The multicallable of a unary method on an ordinary channel (command line)."""
+        method = self.method(name)
+        call: Callable[..., Any] = channel.unary_unary(
+            f"/{self.name}/{name}",
+            request_serializer=method.encode_request,
+            response_deserializer=method.decode_reply,
+        )
+        return call
+
+
+def credentials(secret: str, topology_id: str, *extra: tuple[str, str]) -> tuple[tuple[str, str], ...]:
+    """Metadata for a call."""
+    return ((SECRET_KEY, secret), (TOPOLOGY_KEY, topology_id), *extra)
+
+
+class Authenticate(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpcio ships no types
+    """Refuses every call whose secret or topology is wrong, before any message of it is read."""
+
+    def __init__(self, secret: str, topology_id: str) -> None:
+        self._secret = secret.encode()
+        self._topology = topology_id
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler:
+        """Let the call pass, or answer it with a refusal."""
+        metadata = dict(handler_call_details.invocation_metadata or ())
+        given = metadata.get(SECRET_KEY, "")
+        if not hmac.compare_digest(str(given).encode(), self._secret):
+            return _refusal(grpc.StatusCode.UNAUTHENTICATED, "wrong or missing secret")
+        if metadata.get(TOPOLOGY_KEY) != self._topology:
+            return _refusal(grpc.StatusCode.FAILED_PRECONDITION, f"this is topology {self._topology}")
+        return await continuation(handler_call_details)
+
+
+def _refusal(code: grpc.StatusCode, text: str) -> grpc.RpcMethodHandler:
+    async def refuse(_: Any, context: grpc.aio.ServicerContext) -> None:
+        await context.abort(code, text)
+
+    return grpc.stream_stream_rpc_method_handler(refuse)
+
+
+def make_server(secret: str, topology_id: str, handlers: Sequence[grpc.GenericRpcHandler]) -> grpc.aio.Server:
+    """A server that authenticates every call; the caller binds ports and starts it."""
+    server = grpc.aio.server(interceptors=[Authenticate(secret, topology_id)], options=SERVER_OPTIONS)
+    server.add_generic_rpc_handlers(tuple(handlers))
+    return server
+
+
+def make_channel(target: str) -> grpc.aio.Channel:
+    """An asyncio channel with our options. ``target``: ``host:port`` or ``unix:/path``."""
+    return grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
+
+
+def make_blocking_channel(target: str) -> grpc.Channel:
+    """A synchronous channel with our options."""
+    return grpc.insecure_channel(target, options=CHANNEL_OPTIONS)

@@ -1,0 +1,61 @@
+"""Where the ``local`` cluster of a home keeps its state: in ``state/`` there, or where ``config.yaml`` says.
+
+::
+
+    local:
+      heron.state.url: zookeeper://zk1:2181,zk2:2181,zk3:2181/heronry/ada
+      heron.state.credential.file: zookeeper-credential      # beside config.yaml, or an absolute path
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heron_runtime.model.settings import Keys
+from heron_runtime.state.store import StoreError
+
+# They hold for a cluster, never for one topology.
+STATE_KEYS = (Keys.HERON_STATE_URL.name, Keys.HERON_STATE_CREDENTIAL_FILE.name)
+_LOCAL = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAddress:
+    """A store's URL, and the path of the file with its credential ("" if it needs none)."""
+
+    url: str
+    credential_file: str = ""
+
+
+def home_of_user() -> Path:
+    """``HERONRY_HOME``, by default in the user's data folder; absolute."""
+    import platformdirs  # here for the same reason as YAML below
+
+    given = os.environ.get("HERONRY_HOME")
+    return (Path(given).expanduser() if given else Path(platformdirs.user_data_dir("heronry"))).absolute()
+
+
+def local_store(home: Path) -> StoreAddress:
+    """The store of the local cluster below ``home`` (absolute). Raises StoreError."""
+    settings = _settings(home / "config.yaml")
+    url, file = (settings.get(key) or "" for key in STATE_KEYS)
+    if not isinstance(url, str) or not isinstance(file, str):
+        raise StoreError(f"{home / 'config.yaml'}: {STATE_KEYS[0]} and {STATE_KEYS[1]} are texts")
+    files = (home / "state").as_uri().replace("file:", "files:", 1)
+    return StoreAddress(url or files, str(home / Path(file).expanduser()) if file else "")
+
+
+def _settings(file: Path) -> dict[str, Any]:
+    import yaml  # here, since every process of a topology imports this package, and none of them reads YAML
+
+    try:
+        found = yaml.safe_load(file.read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, yaml.YAMLError) as error:
+        raise StoreError(f"{file} cannot be read: {error}. Mend or remove it") from error
+    mine = found.get(_LOCAL) if isinstance(found, dict) else None
+    return mine if isinstance(mine, dict) else {}

@@ -1,0 +1,236 @@
+"""What is done with topologies in the store: submit, kill, read, list. Each change is one transaction.
+
+``execution_state`` is the node that says a topology exists: it is made first and read first. A record that is read
+while somebody kills and submits anew under the same name is read again, so its parts always belong to one submission.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from heron_runtime.failures import ExistsAlready, NotFound
+from heron_runtime.model.plan import PackingPlan
+from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.stored import ContainerLocation, ExecutionState
+from heron_runtime.model.topology import TopologyDefinition
+from heron_runtime.state import paths
+from heron_runtime.state.store import (
+    AnswerLost,
+    Bounded,
+    Check,
+    Create,
+    Delete,
+    Node,
+    NodeExists,
+    Operation,
+    StateStore,
+    StoreError,
+    StoreUnavailable,
+    TransactionFailed,
+)
+from heron_runtime.wire import codec
+from heron_runtime.wire.errors import MalformedMessage
+
+ATTEMPTS = 20
+LOST_ANSWER_SECS = 30.0  # a store that has lost its leader or its servers is back by then, or not soon
+LOOK_AGAIN_SECS = 0.2
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class AlreadyExists(StoreError, ExistsAlready):
+    """A topology of this name is there."""
+
+    cure = "Kill it first, submit with --replace, or choose another --name."
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"topology {name!r} exists already")
+        self.name = name
+
+
+class NoSuchTopology(StoreError, NotFound):
+    """No topology of this name is there."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no topology {name!r}")
+        self.name = name
+
+
+def _persistent(name: str) -> list[str]:
+    return [
+        paths.execution_state(name),
+        paths.topology(name),
+        paths.packing_plan(name),
+        paths.physical_plan(name),
+        paths.epoch(name),
+    ]
+
+
+def submit(
+    store: StateStore, definition: TopologyDefinition, packing: PackingPlan, execution_state: ExecutionState
+) -> None:
+    """Write a new topology. Raises AlreadyExists, StoreError.
+
+    A plan or epoch that a dying master of a killed namesake wrote last goes in the same transaction.
+    """
+    name = definition.name
+
+    def attempt() -> None:
+        if _topology_id(store.get(paths.execution_state(name))) == definition.id:
+            return  # it was done, only the answer was lost
+        leftovers = [path for path in _persistent(name)[1:] if store.get(path) is not None]
+        # The first operation decides: it fails with NodeExists if the topology is there.
+        first, *others = _creation(definition, packing, execution_state)
+        store.commit([first, *(Delete(path) for path in leftovers), *others])
+
+    def final(error: TransactionFailed) -> Exception | None:
+        return AlreadyExists(name) if isinstance(error, NodeExists) and error.index == 0 else None
+
+    _repeat(attempt, final)
+
+
+def check_size(
+    store: StateStore, definition: TopologyDefinition, packing: PackingPlan, execution_state: ExecutionState
+) -> None:
+    """Raises ValueTooLarge if the store would never take this topology, before anything is done for it."""
+    if isinstance(store, Bounded):
+        store.check_size(_creation(definition, packing, execution_state))
+
+
+def _creation(definition: TopologyDefinition, packing: PackingPlan, execution_state: ExecutionState) -> list[Operation]:
+    name = definition.name
+    return [
+        Create(paths.execution_state(name), codec.EXECUTION_STATE.encode(execution_state)),
+        Create(paths.topology(name), codec.TOPOLOGY.encode(definition)),
+        Create(paths.packing_plan(name), codec.PACKING_PLAN.encode(packing)),
+    ]
+
+
+def kill(store: StateStore, name: str, topology_id: str | None = None) -> bool:
+    """Delete all persistent nodes of a topology; False if there was none. Idempotent. Raises StoreError.
+
+    With ``topology_id`` only that submission is killed, not one that has taken its name since.
+    """
+
+    was_there = False
+
+    def attempt() -> bool:
+        nonlocal was_there
+        execution = store.get(paths.execution_state(name))
+        if topology_id is not None and _topology_id(execution) != topology_id:
+            return was_there
+        was_there = was_there or execution is not None
+        here = [path for path in _persistent(name) if store.get(path) is not None]
+        if not here:
+            return was_there
+        operations: list[Operation] = [Delete(path) for path in here]
+        if execution is not None:
+            operations.insert(0, Check(paths.execution_state(name), execution.version))
+        store.commit(operations)
+        return was_there
+
+    return _repeat(attempt)
+
+
+def read_topology(store: StateStore, name: str) -> TopologyRecord:
+    """Everything about one topology. Raises NoSuchTopology, StoreError."""
+    for _ in range(ATTEMPTS):
+        execution = _read(store, paths.execution_state(name), codec.EXECUTION_STATE)
+        if execution is None:
+            raise NoSuchTopology(name)
+        definition = _read(store, paths.topology(name), codec.TOPOLOGY)
+        packing = _read(store, paths.packing_plan(name), codec.PACKING_PLAN)
+        if definition is None or packing is None or definition.id != execution.topology_id:
+            continue  # killed, and perhaps submitted anew, between two reads
+        physical = _read(store, paths.physical_plan(name), codec.PHYSICAL_PLAN)
+        if physical is not None and physical.topology.id != definition.id:
+            physical = None
+        return TopologyRecord(
+            definition,
+            packing,
+            physical,
+            execution,
+            _here(_read(store, paths.master(name), codec.MASTER_LOCATION), definition.id),
+            _here(_read(store, paths.scheduler(name), codec.SCHEDULER_LOCATION), definition.id),
+            tuple(c for c in containers(store, name) if c.topology_id == definition.id),
+        )
+    raise StoreError(f"the record of topology {name!r} is not complete; kill it and submit it again")
+
+
+def containers(store: StateStore, name: str) -> tuple[ContainerLocation, ...]:
+    """Where the containers of ``name`` listen, in order of number, whatever submission they belong to."""
+    numbers = []
+    for child in store.children(paths.CONTAINERS):
+        owner, _, number = child.rpartition(".")
+        if owner == name and number.isdecimal():
+            numbers.append(int(number))
+    found = (_read(store, paths.container(name, n), codec.CONTAINER_LOCATION) for n in sorted(numbers))
+    return tuple(location for location in found if location is not None)
+
+
+def list_topologies(store: StateStore) -> tuple[ExecutionState, ...]:
+    """The execution state of every topology, by name; one that cannot be read is logged and left out.
+
+    Raises StoreUnavailable: a store that goes away meanwhile does not make topologies vanish.
+    """
+    found = []
+    for name in store.children(paths.EXECUTION_STATES):
+        try:
+            state = _read(store, paths.execution_state(name), codec.EXECUTION_STATE)
+        except StoreUnavailable:
+            raise
+        except StoreError as error:
+            log.warning("%s", error)
+            continue
+        if state is not None:
+            found.append(state)
+    return tuple(found)
+
+
+def _topology_id(execution: Node | None) -> str | None:
+    return None if execution is None else codec.EXECUTION_STATE.decode(execution.data).topology_id
+
+
+def _here(location: Any, topology_id: str) -> Any:
+    """``location`` unless a process of an earlier submission published it."""
+    return location if location is not None and location.topology_id == topology_id else None
+
+
+def _read(store: StateStore, path: str, record: Any) -> Any:
+    node = store.get(path)
+    if node is None:
+        return None
+    try:
+        return record.decode(node.data)
+    except MalformedMessage as error:
+        raise StoreError(f"{path} cannot be read: {error}. Was it written by another version?") from error
+
+
+def _repeat(attempt: Callable[[], T], final: Callable[[TransactionFailed], Exception | None] = lambda _: None) -> T:
+    """Try again while somebody else changes the same nodes, and after a lost answer; bounded.
+
+    An attempt looks first, so one whose answer was lost is not done twice.
+    """
+    refused = 0
+    deadline: float | None = None  # once an answer was lost
+    while True:
+        try:
+            return attempt()
+        except TransactionFailed as error:
+            known = final(error)
+            if known is not None:
+                raise known from error
+            refused += 1
+            if refused == ATTEMPTS:
+                raise
+        except StoreUnavailable as error:
+            if deadline is None and isinstance(error, AnswerLost):
+                deadline = time.monotonic() + LOST_ANSWER_SECS
+            if deadline is None or time.monotonic() > deadline:
+                raise
+            log.warning("%s; looking again", error)
+            time.sleep(LOOK_AGAIN_SECS)

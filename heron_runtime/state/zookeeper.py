@@ -1,0 +1,266 @@
+"""The ZooKeeper store: the protocol of ``heron_runtime.state.store`` on ZooKeeper.
+
+Paths, bytes and versions are ZooKeeper's own, below a root; ephemeral nodes and sessions too. What a transaction
+becomes is in ``zookeeper_plan``, watches are in ``zookeeper_watches``, rights in ``zookeeper_root``, and what happens
+to the connection and the session in ``zookeeper_client``.
+
+A transaction that was sent is never sent again: when its answer is lost, that is AnswerLost, and the caller looks
+whether it was done.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    BadVersionError,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    RolledBackError,
+    RuntimeInconsistency,
+    SessionExpiredError,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+
+from heron_runtime.state import zookeeper_plan as plan
+from heron_runtime.state.credential import StoreCredential, read_credential
+from heron_runtime.state.store import (
+    AnswerLost,
+    Create,
+    Node,
+    Operation,
+    SessionState,
+    StoreForbidden,
+    StoreParameters,
+    StoreUnavailable,
+    TransactionFailed,
+)
+from heron_runtime.state.transaction import needs_session
+from heron_runtime.state.validation import check_folder, check_node, check_operations, parent
+from heron_runtime.state.zookeeper_client import MOMENT_SECS, Connection
+from heron_runtime.state.zookeeper_errors import explain
+from heron_runtime.state.zookeeper_plan import Action, LookAgain, Op, Reply, Seen
+from heron_runtime.state.zookeeper_root import checked_root
+from heron_runtime.state.zookeeper_watches import Trigger, WatchThread
+
+LOOKS = 50  # how often a transaction is tried on what was seen before it
+_REPLIES: tuple[tuple[type[Exception], Reply], ...] = (
+    (NodeExistsError, Reply.EXISTS),
+    (NoNodeError, Reply.NO_NODE),
+    (BadVersionError, Reply.BAD_VERSION),
+    (SessionExpiredError, Reply.SESSION_OVER),
+    (RolledBackError, Reply.NOT_DONE),
+    (RuntimeInconsistency, Reply.NOT_DONE),
+)
+
+
+class ZookeeperStore:
+    """A client of the tree below ``root``. Several may be open in one process; all may be used by any thread.
+
+    ``hosts`` is ``host:port,host:port``; the servers may move ``session_timeout_secs`` into their own bounds.
+    """
+
+    def __init__(
+        self,
+        hosts: str,
+        *,
+        root: str = "",
+        session_timeout_secs: float = 6.0,
+        credential: StoreCredential | None = None,
+        wait_secs: float = 6.0,
+    ) -> None:
+        self._root = checked_root(root)
+        self._credential = credential
+        self._wait_secs = wait_secs
+        self._opening = threading.Lock()
+        self._folders: set[str] = set()  # those that are known to be there
+        self._watches = WatchThread(self._arm)
+        self._link = Connection(
+            hosts,
+            self._root,
+            credential,
+            session_timeout_secs=session_timeout_secs,
+            wait_secs=wait_secs,
+            tell=self._watches.tell,
+            came=self._watches.fire_all,
+            later=self._watches.call,
+        )
+
+    # -- StateStore ------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Connect, and make the root where it is missing. Raises StoreUnavailable, StoreError."""
+        with self._opening:
+            if not self._link.is_open:
+                self._folders.clear()
+                self._link.open()
+                self._watches.start()
+                self._watches.fire_all()
+
+    def close(self) -> None:
+        """End the session; its ephemeral nodes go. Idempotent."""
+        with self._opening:
+            if self._link.is_open:
+                self._link.close()
+                self._watches.stop()
+
+    def get(self, path: str) -> Node | None:
+        """The node, or None."""
+        full = self._full(check_node(path))
+        (found,) = self._link.ask(path, lambda client: [client.get_async(full)])
+        if found is None:
+            return None
+        data, stat = found
+        return Node(data, stat.version, stat.ephemeralOwner != 0)
+
+    def children(self, path: str) -> list[str]:
+        """Names directly below ``path``, sorted."""
+        full = self._full(check_folder(path))
+        (found,) = self._link.ask(path, lambda client: [client.get_children_async(full)])
+        return sorted(found or ())
+
+    def commit(self, operations: Sequence[Operation]) -> list[int]:
+        """All or nothing. Raises a subclass of TransactionFailed, StoreUnavailable or StoreError."""
+        check_operations(operations)
+        self._check_allowed(operations)
+        deadline = time.monotonic() + self._wait_secs
+        if not operations:
+            self._link.ask(self._root, lambda _: [])
+            return []
+        for _ in range(LOOKS):
+            ops = plan.ops(operations, {path: self._see(path) for path in plan.to_look_at(operations)})
+            self._make_folders(operations)
+            replies, generation = self._send(ops, needs_session(operations), deadline)
+            outcome = plan.read_replies(operations, ops, replies)
+            if isinstance(outcome, LookAgain):
+                if outcome.folder_missing:
+                    self._folders.discard(outcome.path)
+                continue
+            self._link.answered(generation)
+            if isinstance(outcome, TransactionFailed):
+                raise outcome
+            return outcome
+        raise StoreUnavailable(f"{operations[0].path}: others change the same nodes all the time; try again")
+
+    def check_size(self, operations: Sequence[Operation]) -> None:
+        """See ``heron_runtime.state.store.Bounded``."""
+        plan.check_size(operations, self._root)
+
+    def watch(self, path: str, changed: Callable[[str], None]) -> Callable[[], None]:
+        """Call ``changed(path)`` on the store's thread after changes; returns the undo."""
+        check_folder(path)
+        self._link.client()
+        return self._watches.watch(path, changed)
+
+    def on_session(self, changed: Callable[[SessionState], None]) -> Callable[[], None]:
+        """Call ``changed`` on the store's thread when the session's state changes; returns the undo."""
+        return self._watches.listen(changed)
+
+    def session(self) -> SessionState:
+        """The session's state now."""
+        return self._link.state
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def _see(self, path: str) -> Seen:
+        """A node and its folder, for a transaction that relies on them."""
+        folder, node = self._full(parent(path)), self._full(path)
+        session = None
+
+        def ask(client: KazooClient) -> Sequence[Any]:
+            nonlocal session
+            session = client.client_id
+            return [client.exists_async(folder), client.exists_async(node)]
+
+        above, stat = self._link.ask(path, ask)
+        if above is None or stat is None:
+            return Seen(0, None)
+        return Seen(above.version, stat.version, session is not None and stat.ephemeralOwner == session[0])
+
+    def _arm(self, path: str, trigger: Trigger) -> None:
+        """Have ``trigger`` called at the next change of ``path`` or of a child. Does not wait for a connection."""
+        full, folder = self._full(path), path.count("/") == 1
+
+        def ask(client: KazooClient) -> Sequence[Any]:
+            children = [client.get_children_async(full, watch=trigger)] if folder else []
+            return [client.exists_async(full, watch=trigger), *children]
+
+        self._link.ask(path, ask, wait_secs=0.0)
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def _check_allowed(self, operations: Sequence[Operation]) -> None:
+        self._link.client()
+        if operations and self._credential is not None and self._credential.read_only:
+            raise StoreForbidden(f"{operations[0].path}: this credential only reads; writing needs the cluster's own")
+        self.check_size(operations)
+
+    def _make_folders(self, operations: Sequence[Operation]) -> None:
+        for folder in dict.fromkeys(parent(o.path) for o in operations if isinstance(o, Create)):
+            if folder not in self._folders:
+                self._make_folder(folder)
+
+    def _make_folder(self, folder: str) -> None:
+        self._link.ask(folder, lambda client: [client.create_async(self._full(folder), b"")], usual=NodeExistsError)
+        self._folders.add(folder)
+
+    def _send(self, ops: Sequence[Op], needs_own_session: bool, deadline: float) -> tuple[list[int | Reply], int]:
+        """Send the transaction, once. Returns the replies and the generation of the session that sent it."""
+        what = ops[0].path
+        while True:
+            client, generation = self._link.reach(deadline)
+            transaction = client.transaction()
+            for op in ops:
+                _add(transaction, op, self._full(op.path))
+            try:
+                results = transaction.commit_async().get(timeout=self._wait_secs)
+                return [self._reply(op, result) for op, result in zip(ops, results, strict=True)], generation
+            except SessionExpiredError:
+                # It was not sent: the session had ended before.
+                if needs_own_session:
+                    return [Reply.SESSION_OVER] * len(ops), -1
+                time.sleep(MOMENT_SECS)
+            except (KazooException, KazooTimeoutError) as error:
+                explained = explain(error, what, self._credential)
+                lost = isinstance(explained, StoreUnavailable)
+                raise (AnswerLost(str(explained)) if lost else explained) from error
+
+    def _reply(self, op: Op, result: Any) -> int | Reply:
+        if isinstance(result, Exception):
+            for kind, reply in _REPLIES:
+                if isinstance(result, kind):
+                    return reply
+            raise explain(result, op.path, self._credential) from result
+        return int(result.version) if op.action is Action.SET else 0
+
+    def _full(self, path: str) -> str:
+        return self._root + path
+
+
+def _add(transaction: Any, op: Op, path: str) -> None:
+    match op.action:
+        case Action.CREATE:
+            transaction.create(path, op.data, ephemeral=op.ephemeral)
+        case Action.SET:
+            transaction.set_data(path, op.data, op.version)
+        case Action.DELETE:
+            transaction.delete(path, op.version)
+        case Action.CHECK:
+            transaction.check(path, op.version)
+
+
+def store_of_url(parameters: StoreParameters) -> ZookeeperStore:
+    """The store of ``zookeeper://host:port,…[/root]``. Raises StoreError."""
+    file = parameters.credential_file
+    return ZookeeperStore(
+        parameters.url.netloc,
+        root=unquote(parameters.url.path),
+        session_timeout_secs=parameters.session_timeout_secs,
+        credential=None if file is None else read_credential(file),
+    )

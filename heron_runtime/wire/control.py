@@ -1,0 +1,110 @@
+"""Control streams: instance and stream manager (``InstanceControl``), stream manager and peer (``PeerControl``).
+
+Credit is a *limit*, not an increment: frames may be sent while the bytes sent since the hello are below it. Repeating
+a limit does no harm, and a link that starts afresh starts from zero on both sides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from heron_runtime.model.causes import Cause
+from heron_runtime.model.plan import PhysicalPlan
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceHello:
+    """First message of an instance. ``incarnation`` (16 bits) is new at each start."""
+
+    protocol: int
+    topology_id: str
+    task: int
+    incarnation: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamManagerHello:
+    """The stream manager's answer. When the incarnation changes, the roots opened under the old one are lost."""
+
+    protocol: int
+    topology_id: str
+    container: int
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanUpdate:
+    """A new physical plan, and the epoch of the master that speaks."""
+
+    plan: PhysicalPlan
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """The receiver of this message may send frames while it has sent fewer bytes than this since the hello."""
+
+    limit_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """To a spout: emit nothing while ``paused``; acks and fails go on. ``causes`` says why."""
+
+    paused: bool
+    causes: tuple[Cause, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """To a process that has been replaced: exit."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PeerHello:
+    """First message of a stream manager to a peer, in both directions."""
+
+    protocol: int
+    topology_id: str
+    container: int
+    incarnation: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCredit:
+    """The limit for frames to one task of the sender of this message."""
+
+    task: int
+    limit_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PeerCredit:
+    """New limits, coalesced."""
+
+    tasks: tuple[TaskCredit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CauseSet:
+    """All causes the sender owns; ``number`` grows with each change."""
+
+    number: int
+    causes: tuple[Cause, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CauseChange:
+    """StartBackPressure and StopBackPressure: the difference between set ``number`` - 1 and ``number``."""
+
+    number: int
+    start: tuple[Cause, ...] = ()
+    stop: tuple[Cause, ...] = ()
+
+
+InstanceControl = InstanceHello | StreamManagerHello | PlanUpdate | Credit | Pause | Leave
+PeerControl = PeerHello | PeerCredit | CauseSet | CauseChange | Leave

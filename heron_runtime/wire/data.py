@@ -1,0 +1,90 @@
+"""The data stream: packets of frames and acks.
+
+Two speeds meet here. A *packet* is one gRPC message: all that was queued for a link when its previous write ended. A
+*frame* is one batch of tuples from one task to one task: header, root columns and one opaque ``values``. Stream
+managers route frames by their header and never look into ``values``.
+
+Columns are little-endian bytes (numpy reads them without a copy): ``roots`` and ``keys`` uint64, ``offsets`` uint32.
+``offsets`` is empty when every tuple of the frame has exactly one root, or when none has any (then ``roots`` is empty).
+Otherwise it has count + 1 entries and tuple i hangs on ``roots[offsets[i]:offsets[i+1]]``.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from heron_runtime.model.reasons import FailKind
+
+FRAME_OVERHEAD_BYTES = 64
+
+
+class Frame(msgspec.Struct, gc=False):
+    """A batch of tuples of one stream from one task to one task."""
+
+    source_task: int
+    stream: int
+    destination_task: int
+    count: int
+    routing_version: int
+    codec: int
+    values: bytes
+    offsets: bytes = b""
+    roots: bytes = b""
+    keys: bytes = b""
+
+    def size_bytes(self) -> int:
+        """What the frame weighs in queues and against credit."""
+        return len(self.values) + len(self.roots) + len(self.keys) + len(self.offsets) + FRAME_OVERHEAD_BYTES
+
+
+class Init(msgspec.Struct, gc=False):
+    """New roots of one spout task: ``first_root``, ``first_root`` + 1, … and for each the XOR of its edge keys."""
+
+    task: int
+    first_root: int
+    xors: bytes
+
+
+class Ack(msgspec.Struct, gc=False):
+    """Processed tuples: for each root, the tuple's key XOR all edge keys drawn on it."""
+
+    task: int
+    roots: bytes
+    xors: bytes
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """Why roots failed; ``message`` and ``traceback`` only for the first of each kind per flush."""
+
+    kind: FailKind
+    component: str = ""
+    task: int = 0
+    message: str = ""
+    traceback: str = ""
+
+
+class Fail(msgspec.Struct):
+    """Roots (of the spout task ``task``) whose tuple trees cannot complete."""
+
+    task: int
+    roots: bytes
+    reason: Reason
+
+
+class Verdict(msgspec.Struct):
+    """The tracker's word to the spout task: these roots are complete (no reason) or have failed."""
+
+    task: int
+    roots: bytes
+    reason: Reason | None = None
+
+
+class Packet(msgspec.Struct):
+    """One message of a data stream. Order of meaning: inits, acks, fails, verdicts, then frames."""
+
+    sequence: int = 0
+    inits: list[Init] = msgspec.field(default_factory=list)
+    acks: list[Ack] = msgspec.field(default_factory=list)
+    fails: list[Fail] = msgspec.field(default_factory=list)
+    verdicts: list[Verdict] = msgspec.field(default_factory=list)
+    frames: list[Frame] = msgspec.field(default_factory=list)

@@ -1,0 +1,191 @@
+"""What is said to the topology master. Each of its own messages carries its epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from heron_runtime.model.causes import Cause
+from heron_runtime.model.plan import NO_PLAN, PlanVersion, StreamManagerInfo
+from heron_runtime.model.topology import TopologyState
+from heron_runtime.wire.control import Leave, PlanUpdate
+from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceInfo:
+    """An instance that is connected to the stream manager that speaks."""
+
+    task: int
+    component: str
+    pid: int
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """First message of a stream manager to the master."""
+
+    protocol: int
+    topology_id: str
+    stream_manager: StreamManagerInfo
+    instances: tuple[InstanceInfo, ...] = ()
+    plan: PlanVersion = NO_PLAN
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Once a second, with the whole set of causes the stream manager owns."""
+
+    causes: tuple[Cause, ...] = ()
+    spouts_paused: bool = False
+    plan: PlanVersion = NO_PLAN
+    instances: tuple[InstanceInfo, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatReply:
+    """The master is there, and this is its epoch."""
+
+    epoch: int
+
+
+ToMaster = Register | Heartbeat
+FromMaster = PlanUpdate | HeartbeatReply | Leave
+
+
+@dataclass(frozen=True, slots=True)
+class SetState:
+    """Activate (RUNNING) or deactivate (PAUSED). Answered with MasterStatus once the plan that says so is stored."""
+
+    state: TopologyState
+
+
+@dataclass(frozen=True, slots=True)
+class StatusRequest:
+    """Ask for MasterStatus."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamManagerStatus:
+    """What the master knows about one stream manager of the packing plan."""
+
+    container: int
+    registered: bool
+    heartbeat_age_seconds: float = 0.0
+    spouts_paused: bool = False
+    causes: tuple[Cause, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MasterStatus:
+    """The master's view of the topology."""
+
+    epoch: int
+    state: TopologyState
+    plan: PlanVersion
+    stream_managers: tuple[StreamManagerStatus, ...] = ()
+    leading: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PublishMetrics:
+    """From a metrics manager: the processes of its container.
+
+    ``sent_time`` is of the clock that ``ProcessMetrics.time`` is of, so their difference is the age of a report on any
+    other host, too; 0 is not said.
+    """
+
+    container: int
+    processes: tuple[ProcessMetrics, ...]
+    sent_time: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PublishReply:
+    """A reply with a new epoch tells the metrics manager to send everything again."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsRequest:
+    """Empty ``component`` and ``names`` mean all; a negative interval means since the start."""
+
+    component: str = ""
+    interval_seconds: float = -1.0
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MetricValue:
+    """One metric of one instance over the interval. ``kind`` is counter, gauge or latency.
+
+    ``total`` of a gauge is its last value; ``minimum``, ``maximum`` and ``mean`` are gauges' within the interval.
+    """
+
+    component: str
+    instance: str
+    name: str
+    kind: str
+    total: float = 0.0
+    rate: float = 0.0
+    sketch: bytes = b""
+    minimum: float = 0.0
+    maximum: float = 0.0
+    mean: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsReply:
+    """The values, and the interval they really cover."""
+
+    interval_seconds: float
+    values: tuple[MetricValue, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineRequest:
+    """The points of the last ``interval_seconds``: of 5 s up to 595 s, of a minute up to 3 hours."""
+
+    component: str = ""
+    interval_seconds: float = 595.0
+    names: tuple[str, ...] = ()
+    ranges: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineSeries:
+    """One metric of one instance. ``values`` per point: a counter's growth, a gauge's last value (NaN: nobody
+    reported), a latency's mean in milliseconds. ``minima``, ``maxima`` and ``means`` are gauges', where asked for."""
+
+    component: str
+    instance: str
+    name: str
+    kind: str
+    values: tuple[float, ...] = ()
+    minima: tuple[float, ...] = ()
+    maxima: tuple[float, ...] = ()
+    means: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineReply:
+    """Points begin at ``start_time`` (seconds since 1970, UTC); the last one is not over yet."""
+
+    start_time: float
+    step_seconds: float
+    series: tuple[TimelineSeries, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExceptionsRequest:
+    """Empty ``component`` means all."""
+
+    component: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ExceptionsReply:
+    """The exceptions user code raised, most recent last."""
+
+    exceptions: tuple[ExceptionReport, ...] = ()

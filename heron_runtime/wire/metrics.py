@@ -1,0 +1,50 @@
+"""What processes report to the metrics manager of their container.
+
+Counters, sketches and exception counts are *totals since the process began* (its incarnation), never differences: a
+report that is lost or repeated changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class ExceptionReport:
+    """One exception of user code, told apart by its traceback; times in seconds since 1970, UTC."""
+
+    component: str
+    instance: str
+    class_name: str
+    message: str
+    traceback: str
+    count: int
+    first_time: float
+    last_time: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessMetrics:
+    """One report of one process. Names are Heron's (``__emit-count/default``), see ``heron_runtime.model.metrics``.
+
+    ``started`` is when the incarnation began (seconds since 1970, UTC). A metrics manager also sends reports of
+    incarnation 0: the sum of all the process's earlier incarnations up to the one that began at ``started``.
+    """
+
+    component: str
+    instance: str
+    container: int
+    task: int
+    incarnation: int
+    time: float
+    counters: Mapping[str, float] = field(default_factory=dict)
+    gauges: Mapping[str, float] = field(default_factory=dict)
+    sketches: Mapping[str, bytes] = field(default_factory=dict)
+    exceptions: tuple[ExceptionReport, ...] = ()
+    started: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsAck:
+    """The report has arrived."""

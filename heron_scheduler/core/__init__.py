@@ -1,1 +1,0 @@
-"""The room's decisions are ``heronry.schedulers.containers``, which every scheduler shares."""

@@ -1,0 +1,178 @@
+"""Records of a reducer become accumulators, one for each key, or key and window: the half of a reduction in front of
+the shuffle, the same in every engine.
+
+Theory of operation. A table holds the accumulators. Python's own equality finds the key, which is as good as the
+canonical encoding: keys that are equal in Python have one encoding. The opposite is not quite so (NaN equals nothing,
+``__heronry_key__`` may make unlike objects one key); such keys stand in the table several times, and the shuffle, which
+goes by encodings, joins them. Keys that Python cannot hash are looked up by their encodings.
+
+Records come in lists: keys, values and times are taken from all of them at once, in C where they are plain fields. When
+the engine takes the table, and when a chunk of records is best folded, is its own affair.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, repeat
+from typing import Any, NamedTuple
+
+from heron_runtime.model.keys import UnsupportedKey, encode
+from heronry.streamlet.columns import extracted, times_of
+from heronry.streamlet.errors import StepFailed
+from heronry.streamlet.program import KeyValue, ReduceStep, Windowed
+from heronry.streamlet.windows import EventTimeError, Window
+
+Row = tuple[Any, ...]
+_MISSING: Any = object()
+
+
+class _Coded(NamedTuple):
+    """A key that Python cannot hash."""
+
+    code: bytes
+
+
+class Combiner:
+    """``bucket``: rows carry the start of their bucket of event time although the reducer has no windows (a view)."""
+
+    def __init__(self, step: ReduceStep, bucket: Window | None = None) -> None:
+        self.step = step
+        windowing = step.windowing
+        self.window = windowing.window if windowing else bucket
+        self._time = windowing.event_time if windowing else None
+        self.counts = step.monoid.builtin == "count"
+        self.table: dict[Any, Any] = {}
+        self._originals: dict[_Coded, Any] = {}
+        self._fold = _count if self.counts else _sum if step.monoid.builtin == "sum" else _fold_of(step)
+        self.take()
+
+    def add(self, records: list[Any], times_ms: Sequence[int | None] | None) -> int | None:
+        """Fold records into the table. ``times_ms`` of a window without an event time of its own.
+
+        The greatest event time if it is the window's own. Raises StepFailed; the table may then hold some of them.
+        """
+        if not records:
+            return None
+        step, latest = self.step, None
+        keys = extracted(step.key_step or step.name, step.key, records)
+        values = [] if self.counts else extracted(step.name, step.value, records)
+        if self.window is not None:
+            named = step.window_step or step.name
+            if self._time is not None:
+                times_ms = times_of(named, self._time, records)
+                latest = max(times_ms)
+            try:
+                keys, values = _spread(self.window, keys, values, times_ms or [None] * len(records))
+            except TypeError:
+                without = next(n for n, time_ms in enumerate(times_ms or [None]) if time_ms is None)
+                raise StepFailed(named, records[without]) from EventTimeError("no event time")
+        try:
+            self._fold(self.table, keys, values, step.name)
+        except _Unhashable:
+            done = next(place for place, key in enumerate(keys) if not _is_hashable(key))
+            self._fold(self.table, self._coded(keys[done:]), values[done:], step.name)
+        return latest
+
+    def take(self) -> Iterable[Row]:
+        """(key, accumulator) of all there is, with windows (key, start, accumulator); the table is empty afterwards."""
+        table, self.table = self.table, Counter() if self.counts else {}
+        originals, self._originals = self._originals, {}
+        if self.window is None:
+            pairs: Iterable[Any] = table.items()
+            if originals:
+                pairs = [(originals[key] if key.__class__ is _Coded else key, acc) for key, acc in pairs]
+            return pairs
+        return [(originals[key] if key.__class__ is _Coded else key, start, acc) for (key, start), acc in table.items()]
+
+    def code_of(self, key: Any) -> bytes:
+        """The canonical encoding of a key, also of one as it stands in the table. Raises StepFailed, with the cure."""
+        if key.__class__ is _Coded:
+            return bytes(key.code)
+        try:
+            return encode(key)
+        except UnsupportedKey as error:
+            raise StepFailed(self.step.key_step or self.step.name, key) from error
+
+    def _coded(self, keys: list[Any]) -> list[Any]:
+        """By canonical encodings. Raises StepFailed."""
+        windowed, found = self.window is not None, []
+        for place in keys:
+            key = place[0] if windowed else place
+            code = _Coded(self.code_of(key))
+            self._originals.setdefault(code, key)
+            found.append((code, place[1]) if windowed else code)
+        return found
+
+
+def emitted(step: ReduceStep, key: Any, start: int | None, value: Any) -> KeyValue | Windowed:
+    """What the reducer emits for a key whose accumulator is finished."""
+    if start is None or step.windowing is None:
+        return KeyValue(key, value)
+    return Windowed(key, start, start + step.windowing.window.length_ms, value)
+
+
+def _spread(window: Window, keys: list[Any], values: list[Any], times: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """(key, start) for each window a record is in, and the values beside them."""
+    if window.is_tumbling:
+        length = window.length_ms
+        return [(key, time - time % length) for key, time in zip(keys, times, strict=True)], values
+    starts = list(map(window.starts, times))
+    pairs = [(key, start) for key, mine in zip(keys, starts, strict=True) for start in mine]
+    return pairs, list(chain.from_iterable(map(repeat, values, map(len, starts))))
+
+
+class _Unhashable(Exception):
+    """Python cannot hash one of the keys."""
+
+
+def _is_hashable(key: Any) -> bool:
+    try:
+        hash(key)
+    except TypeError:
+        return False
+    return True
+
+
+# Folds add values to the table, each in the order of its arguments, up to the first key that cannot be hashed.
+
+
+def _count(table: Any, keys: list[Any], values: list[Any], step: str) -> None:
+    try:
+        table.update(keys)
+    except TypeError as error:
+        raise _Unhashable from error
+
+
+def _sum(table: dict[Any, Any], keys: list[Any], values: list[Any], step: str) -> None:
+    key = value = None
+    get = table.get
+    try:
+        for key, value in zip(keys, values, strict=True):
+            before = get(key)
+            table[key] = value if before is None else before if value is None else before + value
+    except Exception as error:  # the values' own __add__
+        raise _failed(step, key, value) from error
+
+
+def _fold_of(step: ReduceStep) -> Callable[[dict[Any, Any], list[Any], list[Any], str], None]:
+    monoid = step.monoid
+    zero, add, lift, fold = monoid.zero, monoid.add, monoid.lift, monoid.fold
+
+    def fold_all(table: dict[Any, Any], keys: list[Any], values: list[Any], step: str) -> None:
+        key = value = None
+        get = table.get
+        try:
+            for key, value in zip(keys, values, strict=True):
+                acc = get(key, _MISSING)
+                if acc is _MISSING:
+                    acc = zero()
+                table[key] = add(acc, lift(value)) if fold is None else fold(acc, value)
+        except Exception as error:  # the user's monoid
+            raise _failed(step, key, value) from error
+
+    return fold_all
+
+
+def _failed(step: str, key: Any, value: Any) -> Exception:
+    return StepFailed(step, value) if _is_hashable(key) else _Unhashable()

@@ -1,0 +1,58 @@
+"""A program cut into segments: what an engine runs together, between one shuffle and the next. Pure.
+
+Theory of operation. Every engine cuts at the reducers: what is in front of one and what is behind it run apart. A
+*segment* is named by its entry, the step it begins with, and holds every step that its records reach before the next
+cut. A stream into the step that begins another segment is an *exchange*. An engine may cut at other steps besides
+(``begins``). Where it does not, a step whose inputs are of several segments runs in each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from heronry.streamlet.program import Program, ReduceStep, Ref, SourceStep, Step
+
+
+class Exchange(NamedTuple):
+    """A stream that leaves its segment; ``reader`` begins another one."""
+
+    ref: Ref
+    reader: str
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """``steps`` in the program's order, the entry first."""
+
+    entry: str
+    steps: tuple[str, ...]
+    exchanges: tuple[Exchange, ...]
+
+
+def at_reducers(step: Step, entries: list[str]) -> bool:
+    """Where every engine cuts."""
+    return isinstance(step, SourceStep | ReduceStep)
+
+
+def cut(program: Program, begins: Callable[[Step, list[str]], bool] = at_reducers) -> dict[str, Segment]:
+    """The segments by their entries, inputs first. ``begins`` is asked once for each step, in order, with the entries
+    of the segments it reads; it says yes where ``at_reducers`` does."""
+    steps: dict[str, list[str]] = {}
+    exchanges: dict[str, list[Exchange]] = {}
+    homes: dict[str, list[str]] = {}  # by step: the segments it is in
+    for step in program.steps:
+        entries = list(dict.fromkeys(entry for ref in step.inputs for entry in homes[ref.step]))
+        if begins(step, entries):
+            for ref in step.inputs:
+                for entry in homes[ref.step]:
+                    exchanges[entry].append(Exchange(ref, step.name))
+            steps[step.name], exchanges[step.name] = [], []
+            entries = [step.name]
+        homes[step.name] = entries
+        for entry in entries:
+            steps[entry].append(step.name)
+    return {
+        entry: Segment(entry, tuple(inside), tuple(dict.fromkeys(exchanges[entry]))) for entry, inside in steps.items()
+    }

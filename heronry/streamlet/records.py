@@ -1,0 +1,36 @@
+"""Records as plain data, the same for every engine: their fields by name, the columns of a table, MessagePack."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import msgspec
+
+#: MessagePack of keys and accumulators in views. Decimals become numbers: as text they would be joined, not added.
+pack = msgspec.msgpack.Encoder(decimal_format="number").encode
+
+
+def fields_of(record: Any) -> Any:
+    """A named tuple or a dataclass as a dict, anything else as it is."""
+    if isinstance(record, tuple) and hasattr(record, "_fields"):
+        return dict(zip(record._fields, record, strict=True))
+    if dataclasses.is_dataclass(record) and not isinstance(record, type):
+        return {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
+    return record
+
+
+def named_fields(record: Any) -> dict[str, Any]:
+    """The same. Raises TypeError for a record without fields."""
+    found = fields_of(record)
+    if not isinstance(found, dict):
+        raise TypeError("a record for Parquet has named fields: a dict, a named tuple or a dataclass")
+    return found
+
+
+def table_of(records: list[dict[str, Any]]) -> Any:
+    """An Arrow table with a column for each name; None where a record has no such field. Raises ArrowException."""
+    import pyarrow as pa
+
+    names = dict.fromkeys(name for record in records for name in record)
+    return pa.table({name: [record.get(name) for record in records] for name in names})

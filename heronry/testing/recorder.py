@@ -1,0 +1,72 @@
+"""A collector for unit tests of user code: remembers what a component emits, acks and fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from heron_runtime.model.ids import DEFAULT_STREAM
+from heronry.api.collector import Collector
+from heronry.api.component import Component, Spout
+from heronry.api.tuples import Tuple
+
+
+class Emitted(NamedTuple):
+    """One emit."""
+
+    values: tuple[Any, ...]
+    stream: str = DEFAULT_STREAM
+    tup_id: Any = None
+    anchors: tuple[Tuple, ...] = ()
+    direct_task: int | None = None
+
+
+@dataclass
+class Recorder:
+    """``recorder = Recorder.attach(bolt)``; then call the bolt and look at the lists."""
+
+    emitted: list[Emitted]
+    acked: list[Tuple]
+    failed: list[tuple[Tuple, Any]]
+
+    @classmethod
+    def attach(cls, component: Component) -> Recorder:
+        """Record what ``component`` does from now on."""
+        recorder = cls([], [], [])
+        component.attach(_Recording(recorder, isinstance(component, Spout)))
+        return recorder
+
+    def values(self, stream: str = DEFAULT_STREAM) -> list[tuple[Any, ...]]:
+        """What was emitted to one stream."""
+        return [emit.values for emit in self.emitted if emit.stream == stream]
+
+
+class _Recording(Collector):
+    """Writes into the lists of a recorder. A spout's anchors are message ids."""
+
+    def __init__(self, recorder: Recorder, of_spout: bool) -> None:
+        self._recorder = recorder
+        self._of_spout = of_spout
+
+    def emit_row(
+        self,
+        values: Any,
+        anchor: Any = None,
+        stream: str = DEFAULT_STREAM,
+        direct_task: int | None = None,
+        need_task_ids: bool = False,
+    ) -> list[int] | None:
+        row = () if values is None else tuple(values)
+        if self._of_spout:
+            emitted = Emitted(row, stream, anchor, (), direct_task)
+        else:
+            hung = () if anchor is None else (anchor,) if isinstance(anchor, Tuple) else tuple(anchor)
+            emitted = Emitted(row, stream, None, hung, direct_task)
+        self._recorder.emitted.append(emitted)
+        return [] if need_task_ids else None
+
+    def ack(self, tup: Tuple) -> None:
+        self._recorder.acked.append(tup)
+
+    def fail(self, tup: Tuple, reason: Any = None) -> None:
+        self._recorder.failed.append((tup, reason))

@@ -1,0 +1,136 @@
+"""Who is connected: the one table of local instances and peers, each with its outgoing link and what it may send here.
+
+A connection is a number given by the shell. The table alone says whose it is; a number that is not in it belongs to a
+connection that has ended or been replaced, and whatever still comes of that changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from heron_runtime.model.causes import Cause
+from heron_runtime.wire.data import Packet
+from stream_manager.core.credit import Grant, memory_bound
+from stream_manager.core.links import Link, Traffic
+
+
+class ProtocolViolation(Exception):
+    """The other end has broken a rule; its connection is ended and the reason logged."""
+
+
+class SequenceFault(ProtocolViolation):
+    """A packet was lost or came twice."""
+
+
+@dataclass(slots=True, eq=False)
+class Neighbour:
+    """A local instance or a peer, connected or not."""
+
+    link: Link
+    connection: int | None = None
+    incarnation: int | None = None
+    expected: int = 1  # number of the next packet to come
+    traffic_in: Traffic = field(default_factory=Traffic)
+
+    def accept(self, packet: Packet) -> None:
+        """Check the number and count the packet. Raises SequenceFault."""
+        if packet.sequence != self.expected:
+            raise SequenceFault(f"packet {packet.sequence} instead of {self.expected}")
+        self.expected += 1
+        self.traffic_in.count(packet)
+
+    def __str__(self) -> str:
+        return f"container {self.link.container}" if self.link.container else f"task {self.link.task}"
+
+
+@dataclass(slots=True, eq=False)
+class LocalInstance(Neighbour):
+    """The instance of one task of this container."""
+
+    task: int = field(kw_only=True)
+    upload: Grant = field(kw_only=True)
+    pid: int = 0
+    fed: set[int] = field(default_factory=set)  # tasks it has sent frames to
+    sent_causes: tuple[Cause, ...] | None = None  # those of the last Pause, None before the first
+
+
+@dataclass(slots=True, eq=False)
+class Peer(Neighbour):
+    """The stream manager of another container."""
+
+    container: int = field(kw_only=True)
+    accepted: bool = False  # it is the one the plan names
+    data_open: bool = False
+    grants: dict[int, Grant] = field(default_factory=dict)  # local task to what it may send for that
+
+
+class Connections:
+    """All neighbours of one stream manager, whether the plan knows them yet or not."""
+
+    def __init__(self, upload_window: int, peer_window: int) -> None:
+        self.instances: dict[int, LocalInstance] = {}  # by task
+        self.peers: dict[int, Peer] = {}  # by container
+        self.dirty: dict[Neighbour, None] = {}  # whose link has got something to send
+        self._upload_window = upload_window
+        self._peer_window = peer_window
+        self._open: dict[int, Neighbour] = {}  # by connection
+
+    def instance(self, task: int) -> LocalInstance:
+        """The instance of a task, known or new."""
+        found = self.instances.get(task)
+        if found is None:
+            upload = Grant(self._upload_window, 0, task, open_now=False)
+            found = self.instances[task] = LocalInstance(Link(task=task), task=task, upload=upload)
+        return found
+
+    def peer(self, container: int) -> Peer:
+        """The peer of a container, known or new."""
+        found = self.peers.get(container)
+        if found is None:
+            found = self.peers[container] = Peer(Link(container=container), container=container)
+        return found
+
+    def grant(self, peer: Peer, task: int) -> Grant:
+        """What the peer may send for a local task."""
+        return peer.grants.setdefault(task, Grant(self._peer_window, peer.container, task))
+
+    def at(self, connection: int) -> Neighbour | None:
+        """Whose connection this is now."""
+        return self._open.get(connection)
+
+    def connect(self, neighbour: Neighbour, connection: int, incarnation: int) -> None:
+        """A new connection, which begins with packet 1. The older one must have ended."""
+        neighbour.connection, neighbour.incarnation = connection, incarnation
+        neighbour.expected = 1
+        self._open[connection] = neighbour
+
+    def disconnect(self, neighbour: Neighbour) -> None:
+        """The connection has ended, or ends now. Idempotent."""
+        if neighbour.connection is not None:
+            del self._open[neighbour.connection]
+            neighbour.connection = None
+
+    def take_dirty(self) -> list[Neighbour]:
+        """Whose link has got something to send since the last call."""
+        dirty = list(self.dirty)
+        self.dirty.clear()
+        return dirty
+
+    def all(self) -> list[Neighbour]:
+        """Instances, then peers."""
+        return [*self.instances.values(), *self.peers.values()]
+
+    def check(self, high: int, largest_frame: int) -> None:
+        """Assert every invariant; the high mark and the largest frame seen bound each queue."""
+        connected = {n.connection: n for n in self.all() if n.connection is not None}
+        assert connected == self._open, "every connection is one neighbour's, and of one that is known"
+        assert all(task == i.task == i.link.task for task, i in self.instances.items()), "instances are found by task"
+        assert all(c == p.container == p.link.container for c, p in self.peers.items()), "peers are found by container"
+        assert not self.dirty, "what an event has queued is announced by its end"
+        windows = (self._upload_window, self._peer_window)
+        bound = memory_bound(high, *windows, largest_frame, len(self.instances), len(self.peers))
+        for neighbour in self.all():
+            link = neighbour.link
+            assert not link.is_open or neighbour.connection is not None, "an open link has a connection"
+            for queue in link.destinations.values():
+                assert queue.bytes <= bound, f"the queue of task {queue.task} is bounded: {queue.bytes} <= {bound}"

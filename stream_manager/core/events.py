@@ -1,0 +1,96 @@
+"""Facts that reach the core, but for packets: those come by ``StreamManager.packet``, since they are many.
+
+``connection`` is the number that the shell gave a connection when its first message came.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from heron_runtime.model.plan import PhysicalPlan
+from heron_runtime.wire.control import InstanceControl, InstanceHello, PeerControl, PeerHello
+from heron_runtime.wire.master import FromMaster
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Peers can reach this stream manager at this port."""
+
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """An instance has said hello on its control stream, or a peer, whoever opened the channel."""
+
+    connection: int
+    hello: InstanceHello | PeerHello
+
+
+@dataclass(frozen=True, slots=True)
+class PeerRefused:
+    """A peer has answered a hello by telling this stream manager to leave."""
+
+    container: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DataOpened:
+    """The data stream of this connection is there."""
+
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A message on the control stream, after the hello."""
+
+    connection: int
+    message: InstanceControl | PeerControl
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionEnded:
+    """A stream of this connection has ended; ``malformed``: by a message that could not be decoded."""
+
+    connection: int
+    malformed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRecalled:
+    """The plan that was on disk, and the epoch it was heard with."""
+
+    plan: PhysicalPlan
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class MasterConnected:
+    """There is a stream to the topology master."""
+
+
+@dataclass(frozen=True, slots=True)
+class MasterHeard:
+    """The topology master says something."""
+
+    message: FromMaster
+
+
+@dataclass(frozen=True, slots=True)
+class MasterGone:
+    """The stream to the topology master has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passes (``now_ms`` is monotonic). To be told each 100 ms or so, 500 ms while ``idle``, after reading what
+    waits."""
+
+    now_ms: int
+
+
+ConnectionEvent = Connected | DataOpened | Heard | ConnectionEnded
+MasterEvent = PlanRecalled | MasterConnected | MasterHeard | MasterGone
+Event = ConnectionEvent | MasterEvent | Listening | PeerRefused | Tick

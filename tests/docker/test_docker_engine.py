@@ -1,0 +1,40 @@
+"""The real engine keeps the contract that the fast tests' fake one keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from compose_cluster import run
+from engine_contract import EngineContract, Engines
+
+from heron_control.schedulers import docker_plan as plan
+from heron_control.schedulers.docker_engine import DockerEngine
+from heron_control.schedulers.engine import Engine
+
+PROJECTS = ("contract", "stranger")
+
+
+def clear_up() -> None:
+    """What tests of the contract have left."""
+    for project in PROJECTS:
+        label = f"label={plan.CLUSTER_LABEL}={project}"
+        for kind, remove in (("ps -aq", "rm -f"), ("network ls -q", "network rm"), ("volume ls -q", "volume rm")):
+            found = run("docker", *kind.split(), "--filter", label).stdout.split()
+            if found:
+                run("docker", *remove.split(), *found)
+
+
+class TestDockerEngine(EngineContract):
+    @pytest.fixture
+    def engines(self) -> Iterator[Engines]:
+        clear_up()
+        made: dict[str, DockerEngine] = {}
+
+        def engine_of(project: str) -> Engine:
+            return made.setdefault(project, DockerEngine(project))
+
+        yield engine_of
+        for engine in made.values():
+            engine.close()
+        clear_up()

@@ -1,0 +1,69 @@
+"""No code that nobody calls: vulture looks for names that stand nowhere else in product, benchmarks and examples.
+
+Tests do not count as callers: what only they use is no product. What is called from outside of Python's sight is listed
+here, with who calls it; so is what users call. An entry whose name has gone, or has found a caller, must go, too.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PRODUCT = (
+    "heronry", "heron_runtime", "heron_control", "heron_cli", "topology_master", "stream_manager", "heron_instance",
+    "metrics_manager", "heron_container", "heron_scheduler", "heron_tracker", "heron_apiserver", "data_pipeline",
+)  # fmt: skip
+#: Users call what these hold; every name of them is documented API.
+FOR_USERS = ("heronry/api/", "heronry/testing/", "heron_runtime/model/settings.py")
+ROUTES = "@*.get,@*.post,@*.put,@*.delete,@*.head,@get"  # FastAPI calls them
+CALLED = {
+    "__getattr__": "Python: names of a package that are loaded when used",
+    "__dir__": "Python",
+    "readinto": "io.RawIOBase",
+    "seekable": "io.RawIOBase",
+    "capture_signals": "uvicorn.Server",
+    "intercept_service": "grpc.aio.ServerInterceptor",
+    "uid": "tarfile",
+    "gid": "tarfile",
+    "tempdir": "tempfile: where temporary files of this process go",
+    "tracker_version": "pydantic: a field of every answer",
+    "executiontime": "pydantic: a field of every answer",
+    "EXPLAIN": "typer: what `heron config` does if it does nothing else",
+    "packets": "the metrics of links, by name",
+    "heartbeat_age_seconds": "on the wire: the master says it to whoever asks",
+    "leading": "on the wire: the master says it to whoever asks",
+    "key_group": "the law that both fast ways of hashing keys are held to",
+    "transition_table": "the README of heron_container is held to it",
+    "lose_connection": "tests of what happens when a store is away",
+    "restore_connection": "tests of what happens when a store is away",
+    "expire_session": "tests of what happens when a store is away",
+    "check_laws": "users, in tests of their own monoids (docs/streamlet.md)",
+    "sum_by_key": "users: a step of the fluent API",
+}
+
+
+def unused() -> dict[str, str]:
+    """Name to its place."""
+    command = [
+        sys.executable, "-m", "vulture", *PRODUCT, "benchmarks", "examples",
+        "--min-confidence", "60", "--ignore-decorators", ROUTES,
+    ]  # fmt: skip
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert said.returncode in (0, 3), said.stderr
+    found = {}
+    for line in said.stdout.splitlines():
+        matched = re.match(r"(\S+?:\d+): unused \w+ '(\w+)'", line)
+        if matched and matched[1].startswith(PRODUCT) and not matched[1].startswith(FOR_USERS):
+            found[matched[2]] = line
+    return found
+
+
+def test_everything_has_a_caller() -> None:
+    found = unused()
+    tables = "".join(path.read_text() for path in (ROOT / "heron_runtime" / "extensions.py", ROOT / "pyproject.toml"))
+    dead = [line for name, line in found.items() if name not in CALLED and not re.search(rf":{name}\b", tables)]
+    assert dead == []
+    assert [name for name in CALLED if name not in found] == [], "these have callers now, or are gone: take them out"

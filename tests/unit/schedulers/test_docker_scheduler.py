@@ -1,0 +1,336 @@
+"""The Docker scheduler against an engine in memory: what it starts, brings back and clears up, and who waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from fake_engine import Container, FakeEngine, Machine
+
+from heron_control.packing import pack
+from heron_control.schedulers import docker, docker_topology
+from heron_control.schedulers import docker_plan as plan
+from heron_control.schedulers.docker import DockerOptions, DockerScheduler
+from heron_control.schedulers.scheduler import SchedulerError
+from heron_runtime.launch import Launch
+from heron_runtime.model.stored import ExecutionState
+from heron_runtime.model.topology import (
+    ComponentKind,
+    ComponentSpec,
+    StreamSchema,
+    TopologyDefinition,
+    TopologyState,
+)
+from heron_runtime.state import open_store, topologies
+from heron_runtime.wire.container import ProcessState, ProcessStatus
+
+SPOUT = ComponentSpec("word", ComponentKind.SPOUT, "m:Word", 1, (StreamSchema(fields=("word",)),))
+IMAGE = "heronry:latest"
+PATIENCE_SECONDS = 30.0
+BOTH_RUN = {0: "running", 1: "running"}
+
+
+class World:
+    """A machine, a store, and a scheduler that may be made anew."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.machine = Machine()
+        self.machine.images.add(IMAGE)
+        labels = {plan.JOINS_LABEL: "heronry", plan.ALIAS_LABEL: "zookeeper"}
+        self.machine.add(Container("zookeeper-1", labels, {}, [], {"heronry_cluster"}, "running"))
+        self.store = open_store(f"memory://{folder.name}-{id(self)}")
+        self.store.open()
+        self.scheduler = self.anew()
+
+    def anew(self) -> DockerScheduler:
+        """As after a restart of the api server."""
+        engine = FakeEngine(self.machine, "heronry")
+        self.scheduler = DockerScheduler(self.store, "docker", DockerOptions(), engine)
+        return self.scheduler
+
+    def submit(self, name: str = "words", **settings: float) -> Launch:
+        """A topology in the store, with its folder; nothing of it runs yet."""
+        home = self.folder / name
+        home.mkdir()
+        (home / "secret").write_text("0123")
+        definition = TopologyDefinition(name, f"{name}-0a1b2c", (SPOUT,))
+        state = ExecutionState(
+            name, definition.id, "docker", "ads", "prod", TopologyState.RUNNING, "ada", 1.0, "0", str(home)
+        )
+        topologies.submit(self.store, definition, pack(definition), state)
+        given = {f"heron.{key.replace('_', '.')}": value for key, value in settings.items()}
+        launch = Launch("docker", "ads", "prod", name, definition.id, "memory://", str(home), "/y", settings=given)
+        launch = self.scheduler.prepare(launch, home, home / "package.tar.gz")
+        launch.save(home / "launch.json")
+        return launch
+
+    def running(self, name: str = "words") -> Launch:
+        """A topology whose containers run."""
+        launch = self.submit(name)
+        self.scheduler.start(launch, self.folder / name / "launch.json")
+        self.scheduler.observe()
+        assert self.states(launch) == BOTH_RUN
+        time.sleep(0.002)  # what was born in the millisecond of an observation is too young for it
+        return launch
+
+    def runs(self, launch: Launch) -> bool:
+        """Container 1 does, as others are told."""
+        return self.status(launch).state is ProcessState.RUNNING
+
+    def observe_until(self, condition: Callable[[], bool]) -> float:
+        """Round after round; returns the pause after the last."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            pause_seconds = self.scheduler.observe()
+            if condition():
+                return pause_seconds
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    def states(self, launch: Launch) -> dict[int, str]:
+        """What there is of it on the machine."""
+        seen = FakeEngine(self.machine, "heronry").containers()
+        return {s.number: s.state for s in seen if s.topology_id == launch.topology_id}
+
+    def status(self, launch: Launch, number: int = 1) -> ProcessStatus:
+        """What others are told of a container."""
+        return next(c for c in self.scheduler.status(launch).containers if c.container == number)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    monkeypatch.setattr(docker_topology, "STOP_MARGIN_MS", -9_000)  # what is deaf is killed after a second
+    made = World(tmp_path)
+    yield made
+    for gate in made.machine.gates.values():
+        gate.opened.set()
+    made.scheduler.close()
+    made.store.close()
+
+
+def host(launch: Launch, number: int) -> str:
+    return plan.container_host("heronry", launch, number)
+
+
+def test_the_containers_of_the_plan_are_started_each_with_its_files(world: World) -> None:
+    launch = world.running()
+    name = plan.shared_name("heronry", launch)
+    assert name in world.machine.find("zookeeper-1").networks, "the state store can be reached"
+    files = world.machine.volumes[name]
+    assert files["start/1/secret"] == b"0123"
+    assert set(files) == {f"start/{number}/{file}" for number in (0, 1) for file in ("secret", "launch.json")}
+    assert world.status(launch).state is ProcessState.RUNNING
+    world.scheduler.observe()
+    assert len(world.states(launch)) == 2, "nothing is started twice"
+
+
+def test_without_image_or_engine_nothing_is_submitted(world: World) -> None:
+    world.machine.images.clear()
+    with pytest.raises(SchedulerError, match="is not on the Docker engine"):
+        world.submit()
+
+
+def test_a_dead_container_comes_back_and_says_why(world: World) -> None:
+    launch = world.running()
+    world.machine.end(host(launch, 1), 3, "out of coffee")
+    world.scheduler.observe()
+    assert world.states(launch) == BOTH_RUN
+    status = world.status(launch)
+    assert (status.restarts, status.last_error) == (1, "exit code 3: out of coffee")
+    world.machine.vanish(host(launch, 0))
+    world.scheduler.observe()
+    assert world.states(launch)[0] == "running"
+    assert "vanished" in world.status(launch, 0).last_error
+
+
+def test_who_keeps_dying_waits_before_it_is_started_again(world: World) -> None:
+    launch = world.running()
+    for death in range(4):
+        world.observe_until(lambda: world.states(launch).get(1) == "running")
+        world.machine.end(host(launch, 1), 137, out_of_memory=True)
+        pause = world.observe_until(lambda n=death: world.status(launch).restarts > n or not world.runs(launch))
+        assert world.runs(launch) == (death == 0), "the first start is at once"
+        assert (pause < docker.OBSERVE_SECONDS) == (death > 0), "the watch wakes up when it is due"
+    assert "out of memory" in world.status(launch).last_error
+
+
+def test_one_that_cannot_be_started_is_tried_again(world: World) -> None:
+    launch = world.submit()
+    world.machine.fails["create"] = "the Docker engine says: no space left on device"
+    world.scheduler.observe()
+    assert "no space left" in world.status(launch).last_error
+    world.machine.fails.clear()
+    world.observe_until(lambda: len(world.states(launch)) == 2)
+
+
+def test_what_somebody_paused_or_cut_off_is_left_alone_and_told(world: World) -> None:
+    launch = world.running()
+    world.machine.find(host(launch, 1)).state = "paused"
+    world.machine.find(host(launch, 0)).networks.clear()
+    world.scheduler.observe()
+    assert "docker unpause" in world.status(launch, 1).last_error
+    assert "docker network connect" in world.status(launch, 0).last_error
+    assert world.status(launch, 1).restarts == world.status(launch, 0).restarts == 0
+
+
+def test_a_new_scheduler_adopts_what_runs(world: World) -> None:
+    launch = world.running()
+    before = set(world.machine.containers)
+    world.anew().observe()
+    assert set(world.machine.containers) == before
+    world.machine.end(host(launch, 1), 1, "while nobody watched")
+    world.anew()
+    world.observe_until(lambda: world.states(launch) == BOTH_RUN)
+    assert "while nobody watched" in world.status(launch).last_error
+
+
+def test_what_a_failed_start_left_is_removed(world: World) -> None:
+    launch = world.running()
+    stray = world.machine.find(host(launch, 1))
+    world.machine.add(Container("stray", stray.labels, {}, [], set()))
+    world.scheduler.observe()
+    world.scheduler.observe()
+    assert "stray" not in {c.name for c in world.machine.containers.values()}
+    assert world.states(launch) == BOTH_RUN
+
+
+def test_a_kill_asks_first_then_forces(world: World) -> None:
+    launch = world.running()
+    world.machine.deaf = True
+    told: list[str] = []
+    containers = [world.machine.find(host(launch, number)) for number in (0, 1)]
+    topologies.kill(world.store, "words")
+    world.scheduler.kill(launch, told.append)
+    assert [c.got[0] for c in containers] == ["SIGTERM"] * 2
+    assert all("SIGKILL" in c.got for c in containers)
+    assert world.states(launch) == {}
+    assert told
+    world.scheduler.remove(launch)
+    assert not world.machine.networks
+    assert not world.machine.volumes
+
+
+def test_a_new_scheduler_can_kill_what_it_never_saw(world: World) -> None:
+    launch = world.running()
+    topologies.kill(world.store, "words")
+    world.anew().kill(launch)
+    assert world.states(launch) == {}
+
+
+def test_what_was_killed_while_nobody_watched_is_cleared_up(world: World) -> None:
+    launch = world.running()
+    topologies.kill(world.store, "words")
+    world.anew().hold(launch)
+    for _ in range(2):
+        world.scheduler.observe()
+    assert world.states(launch) == {}
+    assert world.machine.volumes, "its logs are wanted"
+    world.anew().observe()
+    assert not world.machine.volumes
+    assert not world.machine.networks
+
+
+def test_logs_are_saved_from_the_volume(world: World, tmp_path: Path) -> None:
+    launch = world.running()
+    world.machine.volumes[plan.shared_name("heronry", launch)]["topology/log-files/a.log"] = b"last words"
+    world.scheduler.kill(launch)
+    world.scheduler.save_logs(launch, tmp_path)
+    assert (tmp_path / "log-files" / "a.log").read_bytes() == b"last words"
+
+
+def test_an_engine_that_is_away_is_told_and_kills_nobody(world: World) -> None:
+    launch = world.running()
+    world.machine.fails["containers"] = "the Docker engine does not answer"
+    world.scheduler.observe()
+    own = world.scheduler.status(launch).scheduler
+    assert (own.state, own.last_error) == (ProcessState.RESTARTING, "the Docker engine does not answer")
+    world.machine.fails.clear()
+    world.scheduler.observe()
+    assert world.scheduler.status(launch).scheduler.state is ProcessState.RUNNING
+    assert world.status(launch).restarts == 0
+
+
+def test_a_store_that_is_away_kills_nobody(world: World) -> None:
+    launch = world.running()
+    world.store.close()
+    world.machine.end(host(launch, 1), 1)
+    world.scheduler.observe()
+    assert world.states(launch) == BOTH_RUN, "the last plan holds"
+
+
+def test_restart_touches_exactly_the_one_it_names(world: World) -> None:
+    launch = world.running()
+    before = set(world.machine.containers)
+    assert world.scheduler.restart(launch, 1, PATIENCE_SECONDS) == (1,)
+    assert len(before - set(world.machine.containers)) == 1
+    assert world.status(launch).restarts == 1
+    assert world.status(launch, 0).restarts == 0
+    with pytest.raises(SchedulerError, match="has no container 7"):
+        world.scheduler.restart(launch, 7, 1.0)
+
+
+def test_a_signal_that_fails_keeps_no_start_from_happening(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = world.running()
+    world.machine.deaf = True
+    with pytest.raises(SchedulerError, match="not all containers came back"):
+        world.scheduler.restart(launch, 0, 0.0)
+    world.machine.fails["signal"] = "the Docker engine does not answer"
+    world.machine.end(host(launch, 1), 1)
+    clock = docker_topology.now_ms
+    monkeypatch.setattr(docker_topology, "now_ms", lambda: clock() + 5_000)  # 0 is to be killed, and 1 to be started
+    world.observe_until(lambda: world.states(launch).get(1) == "running")
+    assert world.status(launch).restarts == 1
+    world.machine.fails.clear()
+    world.observe_until(lambda: world.status(launch, 0).restarts == 1)
+
+
+def test_a_kill_while_a_start_hangs_waits_for_it_and_leaves_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = world.running("other")
+    launch = world.submit()
+    gate = world.machine.hang("start", host(launch, 1))
+    with ThreadPoolExecutor(2) as pool:
+        watch = pool.submit(world.scheduler.observe)
+        assert gate.entered.wait(PATIENCE_SECONDS)
+        world.scheduler.kill(other)  # nobody else waits
+        assert world.states(other) == {}
+        with monkeypatch.context() as hasty:
+            hasty.setattr(docker, "KILL_MARGIN_SECONDS", -10.0)
+            with pytest.raises(SchedulerError, match="something of it still stops"):
+                world.scheduler.kill(launch)
+        killed = pool.submit(world.scheduler.kill, launch)
+        assert world.scheduler.status(launch).scheduler.state is ProcessState.RUNNING, "nobody waits for a status"
+        gate.opened.set()
+        killed.result(PATIENCE_SECONDS)
+        watch.result(PATIENCE_SECONDS)
+    assert world.states(launch) == {}
+
+
+async def test_the_loop_and_the_other_topologies_go_on_while_an_engine_call_hangs(world: World) -> None:
+    held, other = world.running(), world.running("other")
+    gate = world.machine.hang("signal", host(held, 1))
+    restart = threading.Thread(target=world.scheduler.restart, args=(held, 1, PATIENCE_SECONDS))
+    restart.start()  # has the lock of its topology for as long as the engine takes
+    watch = asyncio.create_task(world.scheduler.run())
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await asyncio.to_thread(gate.entered.wait)
+            for death in range(2):
+                world.machine.end(host(other, 1), 1, "died")
+                while world.status(other).restarts <= death or world.states(other)[1] != "running":
+                    assert world.scheduler.status(held).containers
+                    await asyncio.sleep(0.02)
+        assert restart.is_alive(), "it hangs still"
+    finally:
+        gate.opened.set()
+        await asyncio.to_thread(restart.join)
+        watch.cancel()
+        await asyncio.gather(watch, return_exceptions=True)
+    assert world.status(held).restarts == 1

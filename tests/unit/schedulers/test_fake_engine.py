@@ -1,0 +1,14 @@
+"""The fake engine keeps the contract of the real one."""
+
+from __future__ import annotations
+
+import pytest
+from engine_contract import EngineContract, Engines
+from fake_engine import FakeEngine, Machine
+
+
+class TestFakeEngine(EngineContract):
+    @pytest.fixture
+    def engines(self) -> Engines:
+        machine = Machine()
+        return lambda project: FakeEngine(machine, project)

@@ -1,0 +1,108 @@
+"""The combiner of every engine: however records are cut into lists, its rows add up to what the reference says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from comparing import difference
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heron_runtime.model.keys import encode
+from heronry.streamlet import Builder, collect, count, mean, monoid, sequence, sliding, sum_, tumbling
+from heronry.streamlet.combine import Combiner, emitted
+from heronry.streamlet.cut import Exchange, cut
+from heronry.streamlet.errors import StepFailed
+from heronry.streamlet.program import Program, ReduceStep, Ref
+from heronry.streamlet.reference import run
+
+
+class Unhashable:
+    """Equal by what its hook says; Python cannot hash it."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Unhashable) and self.number == other.number
+
+    def __heronry_key__(self) -> tuple[str, int]:
+        return ("unhashable", self.number)
+
+
+KEYS = st.one_of(
+    st.sampled_from([None, True, 1, 1.0, 2, float("nan"), "a", b"a", (1, "a"), (1.0, "a"), frozenset([1])]),
+    st.builds(Unhashable, st.integers(0, 2)),
+)
+REDUCERS = [count(), sum_(), mean(), monoid(tuple, tuple.__add__, lift=lambda v: (v,), finish=len, name="own")]
+RECORDS = st.lists(st.tuples(KEYS, st.integers(-5, 5), st.integers(0, 100)), max_size=30)
+
+
+def program_of(reducer: Any, window: Any) -> Program:
+    builder = Builder("p")
+    keyed = builder.source([], name="in").key_by(0, name="by")
+    windowed = keyed if window is None else keyed.window(window, 2, unit="ms", name="when")
+    windowed.reduce_by_key(reducer, 1, name="r").sink(collect(), name="out")
+    return builder.build()
+
+
+@given(
+    records=RECORDS,
+    size=st.integers(1, 9),
+    takes=st.integers(1, 4),
+    reducer=st.sampled_from(REDUCERS),
+    window=st.sampled_from([None, tumbling(0.03), sliding(0.03, 0.01)]),
+)
+def test_lists_of_any_length_add_up_to_the_reference(
+    records: list[Any], size: int, takes: int, reducer: Any, window: Any
+) -> None:
+    program = program_of(reducer, window)
+    step = program.by_name["r"]
+    assert isinstance(step, ReduceStep)
+    combiner, rows = Combiner(step), []
+    for number, at in enumerate(range(0, len(records), size)):
+        combiner.add(records[at : at + size], None)
+        if number % takes == 0:
+            rows += combiner.take()
+    rows += combiner.take()
+    assert not list(combiner.take())
+    met: dict[Any, Any] = {}  # as behind the shuffle: by encodings
+    for key, *start, acc in rows:
+        name = (encode(key), *start)
+        met[name] = (key, *start, step.monoid.add(met[name][-1], acc) if name in met else acc)
+    found = [emitted(step, k, s[0] if s else None, step.monoid.finish(acc)) for k, *s, acc in met.values()]
+    assert difference(map(plain, found), map(plain, run(program, {"in": records})["out"])) == ""
+
+
+def plain(result: Any) -> Any:
+    return result._replace(key=encode(result.key))
+
+
+def test_what_fails_is_named_by_its_own_step() -> None:
+    step = program_of(sum_(), tumbling(1)).by_name["r"]
+    assert isinstance(step, ReduceStep)
+    for name, bad in {"by": [["a"], 1, 1], "when": ["a", 1, "x"], "r": ["a", "x", 1]}.items():
+        with pytest.raises(StepFailed) as caught:
+            Combiner(step).add([("a", 1, 1), tuple(bad)], None)
+        assert caught.value.step == name
+
+
+def test_a_program_is_cut_where_it_reduces_and_where_an_engine_says() -> None:
+    builder = Builder("p")
+    a, b = (builder.source(sequence(3), name=name) for name in "ab")
+    both = a.map(abs, name="m").union(b, name="u")
+    both.key_by().count_by_key(name="r").filter(bool, name="f").sink(collect(), name="s")
+    program = builder.build()
+    found = cut(program)
+    assert {entry: segment.steps for entry, segment in found.items()} == {
+        "a": ("a", "m", "u"), "b": ("b", "u"), "r": ("r", "f", "s"),
+    }  # fmt: skip
+    assert [found[entry].exchanges for entry in "abr"] == [(Exchange(Ref("u"), "r"),)] * 2 + [()]
+    apart = cut(program, lambda step, entries: not entries or step.name in ("u", "r"))
+    assert {entry: segment.steps for entry, segment in apart.items()} == {
+        "a": ("a", "m"), "b": ("b",), "u": ("u",), "r": ("r", "f", "s"),
+    }  # fmt: skip
+    assert apart["a"].exchanges == (Exchange(Ref("m"), "u"),)

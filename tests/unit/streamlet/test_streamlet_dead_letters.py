@@ -1,0 +1,131 @@
+"""Records that always fail: put aside one by one, named and counted, while everything else is processed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from online_world import OnlineWorld, definition_of, importable
+
+from heronry.streamlet import Builder, files, monoid, to_files
+from heronry.streamlet.online.dead_letters import DEFAULT_RETRIES, retries_of
+from heronry.streamlet.results import latest, read
+
+
+def ended(builder: Builder, folder: Path, seed: int = 1) -> tuple[OnlineWorld, list[dict[str, Any]]]:
+    """The program at its end, and what was put aside."""
+    with importable(builder):
+        world = OnlineWorld(definition_of(builder), folder, seed)
+        world.until_final()
+        world.stop()
+    found = [
+        json.loads(line) for f in sorted(folder.glob("state/failed/*.jsonl")) for line in f.read_text().splitlines()
+    ]
+    return world, found
+
+
+def builder_in(folder: Path, **config: Any) -> Builder:
+    return Builder("aside", {"user.streamlet.state": f"{folder}/state", **config})
+
+
+def test_by_default_a_record_is_tried_six_times_and_then_put_aside(tmp_path: Path) -> None:
+    tries: list[int] = []
+
+    def picky(record: int) -> int:
+        if record in (700, 2100):
+            tries.append(record)
+            raise ValueError(f"not {record}")
+        return record
+
+    builder = builder_in(tmp_path)
+    builder.source(range(3000)).map(picky).map(str, parallelism=2, name="text").sink(to_files(tmp_path / "out"))
+    world, aside = ended(builder, tmp_path)
+    assert sorted(map(int, read(tmp_path / "out"))) == [n for n in range(3000) if n not in (700, 2100)]
+    assert [(line["step"], line["failed_on"], line["error"]) for line in aside] == [
+        ("picky", "700", "ValueError('not 700')"),
+        ("picky", "2100", "ValueError('not 2100')"),
+    ]
+    assert "in picky" in aside[0]["traceback"]
+    assert len(world.failed) == 2 * DEFAULT_RETRIES  # the two stand in blocks of their own
+    (bolt,) = world.objects("picky")
+    assert bolt.dead_letters.count.get_value() == 2
+
+
+def test_a_line_that_cannot_be_read_is_put_aside_with_its_file(tmp_path: Path) -> None:
+    text = tmp_path / "in.json"
+    text.write_text('{"a": 1}\nno json\n{"a": 2}\n{"a": "x"}\n{"a": 3}\n')
+    builder = builder_in(tmp_path, **{"user.streamlet.retries": 0})
+    builder.source(files(text, "json", schema={"a": "int"})).sink(to_files(tmp_path / "out"))
+    _, aside = ended(builder, tmp_path)
+    assert sorted(record["a"] for record in read(tmp_path / "out")) == [1, 2, 3]
+    assert [line["record"] for line in aside] == ["no json\n", '{"a": "x"}\n']
+    assert all(str(text) in line["where"] for line in aside)
+    assert f"{text}, line 2" in aside[0]["error"]
+    assert f"{text}, line 4" in aside[1]["error"]
+
+
+def test_of_a_csv_only_the_lines_that_cannot_be_read_are_put_aside(tmp_path: Path) -> None:
+    text = tmp_path / "in.csv"
+    text.write_text('a,b\n1,5" pipe\n2,"open\n3,x\n4,stray\rreturn\n5,"last\n')
+    builder = builder_in(tmp_path, **{"user.streamlet.retries": 0})
+    builder.source(files(text, "csv")).sink(to_files(tmp_path / "out"))
+    _, aside = ended(builder, tmp_path)
+    assert sorted(record["a"] for record in read(tmp_path / "out")) == ["1", "3"]
+    assert [f"{text}, line {number}:" in line["error"] for line, number in zip(aside, (3, 5, 6), strict=True)] == [
+        True
+    ] * 3
+
+
+def test_what_a_reducer_cannot_add_or_finish_is_put_aside_and_the_rest_counts_once(tmp_path: Path) -> None:
+    def add(a: Any, b: Any) -> Any:
+        return a + b
+
+    def finish(total: Any) -> Any:
+        if total == 5:
+            raise ArithmeticError("five")
+        return total
+
+    rows = [("a", 1), ("b", 2), ("c", 5), ("a", 3)]
+    builder = builder_in(tmp_path)
+    own = monoid(0, add, finish)
+    source = builder.source([*rows, *[("d", 1)] * 3000, ("d", "text")])
+    source.reduce_by_key(own, value=1, key=0, updates=False, name="own").sink(to_files(tmp_path / "out"))
+    _, aside = ended(builder, tmp_path)
+    assert dict(latest(read(tmp_path / "out"))) == {"a": 4, "b": 2, "d": 3000}
+    assert {line["step"] for line in aside} == {"own"}
+    assert [line["error"] for line in aside if "five" in line["error"]] == ["ArithmeticError('five')"]
+    assert any("TypeError" in line["error"] for line in aside)
+
+
+@pytest.mark.parametrize("behind", [None, 2])
+def test_a_result_on_which_a_step_behind_the_reducer_fails_is_put_aside(tmp_path: Path, behind: int | None) -> None:
+    """In the reducer's own process, and in another one, where the pulse fails with it."""
+
+    def picky(row: Any) -> Any:
+        if row.key == "b":
+            raise ValueError("no b")
+        return row
+
+    builder = builder_in(tmp_path, **{"user.streamlet.retries": 2})
+    counts = builder.source(list("abcabc")).key_by().count_by_key(updates=False, name="counts")
+    counts.map(picky, parallelism=behind).sink(to_files(tmp_path / "out"))
+    _, aside = ended(builder, tmp_path)
+    assert dict(latest(read(tmp_path / "out"))) == {"a": 2, "c": 2}
+    assert {(line["step"], line["error"]) for line in aside} == {("picky", "ValueError('no b')")}
+
+
+def test_a_record_that_cannot_be_sent_to_another_process_is_put_aside(tmp_path: Path) -> None:
+    builder = builder_in(tmp_path, **{"user.streamlet.retries": 1})
+    odd = builder.source(range(5)).map(lambda n: (lambda: n) if n == 3 else n, name="odd")
+    odd.map(lambda n: n, parallelism=2, name="same").sink(to_files(tmp_path / "out"))
+    _, aside = ended(builder, tmp_path)
+    assert sorted(read(tmp_path / "out")) == [0, 1, 2, 4]
+    assert [(line["step"], line["record"]) for line in aside] == [("odd", 3)]
+    assert "pickle" in aside[0]["error"]
+
+
+def test_a_negative_number_of_retries_is_for_ever() -> None:
+    assert retries_of({"user.streamlet.retries": -1}) == float("inf")
+    assert retries_of({}) == DEFAULT_RETRIES

@@ -1,0 +1,201 @@
+"""Submit and kill as the command line does them: what is told meanwhile, Ctrl-C, a store that takes no writes.
+
+What both callers share (all or nothing, races, crashes) is in ``tests/unit/heron_apiserver/test_topology_service.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heron_control.packing import pack
+from heron_control.progress import Progress, silent
+from heron_control.schedulers.local import LocalScheduler
+from heron_control.submission.service import SubmissionService
+from heron_control.submission.submission import ClusterConfig, Submission
+from heron_runtime.failures import Interrupted, NotFound
+from heron_runtime.launch import Launch
+from heron_runtime.model.stored import ExecutionState
+from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition
+from heron_runtime.state import open_store, topologies
+from heron_runtime.state.local import StoreAddress
+from heron_runtime.state.store import Operation, StateStore, StoreUnavailable
+from heron_runtime.state.topologies import AlreadyExists
+
+SPOUT = ComponentSpec("word", ComponentKind.SPOUT, "m:Word", 1, (StreamSchema(fields=("word",)),))
+
+
+class ScriptedScheduler(LocalScheduler):
+    """The local one, but nothing runs: what it starts is a number, what it ends is in ``told``."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.interrupts = ""
+
+    def _at(self, step: str) -> None:
+        self.told.append(step)
+        if step == self.interrupts:
+            raise KeyboardInterrupt
+
+    def start(self, launch: Launch, launch_file: Path) -> int:
+        """Process 7."""
+        self._at(f"start {launch.topology_id}")
+        return 7
+
+    def kill(self, launch: Launch, progress: Progress = silent, *, untold: bool = False) -> None:
+        """At once."""
+        progress("waiting")
+        self._at(f"kill {launch.topology_id}{' untold' if untold else ''}")
+
+
+class FullStore:
+    """A store whose disk is full for as long as ``full``."""
+
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+        self.full = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def commit(self, operations: Sequence[Operation]) -> list[int]:
+        """Not now."""
+        if self.full:
+            raise StoreUnavailable("the disk is full")
+        return self._store.commit(operations)
+
+
+class World:
+    """A home, its store, a service."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        home.mkdir(exist_ok=True)
+        self.address = StoreAddress((home / "state").as_uri().replace("file:", "files:", 1))
+        store = open_store(self.address.url)
+        store.open()
+        self.real = store
+        self.store = FullStore(store)
+        self.scheduler = ScriptedScheduler()
+        self.said: list[str] = []
+        self.service = self.at(home)
+
+    def at(self, home: Path) -> SubmissionService:
+        """A service of another home over the same store."""
+        store: Any = self.store  # delegates the rest
+        return SubmissionService(ClusterConfig(home, "local", self.address), store, self.scheduler)
+
+    def submit(self, serial: int = 1, **more: Any) -> int | None:
+        """A package, staged as the command line does it."""
+        package = self.home / f"staged-{serial}"
+        package.mkdir()
+        (package / "words.py").write_text("x = 1\n")
+        definition = TopologyDefinition("words", f"words-{serial}", (SPOUT,))
+        wanted = Submission(definition, pack(definition), package, "ada", "default", "ada")
+        return self.service.submit(wanted, self.said.append, **more)
+
+    def folders(self) -> list[str]:
+        """The folders of topologies, staged ones with them."""
+        return [path.name for path in self.home.glob("topologies/*/*/*/*")]
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    made = World(tmp_path / "home")
+    yield made
+    made.real.close()
+
+
+def test_a_life_and_what_is_told_of_it(world: World) -> None:
+    assert world.submit() == 7
+    place = world.home / "topologies/local/ada/default/words"
+    launch = Launch.load(place / "launch.json")
+    assert (launch.package_dir / "words.py").exists()
+    assert not (world.home / "staged-1").exists(), "it was moved, not copied"
+    assert Path(launch.runtime_dir).is_dir()
+    assert world.said == ["writing the state", "starting the containers"]
+    with pytest.raises(AlreadyExists):
+        world.submit(2)
+    assert world.service.kill("words", "ada", "default", world.said.append) == ""
+    assert world.said[2:] == ["waiting"]
+    assert world.folders() == []
+    assert not Path(launch.runtime_dir).exists()
+    with pytest.raises(NotFound):
+        world.service.kill("words", "ada", "default")
+
+
+def test_replace_ends_the_old_one_when_the_new_one_is_ready(world: World) -> None:
+    world.submit()
+    world.submit(2, replace=True)
+    assert world.scheduler.told == ["start words-1", "kill words-1", "start words-2"]
+    assert world.said.index("waiting") < world.said.index("writing the state", 2)
+
+
+def test_ctrl_c_during_a_submit_leaves_nothing(world: World) -> None:
+    world.scheduler.interrupts = "start words-1"
+    with pytest.raises(KeyboardInterrupt):
+        world.submit()
+    assert world.folders() == []
+    assert topologies.list_topologies(world.real) == ()
+    assert world.scheduler.told == ["start words-1", "kill words-1"]
+    assert world.submit(2) == 7
+
+
+def test_ctrl_c_while_it_stops_says_so_and_the_next_kill_finishes(world: World) -> None:
+    world.submit()
+    world.scheduler.interrupts = "kill words-1"
+    with pytest.raises(Interrupted, match="`heron kill` again finishes that"):
+        world.service.kill("words", "ada", "default")
+    assert world.folders() == ["words"]
+    assert topologies.list_topologies(world.real) == ()
+    world.scheduler.interrupts = ""
+    world.service.kill("words", "ada", "default")
+    assert world.folders() == []
+
+
+def test_who_insists_ends_the_processes_even_if_the_store_takes_no_writes(world: World) -> None:
+    world.submit()
+    world.store.full = True
+    with pytest.raises(StoreUnavailable):
+        world.service.kill("words", "ada", "default")
+    assert world.scheduler.told == ["start words-1"], "nothing was done"
+    with pytest.raises(StoreUnavailable):
+        world.service.kill("words", "ada", "default", world.said.append, insist=True)
+    assert world.scheduler.told[1:] == ["kill words-1 untold"]
+    assert "the disk is full; ending the processes first" in world.said
+    assert world.folders() == []
+    world.store.full = False
+    world.service.kill("words", "ada", "default", insist=True)
+    assert topologies.list_topologies(world.real) == ()
+
+
+def test_homes_that_share_a_store_find_each_others_folders(world: World, tmp_path: Path) -> None:
+    world.submit()
+    other = world.at(tmp_path / "other")
+    assert other.kill("words", "ada", "default", keep_logs=True) == str(
+        world.home / "topologies/local/ada/default/words/log-files"
+    )
+
+
+@pytest.mark.parametrize("serial", [None, 9])
+def test_a_store_that_somebody_wrote_to_leads_nowhere(world: World, tmp_path: Path, serial: int | None) -> None:
+    """User code may be able to write to its cluster's store: the folder it names is not removed."""
+    world.submit()
+    place = world.home / "topologies/local/ada/default/words"
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    if serial is not None:  # of another topology
+        replace(Launch.load(place / "launch.json"), topology_id=f"words-{serial}").save(precious / "launch.json")
+    (place / "launch.json").unlink()
+    record = topologies.read_topology(world.real, "words")
+    topologies.kill(world.real, "words")
+    forged: ExecutionState = replace(record.execution, home=str(precious))
+    topologies.submit(world.real, record.definition, record.packing, forged)
+    world.service.kill("words", "ada", "default")
+    assert precious.is_dir()
+    assert world.folders() == []

@@ -27,7 +27,7 @@ class Component:
     config: Any = {}  # users write plain dicts in class bodies
 
     _collector: Collector = Collector()
-    _direct_methods: ClassVar[tuple[str, ...]] = ("emit",)
+    _shortcuts: tuple[str, ...] = ()  # names of the collector's functions in this instance
     _component_name: str = ""
 
     @classmethod
@@ -64,11 +64,14 @@ class Component:
         """For the runtime: emits, acks and fails go to ``collector`` from now on."""
         self._collector = collector
         self._component_name = name
-        shortcuts = collector.shortcuts()
-        for method in self._direct_methods:
-            vars(self).pop(method, None)  # the shortcut of an earlier collector
-            if method in shortcuts and getattr(type(self), method) is getattr(_BASE_OF[self.component_kind], method):
-                setattr(self, method, shortcuts[method])
+        for method in self._shortcuts:  # of an earlier collector; vars(self) would slow every attribute of users down
+            delattr(self, method)
+        mine, base = type(self), _BASE_OF[self.component_kind]
+        offered = collector.shortcuts().items()
+        shortcuts = {name: call for name, call in offered if getattr(mine, name) is getattr(base, name)}
+        self._shortcuts = tuple(shortcuts)
+        for method, call in shortcuts.items():
+            setattr(self, method, call)
 
 
 class Spout(Component):
@@ -126,7 +129,6 @@ class Bolt(Component):
     """A step. Derive, write ``process`` (or ``process_batch``), ack or fail each tuple."""
 
     component_kind = ComponentKind.BOLT
-    _direct_methods = ("emit", "ack")
 
     auto_anchor: ClassVar[bool] = False
     auto_ack: ClassVar[bool] = False

@@ -8,7 +8,7 @@ from typing import Any
 from heron_runtime.model.topology import TopologyDefinition
 from heronry.api.assemble import Draft, check, define
 from heronry.api.errors import TopologyError
-from heronry.api.spec import ComponentDeclaration, Inputs, make_spec
+from heronry.api.spec import ComponentDeclaration, Inputs
 from heronry.api.stream import Stream
 
 
@@ -32,8 +32,7 @@ class TopologyBuilder:
         optional_outputs: Sequence[str | Stream] | None = None,
     ) -> ComponentDeclaration:
         """Add a spout with ``par`` tasks."""
-        spec = make_spec(spout_class, name=name, par=par, config=config, optional_outputs=optional_outputs)
-        return self.add_spec(spec)
+        return self.add_spec(ComponentDeclaration(spout_class, name, par, None, config, optional_outputs))
 
     def add_bolt(
         self,
@@ -45,10 +44,7 @@ class TopologyBuilder:
         optional_outputs: Sequence[str | Stream] | None = None,
     ) -> ComponentDeclaration:
         """Add a bolt with ``par`` tasks that reads ``inputs``: a mapping to groupings, or a list (shuffled)."""
-        spec = make_spec(
-            bolt_class, name=name, par=par, inputs=inputs, config=config, optional_outputs=optional_outputs
-        )
-        return self.add_spec(spec)
+        return self.add_spec(ComponentDeclaration(bolt_class, name, par, inputs, config, optional_outputs))
 
     def add_spec(self, *specs: ComponentDeclaration) -> ComponentDeclaration:
         """Add what ``WordSpout.spec(name="words")`` returned; the name must be given. Returns the last one."""

@@ -40,9 +40,9 @@ class Component:
         optional_outputs: Any = None,
     ) -> Any:
         """This component in a topology: how many tasks (``par``), what it reads (``inputs``), its configuration."""
-        from heronry.api.spec import make_spec
+        from heronry.api.spec import ComponentDeclaration
 
-        return make_spec(cls, name=name, par=par, inputs=inputs, config=config, optional_outputs=optional_outputs)
+        return ComponentDeclaration(cls, name, par, inputs, config, optional_outputs)
 
     @property
     def log(self) -> logging.Logger:

@@ -17,22 +17,7 @@ from heron_runtime.failures import did_you_mean, listing
 from heron_runtime.model.settings import Keys, Setting
 
 MAX_DEPTH = 32
-_SUFFIXES = {
-    "": 0,
-    "B": 0,
-    "K": 1,
-    "KB": 1,
-    "KIB": 1,
-    "M": 2,
-    "MB": 2,
-    "MIB": 2,
-    "G": 3,
-    "GB": 3,
-    "GIB": 3,
-    "T": 4,
-    "TB": 4,
-    "TIB": 4,
-}
+_POWERS = {"": 0, "B": 0} | {f"{size}{unit}": power for power, size in enumerate("KMGT", 1) for unit in ("", "B", "IB")}
 _BYTES = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*")
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
@@ -44,7 +29,7 @@ class BadValue(ValueError):
 def parse_bytes(text: str) -> int:
     """``"512MB"`` as a number of bytes. Raises BadValue."""
     match = _BYTES.fullmatch(text)
-    power = _SUFFIXES.get(match[2].upper()) if match else None
+    power = _POWERS.get(match[2].upper()) if match else None
     if match is None or power is None:
         raise BadValue(f"{text!r} is no size in bytes; write a number, or '512KB', '64MB', '2GB'")
     return int(float(match[1]) * 1024**power)

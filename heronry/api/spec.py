@@ -67,16 +67,3 @@ class StreamReference:
 # A source: a declaration (its default stream), one of its streams, a component's name, or (name, stream).
 Source: TypeAlias = ComponentDeclaration | StreamReference | str | tuple[str, str]
 Inputs: TypeAlias = Mapping[Any, Grouping] | Sequence[Source]
-
-
-def make_spec(
-    component_class: type,
-    *,
-    name: str | None = None,
-    par: int | None = None,
-    inputs: Inputs | None = None,
-    config: Mapping[str, Any] | None = None,
-    optional_outputs: Sequence[str | Stream] | None = None,
-) -> ComponentDeclaration:
-    """Declare a component; ``Spout.spec`` and ``Bolt.spec`` call this."""
-    return ComponentDeclaration(component_class, name, par, inputs, config, optional_outputs)

@@ -17,7 +17,7 @@ from heron_runtime.model.topology import ComponentKind, GroupingKind, StreamSche
 from heron_runtime.wire.codec import TOPOLOGY
 from heronry import Config, Grouping, Spout, Stream, Topology, TopologyBuilder, TopologyError
 from heronry.api.assemble import Draft, check
-from heronry.api.spec import ComponentDeclaration, make_spec
+from heronry.api.spec import ComponentDeclaration
 
 
 class WordCount(Topology):
@@ -88,7 +88,7 @@ def test_a_builder_makes_the_same_as_a_class_body() -> None:
     words = builder.add_spout("words", Words, 2)
     count = builder.add_bolt("count", Count, 3, {words: Grouping.fields("word")}, config={"user.n": 1})
     builder.add_spec(
-        make_spec(Batch, name="audit", inputs={("words", "errors"): Grouping.LOWEST, "count": Grouping.ALL})
+        ComponentDeclaration(Batch, name="audit", inputs={("words", "errors"): Grouping.LOWEST, "count": Grouping.ALL})
     )
     builder.set_config({"topology.reliability.mode": "ATLEAST_ONCE"})
     builder.set_config({"user.path": "/tmp/x"})
@@ -244,7 +244,7 @@ W = Words.spec()
         ({"a b": W}, "the component name 'a b' cannot stand in file names"),
         ({"a/../b": W}, "cannot stand in file names"),
         ({"__stmgr__": W}, "begins with '__'"),
-        ({"w": make_spec(int)}, "<class 'int'> is no Spout or Bolt class"),
+        ({"w": ComponentDeclaration(int)}, "<class 'int'> is no Spout or Bolt class"),
         ({"w": Words.spec(optional_outputs=["word"])}, "has 2 fields named 'word'"),
         ({"w": Words.spec(optional_outputs=[Stream(["x"], "errors")])}, "declares stream 'errors' 2 times"),
         ({"w": Words.spec(optional_outputs=[Stream(["x"], "a b")])}, "the stream name 'a b'"),

@@ -20,8 +20,8 @@ from typing import Any
 import grpc
 import psutil
 
-from heron_cli.address import parse_address
-from heron_cli.clusters import cluster_named
+from heron_cli.clusters import cluster_at
+from heron_control.inspection.inspector import SINCE_THE_START
 from heron_runtime.failures import Unavailable
 from heron_runtime.launch import Launch
 
@@ -45,7 +45,8 @@ def metrics() -> dict[str, Any] | None:
     Asked for in this process: a new command each time would take its turn behind a topology that uses every core.
     """
     try:
-        found = cluster_named("local").metrics(parse_address("local"), NAME)
+        cluster, address = cluster_at("local")
+        found = cluster.metrics(address, NAME, "", SINCE_THE_START, ())
     except (Unavailable, grpc.RpcError):
         return None
     return dict(found["components"])

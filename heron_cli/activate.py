@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from heron_cli.address import parse_address
-from heron_cli.clusters import cluster_named
+from heron_cli.clusters import cluster_at
 from heron_cli.console import say, spinner
 from heron_cli.options import Name, Place, Verbose
 from heron_runtime.model.topology import TopologyState
@@ -20,8 +19,7 @@ def deactivate(place: Place, name: Name, verbose: Verbose = False) -> None:
 
 
 def _set_state(place: str, name: str, state: TopologyState) -> None:
-    address = parse_address(place)
-    cluster = cluster_named(address.cluster)
+    cluster, address = cluster_at(place)
     verb = "activated" if state is TopologyState.RUNNING else "deactivated"
     with spinner(f"asking the topology master of {name}") as progress:
         cluster.set_state(address, name, state, progress)

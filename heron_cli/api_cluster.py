@@ -20,7 +20,7 @@ from heron_cli.address import Address
 from heron_cli.api_client import LONG_SECONDS, ApiClient
 from heron_cli.cluster import Logs
 from heron_cli.credentials import Login
-from heron_control.inspection.inspector import SINCE_THE_START, LoggedProcess
+from heron_control.inspection.inspector import LoggedProcess
 from heron_control.inspection.status_document import from_document
 from heron_control.inspection.topology_status import TopologyStatus
 from heron_control.packaging.fitting import Target
@@ -170,12 +170,7 @@ class ApiCluster:
             raise Failure(f"the status that {self._login.api} gave is not understood: {error}") from None
 
     def metrics(
-        self,
-        address: Address,
-        name: str,
-        component: str = "",
-        interval: float = SINCE_THE_START,
-        wanted: Iterable[str] = (),
+        self, address: Address, name: str, component: str, interval: float, wanted: Iterable[str]
     ) -> dict[str, Any]:
         """The server asks the topology master."""
         params = {"component": component, "interval": interval, "metric": list(wanted)}

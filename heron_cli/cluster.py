@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from heron_cli.address import Address
-from heron_control.inspection.inspector import SINCE_THE_START, LoggedProcess
+from heron_control.inspection.inspector import LoggedProcess
 from heron_control.inspection.topology_status import TopologyStatus
 from heron_control.packaging.fitting import Target
 from heron_control.progress import Progress
@@ -60,12 +60,7 @@ class Cluster(Protocol):
         """What all of its processes say."""
 
     def metrics(
-        self,
-        address: Address,
-        name: str,
-        component: str = "",
-        interval: float = SINCE_THE_START,
-        wanted: Iterable[str] = (),
+        self, address: Address, name: str, component: str, interval: float, wanted: Iterable[str]
     ) -> dict[str, Any]:
         """See ``heron_control.inspection.metrics_table.document``."""
 

@@ -6,11 +6,17 @@ cluster behind an api server.
 
 from __future__ import annotations
 
-from heron_cli.address import LOCAL
+from heron_cli.address import LOCAL, Address, parse_address
 from heron_cli.cluster import Cluster
 from heron_cli.credentials import read_credentials
 from heron_cli.home import Home
 from heron_runtime.failures import NotFound, did_you_mean, listing
+
+
+def cluster_at(place: str) -> tuple[Cluster, Address]:
+    """The cluster of ``CLUSTER[/ROLE[/ENV]]``, and the whole address. Raises UsageError, NotFound, Failure."""
+    address = parse_address(place)
+    return cluster_named(address.cluster), address
 
 
 def cluster_named(name: str) -> Cluster:

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from heron_cli.address import LOCAL, parse_address
-from heron_cli.clusters import cluster_named
+from heron_cli.address import LOCAL
+from heron_cli.clusters import cluster_at
 from heron_cli.console import Format, print_json, print_table, say
 from heron_cli.home import Home
 from heron_cli.options import Output, Verbose, read_property
@@ -36,7 +36,7 @@ def config(
     verbose: Verbose = False,
 ) -> None:
     """List, set, unset or explain settings of a cluster. explain shows every key, its value and where it comes from."""
-    name = cluster_named(parse_address(cluster).cluster).name
+    name = cluster_at(cluster)[0].name
     home = Home.of_user()
     everything = home.read_config()
     mine = everything.get(name, {})

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from heron_cli.address import parse_address
-from heron_cli.clusters import cluster_named
+from heron_cli.clusters import cluster_at
 from heron_cli.console import say, spinner
 from heron_cli.options import Name, Place, Verbose
 
@@ -19,8 +18,7 @@ def kill(
     verbose: Verbose = False,
 ) -> None:
     """Kill a topology: no process, socket or state stays behind."""
-    address = parse_address(place)
-    cluster = cluster_named(address.cluster)
+    cluster, address = cluster_at(place)
     with spinner(f"killing {name}") as progress:
         kept = cluster.kill(address, name, progress, keep_logs=keep_logs)
     say(f"topology {name} is killed", "green")

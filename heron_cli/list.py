@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from heron_cli.address import parse_address
-from heron_cli.clusters import cluster_named
+from heron_cli.clusters import cluster_at
 from heron_cli.console import Format, print_json, print_table, say, state_text
 from heron_cli.options import Output, Place, Verbose
 
 
 def list_topologies(place: Place, output: Output = Format.TABLE, verbose: Verbose = False) -> None:
     """List the topologies of a cluster, or of one role and environment in it."""
-    address = parse_address(place)
-    rows = cluster_named(address.cluster).topologies(address)
+    cluster, address = cluster_at(place)
+    rows = cluster.topologies(address)
     if output is Format.JSON:
         print_json(rows)
         return

@@ -13,12 +13,7 @@ from heron_cli.address import LOCAL, Address
 from heron_cli.cluster import Logs
 from heron_cli.console import note
 from heron_cli.home import Home
-from heron_control.inspection.inspector import (
-    SINCE_THE_START,
-    Inspector,
-    LogReader,
-    logged_processes,
-)
+from heron_control.inspection.inspector import Inspector, LogReader, logged_processes
 from heron_control.inspection.topology_status import TopologyStatus
 from heron_control.progress import Progress
 from heron_control.schedulers.local import LocalScheduler
@@ -100,12 +95,7 @@ class LocalCluster:
             return inspector.status(record, exceptions=True)
 
     def metrics(
-        self,
-        address: Address,
-        name: str,
-        component: str = "",
-        interval: float = SINCE_THE_START,
-        wanted: Iterable[str] = (),
+        self, address: Address, name: str, component: str, interval: float, wanted: Iterable[str]
     ) -> dict[str, Any]:
         """Ask the topology master."""
         with self._topology(address, name) as (inspector, record):

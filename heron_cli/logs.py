@@ -10,9 +10,8 @@ from typing import Annotated
 
 import typer
 
-from heron_cli.address import parse_address
 from heron_cli.cluster import Logs
-from heron_cli.clusters import cluster_named
+from heron_cli.clusters import cluster_at
 from heron_cli.console import print_line, print_table, visible
 from heron_cli.options import Name, Place, Verbose
 from heron_control.inspection.inspector import LoggedProcess
@@ -33,8 +32,7 @@ def logs(
     verbose: Verbose = False,
 ) -> None:
     """Show the logs of a component, an instance or any other process of a topology."""
-    address = parse_address(place)
-    cluster = cluster_named(address.cluster)
+    cluster, address = cluster_at(place)
     with cluster.session():
         found = cluster.logs(address, name)
         if target is None:

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from heron_cli.address import parse_address
-from heron_cli.clusters import cluster_named
+from heron_cli.clusters import cluster_at
 from heron_cli.console import Format, print_json, print_table, say
 from heron_cli.options import Name, Output, Place, Verbose
 from heron_control.inspection import metrics_table
@@ -28,8 +27,8 @@ def metrics(
     verbose: Verbose = False,
 ) -> None:
     """Show metrics of a topology: counts, rates, latencies."""
-    address = parse_address(place)
-    found = cluster_named(address.cluster).metrics(address, name, component, interval, wanted or ())
+    cluster, address = cluster_at(place)
+    found = cluster.metrics(address, name, component, interval, wanted or ())
     if output is Format.JSON:
         print_json({key: value for key, value in found.items() if key != "flow"})
         return

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from heron_cli.address import parse_address
-from heron_cli.clusters import cluster_named
+from heron_cli.clusters import cluster_at
 from heron_cli.console import say, spinner
 from heron_cli.options import Name, Place, Verbose, Wait, WaitTimeout
 from heron_cli.wait import wait_for_state
@@ -23,8 +22,7 @@ def restart(
     verbose: Verbose = False,
 ) -> None:
     """Restart a container of a topology, or all of them."""
-    address = parse_address(place)
-    cluster = cluster_named(address.cluster)
+    cluster, address = cluster_at(place)
     with cluster.session(), spinner(f"restarting {name}") as progress:
         topology_id = cluster.status(address, name).execution.topology_id if wait else ""
         done = cluster.restart(address, name, container, wait_timeout)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from heron_cli.address import parse_address
-from heron_cli.clusters import cluster_named
+from heron_cli.clusters import cluster_at
 from heron_cli.console import Format, out, print_json, print_line, print_table, state_text
 from heron_cli.options import Name, Output, Place, Verbose
 from heron_control.inspection.topology_status import TopologyStatus, as_json
@@ -21,8 +20,8 @@ MAX_ERROR_CHARACTERS = 120
 
 def status(place: Place, name: Name, output: Output = Format.TABLE, verbose: Verbose = False) -> None:
     """Show containers and processes of a topology."""
-    address = parse_address(place)
-    found = cluster_named(address.cluster).status(address, name)
+    cluster, address = cluster_at(place)
+    found = cluster.status(address, name)
     if output is Format.JSON:
         print_json(as_json(found))
     else:

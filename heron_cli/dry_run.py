@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from heron_cli.console import out, print_json, print_line
-from heron_control.packing import ContainerRow, describe
-from heron_runtime.model.plan import PackingPlan
+from heron_control.packing import describe
+from heron_runtime.model.plan import ContainerPlan, PackingPlan, Resources
 from heron_runtime.model.settings import Keys, MiB, setting
 from heron_runtime.model.topology import TopologyDefinition
 
@@ -32,9 +32,8 @@ def show(definition: TopologyDefinition, packing: PackingPlan, wanted: DryRunFor
     """Print the plan on stdout."""
     default = DryRunFormat.COLORED_TABLE if sys.stdout.isatty() else DryRunFormat.TABLE
     chosen = wanted or default
-    described = describe(packing)
     if chosen is DryRunFormat.JSON:
-        print_json(described.to_dict())
+        print_json(describe(packing))
         return
     if chosen is DryRunFormat.RAW:
         print_line(repr(packing))
@@ -44,12 +43,13 @@ def show(definition: TopologyDefinition, packing: PackingPlan, wanted: DryRunFor
         console = Console(file=sys.stdout, force_terminal=True, highlight=False, markup=False, emoji=False)
     algorithm = setting(definition.config, Keys.TOPOLOGY_PACKING)
     _show_stages(definition, console)
-    console.print(Text(f"Total number of containers: {len(described.containers)}"))
+    console.print(Text(f"Total number of containers: {len(packing.containers)}"))
     console.print(Text(f"Using packing class: {algorithm}"))
-    for row in described.containers:
-        console.print(Text(f"\nContainer {row.container}", style="bold"))
-        console.print(Text(f"CPU: {row.cpu:g}, RAM: {_mib(row.ram_bytes)} MB, Disk: {_mib(row.disk_bytes)} MB"))
-        console.print(_table(row))
+    for container in packing.containers:
+        console.print(Text(f"\nContainer {container.container}", style="bold"))
+        cpu, ram, disk = _sizes(container.resources)
+        console.print(Text(f"CPU: {cpu}, RAM: {ram} MB, Disk: {disk} MB"))
+        console.print(_table(container))
 
 
 def _show_stages(definition: TopologyDefinition, console: Console) -> None:
@@ -63,16 +63,16 @@ def _show_stages(definition: TopologyDefinition, console: Console) -> None:
         console.print(Text(f"  {spec.name}, {tasks}: {', '.join(spec.config[STEPS])}{reads and f' <- {reads}'}"))
 
 
-def _table(row: ContainerRow) -> Table:
+def _table(container: ContainerPlan) -> Table:
     table = Table(box=box.ASCII2, header_style="bold")
     table.add_column("component", style="green")
     for name in ("task ID", "CPU", "RAM (MB)", "disk (MB)"):
         table.add_column(name, justify="right")
-    for instance in row.instances:
-        sizes = (_mib(instance.ram_bytes), _mib(instance.disk_bytes))
-        table.add_row(Text(instance.component), str(instance.task), f"{instance.cpu:g}", *sizes)
+    for task in container.instances:
+        table.add_row(Text(task.component), str(task.task), *_sizes(task.resources))
     return table
 
 
-def _mib(size_bytes: int) -> str:
-    return f"{size_bytes / MiB:.0f}"
+def _sizes(needs: Resources) -> tuple[str, str, str]:
+    """Cores, MiB, MiB."""
+    return f"{needs.cpu:g}", f"{needs.ram_bytes / MiB:.0f}", f"{needs.disk_bytes / MiB:.0f}"

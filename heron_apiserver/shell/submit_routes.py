@@ -119,7 +119,7 @@ def _submit(api: Api, form: Form, request_id: str | None) -> Response:
         raise InvalidTopology(f"the definition cannot be read: {error}") from None
     packing = check_definition(definition, fields)
     if fields.dry_run:
-        return JSONResponse({"response": describe(packing).to_dict()})
+        return JSONResponse({"response": describe(packing)})
     package = _package(api, form, fields)
     try:
         return _run(api, form, fields, definition, packing, package, request_id)

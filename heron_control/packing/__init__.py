@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from heron_control.packing.describe import ContainerRow, InstanceRow, PlanDescription, describe
+from heron_control.packing.describe import describe
 from heron_control.packing.errors import PackingError
 from heron_control.packing.pack import PackingAlgorithm, pack
 
-__all__ = [
-    "ContainerRow", "InstanceRow", "PackingAlgorithm", "PackingError", "PlanDescription", "describe", "pack",
-]  # fmt: skip
+__all__ = ["PackingAlgorithm", "PackingError", "describe", "pack"]

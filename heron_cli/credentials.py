@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import stat
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 from heron_cli.home import Home
 from heron_runtime.failures import Failure, NotAllowed
+from heron_runtime.files import replace_file
 
 FILE = "credentials.json"
 
@@ -53,13 +53,5 @@ def write_credentials(home: Home, logins: Mapping[str, Login]) -> None:
     if not logins:
         path.unlink(missing_ok=True)
         return
-    temporary = path.with_name(f".{FILE}.{secrets.token_hex(4)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump({name: asdict(login) for name, login in sorted(logins.items())}, file, indent=1)
-            file.write("\n")
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    entries = {name: asdict(login) for name, login in sorted(logins.items())}
+    replace_file(path, json.dumps(entries, indent=1) + "\n", 0o600)

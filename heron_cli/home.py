@@ -16,6 +16,7 @@ import yaml
 
 from heron_control.schedulers.topology_folder import place_of
 from heron_runtime.failures import Failure, NotAllowed
+from heron_runtime.files import replace_file
 from heron_runtime.state.local import StoreAddress, home_of_user, local_store
 
 SPACE_NEEDED_BYTES = 16 * 1024 * 1024
@@ -105,8 +106,5 @@ class Home:
     def write_config(self, config: Mapping[str, Mapping[str, Any]]) -> None:
         """Replace ``config.yaml`` at once (0600)."""
         self.prepare()
-        temporary = self.config_file.with_suffix(f".{os.getpid()}.tmp")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            yaml.safe_dump({name: dict(values) for name, values in config.items() if values}, file, sort_keys=True)
-        os.replace(temporary, self.config_file)
+        text = yaml.safe_dump({name: dict(values) for name, values in config.items() if values}, sort_keys=True)
+        replace_file(self.config_file, text, 0o600)

@@ -20,6 +20,7 @@ from pathlib import Path
 from heron_container.shell.fetching import FetchError, Refused, fetch_package
 from heron_control.schedulers.commands import python_command
 from heron_control.schedulers.identity import process_title
+from heron_runtime.files import replace_file
 from heron_runtime.launch import Launch
 from heron_runtime.model.backoff import BackoffPolicy
 from heron_runtime.model.ids import container_name
@@ -53,7 +54,7 @@ def prepare(launch: Launch, secret: Path) -> None:
     """Folders, secret, package. Raises Refused, PackageError, OSError."""
     for folder in (Path(launch.home), launch.log_dir, launch.metrics_dir, Path(launch.runtime_dir)):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    install_secret(secret, launch.secret_file)
+    replace_file(launch.secret_file, secret.read_bytes(), 0o400)  # all containers of the topology look for it there
     attempts = 0
     while True:
         try:
@@ -63,15 +64,6 @@ def prepare(launch: Launch, secret: Path) -> None:
             delay = PATIENCE.delay_ms(attempts + 1) / 1000
             log.warning("no package yet: %s; trying again in %.1f s", error, delay)
             time.sleep(delay)
-
-
-def install_secret(source: Path, target: Path) -> None:
-    """Copy it (0400) to where all containers of the topology look for it, by one rename. Raises OSError."""
-    temporary = target.with_name(f".{target.name}-{os.getpid()}-{time.monotonic_ns()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(source.read_bytes())
-    os.replace(temporary, target)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,11 @@ own few arguments, so that command lines stay short and the same in ``ps`` every
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from heron_runtime.files import replace_file
 
 
 @dataclass(frozen=True)
@@ -79,11 +80,7 @@ class Launch:
 
     def save(self, path: Path) -> None:
         """Write atomically, mode 0600."""
-        temporary = path.with_suffix(".tmp")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(self.to_json())
-        os.replace(temporary, path)
+        replace_file(path, self.to_json(), 0o600)
 
     def to_json(self) -> str:
         """The text of the file."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import threading
 import time
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from heron_apiserver.core.request_book import Entry, RequestBook
+from heron_runtime.files import replace_file
 
 log = logging.getLogger(__name__)
 
@@ -71,12 +71,7 @@ class Requests:
         return self._folder / f"{hashlib.sha256(request_id.encode()).hexdigest()}.json"
 
     def _write(self, entry: Entry) -> None:
-        path = self._path(entry.request_id)
-        temporary = path.with_suffix(".tmp")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(asdict(entry), file)
-        os.replace(temporary, path)
+        replace_file(self._path(entry.request_id), json.dumps(asdict(entry)), 0o600)
 
     def _read(self) -> list[Entry]:
         found = []

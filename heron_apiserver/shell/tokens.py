@@ -9,6 +9,7 @@ from pathlib import Path
 
 from heron_apiserver.core.access import Role
 from heron_control.web.serving import StartError
+from heron_runtime.files import replace_file
 
 FILES = {Role.ADMIN: "admin-token", Role.READ: "read-token"}
 MIN_CHARACTERS = 20
@@ -32,16 +33,10 @@ def load_tokens(home: Path) -> tuple[dict[Role, str], list[Path]]:
 
 
 def _make(path: Path) -> bool:
-    """Draw a token unless there is one; the file appears whole."""
+    """Draw a token unless there is one."""
     if path.exists():
         return False
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(secrets.token_urlsafe(32) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename(temporary, path)
+    replace_file(path, secrets.token_urlsafe(32) + "\n", 0o600, durable=True)
     return True
 
 

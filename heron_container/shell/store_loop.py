@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from heron_control.schedulers.killed import is_killed
 from heron_control.schedulers.presence import Presence
+from heron_runtime.files import replace_file
 from heron_runtime.launch import Launch
 from heron_runtime.model.ids import MASTER_CONTAINER
 from heron_runtime.model.plan import PackingPlan
@@ -143,10 +143,8 @@ class StoreLoop:
 
     def _save(self, what: str, data: bytes) -> None:
         path = self._saved(what)
-        temporary = path.with_suffix(".tmp")
         try:
-            temporary.write_bytes(data)
-            os.replace(temporary, path)
+            replace_file(path, data)
         except OSError as error:
             log.warning("cannot save the %s in %s: %s", what, path, error)
 

@@ -21,6 +21,7 @@ import heron_control
 import heron_runtime
 import heronry
 from heron_control.packaging.find import find_topology
+from heron_runtime.files import replace_file
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyDefinition
 from heronry.api.errors import TopologyError, TopologyNotFound
@@ -105,9 +106,7 @@ def _error(kind: str, message: str, **more: Any) -> bytes:
 
 
 def _answer(output: Path, code: int, content: bytes) -> int:
-    temporary = output.with_name(output.name + ".part")
-    temporary.write_bytes(content)
-    os.replace(temporary, output)
+    replace_file(output, content)
     return code
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from heron_runtime.files import replace_file
 from heron_runtime.model.ids import is_safe_name
 from heron_runtime.state.local import home_of_user
 from heronry.pipeline.views import NoSuchView, ViewError
@@ -37,9 +37,7 @@ def register(view: Registered, home: Path | None = None) -> None:
     """Make it known, or known anew. Raises OSError."""
     folder = views_folder(home)
     folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f".{view.name}.{os.getpid()}.tmp"
-    temporary.write_text(json.dumps(asdict(view), indent=2))
-    os.replace(temporary, folder / f"{view.name}.json")
+    replace_file(folder / f"{view.name}.json", json.dumps(asdict(view), indent=2))
 
 
 def registered(name: str, home: Path | None = None) -> Registered:

@@ -19,7 +19,6 @@ may count twice, until the next batch owns the bucket. A query that spans T is b
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from heron_runtime.failures import Failure, NotFound
+from heron_runtime.files import replace_file
 from heronry.pipeline.rows import OnlineFile, Row, decode_key, key_bytes, read_online, read_rows
 from heronry.streamlet.monoid import Monoid, by_name
 
@@ -212,9 +212,7 @@ def _from_online(folder: Path) -> Description:
 def describe_view(folder: Path, description: Description) -> None:
     """Write ``view.json``, at once. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f".{DESCRIPTION}.{os.getpid()}.tmp"
-    temporary.write_text(json.dumps(asdict(description), indent=2))
-    os.replace(temporary, folder / DESCRIPTION)
+    replace_file(folder / DESCRIPTION, json.dumps(asdict(description), indent=2))
 
 
 def batches(folder: Path) -> list[Batch]:

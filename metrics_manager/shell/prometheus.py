@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -23,6 +21,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
+from heron_runtime.files import replace_file
 from heron_runtime.model.metric_kinds import MetricKind
 from heron_runtime.model.metrics import PrometheusName, prometheus_name
 from heron_runtime.model.sketch import Sketch
@@ -111,7 +110,8 @@ class PrometheusSink:
         )
         self.port: int = self._server.sockets[0].getsockname()[1]
         self._port_file = context.launch.prometheus_port_file(context.container)
-        await asyncio.to_thread(_write_atomically, self._port_file, f"{self.port}\n")
+        await asyncio.to_thread(self._port_file.parent.mkdir, parents=True, exist_ok=True)
+        await asyncio.to_thread(replace_file, self._port_file, f"{self.port}\n")
         context.telemetry.gauge("__prometheus-port", self.port)
 
     async def flush(self) -> None:
@@ -157,10 +157,3 @@ class PrometheusSink:
 def _response(status: str, content_type: str, body: bytes, with_body: bool = True) -> bytes:
     head = [f"HTTP/1.1 {status}", f"Content-Type: {content_type}", f"Content-Length: {len(body)}", "Connection: close"]
     return "\r\n".join([*head, "", ""]).encode() + (body if with_body else b"")
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text)
-    os.replace(temporary, path)

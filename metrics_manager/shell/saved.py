@@ -7,10 +7,10 @@ reading an old one, does no harm.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from heron_runtime.files import replace_file
 from heron_runtime.wire.codec import PUBLISH_METRICS
 from heron_runtime.wire.errors import MalformedMessage
 from heron_runtime.wire.master import PublishMetrics
@@ -40,6 +40,4 @@ def save(path: Path, container: int, entries: Sequence[ProcessMetrics]) -> None:
     if len(data) > MAX_STATE_BYTES:
         raise ValueError(f"the totals need {len(data)} bytes, more than {MAX_STATE_BYTES}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_bytes(data)
-    os.replace(temporary, path)
+    replace_file(path, data)

@@ -14,13 +14,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+from heron_runtime.files import replace_file
 from heronry.api.component import Spout
 from heronry.streamlet.online.locate import STAGE, find
 from heronry.streamlet.online.offsets import Offsets, Span, as_plain, merged
 from heronry.streamlet.online.pulses import PULSE_SECONDS, Heart
 from heronry.streamlet.online.stages import stages_of
 from heronry.streamlet.online.streams import BLOCKS, MARKS, PULSES
-from heronry.streamlet.online.task_files import replace_file, state_folder
+from heronry.streamlet.online.task_files import state_folder
 from heronry.streamlet.online.watermark import Mark
 from heronry.streamlet.program import SourceStep
 
@@ -155,4 +156,5 @@ class SourceSpout(Spout):
         if self.offsets.changed:
             self.offsets.changed = False
             data = json.dumps(as_plain(self.offsets.committed)).encode()
+            self._folder.mkdir(parents=True, exist_ok=True)
             replace_file(Path(self._folder, f"{self.step.name}-{self.index}.json"), data)

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from heron_runtime.files import replace_file
 from heronry.streamlet.monoid import Monoid
 from heronry.streamlet.online.state import Entry, Start
 from heronry.streamlet.online.task_files import append_whole
@@ -102,9 +103,7 @@ class StateLog:
     def rewrite(self, entries: Iterable[Entry], closed_ms: int | None, spilled: Iterable[int] = ()) -> None:
         """Replace the log by one frame that says everything."""
         frame = self._frame(entries, [], closed_ms, list(spilled))
-        part = self._path.with_name(f".{self._path.name}.part")
-        part.write_bytes(frame)
-        os.replace(part, self._path)
+        replace_file(self._path, frame, 0o600)
         os.close(self._file)
         self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         os.lseek(self._file, 0, os.SEEK_END)

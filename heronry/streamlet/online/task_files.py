@@ -26,11 +26,3 @@ def append_whole(file: int, data: bytes, path: Path) -> None:
         os.ftruncate(file, begin)
         os.lseek(file, begin, os.SEEK_SET)
         raise OSError(error.errno, error.strerror, str(path)) from error
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """A reader sees the old content or the new, never a part."""
-    temporary = path.with_name(f".{path.name}.part")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary.write_bytes(data)
-    os.replace(temporary, path)

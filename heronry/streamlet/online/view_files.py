@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from heron_runtime.files import replace_file
 from heronry.streamlet.endpoints import ViewSink
 from heronry.streamlet.online.state import Entry
-from heronry.streamlet.online.task_files import replace_file
 from heronry.streamlet.program import ReduceStep
 from heronry.streamlet.records import pack
 
@@ -34,7 +34,9 @@ class ViewFiles:
         plain = self._step.monoid.pack
         rows: list[Any] = [[entry.key, entry.start, plain(entry.acc)] for entry in entries]
         body = {**self._head, "written_ms": int(time.time() * 1000), "rows": rows}
-        replace_file(self._root / str(bucket) / self._file, pack(body))
+        folder = self._root / str(bucket)
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_file(folder / self._file, pack(body))
 
     def is_gone(self, bucket: int) -> bool:
         """True if a batch owns the bucket and somebody has tidied up."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from heron_container.bootstrap import install_secret, prepare
+from heron_container.bootstrap import prepare
 from heron_container.shell.fetching import FetchError, Refused, fetch_package
 from heron_control.packaging.shipping import pack_package
 from heron_runtime.launch import Launch
@@ -125,15 +125,3 @@ def test_a_container_gets_ready_and_asks_until_the_api_server_answers(
     assert len(server.asked) == 2
     for folder in (launch.log_dir, launch.metrics_dir, launch.package_dir, Path(launch.runtime_dir)):
         assert folder.is_dir()
-
-
-def test_two_that_install_the_secret_do_not_meet(tmp_path: Path) -> None:
-    source, target = tmp_path / "given", tmp_path / "secret"
-    source.write_text(SECRET)
-    threads = [threading.Thread(target=install_secret, args=(source, target)) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert target.read_text() == SECRET
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["given", "secret"]

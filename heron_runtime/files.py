@@ -1,0 +1,27 @@
+"""Files that appear whole: the one way in which state, settings and secrets are written."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+
+def replace_file(path: Path, data: bytes | str, mode: int = 0o666, *, durable: bool = False) -> None:
+    """Give ``path`` this content by one rename: a reader sees what was there or ``data``, never a part. Raises OSError.
+
+    Whoever else writes the same path at this moment does so apart; the last one wins. ``durable``: it is on disk when
+    this returns.
+    """
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data.encode() if isinstance(data, str) else data)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise

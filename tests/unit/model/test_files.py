@@ -1,0 +1,46 @@
+"""Files that appear whole."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from heron_runtime.files import replace_file
+
+
+def test_a_file_is_replaced_with_its_mode(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    for content in (b"one", "twö"):
+        replace_file(path, content, 0o400, durable=True)
+    assert path.read_text(encoding="utf-8") == "twö"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o400
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_many_that_write_one_path_do_not_meet(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    threads = [threading.Thread(target=replace_file, args=(path, b"x" * 100_000, 0o400)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert path.read_bytes() == b"x" * 100_000
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_fails_leaves_the_old_content_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "config"
+    path.write_text("old")
+
+    def full(_: object, __: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        replace_file(path, "new")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]

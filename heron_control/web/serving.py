@@ -18,7 +18,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from heron_runtime.failures import Unavailable
+from heron_runtime.failures import Failure, Unavailable
 
 BACKLOG = 256
 HEAD_SECONDS = 15.0
@@ -40,8 +40,8 @@ def exit_code(serve: Callable[[], None], who: str) -> int:
     """Serve to the end; a server that cannot begin says so in its log."""
     try:
         serve()
-    except StartError as error:
-        logging.getLogger(who).error("%s", error)
+    except Failure as error:
+        logging.getLogger(who).error("%s", f"{error}. {error.cure}" if error.cure else error)
         return error.exit_code
     return 0
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from heron_runtime.state.local import StoreAddress
-from heron_tracker.__main__ import parse
+from heron_tracker.__main__ import app, main
+from heron_tracker.shell import server
 from heron_tracker.shell.server import Options, StartError, stores
 
 
-def test_clusters_and_credentials_are_joined_by_name(tmp_path: Path) -> None:
+def test_clusters_and_credentials_are_joined_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[Options] = []
+    monkeypatch.setattr(server, "serve", served.append)
     clusters = ["--cluster", "a=zookeeper://zk:2181/a", "--cluster", "b=files:///b"]
-    options = parse([*clusters, "--store-credential", f"a={tmp_path}/reader"])
-    assert stores(options) == {
+    app([*clusters, "--store-credential", f"a={tmp_path}/reader"], standalone_mode=False)
+    assert stores(served[0]) == {
         "a": StoreAddress("zookeeper://zk:2181/a", f"{tmp_path}/reader"),
         "b": StoreAddress("files:///b"),
     }
@@ -26,6 +30,14 @@ def test_without_clusters_it_follows_the_home_wherever_its_state_is(tmp_path: Pa
         "local: {heron.state.url: 'zookeeper://zk:2181/x', heron.state.credential.file: zk}\n"
     )
     assert stores(Options(home=tmp_path)) == {"local": StoreAddress("zookeeper://zk:2181/x", f"{tmp_path}/zk")}
+
+
+def test_what_is_no_pair_is_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(sys, "argv", ["heron_tracker", "--cluster", "files:///b"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "'files:///b' is no cluster. Write NAME=STORE_URL" in caplog.text
 
 
 @pytest.mark.parametrize(

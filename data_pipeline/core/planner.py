@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast, get_args
 
 from data_pipeline.core.plan import CannotPlan, Kind, Node, Output, Plan, Reduction, Scan, TaggedOutput, Unit
 from heronry.streamlet.cut import cut
@@ -32,10 +32,6 @@ from heronry.streamlet.program import (
 )
 from heronry.streamlet.windows import Window
 
-_FUSED: dict[type, Kind] = {
-    MapStep: "map", FlatMapStep: "flat_map", FilterStep: "filter", BranchStep: "branch", UnionStep: "union",
-    TapStep: "tap", LogStep: "log", ReduceStep: "reduce", SinkStep: "sink",
-}  # fmt: skip
 SQL_MONOIDS = ("count", "sum", "min", "max", "mean")
 VIEW_SUFFIX = "@"
 # Types of which SQL and Python agree on equality, order and arithmetic.
@@ -78,7 +74,7 @@ def prepare(program: Program, choice: Choice) -> tuple[Program, tuple[str, ...]]
     notes = []
     steps = list(program.steps)
     for step in steps:
-        if not isinstance(step, SourceStep) and type(step) not in _FUSED:
+        if step.kind not in ("source", *get_args(Kind)):
             raise CannotPlan(f"step {step.name!r}: Spark cannot run the operator {type(step).__name__}")
     for name in choice.inputs:
         if not isinstance(program.by_name.get(name), SourceStep):
@@ -212,7 +208,7 @@ class _Planner:
         for step in self.program.steps:
             if step.name in ends and isinstance(step, ReduceStep | SinkStep):
                 is_view = isinstance(step, SinkStep) and isinstance(step.sink, ViewSink)
-                outputs[step.name] = TaggedOutput(len(outputs), step.name, "view" if is_view else _FUSED[type(step)])
+                outputs[step.name] = TaggedOutput(len(outputs), step.name, "view" if is_view else _kind(step))
                 self.feeds.setdefault(step.name, []).append((entry, outputs[step.name].tag))
         nodes = self._readers(Ref(entry), outputs)
         return Unit(entry, nodes, tuple(outputs.values()), self._needs_time(nodes))
@@ -235,7 +231,7 @@ class _Planner:
         if not any(readers) and not isinstance(step, TapStep | LogStep):
             return None
         level = step.level if isinstance(step, LogStep) else "INFO"
-        return Node(step.name, _FUSED[type(step)], _functions(step), readers, level=level)
+        return Node(step.name, _kind(step), _functions(step), readers, level=level)
 
     def _needs_time(self, nodes: tuple[Node, ...]) -> bool:
         """True if a reducer behind uses the event time its records bring along."""
@@ -313,6 +309,10 @@ class _Planner:
         before = self.by_name[step.input.step]
         view = before if isinstance(step.sink, ViewSink) and isinstance(before, ReduceStep) else None
         return Output(step.name, step.sink, tuple(self.feeds.get(step.name, ())), view)
+
+
+def _kind(step: Step) -> Kind:
+    return cast(Kind, step.kind)  # ``prepare`` has refused what is none
 
 
 def _functions(step: Step) -> tuple[Callable[[Any], Any], ...]:

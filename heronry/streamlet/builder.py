@@ -24,7 +24,6 @@ from heronry.streamlet.endpoints import SequenceSource
 from heronry.streamlet.extract import WHOLE, Extractor, as_extractor
 from heronry.streamlet.monoid import Monoid, count, semigroup, sum_
 from heronry.streamlet.program import (
-    KIND_OF,
     LATE,
     BranchStep,
     EventTime,
@@ -37,6 +36,7 @@ from heronry.streamlet.program import (
     Ref,
     SinkStep,
     SourceStep,
+    Step,
     TapStep,
     UnionStep,
     Windowing,
@@ -53,7 +53,7 @@ OutputRef = tuple[int, int]  # (number of a draft, its output)
 class _Draft:
     """A step before it has a name. ``fields`` are its own arguments."""
 
-    cls: type
+    cls: type[Step]
     name: str | None
     base: str
     inputs: list[OutputRef]
@@ -150,7 +150,7 @@ class Builder:
         return program
 
     def _add(
-        self, cls: type, name: str | None, base: str, inputs: list[OutputRef], fields: dict[str, Any]
+        self, cls: type[Step], name: str | None, base: str, inputs: list[OutputRef], fields: dict[str, Any]
     ) -> Streamlet:
         self._drafts.append(_Draft(cls, name, base, inputs, fields))
         return Streamlet(self, (len(self._drafts) - 1, 0))
@@ -199,23 +199,23 @@ class Streamlet:
 
     def map(self, function: Callable[[Any], Any], name: str | None = None, parallelism: int | None = None) -> Streamlet:
         """``function(record)``."""
-        return self._function_step(MapStep, "map", function, name, parallelism)
+        return self._function_step(MapStep, function, name, parallelism)
 
     def flat_map(
         self, function: Callable[[Any], Any], name: str | None = None, parallelism: int | None = None
     ) -> Streamlet:
         """Every element of ``function(record)``."""
-        return self._function_step(FlatMapStep, "flat_map", function, name, parallelism)
+        return self._function_step(FlatMapStep, function, name, parallelism)
 
     def filter(
         self, function: Callable[[Any], Any], name: str | None = None, parallelism: int | None = None
     ) -> Streamlet:
         """The records for which ``function(record)`` is true."""
-        return self._function_step(FilterStep, "filter", function, name, parallelism)
+        return self._function_step(FilterStep, function, name, parallelism)
 
     def tap(self, function: Callable[[Any], Any], name: str | None = None, parallelism: int | None = None) -> Streamlet:
         """The same records; ``function(record)`` is called for what it does."""
-        return self._function_step(TapStep, "tap", function, name, parallelism)
+        return self._function_step(TapStep, function, name, parallelism)
 
     def log(self, level: str = "INFO", name: str | None = None, parallelism: int | None = None) -> Streamlet:
         """The same records; each is written to the task's log."""
@@ -357,15 +357,13 @@ class Streamlet:
         }  # fmt: skip
         return self._builder._add(ReduceStep, name, base, [self._place], fields)
 
-    def _function_step(
-        self, cls: type, base: str, function: Any, name: str | None, parallelism: int | None
-    ) -> Streamlet:
+    def _function_step(self, cls: type[Step], function: Any, name: str | None, parallelism: int | None) -> Streamlet:
         own = getattr(function, "__name__", "")
-        base = own if re.fullmatch(r"[A-Za-z]\w*", own) else base
+        base = own if re.fullmatch(r"[A-Za-z]\w*", own) else cls.kind
         return self._then(cls, base, name, {"function": function, "parallelism": parallelism})
 
-    def _then(self, cls: type, base: str, name: str | None, fields: dict[str, Any]) -> Streamlet:
-        self._refuse_pending(KIND_OF[cls], name)
+    def _then(self, cls: type[Step], base: str, name: str | None, fields: dict[str, Any]) -> Streamlet:
+        self._refuse_pending(cls.kind, name)
         return self._builder._add(cls, name, base, [self._place], fields)
 
     def _refuse_pending(self, kind: str, name: str | None) -> None:
@@ -400,4 +398,4 @@ def _inputs(draft: _Draft, names: Sequence[str]) -> dict[str, Any]:
     refs = tuple(Ref(names[number], output) for number, output in draft.inputs)
     if draft.cls is SourceStep:
         return {}
-    return {"merged": refs} if draft.cls is UnionStep else {"input": refs[0]}
+    return {"inputs": refs} if draft.cls is UnionStep else {"input": refs[0]}

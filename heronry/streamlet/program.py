@@ -17,9 +17,9 @@ millisecond of the window); what a reducer without windows emits has none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from heronry.streamlet.endpoints import Sink, Source
 from heronry.streamlet.extract import Extractor
@@ -61,24 +61,32 @@ class EventTime:
     unit: str = "s"
 
 
-@dataclass(frozen=True, slots=True)
-class SourceStep:
+StepKind = Literal["source", "map", "flat_map", "filter", "branch", "union", "tap", "log", "reduce", "sink"]
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What every step has."""
+
+    kind: ClassVar[StepKind]
+    name: str
+    parallelism: int | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True)
+class SourceStep(_Step):
     """Emits each record of the source at least once; in batch exactly once."""
 
-    name: str
+    kind = "source"
+    inputs: ClassVar[tuple[Ref, ...]] = ()
     source: Source
     event_time: EventTime | None = None
-    parallelism: int | None = None
-
-    @property
-    def inputs(self) -> tuple[Ref, ...]:
-        return ()
 
 
-class _OneInput:
+@dataclass(frozen=True)
+class _OneInput(_Step):
     """What steps with one input share."""
 
-    __slots__ = ()
     input: Ref
 
     @property
@@ -86,77 +94,59 @@ class _OneInput:
         return (self.input,)
 
 
-@dataclass(frozen=True, slots=True)
-class MapStep(_OneInput):
+@dataclass(frozen=True)
+class _FunctionStep(_OneInput):
+    """What steps with one function of a record share."""
+
+    function: Callable[[Any], Any]
+
+
+class MapStep(_FunctionStep):
     """Emits ``function(record)``."""
 
-    name: str
-    input: Ref
-    function: Callable[[Any], Any]
-    parallelism: int | None = None
+    kind = "map"
 
 
-@dataclass(frozen=True, slots=True)
-class FlatMapStep(_OneInput):
+class FlatMapStep(_FunctionStep):
     """Emits each element of the iterable ``function(record)``, none if it is empty."""
 
-    name: str
-    input: Ref
-    function: Callable[[Any], Any]
-    parallelism: int | None = None
+    kind = "flat_map"
 
 
-@dataclass(frozen=True, slots=True)
-class FilterStep(_OneInput):
+class FilterStep(_FunctionStep):
     """Emits the record if ``function(record)`` is true."""
 
-    name: str
-    input: Ref
-    function: Callable[[Any], Any]
-    parallelism: int | None = None
+    kind = "filter"
 
 
-@dataclass(frozen=True, slots=True)
+class TapStep(_FunctionStep):
+    """Calls ``function(record)`` at least once for each record, leaves the result alone and emits the record."""
+
+    kind = "tap"
+
+
+@dataclass(frozen=True)
 class BranchStep(_OneInput):
     """Emits the record on output i, the first whose ``predicates[i](record)`` is true, else on the last output."""
 
-    name: str
-    input: Ref
+    kind = "branch"
     predicates: tuple[Callable[[Any], Any], ...]
-    parallelism: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class UnionStep:
+@dataclass(frozen=True)
+class UnionStep(_Step):
     """Emits every record of every input."""
 
-    name: str
-    merged: tuple[Ref, ...]
-    parallelism: int | None = None
-
-    @property
-    def inputs(self) -> tuple[Ref, ...]:
-        return self.merged
+    kind = "union"
+    inputs: tuple[Ref, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TapStep(_OneInput):
-    """Calls ``function(record)`` at least once for each record, leaves the result alone and emits the record."""
-
-    name: str
-    input: Ref
-    function: Callable[[Any], Any]
-    parallelism: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LogStep(_OneInput):
     """Writes each record to the task's log and emits it. An end may follow it, or nothing."""
 
-    name: str
-    input: Ref
+    kind = "log"
     level: str = "INFO"
-    parallelism: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +158,7 @@ class Windowing:
     allowed_lateness_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReduceStep(_OneInput):
     """One result per key, or per key and window: ``monoid`` over ``value(record)`` of the records of equal key.
 
@@ -189,14 +179,12 @@ class ReduceStep(_OneInput):
     if it knows the fields' types.
     """
 
-    name: str
-    input: Ref
+    kind = "reduce"
     key: Extractor
     value: Extractor
     monoid: Monoid
     windowing: Windowing | None = None
     updates: bool = True
-    parallelism: int | None = None
     key_step: str = ""  # the names the user gave to key_by and window, for messages
     window_step: str = ""
 
@@ -208,33 +196,18 @@ class ReduceStep(_OneInput):
         return self.key.plain and self.value.plain and own and self.monoid.builtin is not None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SinkStep(_OneInput):
     """Gives each record to the sink."""
 
-    name: str
-    input: Ref
+    kind = "sink"
     sink: Sink
-    parallelism: int | None = None
 
 
 Step: TypeAlias = (
     SourceStep | MapStep | FlatMapStep | FilterStep | BranchStep | UnionStep | TapStep | LogStep | ReduceStep | SinkStep
 )
 ENDS = (SinkStep, TapStep, LogStep)  # a stream may end behind these
-
-KIND_OF: dict[type, str] = {
-    SourceStep: "source",
-    MapStep: "map",
-    FlatMapStep: "flat_map",
-    FilterStep: "filter",
-    BranchStep: "branch",
-    UnionStep: "union",
-    TapStep: "tap",
-    LogStep: "log",
-    ReduceStep: "reduce",
-    SinkStep: "sink",
-}
 
 
 @dataclass(frozen=True)
@@ -272,5 +245,5 @@ class Program:
         lines = []
         for step in self.steps:
             inputs = ", ".join(ref.step + (f"[{ref.output}]" if ref.output else "") for ref in step.inputs)
-            lines.append(f"{step.name}: {KIND_OF[type(step)]}" + (f" <- {inputs}" if inputs else ""))
+            lines.append(f"{step.name}: {step.kind}" + (f" <- {inputs}" if inputs else ""))
         return "\n".join(lines)

@@ -29,7 +29,7 @@ from heronry.streamlet.online.streams import (
     exchange_stream,
     rows_stream,
 )
-from heronry.streamlet.program import KIND_OF, Program, ReduceStep, SourceStep
+from heronry.streamlet.program import Program, ReduceStep, SourceStep
 
 MAX_PENDING = 1024  # blocks, each of up to 128 kB; what is processed and waits to be saved costs next to nothing
 TICK_MS = 250
@@ -100,7 +100,7 @@ def add_stages(builder: TopologyBuilder, stages: Stages, config: dict[str, Any])
 
 def _told(program: Program, stage: Stage) -> list[str]:
     """What runs in the stage, for people."""
-    steps = [f"{name} ({KIND_OF[type(program.by_name[name])]})" for name in stage.steps]
+    steps = [f"{name} ({program.by_name[name].kind})" for name in stage.steps]
     return steps + [f"{name} (map side)" for name in stage.combines]
 
 

@@ -18,7 +18,7 @@ from functools import reduce
 from typing import Any, cast
 
 from heronry.api.errors import TopologyError
-from heronry.streamlet.program import KIND_OF, Program, ReduceStep, SinkStep, SourceStep, Step
+from heronry.streamlet.program import Program, ReduceStep, SinkStep, SourceStep, Step
 
 PROGRAM = "user.streamlet.program"  # module:variable
 ARGUMENTS = "user.streamlet.arguments"
@@ -32,7 +32,7 @@ def fingerprint(program: Program) -> str:
     """The same for the same steps, names, wiring, parallelism, sources and sinks. Functions count by their names."""
     lines = [program.describe()]
     for step in program.steps:
-        lines.append(f"{step.name} {step.parallelism} {KIND_OF[type(step)]}")
+        lines.append(f"{step.name} {step.parallelism} {step.kind}")
         if isinstance(step, ReduceStep):
             windowing = step.windowing
             lines.append(f"{step.monoid!r} {windowing.window if windowing else None} {step.updates}")

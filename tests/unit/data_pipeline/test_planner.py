@@ -190,7 +190,7 @@ def test_what_spark_cannot_run_is_refused_by_name() -> None:
         plan(endless(sequence(5)), Choice(inputs={"nothing": FileSource("/in", "json")}))
 
     class Join:
-        name, inputs = "both", (Ref("numbers"),)
+        name, kind, inputs = "both", "join", (Ref("numbers"),)
 
     strange = Program("p", (*endless(sequence(5)).steps, Join()))  # type: ignore[arg-type]  # an operator of the future
     with pytest.raises(CannotPlan, match=r"'both'.*Join"):

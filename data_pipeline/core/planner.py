@@ -42,7 +42,6 @@ TIME_TYPES = INTEGERS | {"float", "double", "timestamp", "timestamp_ntz"}
 VALUE_TYPES = {"sum": NUMBERS, "mean": NUMBERS}
 # Columns of several sources are one column where no value changes on the way; SQL would make 1 of "1", 1.0 of True.
 _ALIKE = dict.fromkeys(INTEGERS, "integer") | {"float": "fraction", "double": "fraction"}
-OUR_COLUMNS = frozenset({"file"})  # beside a table's own; with such a column, or a "`" in a name, Python reduces it
 SCHEMA_TYPES = {"str": "string", "int": "bigint", "float": "double", "bool": "boolean"}
 
 
@@ -303,7 +302,7 @@ class _Planner:
         types = self.choice.columns.get(source.name)
         if source.source.format in ("csv", "json"):
             types = {name: SCHEMA_TYPES[kind] for name, kind in source.source.schema}
-        return types if types and not any(name in OUR_COLUMNS or "`" in name for name in types) else None
+        return types if types and not any("`" in name for name in types) else None  # SQL quotes names with it
 
     def _output(self, step: SinkStep) -> Output:
         before = self.by_name[step.input.step]

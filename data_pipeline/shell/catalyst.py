@@ -81,7 +81,7 @@ def _table(spark: SparkSession, tables: scans.Tables, scan: Scan, step: ReduceSt
 
 
 def _columns(spark: SparkSession, tables: scans.Tables, scan: Scan, timed: bool) -> tuple[DataFrame, dict[str, str]]:
-    """The source as a table of typed columns, and the types; with ``file`` if event times are looked at (``timed``)."""
+    """The source as a table of typed columns, and the types; with FILE_COLUMN if event times are read (``timed``)."""
     source = scan.source
     assert isinstance(source, FileSource)
     rows = tables.read(scan, named=timed)
@@ -89,12 +89,12 @@ def _columns(spark: SparkSession, tables: scans.Tables, scan: Scan, timed: bool)
         line = sql.make_valid_utf8(sql.regexp_replace("value", "\r$", ""))
         return rows.select(line.alias("record")), {"record": "string"}
     if source.format == "parquet":
-        return rows.withColumnRenamed(scans.FILE_COLUMN, "file") if timed else rows, tables.columns(scan)
+        return rows, tables.columns(scan)
     types = {name: SCHEMA_TYPES[kind] for name, kind in source.schema}
     headers = scans.headers(spark, rows) if source.format == "csv" else ()
     task = TypedTask(Decoding(scan.step, source, None, False, headers=headers), tuple(types.items()), timed)
     shape = ", ".join(f"`{name}` {kind}" for name, kind in types.items())
-    return rows.mapInArrow(Shipped(task), f"{shape}, file string" if timed else shape), types
+    return rows.mapInArrow(Shipped(task), f"{shape}, {scans.FILE_COLUMN} string" if timed else shape), types
 
 
 def _column(extractor: Extractor) -> str:
@@ -121,7 +121,7 @@ def _time(step: str, time: EventTime, types: dict[str, str]) -> Column:
             sql.coalesce(column.cast("string"), sql.lit("None")).alias("value"),
             sql.lit(f"EventTimeError: the field {name!r} is no event time").alias("error"),
             sql.lit("").alias("traceback"),
-            sql.col("file").alias("file"),
+            sql.col(scans.FILE_COLUMN).alias("file"),
         )
     )
     return sql.when(wrong, sql.raise_error(sql.concat(sql.lit(MARKER), story)).cast("long")).otherwise(ms)
@@ -150,7 +150,7 @@ def _accumulator(builtin: str, parts: list[Any]) -> Any:
 
 @dataclass(frozen=True)
 class TypedTask:
-    """Lines with a declared schema to columns, and ``file`` if they are ``named``."""
+    """Lines with a declared schema to columns, and FILE_COLUMN if they are ``named``."""
 
     decoding: Decoding
     types: tuple[tuple[str, str], ...]
@@ -170,7 +170,7 @@ class TypedTask:
                 raise self._located(records, file) from None
             if self.named:
                 made.append(pa.array([file(index) for index in range(len(records))], pa.string()))
-            yield pa.RecordBatch.from_arrays(made, names=[*names, "file"] if self.named else names)
+            yield pa.RecordBatch.from_arrays(made, names=[*names, scans.FILE_COLUMN] if self.named else names)
 
     def _located(self, records: list[Any], file: Any) -> Exception:
         for index, record in enumerate(records):

@@ -25,7 +25,7 @@ from heronry.streamlet.endpoints import FileSource, SequenceSource
 from heronry.streamlet.reading import ARCHIVE_COLUMNS
 from heronry.streamlet.windows import HOUR_MS
 
-FILE_COLUMN = "__heronry_file"  # beside the columns of a user's Parquet file
+FILE_COLUMN = "__heronry_file"  # beside the columns of a user's table
 _PATTERN = re.compile(r"[\[\]{}*?\\]")
 _HOUR = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d\d)$")
 

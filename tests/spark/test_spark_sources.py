@@ -28,7 +28,7 @@ from data_pipeline.shell.scan import Tables
 from heronry.streamlet import Builder, collect, files, sequence
 from heronry.streamlet.program import Program
 from heronry.streamlet.reference import run
-from heronry.streamlet.windows import hour_folder
+from heronry.streamlet.windows import hour_folder, tumbling
 
 TEXT = Path(__file__).parents[2] / "examples" / "data" / "northanger_abbey.txt"
 HOUR = 3_600_000
@@ -143,6 +143,29 @@ def test_columns_from_footers_are_those_spark_finds(spark: SparkSession, tmp_pat
     assert spark.read.schema(columns).parquet(written).schema == spark.read.parquet(written).schema
     assert not footers([str(tmp_path)]).alike
     assert not footers(["hdfs://nowhere/x"]).alike
+
+
+def test_a_column_called_file_is_one_like_any_other(spark: SparkSession, tmp_path: Path) -> None:
+    columns = {"file": ["a", "b", "a"], "n": [1, 2, 3], "t": [1, 2, 70]}
+    schema = {"file": "str", "n": "int", "t": "int"}
+    for form in ("parquet", "json"):
+        (tmp_path / form).mkdir()
+    pq.write_table(pa.table(columns), tmp_path / "parquet" / "a.parquet")
+    records = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    (tmp_path / "json" / "a.json").write_text("\n".join(map(json.dumps, records)))
+    programs = []
+    for source in (files(tmp_path / "parquet", "parquet"), files(tmp_path / "json", "json", schema=schema)):
+        builder = Builder("p")
+        read = builder.source(source, event_time="t").key_by("file")
+        read.window(tumbling(60)).sum_by_key("n", name="windows").sink(collect(), name="windowed")
+        read.count_by_key(name="counts").sink(collect(), name="counted")
+        programs.append(builder.build())
+    for program, found in zip(programs, run_all(spark, programs), strict=True):
+        planned = plan(program, with_columns(Tables(spark), program, Choice()))
+        assert [reduction.sql for reduction in planned.reductions] == [True, True]
+        expected = run(program)
+        for sink in ("windowed", "counted"):
+            assert difference(expected[sink], found[sink]) == "", (program.steps[0], sink)
 
 
 def test_a_large_csv_is_cut_and_each_part_knows_its_header(spark: SparkSession, tmp_path: Path) -> None:

@@ -52,16 +52,14 @@ class Spawning:
         self._instance_main = instance_main
         self._topology: TopologyDefinition | None = None
         self._loop = asyncio.get_running_loop()
-        self._stopping = False
         self._first_on_path = ""
-        self._waiting: dict[int, tuple[ProcessSpec, LastLines]] = {}  # asked of the zygote, not born yet
         self._zygote = ZygoteClient(
             spawn=self._spawn_zygote,
             title=lambda spec: process_title(launch.topology, spec.name),
             container=container,
             policy=policy,
-            born=self._forked,
-            ended=self._fork_ended,
+            born=born,
+            ended=ended,
             given_up=self._give_up,
         )
         self._fork = setting(launch.settings, Keys.HERON_INSTANCE_FORK)
@@ -83,14 +81,12 @@ class Spawning:
             self._loop.call_soon(self._ended, spec.slot, None, f"not started: {error}")
             return
         if spec.is_instance and self._fork:
-            self._waiting[spec.slot] = (spec, lines)
             self._zygote.fork(spec, self._environment(spec), pipe)
         else:
             self._exec(spec, pipe)
 
     def stop(self) -> None:
         """Nothing new is started from now on; what waits for the zygote ends."""
-        self._stopping = True
         self._zygote.close()
 
     async def close(self) -> None:
@@ -143,22 +139,8 @@ class Spawning:
             with_lifeline=False,  # its socket is one
         )
 
-    def _forked(self, slot: int, pid: int) -> None:
-        self._waiting.pop(slot, None)
-        child = self._zygote.child(slot)
-        assert child is not None
-        self._born(slot, child)
-
-    def _fork_ended(self, slot: int, code: int | None, error: str) -> None:
-        self._waiting.pop(slot, None)
-        self._ended(slot, code, error)
-
     def _give_up(self) -> None:
         """No zygote: exec what waits for it, and all that come later."""
         self._fork = False
-        for spec in self._zygote.refuse_waiting():
-            _, lines = self._waiting.pop(spec.slot)
-            if self._stopping:
-                self._ended(spec.slot, None, "not started: the container stops")
-            else:
-                self._exec(spec, LogPipe(spec.name, lines, self._writer))
+        for spec, pipe in self._zygote.take_waiting():
+            self._exec(spec, pipe)

@@ -51,13 +51,13 @@ class Forked:
 
 @dataclass
 class ZygoteClient:
-    """Forks instances. Callbacks: ``born(slot, pid)``, ``ended(slot, exit code or None, error)``, ``given_up()``."""
+    """Forks instances. Callbacks: ``born(slot, child)``, ``ended(slot, exit code or None, error)``, ``given_up()``."""
 
     spawn: Callable[[int, Callable[[str], None]], ExecChild]  # (socket descriptor, ended) → the zygote's process
     title: Callable[[ProcessSpec], str]
     container: int
     policy: BackoffPolicy
-    born: Callable[[int, int], None]
+    born: Callable[[int, Forked], None]
     ended: Callable[[int, int | None, str], None]
     given_up: Callable[[], None]
     _children: dict[int, Forked] = field(default_factory=dict)
@@ -91,23 +91,18 @@ class ZygoteClient:
             if self._process is None and self._retry is None:
                 self._start()
 
-    def child(self, slot: int) -> Forked | None:
-        """The instance in this slot, if it is ours and alive."""
-        return self._children.get(slot)
-
-    def refuse_waiting(self) -> list[ProcessSpec]:
-        """Take back what was never asked for; the caller answers for it."""
+    def take_waiting(self) -> list[tuple[ProcessSpec, LogPipe]]:
+        """Hand back what the zygote was never asked for; the caller answers for it."""
         waiting, self._waiting = self._waiting, []
-        for _, _, pipe in waiting:
-            pipe.drain_and_close()
-        return [spec for spec, _, _ in waiting]
+        return [(spec, pipe) for spec, _, pipe in waiting]
 
     def close(self) -> None:
         """No more forks; the zygote ends by end of file. Its children are the caller's affair."""
         self._closing = True
         if self._retry is not None:
             self._retry.cancel()
-        for spec in self.refuse_waiting():
+        for spec, pipe in self.take_waiting():
+            pipe.drain_and_close()
             self.ended(spec.slot, None, "not started: the container stops")
         if not self._children:
             self._disconnect()
@@ -188,7 +183,7 @@ class ZygoteClient:
         elif "forked" in message:
             forked = self._children[message["forked"]]
             forked.pid, forked.pidfd = message["pid"], descriptors[0]
-            self.born(forked.slot, forked.pid)
+            self.born(forked.slot, forked)
         elif "failed" in message:
             self._finish(self._children[message["failed"]], None, message["error"])
         elif "exited" in message:

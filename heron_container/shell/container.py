@@ -29,6 +29,7 @@ from heron_container.shell.spawning import Spawning
 from heron_container.shell.status import container_status, count_up
 from heron_container.shell.store_loop import Look, Plans
 from heron_control.schedulers import local
+from heron_control.schedulers.alarm import Alarm, now_ms
 from heron_control.schedulers.endings import exit_in_words
 from heron_control.schedulers.identity import catches
 from heron_control.schedulers.scheduler import SchedulerError
@@ -85,7 +86,7 @@ class Container:
         )
         self._scheduler_watch = SchedulerWatch(SCHEDULER_BACKOFF)
         self._scheduler_pid = 0
-        self._deadline: asyncio.TimerHandle | None = None
+        self._alarm = Alarm(lambda: self._act(self.supervisor.tick(now_ms())))
         self._all_ended = asyncio.Event()
 
     async def run(self) -> None:
@@ -107,7 +108,7 @@ class Container:
         if self.supervisor.stopping:
             return
         log.info("stopping: %s", why)
-        self._act(self.supervisor.stop(self._now_ms()))
+        self._act(self.supervisor.stop(now_ms()))
         self._spawning.stop()
         self._settle()
 
@@ -127,7 +128,7 @@ class Container:
         watch = self.number == MASTER_CONTAINER and setting(self.launch.settings, Keys.HERON_SCHEDULER) == "local"
         if watch and not self.supervisor.stopping:
             there = look.scheduler or self._scheduler_lives()  # one that has just been started takes a while
-            if self._scheduler_watch.looked(self._now_ms(), there):
+            if self._scheduler_watch.looked(now_ms(), there):
                 self._start_scheduler("it is gone")
 
     def status(self) -> ContainerStatus:
@@ -135,7 +136,7 @@ class Container:
         self._read_slots()
         return container_status(
             self.launch, self.number, self.incarnation, self._started, self.supervisor,
-            {name: lines.lines() for name, lines in self._last_lines.items()}, self._now_ms(), time.time(),
+            {name: lines.lines() for name, lines in self._last_lines.items()}, now_ms(), time.time(),
         )  # fmt: skip
 
     def metrics(self) -> ProcessMetrics:
@@ -163,17 +164,17 @@ class Container:
             missing = len(specs) - len(fitting)
             log.error("%d tasks have no heartbeat slot and do not run: restart container %d", missing, self.number)
         self._spawning.configure(plans.topology)
-        self._act(self.supervisor.want(self._now_ms(), fitting))
+        self._act(self.supervisor.want(now_ms(), fitting))
 
     async def _tick_forever(self) -> None:
-        last_ms = self._now_ms()
+        last_ms = now_ms()
         while True:
             await asyncio.sleep(self._tick_ms / 1000)
-            now_ms = self._now_ms()
-            self._tick(now_ms, now_ms - last_ms)
-            last_ms = now_ms
+            woke_ms = now_ms()
+            self._tick(woke_ms - last_ms)
+            last_ms = woke_ms
 
-    def _tick(self, now_ms: int, passed_ms: int) -> None:
+    def _tick(self, passed_ms: int) -> None:
         beats = self._read_slots()
         cpu = {slot: seconds for slot in self._liveness.wants_cpu() if (seconds := self._cpu_seconds(slot)) is not None}
         for silence in self._liveness.tick(passed_ms, beats, cpu):
@@ -186,16 +187,15 @@ class Container:
             else:
                 log.error("%s is %s", name, silence.reason())
                 self._act(self.supervisor.kill(silence.slot, silence.reason()))
-        self._act(self.supervisor.tick(now_ms))
+        self._act(self.supervisor.tick(now_ms()))
 
     def _read_slots(self) -> dict[int, int]:
         beats: dict[int, int] = {}
         if self._slots is None:
             return beats
-        now_ms = self._now_ms()
         for slot in self._children:
             beats[slot], phase = self._slots.read(slot)
-            self.supervisor.phase(now_ms, slot, phase is Phase.RUNNING)
+            self.supervisor.phase(now_ms(), slot, phase is Phase.RUNNING)
         return beats
 
     def _cpu_seconds(self, slot: int) -> float | None:
@@ -220,7 +220,7 @@ class Container:
                 case FindReplacement(slot):
                     # The looks at the store find a newer container, if there is one.
                     log.warning("%s was told that it has been replaced", self.supervisor.processes[slot].spec.name)
-        self._set_deadline()
+        self._alarm.set(self.supervisor.next_deadline_ms())  # restarts are due between two ticks, too
 
     def _start(self, spec: ProcessSpec, restarts: int) -> None:
         assert self._slots is not None
@@ -234,7 +234,7 @@ class Container:
     def _born(self, slot: int, child: Child) -> None:
         self._children[slot] = child
         self._liveness.watch(slot)
-        self._act(self.supervisor.born(self._now_ms(), slot, child.pid))
+        self._act(self.supervisor.born(now_ms(), slot, child.pid))
 
     def _ended(self, slot: int, code: int | None, error: str) -> None:
         spec = self.supervisor.processes[slot].spec
@@ -244,7 +244,7 @@ class Container:
         if code == -signal.SIGKILL:
             reason = self._memory_limit.explain(reason)
         (log.info if self.supervisor.stopping else log.error)("%s has ended: %s", spec.name, reason)
-        self._act(self.supervisor.ended(self._now_ms(), slot, reason, replaced=code == EXIT_REPLACED))
+        self._act(self.supervisor.ended(now_ms(), slot, reason, replaced=code == EXIT_REPLACED))
         self._settle()
 
     def _settle(self) -> None:
@@ -255,20 +255,6 @@ class Container:
         child = self._children.get(slot)
         if child is not None:
             child.send_signal(number)
-
-    def _set_deadline(self) -> None:
-        """Restarts are due between two ticks, too."""
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-        deadline_ms = self.supervisor.next_deadline_ms()
-        if deadline_ms is not None:
-            delay = max(0, deadline_ms - self._now_ms() + 1) / 1000
-            self._deadline = self._loop.call_later(delay, self._due)
-
-    def _due(self) -> None:
-        self._deadline = None
-        self._act(self.supervisor.tick(self._now_ms()))
 
     def _clean_up_by_scheduler(self, present: bool) -> None:
         """A killed topology whose scheduler is dead: somebody must still remove what is left when all have stopped."""
@@ -289,7 +275,3 @@ class Container:
             return self._scheduler_pid > 0 and os.waitpid(self._scheduler_pid, os.WNOHANG)[0] == 0
         except ChildProcessError:
             return False
-
-    @staticmethod
-    def _now_ms() -> int:
-        return time.monotonic_ns() // 1_000_000

@@ -17,7 +17,7 @@ from heron_control.schedulers.commands import own_group, raise_descriptor_limit
 from heron_control.schedulers.identity import HostLock, container_lock, process_title
 from heron_control.schedulers.log_files import OwnLog
 from heron_runtime.model.ids import MASTER_CONTAINER, container_name
-from heron_runtime.model.settings import Keys, MiB, setting
+from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.stored import ContainerLocation
 from heron_runtime.process import (
     EXIT_REPLACED,
@@ -43,12 +43,7 @@ def main() -> None:
     arguments, options = parse_arguments("heron_container", parser)
     launch = arguments.launch
     os.makedirs(launch.runtime_dir, mode=0o700, exist_ok=True)
-    launch.log_dir.mkdir(parents=True, exist_ok=True)
-    own_log = OwnLog(
-        launch.log_dir / f"{container_name(arguments.container)}.log",
-        setting(launch.settings, Keys.HERON_LOGGING_MAXIMUM_SIZE_MB) * MiB,
-        setting(launch.settings, Keys.HERON_LOGGING_MAXIMUM_FILES),
-    )
+    own_log = OwnLog.of(launch, container_name(arguments.container))
     echo = os.dup(2) if options.echo_log else -1
     if options.own_log:
         own_log.take()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
 import sys
 import sysconfig
 from collections.abc import Mapping
@@ -37,6 +38,18 @@ def child_environment(extra: Mapping[str, str] | None = None, first_on_path: str
         environment["PYTHONPATH"] = os.pathsep.join(parts)
     environment.update(extra or {})
     return environment
+
+
+def start_session(command: list[str], folder: str, log_file: Path) -> subprocess.Popen[bytes]:
+    """Start it in a session of its own, so that it outlives us. Raises OSError.
+
+    ``log_file``: its own log, which gets what it prints before it has set that up.
+    """
+    with open(os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder, env=child_environment(),
+            start_new_session=True,
+        )  # fmt: skip
 
 
 def source_root() -> str:

@@ -14,13 +14,18 @@ waiting, or over
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from heron_runtime.model.backoff import Backoff, BackoffPolicy
 from heron_runtime.model.ids import container_name
+from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.container import ProcessState, ProcessStatus
+
+STOP_MARGIN_MS = 3000  # heron_container stops its children in two waves, a grace each
+END_GRACE_MS = 2000
 
 
 class Stage(StrEnum):
@@ -95,6 +100,12 @@ class Containers:
     end_grace_ms: int
     rows: dict[int, ContainerRow] = field(default_factory=dict)
     stopping: bool = False
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Containers:
+        """With the times that a topology's settings name."""
+        grace_ms = int(setting(settings, Keys.HERON_STOP_GRACE_SECS) * 1000)
+        return cls(BackoffPolicy.of(settings), 2 * grace_ms + STOP_MARGIN_MS, END_GRACE_MS)
 
     def want(self, now_ms: int, numbers: Iterable[int]) -> list[Effect]:
         """Exactly these containers are wanted: start new ones; one left out ends by itself and stays away."""

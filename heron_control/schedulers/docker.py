@@ -28,8 +28,9 @@ from pathlib import Path
 from heron_control.progress import Progress, silent
 from heron_control.schedulers import docker_logs
 from heron_control.schedulers import docker_plan as plan
+from heron_control.schedulers.alarm import now_ms
 from heron_control.schedulers.docker_engine import DockerEngine
-from heron_control.schedulers.docker_topology import DockerTopology, now_ms
+from heron_control.schedulers.docker_topology import DockerTopology
 from heron_control.schedulers.engine import Engine, EngineError, Joiner, Owner, Seen
 from heron_control.schedulers.killed import is_killed
 from heron_control.schedulers.scheduler import SchedulerContext, SchedulerError

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from heron_control.schedulers import docker_plan as plan
+from heron_control.schedulers.alarm import now_ms
 from heron_control.schedulers.containers import (
     Containers,
     Effect,
@@ -30,15 +31,12 @@ from heron_control.schedulers.containers import (
 from heron_control.schedulers.endings import exit_in_words
 from heron_control.schedulers.engine import Ending, Engine, EngineError, Seen
 from heron_runtime.launch import Launch
-from heron_runtime.model.backoff import BackoffPolicy
 from heron_runtime.model.ids import MASTER_CONTAINER
 from heron_runtime.model.plan import PackingPlan
-from heron_runtime.model.settings import Keys, MiB, setting
+from heron_runtime.model.settings import MiB
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.wire.container import ProcessState, ProcessStatus
 
-STOP_MARGIN_MS = 3000  # heron_container stops its children in two waves, a grace each
-END_GRACE_MS = 2000
 _RUNS = ("running", "paused", "restarting")
 log = logging.getLogger(__name__)
 
@@ -65,8 +63,7 @@ class DockerTopology:
         self._folder = folder
         self._credential = credential
         self._pool = pool
-        grace_ms = int(setting(launch.settings, Keys.HERON_STOP_GRACE_SECS) * 1000)
-        self._core = Containers(BackoffPolicy.of(launch.settings), 2 * grace_ms + STOP_MARGIN_MS, END_GRACE_MS)
+        self._core = Containers.of(launch.settings)
         self._lock = threading.RLock()
         self._plans: tuple[TopologyDefinition, PackingPlan] | None = None
         self._ids: dict[int, str] = {}  # container number to the engine's id
@@ -303,8 +300,3 @@ class DockerTopology:
         elif self.name not in found.networks:
             cure = f"cut off from its network by somebody: docker network connect {self.name} {found.name}"
         return replace(status, state=ProcessState.STOPPED, last_error=cure) if cure else status
-
-
-def now_ms() -> int:
-    """Monotonic milliseconds."""
-    return time.monotonic_ns() // 1_000_000

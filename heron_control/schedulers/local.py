@@ -6,16 +6,14 @@ second scheduler finds the lock of the first and exits.
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import grpc
 
 from heron_control.progress import Progress, silent
-from heron_control.schedulers.commands import child_environment, python_command
+from heron_control.schedulers.commands import python_command, start_session
 from heron_control.schedulers.local_processes import end_processes
 from heron_control.schedulers.runtime import make_runtime_dir, remove_runtime_dir
 from heron_control.schedulers.scheduler import SchedulerContext, SchedulerError
@@ -32,29 +30,18 @@ STOP_MARGIN_SECONDS = 5.0
 
 
 def start(launch: Launch, launch_file: Path) -> int:
-    """Start the topology's scheduler in a session of its own; returns its process id. Raises SchedulerError.
-
-    The process outlives its caller. What it prints before its log is set up goes to the same log file.
-    """
+    """Start the topology's scheduler, which outlives us; returns its process id. Raises SchedulerError."""
+    log_file = launch.log_dir / "heron_scheduler.log"
     try:
         launch.log_dir.mkdir(parents=True, exist_ok=True)
-        log = os.open(launch.log_dir / "heron_scheduler.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        log_file.touch(0o600)
     except OSError as error:
         raise SchedulerError(f"cannot write the logs of {launch.topology}: {error}; check {launch.log_dir}") from error
     try:
-        process = subprocess.Popen(
-            python_command("heron_scheduler", "--launch", str(launch_file.resolve())),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=launch.home,
-            env=child_environment(),
-            start_new_session=True,
-        )
+        command = python_command("heron_scheduler", "--launch", str(launch_file.resolve()))
+        process = start_session(command, launch.home, log_file)
     except OSError as error:
         raise SchedulerError(f"cannot start heron_scheduler of {launch.topology}: {error}") from error
-    finally:
-        os.close(log)
     process.returncode = 0  # it is to outlive us: no warning about a child that still runs
     return process.pid
 
@@ -109,7 +96,7 @@ class LocalScheduler:
 
     def remove(self, launch: Launch) -> None:
         """The runtime folder."""
-        remove_runtime_dir(Path(launch.runtime_dir))
+        remove_runtime_dir(launch)
 
     def status(self, launch: Launch) -> SchedulerStatus | None:
         """The topology's own scheduler process tells."""

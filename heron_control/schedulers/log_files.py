@@ -9,6 +9,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from heron_runtime.launch import Launch
+from heron_runtime.model.settings import Keys, MiB, setting
+
 
 def rotate(path: Path, files: int) -> None:
     """Shift ``path`` to ``path.1``, that to ``path.2`` and so on; the last one goes. Raises OSError."""
@@ -68,6 +71,14 @@ class OwnLog:
         self._path = path
         self._maximum_bytes = maximum_bytes
         self._files = files
+
+    @classmethod
+    def of(cls, launch: Launch, process: str) -> OwnLog:
+        """The log of a topology's process, in the folder of its logs, which is made. Raises OSError."""
+        launch.log_dir.mkdir(parents=True, exist_ok=True)
+        size_mb = setting(launch.settings, Keys.HERON_LOGGING_MAXIMUM_SIZE_MB)
+        files = setting(launch.settings, Keys.HERON_LOGGING_MAXIMUM_FILES)
+        return cls(launch.log_dir / f"{process}.log", size_mb * MiB, files)
 
     def take(self) -> None:
         """Send stdout and stderr to the file from now on. Raises OSError."""

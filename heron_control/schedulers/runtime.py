@@ -6,6 +6,7 @@ It is short, since the path of a Unix socket has 107 bytes at most, and belongs 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
 import shutil
@@ -13,10 +14,12 @@ import stat
 from pathlib import Path
 
 from heron_runtime.failures import Failure, NotAllowed
+from heron_runtime.launch import Launch
 
 SOCKET_PATH_BYTES = 107
 LONGEST_SOCKET_NAME = "/12345678/mm4096.sock"
 _NAME = re.compile(r"[0-9a-f]{8}")
+log = logging.getLogger(__name__)
 
 
 def runtime_base() -> Path:
@@ -47,15 +50,27 @@ def make_runtime_dir(folder: Path) -> None:
             path.mkdir(mode=0o700)
         except FileExistsError:
             pass
-        found = path.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        if not _is_private(path.lstat()):
             raise NotAllowed(
                 f"{path} is not a folder that belongs to this user alone",
                 "Remove it, or set XDG_RUNTIME_DIR to a private folder.",
             )
 
 
-def remove_runtime_dir(folder: Path) -> None:
+def remove_runtime_dir(launch: Launch) -> None:
     """Remove it, if it looks like one of ours: ``launch.json``, which names it, is only a file. Idempotent."""
-    if _NAME.fullmatch(folder.name) and "heronry" in folder.parent.name:
-        shutil.rmtree(folder, ignore_errors=True)
+    folder = Path(launch.runtime_dir)
+    try:
+        found = folder.lstat()
+    except OSError:
+        return
+    named = _NAME.fullmatch(folder.name) and "heronry" in folder.parent.name and folder.is_absolute()
+    if not named or not _is_private(found):
+        log.warning("%s is left alone: it is not a private folder of this topology", folder)
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_private(found: os.stat_result) -> bool:
+    """A folder, not a link to one, that belongs to this user alone."""
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077

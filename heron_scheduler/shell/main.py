@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
-import stat
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from heron_control.schedulers.commands import raise_descriptor_limit
@@ -19,9 +16,10 @@ from heron_control.schedulers.identity import HostLock, is_held, last_holder, pr
 from heron_control.schedulers.killed import is_killed
 from heron_control.schedulers.log_files import OwnLog
 from heron_control.schedulers.presence import Presence
+from heron_control.schedulers.runtime import remove_runtime_dir
 from heron_runtime.launch import Launch
 from heron_runtime.model.ids import MASTER_CONTAINER
-from heron_runtime.model.settings import Keys, MiB, setting
+from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.stored import SchedulerLocation
 from heron_runtime.process import ProcessArguments, parse_arguments, set_up_process, stop_on_signals
 from heron_runtime.state import paths, store_of
@@ -44,12 +42,7 @@ def main() -> None:
     """``python -m heron_scheduler --launch FILE``."""
     arguments, _ = parse_arguments("heron_scheduler")
     launch = arguments.launch
-    launch.log_dir.mkdir(parents=True, exist_ok=True)
-    own_log = OwnLog(
-        launch.log_dir / "heron_scheduler.log",
-        setting(launch.settings, Keys.HERON_LOGGING_MAXIMUM_SIZE_MB) * MiB,
-        setting(launch.settings, Keys.HERON_LOGGING_MAXIMUM_FILES),
-    )
+    own_log = OwnLog.of(launch, "heron_scheduler")
     own_log.take()
     title = process_title(launch.topology, "heron_scheduler")
     set_up_process(title, setting(launch.settings, Keys.HERON_LOGGING_LEVEL))
@@ -216,17 +209,3 @@ class Scheduler:
         log.info("asked to leave; the containers go on")
         self._leave = True
         self._wake.set()
-
-
-def remove_runtime_dir(launch: Launch) -> None:
-    """Remove sockets, slots and locks. Refuses what does not look like a runtime folder of ours."""
-    folder = Path(launch.runtime_dir)
-    try:
-        status = folder.lstat()
-    except OSError:
-        return
-    private = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
-    if not private or not folder.is_absolute() or Path(launch.home).is_relative_to(folder):
-        log.warning("%s is left alone: it is not a private folder of this topology", folder)
-        return
-    shutil.rmtree(folder, ignore_errors=True)

@@ -15,7 +15,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from heron_control.schedulers.commands import child_environment, python_command
+from heron_control.schedulers.alarm import Alarm, now_ms
+from heron_control.schedulers.commands import python_command, start_session
 from heron_control.schedulers.containers import (
     Containers,
     Effect,
@@ -27,16 +28,12 @@ from heron_control.schedulers.containers import (
 from heron_control.schedulers.endings import exit_in_words
 from heron_control.schedulers.identity import group_exists, group_members, kill_group
 from heron_runtime.launch import Launch
-from heron_runtime.model.backoff import BackoffPolicy
 from heron_runtime.model.ids import container_name
-from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.container import ProcessState, ProcessStatus, SchedulerStatus
 from heron_scheduler.shell.adoption import Found
 
 CONFIRM_SECONDS = 0.05
 LOOK_CLOSER_EVERY = 20
-STOP_MARGIN_MS = 3000  # heron_container stops its children in two waves, a grace each
-END_GRACE_MS = 2000
 log = logging.getLogger(__name__)
 
 
@@ -48,10 +45,9 @@ class LocalContainers:
         self._launch_file = launch_file
         self._started = time.time()
         self._loop = asyncio.get_running_loop()
-        grace_ms = int(setting(launch.settings, Keys.HERON_STOP_GRACE_SECS) * 1000)
-        self.core = Containers(BackoffPolicy.of(launch.settings), 2 * grace_ms + STOP_MARGIN_MS, END_GRACE_MS)
+        self.core = Containers.of(launch.settings)
         self._processes: dict[int, subprocess.Popen[bytes]] = {}  # by number; adopted ones are not ours to reap
-        self._deadline: asyncio.TimerHandle | None = None
+        self._alarm = Alarm(lambda: self.act(self.core.tick(now_ms())))
         self._confirming: asyncio.TimerHandle | None = None
         self._confirmations = 0
         self._changed = asyncio.Event()
@@ -63,24 +59,24 @@ class LocalContainers:
             number, group = container.number, container.group
             alive = container.leader_alive
             log.info("container %d runs already (process %d%s)", number, group, "" if alive else ", without its leader")
-            self.act(self.core.adopt(self._now_ms(), number, group, alive))
+            self.act(self.core.adopt(now_ms(), number, group, alive))
             if alive:
                 self._watch(number, group)
 
     def want(self, numbers: Iterable[int]) -> None:
         """Exactly these containers are to run."""
-        self.act(self.core.want(self._now_ms(), numbers))
+        self.act(self.core.want(now_ms(), numbers))
 
     def stop(self) -> None:
         """End all; ``over`` is set when nothing is left."""
-        self.act(self.core.stop(self._now_ms()))
+        self.act(self.core.stop(now_ms()))
 
     async def restart(self, numbers: Iterable[int]) -> tuple[int, ...]:
         """Stop and start these; returns when each has been started anew. Raises KeyError."""
         before = {number: self.core.rows[number].restarts for number in numbers}
         for number in before:
             log.info("restarting container %d, as asked", number)
-            self.act(self.core.restart(self._now_ms(), number))
+            self.act(self.core.restart(now_ms(), number))
         while not self.core.stopping and any(
             self.core.rows[n].restarts == restarts or not self.core.rows[n].group for n, restarts in before.items()
         ):
@@ -90,10 +86,9 @@ class LocalContainers:
 
     def status(self) -> SchedulerStatus:
         """The scheduler itself and its containers."""
-        now_ms, now = self._now_ms(), time.time()
         state = ProcessState.STOPPED if self.core.stopping else ProcessState.RUNNING
         own = ProcessStatus("heron_scheduler", "heron_scheduler", -1, "", 0, os.getpid(), state, self._started)
-        return SchedulerStatus(own, container_statuses(self.core, now_ms, now))
+        return SchedulerStatus(own, container_statuses(self.core, now_ms(), time.time()))
 
     def act(self, effects: Iterable[Effect]) -> None:
         """Do what the core has decided, and see to what follows."""
@@ -107,7 +102,7 @@ class LocalContainers:
                 case KillGroup(number, group):
                     log.warning("killing what is left of container %d (process group %d)", number, group)
                     kill_group(group)
-        self._set_deadline()
+        self._alarm.set(self.core.next_deadline_ms())
         if self.core.ending() and self._confirming is None:
             self._confirming = self._loop.call_later(CONFIRM_SECONDS, self._confirm)
         if self.core.stopping and self.core.all_over():
@@ -121,27 +116,17 @@ class LocalContainers:
             "heron_container", "--launch", str(self._launch_file), "--container", str(number), "--own-log"
         )
         try:
-            # Until heron_container has set up its log, what it prints goes to the same file.
-            with open(self._log_file(number), "ab") as log_file:
-                process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log_file,
-                    stderr=log_file,
-                    cwd=self._launch.home,
-                    env=child_environment(),
-                    start_new_session=True,
-                )
+            process = start_session(command, self._launch.home, self._log_file(number))
         except OSError as error:
             self._loop.call_soon(self._not_started, number, f"not started: {error}")
             return
         self._processes[number] = process
-        self.act(self.core.born(self._now_ms(), number, process.pid))
+        self.act(self.core.born(now_ms(), number, process.pid))
         self._watch(number, process.pid)
 
     def _not_started(self, number: int, reason: str) -> None:
         log.error("container %d: %s", number, reason)
-        self.act(self.core.ended(self._now_ms(), number, reason))
+        self.act(self.core.ended(now_ms(), number, reason))
 
     def _watch(self, number: int, pid: int) -> None:
         try:
@@ -159,7 +144,7 @@ class LocalContainers:
         code = process.wait() if process is not None else None
         reason = "ended" if code is None else exit_in_words(code, self._last_line(number))
         (log.info if self.core.stopping else log.error)("container %d has ended: %s", number, reason)
-        self.act(self.core.ended(self._now_ms(), number, reason))
+        self.act(self.core.ended(now_ms(), number, reason))
 
     def _confirm(self) -> None:
         """Is anything left of the containers that are ending?"""
@@ -168,22 +153,9 @@ class LocalContainers:
         closely = self._confirmations % LOOK_CLOSER_EVERY == 0  # zombies that nobody reaps are not processes
         for row in self.core.ending():
             if not row.group or not group_exists(row.group) or (closely and not group_members(row.group)):
-                self.act(self.core.gone(self._now_ms(), row.number))
+                self.act(self.core.gone(now_ms(), row.number))
         if self.core.ending() and self._confirming is None:
             self._confirming = self._loop.call_later(CONFIRM_SECONDS, self._confirm)
-
-    def _set_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-        deadline_ms = self.core.next_deadline_ms()
-        if deadline_ms is not None:
-            delay = max(0, deadline_ms - self._now_ms() + 1) / 1000
-            self._deadline = self._loop.call_later(delay, self._due)
-
-    def _due(self) -> None:
-        self._deadline = None
-        self.act(self.core.tick(self._now_ms()))
 
     def _log_file(self, number: int) -> Path:
         return self._launch.log_dir / f"{container_name(number)}.log"
@@ -196,10 +168,6 @@ class LocalContainers:
         except OSError:
             return ""
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
-
-    @staticmethod
-    def _now_ms() -> int:
-        return time.monotonic_ns() // 1_000_000
 
 
 def _signal(pid: int, number: int) -> None:

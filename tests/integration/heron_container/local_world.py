@@ -144,7 +144,8 @@ class LocalWorld:
         for name in ("log-files", "package", "orders"):
             (home / name).mkdir(parents=True)
         (home / "secret").write_text("a secret\n")
-        self.runtime = tempfile.mkdtemp(prefix="heron-test-")
+        self.runtime = os.path.join(tempfile.mkdtemp(prefix="heronry-test-"), "0badcafe")
+        os.mkdir(self.runtime, 0o700)
         self.launch = Launch(
             "local", "me", "default", "words", "words-1", f"files://{folder}/state", str(home), self.runtime,
             settings=FAST | settings,
@@ -275,6 +276,7 @@ class LocalWorld:
             path.unlink()
         with contextlib.suppress(OSError):
             os.rmdir(self.runtime)
+        os.rmdir(os.path.dirname(self.runtime))
 
 
 @contextlib.contextmanager

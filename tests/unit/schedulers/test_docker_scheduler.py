@@ -13,7 +13,7 @@ import pytest
 from fake_engine import Container, FakeEngine, Machine
 
 from heron_control.packing import pack
-from heron_control.schedulers import docker, docker_topology
+from heron_control.schedulers import containers, docker, docker_topology
 from heron_control.schedulers import docker_plan as plan
 from heron_control.schedulers.docker import DockerOptions, DockerScheduler
 from heron_control.schedulers.scheduler import SchedulerError
@@ -105,7 +105,7 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    monkeypatch.setattr(docker_topology, "STOP_MARGIN_MS", -9_000)  # what is deaf is killed after a second
+    monkeypatch.setattr(containers, "STOP_MARGIN_MS", -9_000)  # what is deaf is killed after a second
     made = World(tmp_path)
     yield made
     for gate in made.machine.gates.values():

@@ -5,23 +5,25 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, TypeVar, cast
 
-from fastapi import Depends, Path, Request
+from fastapi import APIRouter, Depends, Path, Request
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from starlette.responses import Response
 
 from heron_apiserver.core.access import Caller, Right, Role, bearer, role_of
 from heron_apiserver.shell.api import Api
-from heron_apiserver.shell.replies import answer_to
+from heron_apiserver.shell.replies import answer_to, failures
 from heron_runtime.failures import Failure, NotAllowed, NotFound, Unavailable
 from heron_runtime.model.ids import is_safe_name
+from heron_runtime.model.record import TopologyRecord
 
 log = logging.getLogger(__name__)
 _SCHEME = Depends(HTTPBearer(auto_error=False, description="the admin token, or the read token for looking"))
 TOPOLOGY_HEADER = "heronry-topology"
 MAX_NAME = 128
+Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
 class WrongToken(Failure):
@@ -117,18 +119,50 @@ def _name(what: str) -> Any:
     return Path(description=what, min_length=1, max_length=MAX_NAME)
 
 
-Cluster = Annotated[str, _name("this server's cluster")]
-RoleName = Annotated[str, _name("role")]
-Environ = Annotated[str, _name("environment")]
-Name = Annotated[str, _name("name of the topology")]
-PLACE = "/topologies/{cluster}/{role}/{environ}/{name}"
+class TopologyRequest:
+    """A request about one topology. Its names are looked at when they are used, after the other arguments."""
+
+    def __init__(
+        self,
+        request: Request,
+        cluster: Annotated[str, _name("this server's cluster")],
+        role: Annotated[str, _name("role")],
+        environ: Annotated[str, _name("environment")],
+        name: Annotated[str, _name("name of the topology")],
+    ) -> None:
+        self.service = api_of(request).service
+        self.name = name
+        self._cluster = cluster
+        self._place = (name, role, environ)
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """Name, role and environment. Raises NotFound for another cluster, and for what can be no name: it never comes
+        near a path."""
+        mine = self.service.config.cluster
+        if self._cluster != mine:
+            raise NotFound(f"this is the api server of cluster {mine!r}, not {self._cluster[:64]!r}")
+        for name in self._place:
+            if not is_safe_name(name):
+                raise NotFound(f"{name[:64]!r} is no name of a role, environment or topology")
+        return self._place
+
+    @property
+    def record(self) -> TopologyRecord:
+        """What the state store knows of it. Raises NotFound."""
+        return self.service.inspector.find(*self.place)
 
 
-def check_names(request: Request, cluster: str, *names: str) -> None:
-    """Raises NotFound for another cluster, and for what can be no name: it never comes near a path."""
-    mine = api_of(request).service.config.cluster
-    if cluster != mine:
-        raise NotFound(f"this is the api server of cluster {mine!r}, not {cluster[:64]!r}")
-    for name in names:
-        if not is_safe_name(name):
-            raise NotFound(f"{name[:64]!r} is no name of a role, environment or topology")
+Asked = Annotated[TopologyRequest, Depends()]
+
+
+def serve(
+    router: APIRouter, method: str, tail: str, summary: str, model: Any, **more: Any
+) -> Callable[[Handler], Handler]:
+    """Serve a path about one topology: who asks by GET needs the right to look, anybody else that to change."""
+    options: dict[str, Any] = {"responses": failures(401, 404), **more}
+    right = Right.LOOK if method == "GET" else Right.CHANGE
+    return router.api_route(
+        "/topologies/{cluster}/{role}/{environ}/{name}" + tail, methods=[method], summary=summary, response_model=model,
+        dependencies=[needs(right)], **options,
+    )  # fmt: skip

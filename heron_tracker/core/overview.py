@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from heron_runtime.model.causes import Cause
@@ -62,14 +63,9 @@ def graph(
         "height": drawing.height,
         "nodes": [
             {
-                "name": node.name,
+                **asdict(node),
                 "kind": specs[node.name].kind.value,
                 "parallelism": specs[node.name].parallelism,
-                "layer": node.layer,
-                "x": node.x,
-                "y": node.y,
-                "width": node.width,
-                "height": node.height,
                 "flow": flowing.get(node.name) if flowing is not None else None,
                 "pressed": node.name in pressed,
             }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -196,16 +197,7 @@ async def exceptions(
     question = ExceptionsRequest(asked.found.component(component or "*"))
     answer: ExceptionsReply = await asked.master("Exceptions", question)
     shown = [
-        {
-            "component": e.component,
-            "instance": e.instance,
-            "class_name": e.class_name,
-            "message": e.message,
-            "traceback": e.traceback[-MAX_STACK:],
-            "count": e.count,
-            "first_time": e.first_time,
-            "last_time": e.last_time,
-        }
+        {**asdict(e), "traceback": e.traceback[-MAX_STACK:]}
         for e in reversed(answer.exceptions)
         if instance in ("", e.instance)
     ]

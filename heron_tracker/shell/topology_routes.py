@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from collections.abc import Callable
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from heron_control.inspection.questions import NoAnswer
@@ -15,14 +16,7 @@ from heron_tracker.core import records
 from heron_tracker.core.logical import logical_plan
 from heron_tracker.core.paging import BadCursor, page
 from heron_tracker.core.physical import packing_plan
-from heron_tracker.shell.parameters import (
-    Clusters,
-    Cursor,
-    Environs,
-    Limit,
-    Role,
-    Topologies,
-)
+from heron_tracker.shell.parameters import Clusters, Cursor, Environs, Limit, Role, Topologies
 from heron_tracker.shell.replies import reply
 from heron_tracker.shell.routing import Asked, get, tracker_of
 from heron_tracker.shell.tracker import Found
@@ -38,12 +32,7 @@ async def clusters(request: Request) -> Response:
 
 
 @get(router, "/machines")
-async def machines(
-    request: Request,
-    cluster: Clusters,
-    environ: Environs,
-    topology: Topologies,
-) -> Response:
+async def machines(request: Request, cluster: Clusters, environ: Environs, topology: Topologies) -> Response:
     """Cluster → environment → topology → the machines it is on."""
     if topology and not (cluster and environ):
         raise UsageError("topology: needs cluster and environ, too")
@@ -56,58 +45,62 @@ async def machines(
     return reply(request, found, stale=tracker.stale(cluster))
 
 
-def _page(request: Request, found: list[Found], limit: int, cursor: str | None) -> tuple[list[Found], dict[str, str]]:
-    try:
-        chosen = page([(f.key, f) for f in found], limit, cursor)
-    except BadCursor as error:
-        raise UsageError(f"cursor: {error}") from None
-    headers = {"x-total-count": str(chosen.total)}
-    if chosen.next:
-        url = request.url.include_query_params(cursor=chosen.next)
-        headers["link"] = f'<{url.path}?{url.query}>; rel="next"'
-    return list(chosen.items), headers
+class _Listed:
+    """The topologies that a list asks for, a page of them."""
+
+    def __init__(
+        self,
+        request: Request,
+        cluster: Clusters,
+        environ: Environs,
+        role: Role = None,
+        limit: Limit = DEFAULT_LIMIT,
+        cursor: Cursor = None,
+    ) -> None:
+        self._request, self._cluster, self._of, self._page = request, cluster, (environ, role), (limit, cursor)
+
+    def reply(self, tell: Callable[[dict[str, Any], Found], None]) -> Response:
+        """Cluster → what ``tell`` adds to it for each topology; the other pages are in `Link`. Raises UsageError."""
+        tracker = tracker_of(self._request)
+        keyed = [(f.key, f) for f in tracker.topologies(self._cluster, *self._of)]
+        try:
+            chosen = page(keyed, *self._page)
+        except BadCursor as error:
+            raise UsageError(f"cursor: {error}") from None
+        found: dict[str, dict[str, Any]] = {name: {} for name in (self._cluster or tracker.watches)}
+        for item in chosen.items:
+            tell(found[item.cluster], item)
+        response = reply(self._request, found, stale=tracker.stale(self._cluster))
+        response.headers["x-total-count"] = str(chosen.total)
+        if chosen.next:
+            url = self._request.url.include_query_params(cursor=chosen.next)
+            response.headers["link"] = f'<{url.path}?{url.query}>; rel="next"'
+        return response
+
+
+Listed = Annotated[_Listed, Depends()]
 
 
 @get(router, "/topologies")
-async def topologies(
-    request: Request,
-    cluster: Clusters,
-    environ: Environs,
-    role: Role = None,
-    limit: Limit = DEFAULT_LIMIT,
-    cursor: Cursor = None,
-) -> Response:
+async def topologies(listed: Listed) -> Response:
     """Cluster → role → environment → names. Pages by `Link` and `X-Total-Count`."""
-    tracker = tracker_of(request)
-    chosen, headers = _page(request, tracker.topologies(cluster, environ, role), limit, cursor)
-    found: dict[str, dict[str, dict[str, list[str]]]] = {name: {} for name in (cluster or tracker.watches)}
-    for item in chosen:
-        name, own_role, place, topology = item.key
-        found[name].setdefault(own_role, {}).setdefault(place, []).append(topology)
-    response = reply(request, found, stale=tracker.stale(cluster))
-    response.headers.update(headers)
-    return response
+
+    def tell(found: dict[str, Any], item: Found) -> None:
+        _, role, environ, topology = item.key
+        found.setdefault(role, {}).setdefault(environ, []).append(topology)
+
+    return listed.reply(tell)
 
 
 @get(router, "/topologies/states")
-async def states(
-    request: Request,
-    cluster: Clusters,
-    environ: Environs,
-    role: Role = None,
-    limit: Limit = DEFAULT_LIMIT,
-    cursor: Cursor = None,
-) -> Response:
+async def states(listed: Listed) -> Response:
     """Cluster → environment → name → execution state. Pages as `/topologies`."""
-    tracker = tracker_of(request)
-    chosen, headers = _page(request, tracker.topologies(cluster, environ, role), limit, cursor)
-    found: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in (cluster or tracker.watches)}
-    for item in chosen:
-        name, _, place, topology = item.key
-        found[name].setdefault(place, {})[topology] = records.execution_state(name, item.record)
-    response = reply(request, found, stale=tracker.stale(cluster))
-    response.headers.update(headers)
-    return response
+
+    def tell(found: dict[str, Any], item: Found) -> None:
+        _, _, environ, topology = item.key
+        found.setdefault(environ, {})[topology] = records.execution_state(item.cluster, item.record)
+
+    return listed.reply(tell)
 
 
 @get(router, "/topologies/info")

@@ -67,8 +67,8 @@ class Launch:
         return self.secret_file.read_text().strip()
 
     def stream_manager_socket(self, container: int) -> str:
-        """gRPC target of the container's stream manager for its instances."""
-        return f"unix:{self.runtime_dir}/sm{container}.sock"
+        """Path of the socket where the container's stream manager serves its instances."""
+        return f"{self.runtime_dir}/sm{container}.sock"
 
     def metrics_manager_socket(self, container: int) -> str:
         """gRPC target of the container's metrics manager."""

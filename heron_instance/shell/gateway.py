@@ -1,6 +1,6 @@
 """The gateway thread: everything an instance says to its stream manager and hears from it.
 
-One asyncio loop, two gRPC streams (``docs/internals.md`` section 3). One write is in flight on each; what queues up
+One asyncio loop, two framed streams (``docs/internals.md`` section 3). One write is in flight on each; what queues up
 meanwhile goes with the next packet. Frames wait for upload credit, nothing else does. When a stream ends both are
 closed and opened again with back-off; the packet whose write failed is lost and counted, what waits goes on the next
 stream. After an outage the backlog is sent before anything is read.
@@ -19,9 +19,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-import grpc
-import grpc.aio
-
 from heron_instance.core.outbox import Flush
 from heron_instance.core.outgoing import Outgoing
 from heron_instance.shell.inbox import (
@@ -34,10 +31,12 @@ from heron_instance.shell.inbox import (
 )
 from heron_runtime.launch import Launch
 from heron_runtime.model.ids import PROTOCOL_VERSION
-from heron_runtime.net.rpc import credentials, make_channel
-from heron_runtime.net.services import INSTANCE_SERVICE
+from heron_runtime.net.frames import Tag
+from heron_runtime.net.handshake import LinkRefused
+from heron_runtime.net.link import EOF, LinkStream, connect
 from heron_runtime.wire.control import Credit, InstanceHello, Leave, Pause, PlanUpdate, StreamManagerHello
 from heron_runtime.wire.data import Packet
+from heron_runtime.wire.errors import MalformedMessage
 
 HELLO_SECONDS = 10.0
 FIRST_DELAY_SECONDS = 0.05
@@ -135,29 +134,23 @@ class Gateway:
         self._control_work.set()
 
     async def _keep_linked(self) -> None:
-        setup, launch = self._setup, self._setup.launch
-        metadata = credentials(
-            launch.secret(),
-            launch.topology_id,
-            ("heronry-task", str(setup.task)),
-            ("heronry-incarnation", str(setup.incarnation)),
-        )
-        quiet, delay = False, FIRST_DELAY_SECONDS
+        secret = self._setup.launch.secret()
+        quiet, delay, fault = False, FIRST_DELAY_SECONDS, ""
         while not self._finished():
-            channel = make_channel(launch.stream_manager_socket(setup.container))
+            level = logging.DEBUG if quiet else logging.INFO
             try:
-                await self._link(channel, metadata)
+                await self._link(secret)
                 reason = "closed"
-            except LinkFault as error:
+            except (MalformedMessage, LinkRefused) as error:
                 reason = str(error)
-            except grpc.aio.AioRpcError as error:
-                reason = f"{error.code().name}: {error.details()}"
-            finally:
-                await channel.close()
+                level = logging.DEBUG if reason == fault else logging.WARNING
+                fault = reason
+            except (LinkFault, OSError) as error:
+                reason = str(error)
             if self._finished():
                 return
             # The first failures at a start only say that the stream manager is not there yet.
-            (log.debug if quiet else log.info)("no link to the stream manager (%s)", reason)
+            log.log(level, "no link to the stream manager (%s)", reason)
             quiet = True
             if self._closing:
                 return
@@ -168,17 +161,25 @@ class Gateway:
     def _finished(self) -> bool:
         return self._closing and not self._posted and self._outgoing.empty()
 
-    async def _link(self, channel: grpc.aio.Channel, metadata: Any) -> None:
+    async def _open(self, secret: str, stream: Tag) -> LinkStream:
+        setup, launch = self._setup, self._setup.launch
+        path = launch.stream_manager_socket(setup.container)
+        return await connect(path, secret, stream, launch.topology_id, setup.task, setup.incarnation)
+
+    async def _link(self, secret: str) -> None:
         """One connection: returns or raises when it ends."""
         setup = self._setup
-        control = INSTANCE_SERVICE.call(channel, "Control")(metadata=metadata)
-        data: Any = None
+        control: LinkStream | None = None
+        data: LinkStream | None = None
         parts: list[asyncio.Task[None]] = []
         try:
-            await control.write(
-                InstanceHello(PROTOCOL_VERSION, setup.launch.topology_id, setup.task, setup.incarnation, os.getpid())
-            )
-            hello = await asyncio.wait_for(control.read(), HELLO_SECONDS)
+            async with asyncio.timeout(HELLO_SECONDS):
+                control = await self._open(secret, Tag.CONTROL)
+                launch = setup.launch
+                await control.write(
+                    InstanceHello(PROTOCOL_VERSION, launch.topology_id, setup.task, setup.incarnation, os.getpid())
+                )
+                hello = await control.read()
             if isinstance(hello, Leave):
                 raise Replaced(hello.reason)
             if not isinstance(hello, StreamManagerHello):
@@ -194,7 +195,8 @@ class Gateway:
                 log.info("linked again to stream manager %d", hello.incarnation)
                 setup.count("__gateway-reconnect-count", 1)
             self._incarnation_seen = hello.incarnation
-            data = INSTANCE_SERVICE.call(channel, "Data")(metadata=metadata)
+            async with asyncio.timeout(HELLO_SECONDS):
+                data = await self._open(secret, Tag.DATA)
             self._linked = True
             backlog_sent = asyncio.Event()
             self._work.set()
@@ -206,17 +208,16 @@ class Gateway:
                 loop.create_task(self._write_data(data, backlog_sent)),
                 loop.create_task(self._read_data(data.read, backlog_sent)),
             ]
-            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
-            for part in done:
-                part.result()
+            await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            for part in parts:  # in this order: a Leave on the control stream counts more than the end of the other
+                if part.done():
+                    part.result()
         except TimeoutError:
             raise LinkFault("the stream manager did not answer in time") from None
-        except asyncio.InvalidStateError:
-            raise LinkFault("the stream has ended") from None
         finally:
-            for call in (data, control):
-                if call is not None:
-                    call.cancel()
+            for stream in (data, control):
+                if stream is not None:
+                    stream.cancel()
             for part in parts:
                 part.cancel()
             await asyncio.gather(*parts, return_exceptions=True)
@@ -248,7 +249,7 @@ class Gateway:
             self._control_work.clear()
             await self._control_work.wait()
 
-    async def _write_data(self, data: Any, backlog_sent: asyncio.Event) -> None:
+    async def _write_data(self, data: LinkStream, backlog_sent: asyncio.Event) -> None:
         setup, write = self._setup, data.write
         while True:
             taken = self._outgoing.take()
@@ -306,9 +307,7 @@ class Gateway:
 
 
 def _heard(message: Any) -> Any:
-    """What a stream's read gave, if it is a message. Raises LinkFault: what was lost with it comes on the next link."""
-    if message is grpc.aio.EOF:
+    """What a stream's read gave, if it is a message. Raises LinkFault."""
+    if message is EOF:
         raise LinkFault("the stream manager has closed the link")
-    if message is None:  # what a client's read gives for bytes that cannot be decoded
-        raise LinkFault("a message that cannot be decoded")
     return message

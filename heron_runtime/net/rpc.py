@@ -17,7 +17,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
-MAX_MESSAGE_BYTES = 80 * 1024 * 1024  # topology.tuple.max.bytes (64 MiB) and room for columns
+from heron_runtime.net.frames import MAX_MESSAGE_BYTES
+
 SECRET_KEY = "heronry-secret"
 TOPOLOGY_KEY = "heronry-topology"
 

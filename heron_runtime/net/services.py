@@ -17,17 +17,13 @@ def _both_ways(name: str, request: Any, reply: Any) -> Method:
     return Method(name, Shape.BIDIRECTIONAL, request.encode, request.decode, reply.encode, reply.decode)
 
 
-_PACKETS = Method("Data", Shape.BIDIRECTIONAL, encode_packet, decode_packet, encode_packet, decode_packet)
-
-# Served by the stream manager on a Unix socket; called by its instances.
-INSTANCE_SERVICE = Service(
-    "heronry.v1.StreamManagerForInstances",
-    (_PACKETS, _both_ways("Control", codec.INSTANCE_CONTROL, codec.INSTANCE_CONTROL)),
-)
 # Served by the stream manager over TCP; called by the peer with the lower container number.
 PEER_SERVICE = Service(
     "heronry.v1.StreamManagerForPeers",
-    (_PACKETS, _both_ways("Control", codec.PEER_CONTROL, codec.PEER_CONTROL)),
+    (
+        Method("Data", Shape.BIDIRECTIONAL, encode_packet, decode_packet, encode_packet, decode_packet),
+        _both_ways("Control", codec.PEER_CONTROL, codec.PEER_CONTROL),
+    ),
 )
 # Served by the topology master.
 MASTER_SERVICE = Service(

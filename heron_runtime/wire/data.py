@@ -1,6 +1,6 @@
 """The data stream: packets of frames and acks.
 
-Two speeds meet here. A *packet* is one gRPC message: all that was queued for a link when its previous write ended. A
+Two speeds meet here. A *packet* is one message: all that was queued for a link when its previous write ended. A
 *frame* is one batch of tuples from one task to one task: header, root columns and one opaque ``values``. Stream
 managers route frames by their header and never look into ``values``.
 

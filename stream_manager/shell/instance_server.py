@@ -1,72 +1,90 @@
-"""The service for local instances, on the container's Unix socket."""
+"""Serves the local instances, on the container's Unix socket (``heron_runtime/net/link.py``)."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
-from typing import Any
 
-import grpc
-import grpc.aio
-
-from heron_runtime.net.rpc import make_server
-from heron_runtime.net.services import INSTANCE_SERVICE
+from heron_runtime.net.frames import Tag
+from heron_runtime.net.handshake import LinkRefused, Opening
+from heron_runtime.net.link import HANDSHAKE_SECONDS, LinkStream, accept, refuse
 from heron_runtime.wire.control import InstanceHello
 from heron_runtime.wire.errors import MalformedMessage
 from stream_manager.core.events import Connected
 from stream_manager.shell.host import Host
 
-TASK_KEY = "heronry-task"
-INCARNATION_KEY = "heronry-incarnation"
+BACKLOG = 1024  # every instance of a container may come at the same moment, with two streams
+
+log = logging.getLogger(__name__)
 
 
-async def start_instance_server(host: Host, secret: str, target: str) -> grpc.aio.Server:
-    """Serve on ``target`` (``unix:/path``), where the socket of a predecessor may still lie. Raises OSError."""
-    path = target.removeprefix("unix:")
-    if os.path.exists(path):
-        os.unlink(path)
-    service = _InstanceService(host)
-    handler = INSTANCE_SERVICE.handler(Control=service.control, Data=service.data)
-    server = make_server(secret, host.core.topology_id, [handler])
-    server.add_insecure_port(target)
-    await server.start()
-    return server
+class InstanceServer:
+    """Accepts streams until it is stopped. Each costs a task, and what is wrong with one ends that one."""
 
-
-class _InstanceService:
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, secret: str) -> None:
         self._host = host
+        self._secret = secret
+        self._server: asyncio.AbstractServer | None = None
+        self._serving: set[asyncio.Task[None]] = set()
 
-    async def control(self, _: Any, context: grpc.aio.ServicerContext) -> None:
-        hello = await first_message(context)
+    async def start(self, path: str) -> None:
+        """Listen on ``path``, where the socket of a predecessor may still lie. Raises OSError."""
+        if os.path.exists(path):
+            os.unlink(path)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(lambda: LinkStream(self._connected), path, backlog=BACKLOG)
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Listen no more, and end what has not ended by itself within ``grace_seconds``."""
+        if self._server is not None:
+            self._server.close()
+        serving = list(self._serving)
+        if serving:
+            await asyncio.wait(serving, timeout=grace_seconds)
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
+
+    def _connected(self, link: LinkStream) -> None:
+        task = asyncio.get_running_loop().create_task(self._serve(link))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
+    async def _serve(self, link: LinkStream) -> None:
+        who = "a local connection"
+        try:
+            opening = await accept(link, self._secret, self._host.core.topology_id)
+            who = f"task {opening.task}"
+            await (self._control if opening.stream == Tag.CONTROL else self._data)(link, opening)
+        except (LinkRefused, MalformedMessage) as fault:
+            log.warning("%s: refused: %s", who, fault)
+        except TimeoutError:
+            log.warning("%s: refused: it has not said in time who it is", who)
+        except OSError as fault:
+            log.info("%s: %s", who, fault)
+        finally:
+            await link.finish()
+
+    async def _control(self, link: LinkStream, opening: Opening) -> None:
+        async with asyncio.timeout(HANDSHAKE_SECONDS):
+            hello = await link.read()
         if not isinstance(hello, InstanceHello):
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message of an instance is InstanceHello")
+            raise _refused(link, "the first message of an instance is InstanceHello")
+        if (hello.task, hello.incarnation) != (opening.task, opening.incarnation):
+            raise _refused(link, f"the hello is of task {hello.task}, which is not who has proved itself")
         connection = self._host.connect(f"task {hello.task} (process {hello.pid})")
         self._host.handle(Connected(connection.number, hello))
-        await self._host.control(connection, context)
+        await self._host.control(connection, link)
 
-    async def data(self, _: Any, context: grpc.aio.ServicerContext) -> None:
-        task, incarnation = metadata_numbers(context, TASK_KEY, INCARNATION_KEY)
-        await serve_data(self._host, self._host.core.connection_of(incarnation, task=task), context)
-
-
-async def serve_data(host: Host, number: int | None, context: grpc.aio.ServicerContext) -> None:
-    """Serve the data stream of the connection of this number, which must have none yet."""
-    connection = host.without_data(number)
-    if connection is None:
-        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "say hello on a control stream first")
-        return
-    await host.data(connection, context)
+    async def _data(self, link: LinkStream, opening: Opening) -> None:
+        number = self._host.core.connection_of(opening.incarnation, task=opening.task)
+        connection = self._host.without_data(number)
+        if connection is None:
+            raise _refused(link, "say hello on a control stream first")
+        await self._host.data(connection, link)
 
 
-async def first_message(context: grpc.aio.ServicerContext) -> Any:
-    """The first message, or None for one that cannot be decoded."""
-    try:
-        return await context.read()
-    except MalformedMessage:
-        return None
-
-
-def metadata_numbers(context: grpc.aio.ServicerContext, *keys: str) -> tuple[int, ...]:
-    """These metadata as numbers, -1 for what is missing or no number."""
-    metadata = {key: str(value) for key, value in context.invocation_metadata() or ()}
-    return tuple(int(text) if (text := metadata.get(key, "")).isdecimal() else -1 for key in keys)
+def _refused(link: LinkStream, reason: str) -> LinkRefused:
+    refuse(link, reason)
+    return LinkRefused(reason)

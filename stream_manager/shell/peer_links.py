@@ -12,12 +12,13 @@ from heron_runtime.model.plan import PhysicalPlan, StreamManagerInfo
 from heron_runtime.net.rpc import credentials, make_channel, make_server
 from heron_runtime.net.services import PEER_SERVICE
 from heron_runtime.wire.control import Leave, PeerHello
+from heron_runtime.wire.errors import MalformedMessage
 from stream_manager.core.events import Connected, PeerRefused
 from stream_manager.shell.dialer import Dialer
 from stream_manager.shell.host import Host
-from stream_manager.shell.instance_server import INCARNATION_KEY, first_message, metadata_numbers, serve_data
 
 CONTAINER_KEY = "heronry-container"
+INCARNATION_KEY = "heronry-incarnation"
 HELLO_SECONDS = 10.0
 
 
@@ -36,7 +37,10 @@ class _PeerService:
         self._host = host
 
     async def control(self, _: Any, context: grpc.aio.ServicerContext) -> None:
-        hello = await first_message(context)
+        try:
+            hello = await context.read()
+        except MalformedMessage:
+            hello = None
         if not isinstance(hello, PeerHello):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message of a peer is PeerHello")
         connection = self._host.connect(_who(hello))
@@ -45,8 +49,18 @@ class _PeerService:
         await self._host.control(connection, context)
 
     async def data(self, _: Any, context: grpc.aio.ServicerContext) -> None:
-        container, incarnation = metadata_numbers(context, CONTAINER_KEY, INCARNATION_KEY)
-        await serve_data(self._host, self._host.core.connection_of(incarnation, container=container), context)
+        container, incarnation = _metadata_numbers(context, CONTAINER_KEY, INCARNATION_KEY)
+        connection = self._host.without_data(self._host.core.connection_of(incarnation, container=container))
+        if connection is None:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "say hello on a control stream first")
+            return
+        await self._host.data(connection, context)
+
+
+def _metadata_numbers(context: grpc.aio.ServicerContext, *keys: str) -> tuple[int, ...]:
+    """These metadata as numbers, -1 for what is missing or no number."""
+    metadata = {key: str(value) for key, value in context.invocation_metadata() or ()}
+    return tuple(int(text) if (text := metadata.get(key, "")).isdecimal() else -1 for key in keys)
 
 
 def _who(hello: PeerHello) -> str:

@@ -26,7 +26,7 @@ from stream_manager.core.effects import PlanAccepted
 from stream_manager.core.events import Listening, PlanRecalled, Tick
 from stream_manager.core.stream_manager import StreamManager
 from stream_manager.shell.host import Host, now_ms
-from stream_manager.shell.instance_server import start_instance_server
+from stream_manager.shell.instance_server import InstanceServer
 from stream_manager.shell.master_client import MasterClient, MasterWatch
 from stream_manager.shell.memory_file import MemoryFile
 from stream_manager.shell.peer_links import Connector, start_peer_server
@@ -48,7 +48,7 @@ class StreamManagerProcess:
         self._file = MemoryFile(Path(launch.home, f"stream_manager-{container}.plan"), launch.topology_id)
         # Incarnations grow, so that peers can tell a newer stream manager from an older one.
         self._incarnation = max(time.time_ns() // 1_000_000, self._file.memory.incarnation + 1)
-        self._servers: list[grpc.aio.Server] = []
+        self._servers: list[grpc.aio.Server | InstanceServer] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._connectors: dict[int, Connector] = {}
         self._fault: BaseException | None = None
@@ -79,8 +79,10 @@ class StreamManagerProcess:
         # The port is part of what the core says of itself, so the peers' server comes first.
         peers, port = await start_peer_server(self.host, self._secret, self.launch.bind_host)
         self.host.handle(Listening(port))
-        target = self.launch.stream_manager_socket(self.container)
-        self._servers = [peers, await start_instance_server(self.host, self._secret, target)]
+        path = self.launch.stream_manager_socket(self.container)
+        instances = InstanceServer(self.host, self._secret)
+        self._servers = [peers, instances]
+        await instances.start(path)
         self._file.update(incarnation=self._incarnation)
         self._recall()
         master = MasterClient(self.host, self._secret)
@@ -98,7 +100,7 @@ class StreamManagerProcess:
         gc.collect()
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD, 20, 100)
-        log.info("listening on %s and %s:%d", target, self.launch.host, port)
+        log.info("listening on %s and %s:%d", path, self.launch.host, port)
 
     def replaced(self) -> bool:
         """Once stopped: true if another stream manager has taken this place. Raises what a part has raised."""
@@ -117,9 +119,8 @@ class StreamManagerProcess:
         servers, self._servers = self._servers, []
         await asyncio.gather(*(server.stop(0.2) for server in servers))
         await self.reporter.stop()
-        path = self.launch.stream_manager_socket(self.container).removeprefix("unix:")
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
+            os.unlink(self.launch.stream_manager_socket(self.container))
 
     def _recall(self) -> None:
         memory = self._file.memory

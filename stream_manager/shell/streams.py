@@ -1,4 +1,5 @@
-"""gRPC streams as the core sees them: numbered connections, pumps that write, loops that read.
+"""Streams to instances (framed) and peers (gRPC) as the core sees them: numbered connections, pumps that write, loops
+that read.
 
 A connection is two streams, control and data; when either ends, both do. Each stream has one writer (a *pump*) with one
 write in flight, which is never cancelled, since that would end the call under the packets before it. Nothing waits for
@@ -15,6 +16,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from heron_runtime.net.link import EOF, LinkLost
 from heron_runtime.wire.errors import MalformedMessage
 from stream_manager.core.control_outbox import ControlOutbox
 
@@ -104,9 +106,9 @@ class Connection:
 async def _read_all(read: Read, handle: Callable[[Any], None]) -> None:
     while True:
         message = await read()
-        if message is grpc.aio.EOF:
+        if message is EOF or message is grpc.aio.EOF:
             return
-        if message is None:  # what a client's read gives for bytes that cannot be decoded
+        if message is None:  # what the read of a gRPC client gives for bytes that cannot be decoded
             raise MalformedMessage("a message that cannot be decoded")
         handle(message)
 
@@ -121,6 +123,8 @@ def _why(task: asyncio.Future[None]) -> str:
         return f"{error.code().name}: {error.details()}"
     if isinstance(error, MalformedMessage):
         return f"{MALFORMED}: {error}"
+    if isinstance(error, LinkLost):
+        return str(error)
     if not isinstance(error, grpc.RpcError | grpc.aio.BaseError | asyncio.InvalidStateError):
         log.error("unexpected fault of a stream", exc_info=error)
     return f"{type(error).__name__}: {error}"

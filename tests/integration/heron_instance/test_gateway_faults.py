@@ -1,23 +1,23 @@
-"""The gateway against a stream manager that says what cannot be read: a real gRPC server with raw messages."""
+"""The gateway against a stream manager that says what cannot be read: a real socket with raw frames."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from pathlib import Path
-from typing import Any
 
-import grpc
-import grpc.aio
 import pytest
 from instance_cluster import until
 
+from heron_instance.shell import gateway as gateway_module
 from heron_instance.shell.gateway import Gateway, GatewaySetup
 from heron_instance.shell.inbox import Inbox, Item, StreamManagerSaidHello
 from heron_runtime.launch import Launch
 from heron_runtime.model.ids import PROTOCOL_VERSION
+from heron_runtime.net.frames import Tag
+from heron_runtime.net.link import LinkLost, LinkStream, accept
 from heron_runtime.net.loop import run_loop
-from heron_runtime.net.services import INSTANCE_SERVICE
 from heron_runtime.wire.control import StreamManagerHello
 from heron_runtime.wire.data import Packet, Verdict
 
@@ -26,15 +26,16 @@ HELLO = StreamManagerHello(PROTOCOL_VERSION, "t-1", 1, 7)
 
 
 class GarblingStreamManager:
-    """Greets every connection; on the first one it says something unreadable on the stream of this name."""
+    """Greets every connection; on the first one it says what cannot be read on one of its streams, or nothing."""
 
-    def __init__(self, target: str, garbled: str) -> None:
-        self._target = target
+    def __init__(self, path: str, garbled: Tag | None) -> None:
+        self._path = path
         self._garbled = garbled
         self._told = False
         self._ready, self._end = threading.Event(), asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
+        self._tasks = set[asyncio.Task[None]]()
 
     def start(self) -> None:
         self._thread.start()
@@ -47,40 +48,43 @@ class GarblingStreamManager:
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
-        server = grpc.aio.server()
-        handlers = {
-            name: grpc.stream_stream_rpc_method_handler(handler)  # no codec: bytes
-            for name, handler in (("Control", self._control), ("Data", self._data))
-        }
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(INSTANCE_SERVICE.name, handlers),))
-        server.add_insecure_port(self._target)
-        await server.start()
+        server = await self._loop.create_unix_server(lambda: LinkStream(self._connected), self._path)
         self._ready.set()
         await self._end.wait()
-        await server.stop(0)
+        server.close()
+        await asyncio.gather(*self._tasks)
 
-    async def _control(self, _: Any, context: Any) -> None:
-        await context.read()
-        await context.write(INSTANCE_SERVICE.method("Control").encode_reply(HELLO))
-        if self._garbled == "Control":
-            await self._garble(context)
-        await self._end.wait()
+    def _connected(self, link: LinkStream) -> None:
+        self._tasks.add(asyncio.get_running_loop().create_task(self._talk(link)))
 
-    async def _data(self, _: Any, context: Any) -> None:
-        if self._garbled == "Data":
-            await self._garble(context)
-        await context.write(INSTANCE_SERVICE.method("Data").encode_reply(Packet(1, verdicts=[Verdict(1, b"")])))
-        await self._end.wait()
-
-    async def _garble(self, context: Any) -> None:
-        if not self._told:
+    async def _talk(self, link: LinkStream) -> None:
+        if self._garbled is None and not self._told:
             self._told = True
-            await context.write(GARBAGE)
             await self._end.wait()
+        else:
+            with contextlib.suppress(LinkLost):  # the gateway closes both streams of a link
+                await self._greet(link)
+        await link.finish()
+
+    async def _greet(self, link: LinkStream) -> None:
+        stream = (await accept(link, "s3cret", "t-1")).stream
+        if stream == Tag.CONTROL:
+            await link.read()
+            await link.write(HELLO)
+        if stream == self._garbled and not self._told:
+            self._told = True
+            link.say(stream, GARBAGE)
+        elif stream == Tag.DATA:
+            await link.write(Packet(1, verdicts=[Verdict(1, b"")]))
+        await self._end.wait()
 
 
-@pytest.mark.parametrize("garbled", ["Control", "Data"])
-def test_what_cannot_be_read_costs_the_link_and_not_the_process(tmp_path: Path, garbled: str) -> None:
+@pytest.mark.parametrize("garbled", [Tag.CONTROL, Tag.DATA, None])
+def test_what_cannot_be_read_or_never_comes_costs_the_link_and_not_the_process(
+    tmp_path: Path, garbled: Tag | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if garbled is None:
+        monkeypatch.setattr(gateway_module, "HELLO_SECONDS", 0.2)
     launch = Launch("local", "me", "d", "t", "t-1", f"files://{tmp_path}/state", str(tmp_path), str(tmp_path))
     launch.secret_file.write_text("s3cret")
     stream_manager = GarblingStreamManager(launch.stream_manager_socket(1), garbled)
@@ -94,9 +98,8 @@ def test_what_cannot_be_read_costs_the_link_and_not_the_process(tmp_path: Path, 
         def linked_again() -> bool:
             found.extend(inbox.take(0.1))
             assert thread.is_alive()  # its end would be that of the instance
-            return sum(isinstance(item, StreamManagerSaidHello) for item in found) >= 2 and any(
-                isinstance(item, Packet) for item in found
-            )
+            hellos = sum(isinstance(item, StreamManagerSaidHello) for item in found)
+            return hellos >= (1 if garbled is None else 2) and any(isinstance(item, Packet) for item in found)
 
         until(linked_again, "a second link, and a packet on it")
     finally:

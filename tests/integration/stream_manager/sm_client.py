@@ -1,4 +1,4 @@
-"""Real stream managers, and a small instance that speaks the real protocol to them over gRPC."""
+"""Real stream managers, and a small instance that speaks the real protocol to them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ import numpy as np
 from heron_runtime.launch import Launch
 from heron_runtime.model.ids import PROTOCOL_VERSION, root_base
 from heron_runtime.model.plan import PhysicalPlan
-from heron_runtime.net.rpc import credentials, make_channel, make_server
-from heron_runtime.net.services import INSTANCE_SERVICE, MASTER_SERVICE
+from heron_runtime.net.frames import Tag
+from heron_runtime.net.link import EOF, LinkLost, LinkStream, connect
+from heron_runtime.net.rpc import make_server
+from heron_runtime.net.services import MASTER_SERVICE
 from heron_runtime.wire.control import Credit, InstanceHello, Leave, Pause, PlanUpdate, StreamManagerHello
 from heron_runtime.wire.data import Ack, Frame, Init, Packet
 from heron_runtime.wire.master import Heartbeat, HeartbeatReply, Register
@@ -69,9 +71,7 @@ class TestInstance:
 
     async def connect(self) -> TestInstance:
         """Both streams up and, if there is one, the plan received."""
-        metadata = credentials(self.launch.secret(), self.launch.topology_id)
-        self.channel = make_channel(self.launch.stream_manager_socket(self.container))
-        self.control = INSTANCE_SERVICE.call(self.channel, "Control")(metadata=metadata)
+        self.control = await self.open(Tag.CONTROL)
         hello = InstanceHello(PROTOCOL_VERSION, self.launch.topology_id, self.task, self.incarnation, 1)
         await self.control.write(hello)
         self.manager = await self.control.read()
@@ -79,18 +79,22 @@ class TestInstance:
         assert isinstance(self.manager, StreamManagerHello)
         assert isinstance(credit, Credit)
         self.limit = credit.limit_bytes
-        more = (("heronry-task", str(self.task)), ("heronry-incarnation", str(self.incarnation)))
-        self.data = INSTANCE_SERVICE.call(self.channel, "Data")(metadata=(*metadata, *more))
+        self.data = await self.open(Tag.DATA)
         self.tasks = [asyncio.ensure_future(self._read_control()), asyncio.ensure_future(self._read_data())]
         await self.control.write(Credit(self.window))
         return self
+
+    async def open(self, stream: Tag) -> LinkStream:
+        """One stream, with its handshake."""
+        launch = self.launch
+        path = launch.stream_manager_socket(self.container)
+        return await connect(path, launch.secret(), stream, launch.topology_id, self.task, self.incarnation)
 
     async def close(self) -> None:
         """Both streams down, as when the process dies."""
         self.control.cancel()
         self.data.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
-        await self.channel.close()
 
     async def send(self, frames: Sequence[Frame] = (), inits: Sequence[Init] = (), acks: Sequence[Ack] = ()) -> None:
         """One packet; waits for credit if there are frames."""
@@ -116,7 +120,7 @@ class TestInstance:
         return root, Init(self.task, root, column([key]))
 
     async def _read_control(self) -> None:
-        while (message := await self.control.read()) is not grpc.aio.EOF:
+        while (message := await _read(self.control)) is not EOF:
             match message:
                 case Credit():
                     self.limit = message.limit_bytes
@@ -130,7 +134,7 @@ class TestInstance:
 
     async def _read_data(self) -> None:
         expected = 1
-        while (packet := await self.data.read()) is not grpc.aio.EOF:
+        while (packet := await _read(self.data)) is not EOF:
             assert packet.sequence == expected
             expected += 1
             self.frames += packet.frames
@@ -139,6 +143,13 @@ class TestInstance:
                     assert root not in self.verdicts, "a root is settled once"
                     self.verdicts[root] = verdict.reason and verdict.reason.kind
         self.closed = True
+
+
+async def _read(stream: LinkStream) -> Any:
+    try:
+        return await stream.read()
+    except LinkLost:
+        return EOF
 
 
 class TestMaster:

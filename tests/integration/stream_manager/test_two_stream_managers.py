@@ -1,4 +1,4 @@
-"""Two real stream managers over real gRPC, with instances that speak the protocol and a master that listens."""
+"""Two real stream managers over real sockets, with instances that speak the protocol and a master that listens."""
 
 from __future__ import annotations
 
@@ -37,12 +37,15 @@ from heron_runtime.model.topology import (
     StreamSchema,
     TopologyDefinition,
 )
+from heron_runtime.net.frames import Tag
+from heron_runtime.net.handshake import LinkRefused
+from heron_runtime.net.link import EOF
 from heron_runtime.net.rpc import credentials, make_channel
-from heron_runtime.net.services import INSTANCE_SERVICE, PEER_SERVICE
+from heron_runtime.net.services import PEER_SERVICE
 from heron_runtime.state import open_store, paths
 from heron_runtime.state.store import Create
 from heron_runtime.wire.codec import MASTER_LOCATION
-from heron_runtime.wire.control import PeerHello
+from heron_runtime.wire.control import InstanceHello, PeerHello
 from heron_runtime.wire.data import Ack, Frame
 from stream_manager.shell.process import StreamManagerProcess
 
@@ -226,10 +229,20 @@ async def test_malformed_and_unauthenticated_ends_a_stream_and_nothing_else(clus
     manager = cluster.managers[1]
     spout, bolt = await cluster.instance(1), await cluster.instance(2)
     before = manager.core.violations
-    raw = spout.channel.stream_stream("/heronry.v1.StreamManagerForInstances/Control")
-    call = raw(metadata=credentials(cluster.launch.secret(), TOPOLOGY_ID))
-    await call.write(b"\xff\xff\xff")
-    assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+    # Two who have proved who they are: one says hello for another, one opens its data stream without a hello.
+    liar = await TestInstance(cluster.launch, 1, 1).open(Tag.CONTROL)
+    await liar.write(InstanceHello(PROTOCOL_VERSION, TOPOLOGY_ID, 2, 1, 1))
+    with pytest.raises(LinkRefused, match="the hello is of task 2"):
+        await liar.read()
+    hasty = await TestInstance(cluster.launch, 1, 2, incarnation=9).open(Tag.DATA)
+    with pytest.raises(LinkRefused, match="say hello on a control stream first"):
+        await hasty.read()
+    garbled = await TestInstance(cluster.launch, 1, 2).open(Tag.CONTROL)
+    garbled.say(Tag.CONTROL, b"\xff\xff\xff")
+    assert await garbled.read() is EOF
+    for stream in (liar, hasty, garbled):
+        stream.cancel()
+    assert not bolt.closed
     bad = await cluster.instance(2, incarnation=2)
     await until(lambda: bolt.closed, "the replacement")
     # A packet of an instance whose columns are wrong.
@@ -244,8 +257,6 @@ async def test_malformed_and_unauthenticated_ends_a_stream_and_nothing_else(clus
         await older.write(PeerHello(PROTOCOL_VERSION, TOPOLOGY_ID, 2, 1, 1))
         heard = [type(message).__name__ async for message in older]
         assert heard == ["PeerHello", "Leave"]
-        data = INSTANCE_SERVICE.call(channel, "Data")(metadata=credentials(cluster.launch.secret(), TOPOLOGY_ID))
-        assert await data.code() is grpc.StatusCode.UNIMPLEMENTED, "instances are not served over TCP"
     good = await cluster.instance(2, incarnation=3)
     await spout.send([frame(1, 2, b"still here")])
     assert (await good.take()).values == b"still here"

@@ -1,0 +1,92 @@
+"""How the two ends of a link prove to each other that they know the topology's secret, without saying it.
+
+::
+
+    caller    Opening(version, stream, topology, task, incarnation, nonce of the caller)
+    server    Challenge(nonce of the server, proof of the server)
+    caller    proof of the caller
+    server    accepted                                  or, instead of any answer: refused, and why
+
+A proof is HMAC-SHA256 with the secret over the role of who proves, the opening as it was sent and the nonce of the
+server. So it holds for one task, one incarnation, one stream and one connection: played again it meets another nonce,
+sent back it names the wrong role. Until an end is satisfied it reads no frame of more than 4 096 bytes.
+"""
+
+from __future__ import annotations
+
+import hmac
+import struct
+from typing import Annotated, TypeVar
+
+import msgspec
+
+from heron_runtime.net.frames import Tag
+from heron_runtime.wire.errors import MalformedMessage
+
+LINK_VERSION = 1
+NONCE_BYTES = 32
+CALLER = b"heronry link, caller"
+SERVER = b"heronry link, server"
+
+T = TypeVar("T")
+_Nonce = Annotated[bytes, msgspec.Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
+
+
+class LinkRefused(Exception):
+    """One end will not speak with the other; says why."""
+
+
+class Opening(msgspec.Struct, frozen=True):
+    """What the caller says first: who it is and which stream it wants."""
+
+    version: int
+    stream: int
+    topology_id: str
+    task: int
+    incarnation: int
+    nonce: _Nonce
+
+
+class Challenge(msgspec.Struct, frozen=True):
+    """The server's answer."""
+
+    nonce: _Nonce
+    proof: bytes
+
+
+_OPENING = msgspec.msgpack.Decoder(Opening)
+_CHALLENGE = msgspec.msgpack.Decoder(Challenge)
+encode = msgspec.msgpack.encode
+
+
+def decode_opening(body: bytes) -> Opening:
+    """The opening in ``body``. Raises MalformedMessage, and LinkRefused where the other end speaks another version."""
+    opening = _decode(_OPENING, body, "opening")
+    if opening.version != LINK_VERSION:
+        raise LinkRefused(f"links are of version {LINK_VERSION} here, not {opening.version}: restart the container")
+    if opening.stream not in (Tag.CONTROL, Tag.DATA):
+        raise MalformedMessage(f"there is no stream {opening.stream}")
+    return opening
+
+
+def decode_challenge(body: bytes) -> Challenge:
+    """The challenge in ``body``. Raises MalformedMessage."""
+    return _decode(_CHALLENGE, body, "challenge")
+
+
+def prove(secret: str, role: bytes, opening: bytes, nonce: bytes) -> bytes:
+    """The proof of ``role`` for this opening, as it was sent, and this nonce of the server."""
+    text = role + struct.pack("<I", len(opening)) + opening + nonce
+    return hmac.digest(secret.encode(), text, "sha256")
+
+
+def is_proof(given: bytes, secret: str, role: bytes, opening: bytes, nonce: bytes) -> bool:
+    """True if ``given`` is that proof; takes the same time whatever it is."""
+    return hmac.compare_digest(given, prove(secret, role, opening, nonce))
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[T], body: bytes, what: str) -> T:
+    try:
+        return decoder.decode(body)
+    except msgspec.MsgspecError as error:
+        raise MalformedMessage(f"not the {what} of a link: {error}") from None

@@ -1,0 +1,305 @@
+"""The link between an instance and the stream manager of its container: framed messages over a Unix socket.
+
+Theory of operation. A link is two streams, control and data, each a connection of its own, so that control waits behind
+no packet. A ``LinkStream`` has one reader and one writer. What a stream holds is bounded, whatever the other end does:
+
+* to be sent: one message. The transport's buffer has a high water mark of 0, so ``write`` returns when the kernel has
+  taken the message, and what queues up meanwhile goes with the next packet.
+* received and not read yet: ``READ_AHEAD_BYTES``, one scratch buffer and one message. Beyond that nothing is taken from
+  the socket, and the other end's ``write`` waits.
+* in the kernel: the buffer of the socket (``net.core.wmem_default``, 208 KiB on most machines).
+
+A message that cannot be read is MalformedMessage, at every end; what came before it is read first. An end in the middle
+of a message, or without a goodbye, is LinkLost. Either costs this link only. Nobody pings: when a process dies its
+kernel ends its links at once, and one that is silent is the affair of ``heron_container``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import deque
+from collections.abc import Callable
+from typing import Any, cast
+
+from heron_runtime.net.frames import MAX_HANDSHAKE_BYTES, MAX_MESSAGE_BYTES, Frame, FrameDecoder, Tag, header
+from heron_runtime.net.handshake import (
+    CALLER,
+    LINK_VERSION,
+    NONCE_BYTES,
+    SERVER,
+    Challenge,
+    LinkRefused,
+    Opening,
+    decode_challenge,
+    decode_opening,
+    encode,
+    is_proof,
+    prove,
+)
+from heron_runtime.wire.codec import INSTANCE_CONTROL
+from heron_runtime.wire.data_codec import decode_packet, encode_packet
+from heron_runtime.wire.errors import MalformedMessage
+
+READ_AHEAD_BYTES = 1024 * 1024
+HANDSHAKE_SECONDS = 10.0
+FAREWELL_SECONDS = 1.0
+
+log = logging.getLogger(__name__)
+
+_CODECS: dict[int, tuple[Callable[[Any], bytes], Callable[[Any], Any]]] = {
+    Tag.CONTROL: (INSTANCE_CONTROL.encode, INSTANCE_CONTROL.decode),
+    Tag.DATA: (encode_packet, decode_packet),
+}
+
+
+class LinkLost(ConnectionError):
+    """The other end is gone, or this end has closed the stream."""
+
+
+class _End:
+    """What ``read`` gives after the last message."""
+
+
+EOF = _End()
+
+
+class LinkStream(asyncio.BufferedProtocol):
+    """One stream: what ``connect`` gives, and what a server gets by ``connected``. For one reader and one writer."""
+
+    def __init__(self, connected: Callable[[LinkStream], None] | None = None) -> None:
+        self._connected = connected
+        self._decoder = FrameDecoder(MAX_HANDSHAKE_BYTES)
+        self._frames: deque[Frame] = deque()
+        self._waiting_bytes = 0
+        self._reading = True
+        self._discarding = False
+        self._end: Exception | _End | None = None  # what comes after the frames
+        self._lost: LinkLost | None = None
+        self._something: asyncio.Future[None] | None = None  # the reader waits for it
+        self._room: asyncio.Future[None] | None = None  # the writer waits for it
+        self._paused = False
+        self._transport: asyncio.Transport
+        self._tag = 0
+        self._encode: Callable[[Any], bytes]
+        self._decode: Callable[[Any], Any]
+
+    # What the owner of the stream calls.
+
+    async def read(self) -> Any:
+        """The next message; EOF when the other end has said that it is done.
+
+        Raises MalformedMessage, LinkLost, and LinkRefused if that is what the other end says.
+        """
+        while not self._frames:
+            if self._end is not None:
+                if isinstance(self._end, _End):
+                    return self._end
+                raise self._end
+            await self._wait_for_frames()
+        tag, body = self._take()
+        if tag != self._tag:
+            raise _unexpected(tag, body, self._tag)
+        return self._decode(body)
+
+    async def write(self, message: Any) -> None:
+        """Hand a message to the kernel. Raises LinkLost, and FrameTooLarge with nothing sent."""
+        self._send(self._tag, self._encode(message))
+        if self._paused:
+            self._room = asyncio.get_running_loop().create_future()
+            await self._room
+
+    async def done_writing(self) -> None:
+        """Say that nothing more comes; reading goes on. Raises LinkLost."""
+        self._check_open()
+        self._transport.write_eof()
+
+    def cancel(self) -> None:
+        """End the stream at once, in both directions. Idempotent."""
+        self._transport.abort()
+
+    async def finish(self) -> None:
+        """End the stream after what was written; what still comes is thrown away, so that the other end can read to
+        the end. Waits for that for a second."""
+        self._discarding = True
+        self._frames.clear()
+        try:
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                await self.done_writing()
+                self._resume_reading()
+                while self._end is None:
+                    await self._wait_for_frames()
+        except OSError:
+            pass  # it is gone, or does not listen
+        finally:
+            self.cancel()
+
+    # For the handshake.
+
+    async def expect(self, tag: Tag) -> bytes:
+        """The body of the next frame, which must be this one. Raises MalformedMessage, LinkLost, LinkRefused."""
+        while not self._frames:
+            if isinstance(self._end, Exception):
+                raise self._end
+            if self._end is not None:
+                raise LinkLost("closed in the middle of the handshake")
+            await self._wait_for_frames()
+        found, body = self._take()
+        if found != tag:
+            raise _unexpected(found, body, tag)
+        return bytes(body)
+
+    def say(self, tag: Tag, body: bytes = b"") -> None:
+        """Send a small frame. Raises LinkLost."""
+        self._send(tag, body)
+
+    def speak(self, stream: int) -> None:
+        """From now on messages of this stream come and go."""
+        self._tag = stream
+        self._encode, self._decode = _CODECS[stream]
+        self._decoder.max_bytes = MAX_MESSAGE_BYTES
+
+    # What the event loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is there."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=0)
+        if self._connected is not None:
+            self._connected(self)
+
+    def get_buffer(self, _: int) -> memoryview:
+        """Where to read to."""
+        return self._decoder.space()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So much was read."""
+        frames = self._decoder.received(nbytes)
+        if self._decoder.fault is not None and self._end is None:
+            self._end = self._decoder.fault
+        if frames and not self._discarding:
+            self._frames.extend(frames)
+            self._waiting_bytes += sum([len(body) for _, body in frames])
+        if self._reading and (self._waiting_bytes > READ_AHEAD_BYTES or self._end is not None):
+            self._reading = False
+            self._transport.pause_reading()
+        self._tell_reader()
+
+    def eof_received(self) -> bool:
+        """The other end is done writing. True: we may go on."""
+        torn = self._decoder.torn()
+        if self._end is None:
+            self._end = LinkLost(f"the other end is gone {torn}") if torn else EOF
+        self._tell_reader()
+        return True
+
+    def pause_writing(self) -> None:
+        """The kernel has not taken all of it."""
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        """It has now."""
+        self._paused = False
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is closed, by whomever."""
+        self._lost = LinkLost("the stream is closed" if exc is None else f"the other end is gone: {exc}")
+        if self._end is None:
+            self._end = self._lost
+        self._tell_reader()
+        if self._room is not None and not self._room.done():
+            self._room.set_exception(self._lost)
+
+    # Inside.
+
+    def _take(self) -> Frame:
+        frame = self._frames.popleft()
+        self._waiting_bytes -= len(frame[1])
+        if not self._reading and self._waiting_bytes <= READ_AHEAD_BYTES // 2 and self._end is None:
+            self._resume_reading()
+        return frame
+
+    def _resume_reading(self) -> None:
+        if not self._reading and not self._transport.is_closing():
+            self._reading = True
+            self._transport.resume_reading()
+
+    async def _wait_for_frames(self) -> None:
+        self._something = asyncio.get_running_loop().create_future()
+        await self._something
+
+    def _tell_reader(self) -> None:
+        if self._something is not None and not self._something.done():
+            self._something.set_result(None)
+
+    def _check_open(self) -> None:
+        if self._lost is not None:
+            raise self._lost
+        if self._transport.is_closing():
+            raise LinkLost("the stream is closed")
+
+    def _send(self, tag: int, body: bytes) -> None:
+        self._check_open()
+        self._transport.writelines((header(tag, body), body))
+        self._check_open()  # a write that fails at once closes the socket
+
+
+def _unexpected(tag: int, body: bytes | bytearray, wanted: int) -> Exception:
+    if tag == Tag.REFUSED:
+        return LinkRefused(body.decode(errors="replace"))
+    return MalformedMessage(f"a frame of kind {tag}, where {wanted} was due")
+
+
+async def connect(path: str, secret: str, stream: Tag, topology_id: str, task: int, incarnation: int) -> LinkStream:
+    """Open a stream to the stream manager that listens at ``path``.
+
+    Raises OSError (nobody is there; LinkLost is one), LinkRefused, MalformedMessage. Give it a time.
+    """
+    _, link = await asyncio.get_running_loop().create_unix_connection(LinkStream, path)
+    try:
+        opening = encode(Opening(LINK_VERSION, stream, topology_id, task, incarnation, os.urandom(NONCE_BYTES)))
+        link.say(Tag.OPENING, opening)
+        challenge = decode_challenge(await link.expect(Tag.CHALLENGE))
+        if not is_proof(challenge.proof, secret, SERVER, opening, challenge.nonce):
+            raise LinkRefused(f"who listens at {path} does not know this topology's secret")
+        link.speak(stream)
+        link.say(Tag.PROOF, prove(secret, CALLER, opening, challenge.nonce))
+        await link.expect(Tag.ACCEPTED)
+    except BaseException:
+        link.cancel()
+        raise
+    return link
+
+
+async def accept(link: LinkStream, secret: str, topology_id: str) -> Opening:
+    """The server's side of a new connection: who it is, and which stream it has opened.
+
+    Raises LinkRefused (the caller has been told), MalformedMessage, LinkLost, and TimeoutError after 10 s.
+    """
+    async with asyncio.timeout(HANDSHAKE_SECONDS):
+        body = await link.expect(Tag.OPENING)
+        try:
+            opening = decode_opening(body)
+            if opening.topology_id != topology_id:
+                raise LinkRefused(f"this is topology {topology_id}")
+            nonce = os.urandom(NONCE_BYTES)
+            link.say(Tag.CHALLENGE, encode(Challenge(nonce, prove(secret, SERVER, body, nonce))))
+            if not is_proof(await link.expect(Tag.PROOF), secret, CALLER, body, nonce):
+                raise LinkRefused("wrong secret, or the proof of another connection")
+        except LinkRefused as refusal:
+            refuse(link, str(refusal))
+            raise
+        link.speak(opening.stream)
+        link.say(Tag.ACCEPTED)
+    return opening
+
+
+def refuse(link: LinkStream, reason: str) -> None:
+    """Tell the caller why it is not served, if it is still there."""
+    try:
+        link.say(Tag.REFUSED, reason.encode())
+    except LinkLost:
+        pass

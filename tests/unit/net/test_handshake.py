@@ -1,0 +1,80 @@
+"""The proofs of a link: each holds for one role, one opening and one nonce, and for nothing else."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heron_runtime.net.frames import MAX_HANDSHAKE_BYTES, Tag
+from heron_runtime.net.handshake import (
+    CALLER,
+    LINK_VERSION,
+    SERVER,
+    LinkRefused,
+    Opening,
+    decode_challenge,
+    decode_opening,
+    encode,
+    is_proof,
+    prove,
+)
+from heron_runtime.wire.errors import MalformedMessage
+
+NONCE = bytes(range(32))
+LONGEST_ID = 1024
+
+
+def opening(**changes: object) -> bytes:
+    fields: dict[str, object] = {
+        "version": LINK_VERSION, "stream": Tag.DATA, "topology_id": "t-1", "task": 7, "incarnation": 3, "nonce": NONCE,
+        **changes,
+    }  # fmt: skip
+    return encode(Opening(**fields))  # type: ignore[arg-type]
+
+
+def test_a_proof_holds_for_what_it_was_made_for_and_nothing_else() -> None:
+    first = opening()
+    proof = prove("secret", CALLER, first, NONCE)
+    assert is_proof(proof, "secret", CALLER, first, NONCE)
+    assert len(proof) == 32
+    assert not is_proof(proof, "guess", CALLER, first, NONCE)
+    assert not is_proof(proof, "secret", SERVER, first, NONCE), "sent back to who gave it"
+    assert not is_proof(proof, "secret", CALLER, first, bytes(32)), "played again"
+    for change in (
+        {"task": 8}, {"incarnation": 4}, {"stream": Tag.CONTROL}, {"topology_id": "t-2"}, {"nonce": bytes(32)},
+    ):  # fmt: skip
+        assert not is_proof(proof, "secret", CALLER, opening(**change), NONCE), change
+    assert not is_proof(b"", "secret", CALLER, first, NONCE)
+
+
+@given(st.binary(max_size=60), st.binary(max_size=60), st.binary(max_size=60), st.binary(max_size=60))
+@settings(max_examples=200, deadline=None)
+def test_what_is_proved_cannot_be_cut_another_way(a: bytes, b: bytes, c: bytes, d: bytes) -> None:
+    same = prove("secret", CALLER, a, b) == prove("secret", CALLER, c, d)
+    assert same == ((a, b) == (c, d))
+
+
+@given(st.binary(max_size=200))
+@settings(max_examples=300, deadline=None)
+def test_garbage_is_no_opening_and_no_challenge(data: bytes) -> None:
+    for decode in (decode_opening, decode_challenge):
+        with pytest.raises(MalformedMessage):
+            decode(data)
+
+
+def test_an_opening_says_version_stream_and_a_whole_nonce() -> None:
+    assert decode_opening(opening()).task == 7
+    with pytest.raises(LinkRefused, match="version 1 here, not 9"):
+        decode_opening(opening(version=9))
+    with pytest.raises(MalformedMessage, match="no stream 18"):
+        decode_opening(opening(stream=Tag.PROOF))
+    with pytest.raises(MalformedMessage, match="length"):
+        decode_opening(opening(nonce=os.urandom(31)))
+
+
+def test_the_longest_opening_fits_into_a_frame_of_the_handshake() -> None:
+    longest = opening(topology_id="t" * LONGEST_ID, task=2**63, incarnation=2**63, nonce=os.urandom(32))
+    assert len(longest) <= MAX_HANDSHAKE_BYTES

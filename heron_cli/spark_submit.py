@@ -19,8 +19,8 @@ from pathlib import Path
 
 import typer
 
-import heronry
 from heron_cli.console import is_verbose
+from heron_runtime.commands import child_environment
 from heron_runtime.failures import NotFound, Unavailable, UsageError
 
 SPARK = "spark"
@@ -132,7 +132,7 @@ def _run(command: Sequence[str]) -> int:
     reader, writer = os.pipe()
     cut = command.index("--")
     given = [*command[:cut], f"--lifeline={reader}", *command[cut:]]
-    process = subprocess.Popen(given, pass_fds=[reader], env=_environment(), stdin=subprocess.DEVNULL)
+    process = subprocess.Popen(given, pass_fds=[reader], env=child_environment(), stdin=subprocess.DEVNULL)
     os.close(reader)
     try:
         return process.wait()
@@ -145,10 +145,3 @@ def _run(command: Sequence[str]) -> int:
     finally:
         os.close(writer)
         process.wait()
-
-
-def _environment() -> dict[str, str]:
-    """Ours, with Heronry importable where it runs from a source tree."""
-    root = str(Path(heronry.__file__).resolve().parent.parent)
-    before = os.environ.get("PYTHONPATH", "")
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, before]))}

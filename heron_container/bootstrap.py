@@ -18,8 +18,8 @@ import time
 from pathlib import Path
 
 from heron_container.shell.fetching import FetchError, Refused, fetch_package
-from heron_control.schedulers.commands import python_command
 from heron_control.schedulers.identity import process_title
+from heron_runtime.commands import python_command
 from heron_runtime.files import replace_file
 from heron_runtime.launch import Launch
 from heron_runtime.model.backoff import BackoffPolicy

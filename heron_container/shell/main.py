@@ -13,9 +13,9 @@ from heron_container.shell.compiling import begin_to_compile
 from heron_container.shell.container import Container
 from heron_container.shell.service import serve
 from heron_container.shell.store_loop import StoreLoop
-from heron_control.schedulers.commands import own_group, raise_descriptor_limit
 from heron_control.schedulers.identity import HostLock, container_lock, process_title
 from heron_control.schedulers.log_files import OwnLog
+from heron_runtime.commands import own_group, raise_descriptor_limit
 from heron_runtime.model.ids import MASTER_CONTAINER, container_name
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.stored import ContainerLocation

@@ -17,9 +17,9 @@ from heron_container.shell.children import Child, ExecChild
 from heron_container.shell.logs import LastLines, LogPipe, LogWriter
 from heron_container.shell.packages import conflicts, package_folders
 from heron_container.shell.zygote_client import ZygoteClient
-from heron_control.schedulers.commands import child_environment, python_command
 from heron_control.schedulers.endings import exit_in_words
 from heron_control.schedulers.identity import process_title
+from heron_runtime.commands import child_environment, python_command
 from heron_runtime.launch import Launch
 from heron_runtime.model.backoff import BackoffPolicy
 from heron_runtime.model.settings import Keys, setting

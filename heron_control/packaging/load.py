@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import site
 import subprocess
 import sys
 import tempfile
@@ -17,8 +16,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-import heronry
 from heron_control.packaging.define import INVALID, NOT_FOUND, OK
+from heron_runtime.commands import child_environment
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.wire.codec import TOPOLOGY
 from heronry.api.errors import TopologyError, TopologyNotFound, UserCodeError
@@ -76,7 +75,7 @@ def _run(command: list[str], sink: IO[bytes], timeout: float) -> int | None:
         stdin=subprocess.DEVNULL,
         stdout=sink,
         stderr=subprocess.STDOUT,
-        env=_environment(),
+        env=child_environment({"PYTHONDONTWRITEBYTECODE": "1"}),  # no compiled files beside the user's
         start_new_session=True,
     )
     try:
@@ -90,16 +89,6 @@ def _run(command: list[str], sink: IO[bytes], timeout: float) -> int | None:
         except ProcessLookupError:
             pass
         process.wait()
-
-
-def _environment() -> dict[str, str]:
-    """Ours, with Heronry importable and no compiled files left beside the user's."""
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    root = str(Path(heronry.__file__).resolve().parent.parent)
-    if root not in (*site.getsitepackages(), site.getusersitepackages()):  # run from a source tree
-        before = environment.get("PYTHONPATH")
-        environment["PYTHONPATH"] = f"{root}{os.pathsep}{before}" if before else root
-    return environment
 
 
 def _end_of(sink: IO[bytes]) -> str:

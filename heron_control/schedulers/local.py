@@ -13,11 +13,11 @@ from typing import Any
 import grpc
 
 from heron_control.progress import Progress, silent
-from heron_control.schedulers.commands import python_command, start_session
 from heron_control.schedulers.local_processes import end_processes
 from heron_control.schedulers.runtime import make_runtime_dir, remove_runtime_dir
 from heron_control.schedulers.scheduler import SchedulerContext, SchedulerError
 from heron_control.schedulers.topology_folder import LOG_FILES, METRICS, PACKAGE
+from heron_runtime.commands import python_command, start_session
 from heron_runtime.launch import Launch
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.net.rpc import credentials, make_blocking_channel

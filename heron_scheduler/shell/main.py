@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from heron_control.schedulers.commands import raise_descriptor_limit
 from heron_control.schedulers.identity import HostLock, is_held, last_holder, process_title, scheduler_lock
 from heron_control.schedulers.killed import is_killed
 from heron_control.schedulers.log_files import OwnLog
 from heron_control.schedulers.presence import Presence
 from heron_control.schedulers.runtime import remove_runtime_dir
+from heron_runtime.commands import raise_descriptor_limit
 from heron_runtime.launch import Launch
 from heron_runtime.model.ids import MASTER_CONTAINER
 from heron_runtime.model.settings import Keys, setting

@@ -16,7 +16,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from heron_control.schedulers.alarm import Alarm, now_ms
-from heron_control.schedulers.commands import python_command, start_session
 from heron_control.schedulers.containers import (
     Containers,
     Effect,
@@ -27,6 +26,7 @@ from heron_control.schedulers.containers import (
 )
 from heron_control.schedulers.endings import exit_in_words
 from heron_control.schedulers.identity import group_exists, group_members, kill_group
+from heron_runtime.commands import python_command, start_session
 from heron_runtime.launch import Launch
 from heron_runtime.model.ids import container_name
 from heron_runtime.wire.container import ProcessState, ProcessStatus, SchedulerStatus

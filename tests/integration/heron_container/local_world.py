@@ -21,7 +21,7 @@ from typing import Any
 
 import psutil
 
-from heron_control.schedulers.commands import source_root
+from heron_runtime.commands import source_root
 from heron_runtime.launch import Launch
 from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan
 from heron_runtime.model.stored import ContainerLocation, ExecutionState, SchedulerLocation

@@ -14,7 +14,7 @@ import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 
-import heronry
+import heron_runtime
 
 
 def python_command(module: str, *arguments: str) -> list[str]:
@@ -53,8 +53,8 @@ def start_session(command: list[str], folder: str, log_file: Path) -> subprocess
 
 
 def source_root() -> str:
-    """The folder that holds the ``heronry`` package, or "" when that is site-packages."""
-    root = Path(heronry.__file__).resolve().parents[1]
+    """The folder that holds Heronry's packages, or "" when that is site-packages."""
+    root = Path(heron_runtime.__file__ or "").resolve().parents[1]
     installed = {Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")}
     return "" if root in installed else str(root)
 

@@ -1,4 +1,5 @@
-"""What a command can end with: one exception for each exit code; every error of Heronry carries its own.
+"""What a command can end with, or a server answer: one exception for each exit code; every error of Heronry carries its
+own, and the HTTP status.
 
 A failure has a message (what is wrong), perhaps a cure (what to do) and details (a traceback of the user's code, the
 last lines of a log). No Python traceback is shown unless ``--verbose`` asks for it. The errors of other parts derive
@@ -8,13 +9,14 @@ from the kind that they are; ``heron_runtime.net.foreign`` says what those mean 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import traceback
+from collections.abc import Callable, Iterable
 
 
 class Failure(Exception):
     """Something failed, and the user is told."""
 
-    exit_code = 1
+    exit_code, http_status = 1, 500
     cure = ""
     details: tuple[str, ...] = ()
 
@@ -32,43 +34,43 @@ class Failure(Exception):
 class UsageError(Failure):
     """The command line or the request makes no sense."""
 
-    exit_code = 2
+    exit_code, http_status = 2, 422
 
 
 class NotFound(Failure):
     """What was named is not there."""
 
-    exit_code = 3
+    exit_code, http_status = 3, 404
 
 
 class ExistsAlready(Failure):
     """The name is in use."""
 
-    exit_code = 4
+    exit_code, http_status = 4, 409
 
 
 class NotAllowed(Failure):
     """The operating system or the cluster forbids it."""
 
-    exit_code = 5
+    exit_code, http_status = 5, 403
 
 
 class Unavailable(Failure):
     """Something that has to answer does not, or not in time."""
 
-    exit_code = 6
+    exit_code, http_status = 6, 503
 
 
 class InvalidTopology(Failure):
     """The topology, its code or its package cannot be run."""
 
-    exit_code = 7
+    exit_code, http_status = 7, 422
 
 
 class Interrupted(Failure):
     """Ctrl-C; the message says what was done and what not."""
 
-    exit_code = 130
+    exit_code, http_status = 130, 503
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -83,3 +85,15 @@ def listing(names: Iterable[str], limit: int = 12) -> str:
     quoted = [repr(name) for name in names]
     more = f" and {len(quoted) - limit} more" if len(quoted) > limit else ""
     return (", ".join(quoted[:limit]) + more) or "none"
+
+
+def users_traceback(error: BaseException, is_own: Callable[[str], bool]) -> str:
+    """The traceback, of this error and of those that led to it, without the frames of files that are ours."""
+    whole = traceback.TracebackException.from_exception(error)
+    part: traceback.TracebackException | None = whole
+    for _ in range(20):
+        if part is None:
+            break
+        part.stack = traceback.StackSummary.from_list([frame for frame in part.stack if not is_own(frame.filename)])
+        part = part.__cause__ or (None if part.__suppress_context__ else part.__context__)
+    return "".join(whole.format())

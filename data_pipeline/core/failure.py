@@ -7,9 +7,11 @@ behind a marker, which the driver finds again wherever Spark has put it.
 from __future__ import annotations
 
 import json
-import traceback
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from heron_runtime.failures import users_traceback
+from heronry.streamlet.errors import shown
 
 MARKER = "HERONRY-RECORD-FAILED "
 MAX_VALUE, MAX_TRACEBACK = 500, 8_000
@@ -52,16 +54,7 @@ class RecordFailed(Exception):
 
 def failed(step: str, value: object, error: BaseException, file: str = "") -> RecordFailed:
     """The exception for ``error``, which ``step`` raised on ``value``."""
-    return RecordFailed(Failure(step, shown(value), _named(error), user_traceback(error), file))
-
-
-def shown(value: object) -> str:
-    """A value as text for messages, cut; also one whose ``repr`` raises."""
-    try:
-        text = repr(value)
-    except Exception as error:  # the user's class may do anything
-        text = f"<{type(value).__name__}, whose repr raises {type(error).__name__}>"
-    return text if len(text) <= MAX_VALUE else text[: MAX_VALUE - 1] + "…"
+    return RecordFailed(Failure(step, shown(value, MAX_VALUE), _named(error), user_traceback(error), file))
 
 
 def failure_in(text: str) -> Failure | None:
@@ -78,14 +71,7 @@ def failure_in(text: str) -> Failure | None:
 
 def user_traceback(error: BaseException) -> str:
     """The traceback without the frames of the pipeline and of Spark."""
-    whole = traceback.TracebackException.from_exception(error)
-    part: traceback.TracebackException | None = whole
-    for _ in range(20):
-        if part is None:
-            break
-        part.stack = traceback.StackSummary.from_list([f for f in part.stack if not _is_own(f.filename)])
-        part = part.__cause__ or (None if part.__suppress_context__ else part.__context__)
-    return "".join(whole.format())[-MAX_TRACEBACK:]
+    return users_traceback(error, _is_own)[-MAX_TRACEBACK:]
 
 
 def _is_own(filename: str) -> bool:

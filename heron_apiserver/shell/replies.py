@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 
 from heron_apiserver.core.request_book import Mismatch, UnderWay
 from heron_apiserver.core.submission import Rejected
-from heron_control.web.statuses import RETRY, argument_faults, status_of
+from heron_control.web.statuses import RETRY, argument_faults
 from heron_runtime.net.foreign import translate
 
 log = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ def answer_to(error: Exception, code: int | None = None) -> Response:
     if known is None or isinstance(error, OSError):
         log.error("fault while answering", exc_info=error)
         return problem(500, f"fault in the api server: {type(error).__name__}; its log says more")
-    return problem(code or status_of(known), known.message, known.cure, details=list(known.details))
+    return problem(code or known.http_status, known.message, known.cure, details=list(known.details))
 
 
 def validation(error: RequestValidationError) -> Response:

@@ -21,6 +21,7 @@ import heron_control
 import heron_runtime
 import heronry
 from heron_control.packaging.find import find_topology
+from heron_runtime.failures import users_traceback
 from heron_runtime.files import replace_file
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyDefinition
@@ -50,7 +51,9 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return 130
     except BaseException as error:  # the user's code may raise anything, SystemExit too
-        return _answer(options.output, RAISED, _error("raised", _blame(file, error), traceback=_own_traceback(error)))
+        return _answer(
+            options.output, RAISED, _error("raised", _blame(file, error), traceback=users_traceback(error, _is_own))
+        )
     from heron_runtime.wire.codec import TOPOLOGY  # not before: a wrong file is told without loading protobuf
 
     return _answer(options.output, OK, TOPOLOGY.encode(definition))
@@ -134,25 +137,16 @@ def _missing_module(file: Path, name: str) -> str:
 
 def _user_frames(error: BaseException) -> list[traceback.FrameSummary]:
     frames = traceback.extract_tb(error.__traceback__)
-    return [frame for frame in frames if not frame.filename.startswith(_OWN_FRAMES)]
+    return [frame for frame in frames if not _is_own(frame.filename)]
+
+
+def _is_own(filename: str) -> bool:
+    """Of Heronry, or of importlib."""
+    return filename.startswith(_OWN_FRAMES)
 
 
 def _at(frames: list[traceback.FrameSummary]) -> str:
     return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-
-
-def _own_traceback(error: BaseException) -> str:
-    """The traceback, of this error and of those that led to it, without the frames of Heronry and of importlib."""
-    whole = traceback.TracebackException.from_exception(error)
-    part: traceback.TracebackException | None = whole
-    for _ in range(20):
-        if part is None:
-            break
-        part.stack = traceback.StackSummary.from_list(
-            [frame for frame in part.stack if not frame.filename.startswith(_OWN_FRAMES)]
-        )
-        part = part.__cause__ or (None if part.__suppress_context__ else part.__context__)
-    return "".join(whole.format())
 
 
 if __name__ == "__main__":

@@ -1,2 +1,2 @@
-"""What every process that speaks HTTP shares: the door (``guard``), how it is served (``serving``), which status says
-what a failure is (``statuses``), the page of its paths (``docs_page``), the metrics of itself (``self_metrics``)."""
+"""What every process that speaks HTTP shares: the door (``guard``), how it is served (``serving``), what goes with
+a status (``statuses``), the page of its paths (``docs_page``), the metrics of itself (``self_metrics``)."""

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
-from heron_control.web.statuses import RETRY, argument_faults, status_of
+from heron_control.web.statuses import RETRY, argument_faults
 from heron_runtime.failures import Failure
 from heron_tracker.core.envelope import entity_tag, envelope, tag_matches
 from heronry.version import VERSION
@@ -83,8 +83,8 @@ def install(app: FastAPI) -> None:
 
     async def failed(request: Request, error: Exception) -> Response:
         assert isinstance(error, Failure)
-        code = status_of(error)
-        return failure(request, code, error.message, RETRY if code == 503 else None)
+        retry = RETRY if error.http_status == 503 else None
+        return failure(request, error.http_status, error.message, retry)
 
     async def http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

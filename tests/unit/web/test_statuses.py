@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from heron_control.web.statuses import status_of
 from heron_runtime import failures
 from heron_runtime.failures import Failure, NotFound, Unavailable
 from heron_runtime.state.topologies import NoSuchTopology
@@ -17,9 +16,9 @@ def test_no_kind_is_a_fault_of_the_server(kind: type[Failure]) -> None:
     class Derived(kind):  # type: ignore[misc, valid-type]
         pass
 
-    assert status_of(Derived("x")) == status_of(kind("x"))
-    assert 400 <= status_of(kind("x")) < 500 or status_of(kind("x")) == 503
+    assert Derived("x").http_status == kind("x").http_status
+    assert 400 <= kind("x").http_status < 500 or kind("x").http_status == 503
 
 
 def test_known_ones() -> None:
-    assert [status_of(e) for e in (NoSuchTopology("t"), NotFound(), Unavailable(), Failure())] == [404, 404, 503, 500]
+    assert [e.http_status for e in (NoSuchTopology("t"), NotFound(), Unavailable(), Failure())] == [404, 404, 503, 500]

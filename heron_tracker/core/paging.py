@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from heron_runtime.failures import UsageError
+
 T = TypeVar("T")
 MAX_CURSOR = 2048
 
 
-class BadCursor(ValueError):
+class BadCursor(UsageError, ValueError):
     """The cursor is none that this tracker gave."""
 
 
@@ -53,5 +55,5 @@ def decode_cursor(cursor: str) -> tuple[str, ...]:
         if not isinstance(key, list) or not all(isinstance(part, str) for part in key):
             raise ValueError("not a key")
     except (ValueError, binascii.Error, RecursionError) as error:
-        raise BadCursor(f"the cursor is none of this tracker's ({error})") from None
+        raise BadCursor(f"cursor: the cursor is none of this tracker's ({error})") from None
     return tuple(key)

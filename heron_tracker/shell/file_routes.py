@@ -120,11 +120,7 @@ async def file_stats(
     },
 )
 @router.get("/topologies/containerfiledownload", include_in_schema=False)
-async def file_download(
-    asked: Asked,
-    container: Container,
-    path: FilePath,
-) -> Response:
+async def file_download(asked: Asked, container: Container, path: FilePath) -> Response:
     """The file as it is now, in a stream; what is appended meanwhile is not part of it."""
     name = _path(path)
     first: FileData = await _ask(asked, container, "ReadFile", ReadFile(name, 0, CHUNK))
@@ -148,15 +144,13 @@ async def file_download(
 def _container_of(found: Found, instance: str) -> int:
     """The container of an instance that the packing plan has. Raises NotFound."""
     try:
-        name = parse_instance_id(instance)
+        parse_instance_id(instance)
     except ValueError as error:
         raise UsageError(f"instance: {error}") from None
-    for plan in found.record.packing.containers:
-        if plan.container == name.container and any(
-            i.task == name.task and i.component == name.component for i in plan.instances
-        ):
-            return name.container
-    raise NotFound(f"{found.name} has no instance {instance!r}")
+    container = found.instances.get(instance)
+    if container is None:
+        raise NotFound(f"{found.name} has no instance {instance!r}")
+    return container
 
 
 async def _process(asked: TopologyRequest, instance: str) -> ProcessStatus:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from heron_control.inspection.questions import NoAnswer
 from heron_control.inspection.topology_status import TopologyStatus, topology_status
 from heron_runtime.failures import NotFound, UsageError
-from heron_runtime.model.ids import MASTER_CONTAINER, instance_id
+from heron_runtime.model.ids import MASTER_CONTAINER
 from heron_runtime.wire.container import ProcessStatus
 from heron_runtime.wire.master import (
     ExceptionsReply,
@@ -27,7 +27,7 @@ from heron_tracker.core import metrics_view, overview
 from heron_tracker.core.health import HEALTH_METRICS, health
 from heron_tracker.core.layout import layout
 from heron_tracker.core.metrics_view import OVERVIEW_METRICS, WINDOWS
-from heron_tracker.core.paging import BadCursor, page
+from heron_tracker.core.paging import page
 from heron_tracker.core.timeline import LONGEST_RANGE, together
 from heron_tracker.shell.parameters import (
     Clusters,
@@ -85,10 +85,7 @@ async def rows(
 ) -> Response:
     """The list: state, containers, tasks, rates, complete latency, failures and backpressure of each topology."""
     tracker = tracker_of(request)
-    try:
-        chosen = page([(f.key, f) for f in tracker.topologies(cluster, environ, role)], limit, cursor)
-    except BadCursor as error:
-        raise UsageError(f"cursor: {error}") from None
+    chosen = page([(f.key, f) for f in tracker.topologies(cluster, environ, role)], limit, cursor)
     listed = await asyncio.gather(*(_row(tracker, found, interval) for found in chosen.items))
     clusters = [
         {"name": s.name, "stale": s.stale, "read_at": s.read_at or None, "error": s.error or None}
@@ -152,21 +149,13 @@ async def windows(
         *(asked.master("Metrics", MetricsRequest(wanted, float(window))) for window in WINDOWS)
     )
     reported = any(v.instance == instance for answer in answers for v in answer.values)
-    if instance and not reported and not _is_planned(found, instance):
+    if instance and not reported and instance not in found.instances:
         raise NotFound(f"{found.name} has no instance {instance!r} of {component}")
     shown = [
         {"interval": window, "covered": answer.interval_seconds, "metrics": metrics_view.table(answer, instance)}
         for window, answer in zip(WINDOWS, answers, strict=True)
     ]
     return asked.reply({"component": component, "instance": instance or None, "windows": shown})
-
-
-def _is_planned(found: Found, instance: str) -> bool:
-    return any(
-        instance == instance_id(plan.container, i.component, i.task)
-        for plan in found.record.packing.containers
-        for i in plan.instances
-    )
 
 
 @get(router, "/topology/timeline")

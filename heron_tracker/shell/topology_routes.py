@@ -14,7 +14,7 @@ from heron_runtime.failures import NotFound, UsageError
 from heron_runtime.wire.master import MasterStatus, StatusRequest
 from heron_tracker.core import records
 from heron_tracker.core.logical import logical_plan
-from heron_tracker.core.paging import BadCursor, page
+from heron_tracker.core.paging import page
 from heron_tracker.core.physical import packing_plan
 from heron_tracker.shell.parameters import Clusters, Cursor, Environs, Limit, Role, Topologies
 from heron_tracker.shell.replies import reply
@@ -60,13 +60,10 @@ class _Listed:
         self._request, self._cluster, self._of, self._page = request, cluster, (environ, role), (limit, cursor)
 
     def reply(self, tell: Callable[[dict[str, Any], Found], None]) -> Response:
-        """Cluster → what ``tell`` adds to it for each topology; the other pages are in `Link`. Raises UsageError."""
+        """Cluster → what ``tell`` adds to it for each topology; the other pages are in `Link`. Raises BadCursor."""
         tracker = tracker_of(self._request)
         keyed = [(f.key, f) for f in tracker.topologies(self._cluster, *self._of)]
-        try:
-            chosen = page(keyed, *self._page)
-        except BadCursor as error:
-            raise UsageError(f"cursor: {error}") from None
+        chosen = page(keyed, *self._page)
         found: dict[str, dict[str, Any]] = {name: {} for name in (self._cluster or tracker.watches)}
         for item in chosen.items:
             tell(found[item.cluster], item)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from heron_control.inspection.questions import DEADLINE_SECS
 from heron_runtime.failures import NotFound, Unavailable, did_you_mean
+from heron_runtime.model.ids import instance_id
 from heron_runtime.model.record import TopologyRecord
 from heron_runtime.state.local import StoreAddress
 from heron_tracker.shell.asking import Asker
@@ -39,6 +40,12 @@ class Found:
     def components(self) -> dict[str, bool]:
         """Component → is it a spout, in the order of the definition."""
         return {spec.name: spec.is_spout for spec in self.record.definition.components}
+
+    @property
+    def instances(self) -> dict[str, int]:
+        """Instance → its container, as the packing plan has them."""
+        plans = self.record.packing.containers
+        return {instance_id(p.container, i.component, i.task): p.container for p in plans for i in p.instances}
 
     def component(self, name: str) -> str:
         """The name as a topology master wants it: ``*`` is all. Raises NotFound for one that is not there."""

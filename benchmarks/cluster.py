@@ -60,10 +60,12 @@ class Cluster:
         )  # fmt: skip
         return done.stdout
 
-    def submit(self, arguments: dict[str, Any], settings: dict[str, Any]) -> None:
-        """Start the benchmark topology under these heron.* settings and wait until every task runs."""
+    def submit(
+        self, arguments: dict[str, Any], settings: dict[str, Any], file: str = "benchmarks/topologies.py"
+    ) -> None:
+        """Start the topology ``benchmark`` of a file under these heron.* settings and wait until every task runs."""
         properties = [part for key, value in settings.items() for part in ("--config-property", f"{key}={value}")]
-        self.heron("submit", *properties, "local", "benchmarks/topologies.py", "benchmark", "--", json.dumps(arguments))
+        self.heron("submit", *properties, "local", file, "benchmark", "--", json.dumps(arguments))
 
     def processes(self) -> list[dict[str, Any]]:
         """The processes as ``heron status`` lists them."""

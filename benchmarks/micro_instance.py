@@ -240,7 +240,7 @@ def spout_round(spout: type[Spout], tracked: bool) -> Callable[[int], None]:
         while done < count:
             for flush in executor.run(time.monotonic() * 1000).flushes:
                 done += sum(frame.count for frame in flush.frames)
-                executor.on_sent(0, flush.frame_bytes())
+                executor.on_sent(0, flush.weight())
                 executor.on_verdicts(0, [Verdict(1, f.roots) for f in flush.frames if f.roots])
 
     return run
@@ -264,7 +264,7 @@ def bolt_round(
             )
             while executor.data_in.size or executor._work is not None:
                 for flush in executor.run(time.monotonic() * 1000).flushes:
-                    executor.on_sent(0, flush.frame_bytes())
+                    executor.on_sent(0, flush.weight())
 
     return run
 

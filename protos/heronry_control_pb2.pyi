@@ -56,10 +56,26 @@ class PlanUpdate(_message.Message):
     def __init__(self, plan: _Optional[_Union[_heronry_topology_pb2.PhysicalPlan, _Mapping]] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class Credit(_message.Message):
-    __slots__ = ("limit_bytes",)
+    __slots__ = ("limit_bytes", "tuple_weight")
     LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TUPLE_WEIGHT_FIELD_NUMBER: _ClassVar[int]
     limit_bytes: int
-    def __init__(self, limit_bytes: _Optional[int] = ...) -> None: ...
+    tuple_weight: int
+    def __init__(self, limit_bytes: _Optional[int] = ..., tuple_weight: _Optional[int] = ...) -> None: ...
+
+class TaskWeight(_message.Message):
+    __slots__ = ("task", "bytes")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    task: int
+    bytes: int
+    def __init__(self, task: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class TaskWeights(_message.Message):
+    __slots__ = ("tasks",)
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    tasks: _containers.RepeatedCompositeFieldContainer[TaskWeight]
+    def __init__(self, tasks: _Optional[_Iterable[_Union[TaskWeight, _Mapping]]] = ...) -> None: ...
 
 class Pause(_message.Message):
     __slots__ = ("paused", "causes")
@@ -76,20 +92,22 @@ class Leave(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class InstanceControl(_message.Message):
-    __slots__ = ("instance_hello", "stream_manager_hello", "plan_update", "credit", "pause", "leave")
+    __slots__ = ("instance_hello", "stream_manager_hello", "plan_update", "credit", "pause", "leave", "task_weights")
     INSTANCE_HELLO_FIELD_NUMBER: _ClassVar[int]
     STREAM_MANAGER_HELLO_FIELD_NUMBER: _ClassVar[int]
     PLAN_UPDATE_FIELD_NUMBER: _ClassVar[int]
     CREDIT_FIELD_NUMBER: _ClassVar[int]
     PAUSE_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
+    TASK_WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     instance_hello: InstanceHello
     stream_manager_hello: StreamManagerHello
     plan_update: PlanUpdate
     credit: Credit
     pause: Pause
     leave: Leave
-    def __init__(self, instance_hello: _Optional[_Union[InstanceHello, _Mapping]] = ..., stream_manager_hello: _Optional[_Union[StreamManagerHello, _Mapping]] = ..., plan_update: _Optional[_Union[PlanUpdate, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ...) -> None: ...
+    task_weights: TaskWeights
+    def __init__(self, instance_hello: _Optional[_Union[InstanceHello, _Mapping]] = ..., stream_manager_hello: _Optional[_Union[StreamManagerHello, _Mapping]] = ..., plan_update: _Optional[_Union[PlanUpdate, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., task_weights: _Optional[_Union[TaskWeights, _Mapping]] = ...) -> None: ...
 
 class PeerHello(_message.Message):
     __slots__ = ("protocol", "topology_id", "container", "incarnation", "epoch")
@@ -106,12 +124,14 @@ class PeerHello(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., topology_id: _Optional[str] = ..., container: _Optional[int] = ..., incarnation: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class TaskCredit(_message.Message):
-    __slots__ = ("task", "limit_bytes")
+    __slots__ = ("task", "limit_bytes", "tuple_weight")
     TASK_FIELD_NUMBER: _ClassVar[int]
     LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TUPLE_WEIGHT_FIELD_NUMBER: _ClassVar[int]
     task: int
     limit_bytes: int
-    def __init__(self, task: _Optional[int] = ..., limit_bytes: _Optional[int] = ...) -> None: ...
+    tuple_weight: int
+    def __init__(self, task: _Optional[int] = ..., limit_bytes: _Optional[int] = ..., tuple_weight: _Optional[int] = ...) -> None: ...
 
 class PeerCredit(_message.Message):
     __slots__ = ("tasks",)

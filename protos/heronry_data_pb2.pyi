@@ -61,7 +61,7 @@ class Verdict(_message.Message):
     def __init__(self, task: _Optional[int] = ..., roots: _Optional[bytes] = ..., reason: _Optional[_Union[Reason, _Mapping]] = ...) -> None: ...
 
 class Frame(_message.Message):
-    __slots__ = ("source_task", "stream", "destination_task", "count", "routing_version", "codec", "offsets", "roots", "keys", "values")
+    __slots__ = ("source_task", "stream", "destination_task", "count", "routing_version", "codec", "offsets", "roots", "keys", "values", "tuple_weight")
     SOURCE_TASK_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
     DESTINATION_TASK_FIELD_NUMBER: _ClassVar[int]
@@ -72,6 +72,7 @@ class Frame(_message.Message):
     ROOTS_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
+    TUPLE_WEIGHT_FIELD_NUMBER: _ClassVar[int]
     source_task: int
     stream: int
     destination_task: int
@@ -82,7 +83,8 @@ class Frame(_message.Message):
     roots: bytes
     keys: bytes
     values: bytes
-    def __init__(self, source_task: _Optional[int] = ..., stream: _Optional[int] = ..., destination_task: _Optional[int] = ..., count: _Optional[int] = ..., routing_version: _Optional[int] = ..., codec: _Optional[int] = ..., offsets: _Optional[bytes] = ..., roots: _Optional[bytes] = ..., keys: _Optional[bytes] = ..., values: _Optional[bytes] = ...) -> None: ...
+    tuple_weight: int
+    def __init__(self, source_task: _Optional[int] = ..., stream: _Optional[int] = ..., destination_task: _Optional[int] = ..., count: _Optional[int] = ..., routing_version: _Optional[int] = ..., codec: _Optional[int] = ..., offsets: _Optional[bytes] = ..., roots: _Optional[bytes] = ..., keys: _Optional[bytes] = ..., values: _Optional[bytes] = ..., tuple_weight: _Optional[int] = ...) -> None: ...
 
 class Packet(_message.Message):
     __slots__ = ("sequence", "inits", "acks", "fails", "verdicts", "frames")

@@ -8,6 +8,7 @@ data-out is full no input is taken: what user code emits beyond the bound is at 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
@@ -15,6 +16,7 @@ from heron_instance.core.bolt_collector import UNANCHORED, BoltCollector
 from heron_instance.core.executor import RunResult, Setup, soonest
 from heron_instance.core.input_batch import ACKED, FAILED, OPEN, InputBatch, kind_of
 from heron_instance.core.input_figures import InputFigures
+from heron_instance.core.input_weight import InputWeight
 from heron_instance.core.outbox import Flush
 from heron_instance.core.output import Output
 from heron_instance.core.queues import AdaptiveQueue
@@ -43,7 +45,7 @@ class BoltExecutor:
         task = self.task = Task(setup)
         component = self._bolt = task.component
         self.data_in = AdaptiveQueue(setting(task.config, Keys.TOPOLOGY_INSTANCE_DATA_IN_CAPACITY_BYTES))
-        self.taken_bytes = 0
+        self.taken_weight = 0
         self.collector = BoltCollector(
             task.router,
             task.outbox,
@@ -64,7 +66,11 @@ class BoltExecutor:
         self._gap_ms = self.output.interval_ms / 5  # between flushes of an idle bolt: isolated messages are dear
         self._sources = _stream_fields(setup)
         self._figures = InputFigures(task.counts.count, task.telemetry)
+        self.input_weight = InputWeight(self._batchwise)
+        self._busy_since_ms: float | None = None  # with input in hand, or blocked; None: idle
+        self._done = 0  # tuples in this run
         self._credit_bytes = 0  # as last told
+        self._told_weight = -1
         task.context.on_hooks_changed(self._attach)
 
     # For the shell.
@@ -94,7 +100,7 @@ class BoltExecutor:
         """Input."""
         for frame in frames:
             self._frames.append((frame, now_ms))
-            self.data_in.add(frame.size_bytes())
+            self.data_in.add(frame.weight())
 
     def on_verdicts(self, now_ms: float, verdicts: list[Verdict]) -> None:
         """A bolt has no roots of its own."""
@@ -112,15 +118,20 @@ class BoltExecutor:
     def on_wake(self, now_ms: float) -> None:
         """Nothing waits for it."""
 
-    def on_sent(self, now_ms: float, sent_bytes: int) -> None:
+    def on_weights(self, now_ms: float, weights: Mapping[int, int]) -> None:
+        """Frames weigh so from now on."""
+        self.task.outbox.weigh(weights)
+
+    def on_sent(self, now_ms: float, sent_weight: int) -> None:
         """There is room in data-out."""
-        self.output.data_out.remove(sent_bytes)
+        self.output.data_out.remove(sent_weight)
 
     # Work.
 
     def run(self, now_ms: float) -> RunResult:
         """Tick if it is time, then one piece of a batch."""
         output = self.output
+        began_ms = now_ms if self._busy_since_ms is None else self._busy_since_ms
         output.data_out.adjust(now_ms)
         self.data_in.adjust(now_ms)
         if self.failed is None and not output.data_out.full:
@@ -135,7 +146,18 @@ class BoltExecutor:
         idle = self._work is None and not self._frames
         self._count_settled()
         flushes = output.take_due(now_ms, idle, self._gap_ms)
-        return RunResult(flushes, self._wait_ms(now_ms, idle), self._new_credit())
+        self._weigh(now_ms, now_ms - began_ms, flushes)
+        self._busy_since_ms = None if idle else now_ms
+        return RunResult(flushes, self._wait_ms(now_ms, idle), self._new_credit(), self._told_weight)
+
+    def _weigh(self, now_ms: float, elapsed_ms: float, flushes: list[Flush]) -> None:
+        """How long input takes, and how much work it makes for others."""
+        weight = self.input_weight
+        weight.worked(self._done, elapsed_ms)
+        self._done = 0
+        if self.task.outbox.weights:
+            weight.sent(flushes)
+        weight.look(now_ms, self.task.outbox.weights)
 
     def _wait_ms(self, now_ms: float, idle: bool) -> float | None:
         data_out = self.output.data_out
@@ -150,13 +172,15 @@ class BoltExecutor:
         )
 
     def _new_credit(self) -> int | None:
-        """How many bytes of frames the stream manager may have sent in all, when it is time to tell."""
-        limit = self.taken_bytes + self.data_in.capacity
+        """What weight of frames the stream manager may have sent in all, when it is time to tell."""
+        weight = self.input_weight.tuple_weight
+        limit = self.taken_weight + max(self.data_in.capacity, weight)  # one tuple, however heavy
         # By halves, so that it is rare; and always in steps worth a message.
-        if limit - self._credit_bytes < max(CREDIT_STEP_BYTES, self.data_in.capacity // 2):
+        few = limit - self._credit_bytes < max(CREDIT_STEP_BYTES, self.data_in.capacity // 2)
+        if few and weight == self._told_weight:
             return None
-        self._credit_bytes = limit
-        return limit
+        self._credit_bytes, self._told_weight = max(limit, self._credit_bytes), weight
+        return self._credit_bytes
 
     def _take_batch(self) -> None:
         """Join waiting frames of one stream into a batch, decoded."""
@@ -170,8 +194,8 @@ class BoltExecutor:
             if frames and (kind is None or kind_of(frame) != kind or len(rows) + frame.count > BATCH_TUPLES):
                 break
             self._frames.popleft()
-            self.taken_bytes += frame.size_bytes()
-            self.data_in.remove(frame.size_bytes())
+            self.taken_weight += frame.weight()
+            self.data_in.remove(frame.weight())
             began = clock()
             try:
                 decoded = self._decode(frame)
@@ -234,6 +258,7 @@ class BoltExecutor:
         if done:
             each = elapsed_ms / done
             self._tuple_ms = each if each > self._tuple_ms else 0.8 * self._tuple_ms + 0.2 * each
+            self._done += done
             self._figures.executed((work.batch.component, work.batch.stream), done, elapsed_ms)
 
     def _process_mapped(self, work: Work, limit: int) -> None:
@@ -308,7 +333,7 @@ class BoltExecutor:
             self._end_turn(work)
         while self._frames:
             frame, came_ms = self._frames.popleft()
-            self.data_in.remove(frame.size_bytes())
+            self.data_in.remove(frame.weight())
             self._fail_frame(frame, came_ms, FailKind.FAILED, text)
         self.task.close()
         self.collector.route_pending()
@@ -355,7 +380,7 @@ class BoltExecutor:
         """The queues are sound, and a batch in hand is the collector's."""
         self.output.data_out.check()
         self.data_in.check()
-        assert self.data_in.size == sum(frame.size_bytes() for frame, _ in self._frames), "data-in is miscounted"
+        assert self.data_in.size == sum(frame.weight() for frame, _ in self._frames), "data-in is miscounted"
         assert (self._work is None) == (self.collector.batch is None), "the batch in hand is not the collector's"
 
 

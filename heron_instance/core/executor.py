@@ -45,7 +45,8 @@ class Setup:
 class RunResult:
     """What one ``run`` leads to. ``wait_ms`` None: until something arrives.
 
-    ``credit_bytes``: the stream manager may now send frames of so many bytes in all; None if that is not news yet.
+    ``credit_bytes``: the stream manager may now send frames of so much weight in all, and a tuple weighs
+    ``tuple_weight`` at least; None if neither is news yet.
     ``poll_idle``: a spout is at rest. After each wait in which nothing arrived it may be called in place of ``run``,
     with the time; it gives the next wait, or None when ``run`` is to be called at once.
     """
@@ -53,6 +54,7 @@ class RunResult:
     flushes: list[Flush]
     wait_ms: float | None
     credit_bytes: int | None = None
+    tuple_weight: int = 0
     poll_idle: Callable[[float], float | None] | None = None
 
 
@@ -87,11 +89,14 @@ class Executor(Protocol):
     def on_verdicts(self, now_ms: float, verdicts: list[Verdict]) -> None:
         """The tracker's verdicts over roots of this task."""
 
+    def on_weights(self, now_ms: float, weights: Mapping[int, int]) -> None:
+        """What tuples weigh at least for these tasks, which this one sends to."""
+
     def on_wake(self, now_ms: float) -> None:
         """There is room in data-out, or the spout itself says that it has something to emit."""
 
-    def on_sent(self, now_ms: float, sent_bytes: int) -> None:
-        """The gateway has sent frames of so many bytes."""
+    def on_sent(self, now_ms: float, sent_weight: int) -> None:
+        """The gateway has sent frames of so much weight."""
 
     def run(self, now_ms: float) -> RunResult:
         """Do a bounded piece of work."""

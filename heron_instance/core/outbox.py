@@ -2,13 +2,15 @@
 
 Rows come from the collector in *segments* (a run of rows of one stream for one task, with their root columns); segments
 of the same stream and shape that follow each other become one frame, so order is kept per destination task across
-streams. Encoding happens here, once for rows that go to several tasks.
+streams. Encoding happens here, once for rows that go to several tasks. A frame says what its tuples weigh for
+its task, and holds at most 1 MiB by that weight, or one tuple.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -16,9 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from heron_instance.core.values_codec import Encoded, ValuesCodec
+from heron_runtime.model.settings import MiB
 from heron_runtime.wire.data import Ack, Fail, Frame, Init
 
 FIRST_MEAN_ROW_BYTES = 16384.0  # until a row was encoded: few rows may be emitted on the strength of a guess
+FRAME_WEIGHT = MiB
 
 U64 = npt.NDArray[np.uint64]
 Row = tuple[Any, ...]
@@ -52,9 +56,9 @@ class Flush:
     fails: list[Fail] = field(default_factory=list)
     frames: list[Frame] = field(default_factory=list)
 
-    def frame_bytes(self) -> int:
+    def weight(self) -> int:
         """What the frames weigh against credit and in data-out."""
-        return sum(frame.size_bytes() for frame in self.frames)
+        return sum(frame.weight() for frame in self.frames)
 
     def __bool__(self) -> bool:
         return bool(self.frames or self.acks or self.fails or self.inits)
@@ -79,7 +83,16 @@ class Outbox:
         self._segments: dict[int, list[Segment]] = {}
         self.rows = 0  # waiting, copies counted
         self.mean_row_bytes = FIRST_MEAN_ROW_BYTES
-        self._measured = False
+        self.mean_row_weight = FIRST_MEAN_ROW_BYTES  # at least the bytes
+        self.weights: dict[int, int] = {}  # what a tuple weighs at least, by task; 0 if it is not there
+        self._measured = self._weighed = False
+
+    def weigh(self, weights: Mapping[int, int]) -> None:
+        """What tuples weigh for these tasks from now on."""
+        self.weights.update(weights)
+        # Until rows were weighed anew, as if all of them went to the heaviest.
+        self.mean_row_weight = max(self.mean_row_weight, *weights.values())
+        self._weighed = False
 
     def add(self, tasks: Iterable[int], segment: Segment) -> None:
         """Rows for each of ``tasks``, behind what is waiting for it."""
@@ -96,20 +109,24 @@ class Outbox:
         frames: list[Frame] = []
         refused: list[Refused] = []
         shared: dict[tuple[int, ...], list[Encoded]] = {}
-        total_rows, total_bytes = self.rows, 0
+        total_rows, total_bytes, total_weight = self.rows, 0, 0
         for task, segments in self._segments.items():
+            weight = self.weights.get(task, 0)
+            most_rows = max(1, FRAME_WEIGHT // weight) if weight else sys.maxsize
             for run in _runs(segments):
                 joined = run[0] if len(run) == 1 else _join(run)
-                identity = tuple(id(segment.rows) for segment in run)
+                identity = (most_rows, *(id(segment.rows) for segment in run))
                 encoded = shared.get(identity)
                 if encoded is None:
-                    encoded = shared[identity] = self._encode(joined)
+                    encoded = shared[identity] = self._encode(joined, most_rows)
                 for piece in encoded:
                     if piece.refused:
                         refused.append(Refused(joined.stream, _roots_of(joined, piece.start), piece.refused))
                         continue
                     frame = self._frame(task, joined, piece, routing_version)
+                    frame.tuple_weight = weight
                     total_bytes += frame.size_bytes()
+                    total_weight += frame.weight()
                     frames.append(frame)
         self._segments = {}
         self.rows = 0
@@ -117,12 +134,22 @@ class Outbox:
             # Grows at once and shrinks slowly: it bounds how much is emitted before the bytes are known.
             mean = total_bytes / total_rows
             self.mean_row_bytes = max(mean, 0.9 * self.mean_row_bytes + 0.1 * mean) if self._measured else mean
-            self._measured = True
+            mean = total_weight / total_rows
+            self.mean_row_weight = max(mean, 0.9 * self.mean_row_weight + 0.1 * mean) if self._weighed else mean
+            self._measured = self._weighed = True
         return frames, refused
 
-    def _encode(self, segment: Segment) -> list[Encoded]:
+    def _encode(self, segment: Segment, most_rows: int) -> list[Encoded]:
         began = self._clock()
-        encoded = self._codec.encode_cut(segment.rows)
+        rows = segment.rows
+        if len(rows) <= most_rows:
+            encoded = self._codec.encode_cut(rows)
+        else:
+            encoded = [
+                replace(piece, start=start + piece.start, stop=start + piece.stop)
+                for start in range(0, len(rows), most_rows)
+                for piece in self._codec.encode_cut(rows[start : start + most_rows])
+            ]
         took = self._clock() - began
         self._encode_seconds[segment.stream] = self._encode_seconds.get(segment.stream, 0.0) + took
         return encoded

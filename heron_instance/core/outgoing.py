@@ -1,7 +1,7 @@
 """What the gateway has to send: flushes in, packets out, frames within the upload credit.
 
 Inits, acks and fails of everything that waits go with the next packet, in order and ahead of frames; they need no
-credit. Frames follow, first in first out, while ``sent < limit``; a packet is cut at 1 MiB. Limit and sent start from
+credit. Frames follow, first in first out, while ``sent < limit``; a packet is cut at 1 MiB; frames count by weight. Limit and sent start from
 zero at each hello; what waits stays and goes on the next stream.
 """
 
@@ -55,7 +55,7 @@ class Outgoing:
         return not (self._inits or self._acks or self._fails or self._frames)
 
     def take(self) -> tuple[Packet, int] | None:
-        """The next packet and the bytes of its frames, or None when nothing may be sent."""
+        """The next packet and the weight of its frames, or None when nothing may be sent."""
         if not self.sendable():
             return None
         self._sequence += 1
@@ -66,18 +66,18 @@ class Outgoing:
         if not self._inits:
             room -= _move(self._acks, packet.acks, room, (2 * len(a.roots) for a in self._acks))
             room -= _move(self._fails, packet.fails, room, (len(f.roots) for f in self._fails))
-        frame_bytes = 0
+        frame_weight = 0
         if not self._inits:
             frames = self._frames
             while frames and self._sent < self._limit:
-                size = frames[0].size_bytes()
-                if size > room and (packet.frames or room < PACKET_BYTES):
+                weight = frames[0].weight()
+                if weight > room and (packet.frames or room < PACKET_BYTES):
                     break
-                room -= size
-                self._sent += size
-                frame_bytes += size
+                room -= weight
+                self._sent += weight
+                frame_weight += weight
                 packet.frames.append(frames.popleft())
-        return packet, frame_bytes
+        return packet, frame_weight
 
     def check(self) -> None:
         """Credit is overshot by one frame at most."""

@@ -16,6 +16,7 @@ from heron_runtime.model.settings import Keys, setting
 
 FLUSH_ROWS = 4096  # reached only under load; at rest the flush interval comes first
 QUANTUM_BYTES = 256 * 1024  # about how much user code may emit before data-out is looked at again
+QUANTUM_WEIGHT = 4 * QUANTUM_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -78,8 +79,8 @@ class Output:
 
     def quantum(self) -> int:
         """How many rows may be emitted before data-out is looked at again."""
-        room = min(self.data_out.room(), QUANTUM_BYTES * 4)
-        return max(1, min(FLUSH_ROWS, int(room / self._outbox.mean_row_bytes)))
+        room = min(self.data_out.room(), QUANTUM_WEIGHT)
+        return max(1, min(FLUSH_ROWS, int(room / self._outbox.mean_row_weight)))
 
     def collect_metrics(self) -> None:
         """Hand counters and gauges over."""
@@ -98,6 +99,7 @@ class Output:
         return (
             outbox.rows >= FLUSH_ROWS
             or outbox.rows * outbox.mean_row_bytes >= QUANTUM_BYTES
+            or outbox.rows * outbox.mean_row_weight >= QUANTUM_WEIGHT
             or now_ms - self.waiting_since_ms >= self.interval_ms
             or (idle and now_ms - self._last_flush_ms >= gap_ms)
         )
@@ -114,7 +116,7 @@ class Output:
             task.failures.add_roots(roots, FailKind.EXCEPTION, reason)
         self._collector.fill(flush)
         flush.fails = task.failures.take()
-        self.data_out.add(flush.frame_bytes())
+        self.data_out.add(flush.weight())
         self._last_flush_ms = now_ms
         self.waiting_since_ms = None
         self._report()

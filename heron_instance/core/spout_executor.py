@@ -11,6 +11,7 @@ A call that emits nothing ends the burst; ``pacing`` says when the next one is d
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from heron_instance.core.dropping import AgeFilter
 from heron_instance.core.executor import RunResult, Setup, soonest
@@ -143,9 +144,13 @@ class SpoutExecutor:
         """The spout itself says that it has something to emit."""
         self._pacing.reset()
 
-    def on_sent(self, now_ms: float, sent_bytes: int) -> None:
+    def on_weights(self, now_ms: float, weights: Mapping[int, int]) -> None:
+        """Frames weigh so from now on."""
+        self.task.outbox.weigh(weights)
+
+    def on_sent(self, now_ms: float, sent_weight: int) -> None:
         """There is room in data-out."""
-        self.output.data_out.remove(sent_bytes)
+        self.output.data_out.remove(sent_weight)
 
     # Work.
 

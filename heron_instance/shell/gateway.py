@@ -28,13 +28,23 @@ from heron_instance.shell.inbox import (
     PlanArrived,
     StreamManagerSaidHello,
     Wake,
+    WeightsChanged,
 )
 from heron_runtime.launch import Launch
 from heron_runtime.model.ids import PROTOCOL_VERSION
+from heron_runtime.model.weights import UNKNOWN_WEIGHT
 from heron_runtime.net.frames import Tag
 from heron_runtime.net.handshake import LinkRefused
 from heron_runtime.net.link import EOF, LinkStream, connect
-from heron_runtime.wire.control import Credit, InstanceHello, Leave, Pause, PlanUpdate, StreamManagerHello
+from heron_runtime.wire.control import (
+    Credit,
+    InstanceHello,
+    Leave,
+    Pause,
+    PlanUpdate,
+    StreamManagerHello,
+    TaskWeights,
+)
 from heron_runtime.wire.data import Packet
 from heron_runtime.wire.errors import MalformedMessage
 
@@ -79,14 +89,15 @@ class Gateway:
         self._work: asyncio.Event
         self._control_work: asyncio.Event
         self._closing = False
-        self._credit_total = 0  # frames the executor will take, counted over all connections
+        self._credit_total = 0  # weight of frames the executor will take, counted over all connections
+        self._tuple_weight = UNKNOWN_WEIGHT  # what a tuple weighs for the executor
         self._received_total = 0
         self._received_before_hello = 0
-        self._granted = -1
+        self._granted = (-1, 0)  # limit and weight as told
         self._incarnation_seen: int | None = None
         self._linked = False
         self._streams: tuple[tuple[str, str], ...] = ()  # of the newest plan: number to (component, stream)
-        self.sent_bytes = 0  # handed over or lost: the executor takes the difference out of data-out
+        self.sent_weight = 0  # handed over or lost: the executor takes the difference out of data-out
         self.tell_sent = False  # the executor waits for room in data-out
 
     # For the executor thread.
@@ -96,9 +107,9 @@ class Gateway:
         self._posted.extend(flushes)
         self._wake()
 
-    def offer_credit(self, total_bytes: int) -> None:
-        """The executor will take frames of so many bytes in all."""
-        self._credit_total = total_bytes
+    def offer_credit(self, total_weight: int, tuple_weight: int) -> None:
+        """The executor will take frames of so much weight in all; a tuple weighs ``tuple_weight`` for it."""
+        self._credit_total, self._tuple_weight = total_weight, tuple_weight
         self._wake()
 
     def close(self) -> None:
@@ -189,7 +200,7 @@ class Gateway:
                     f"the stream manager speaks protocol {hello.protocol}, this instance {PROTOCOL_VERSION}"
                 )
             self._outgoing.begin_stream()
-            self._received_before_hello, self._granted = self._received_total, -1
+            self._received_before_hello, self._granted = self._received_total, (-1, 0)
             self._inbox.put(StreamManagerSaidHello(hello.incarnation))
             if self._incarnation_seen is not None:
                 log.info("linked again to stream manager %d", hello.incarnation)
@@ -235,16 +246,18 @@ class Gateway:
                 if message.causes:
                     log.debug("paused: %s", "; ".join(map(str, message.causes)))
                 self._inbox.put(PauseChanged(message.paused))
+            elif isinstance(message, TaskWeights):
+                self._inbox.put(WeightsChanged({one.task: one.bytes for one in message.tasks}))
             elif isinstance(message, Leave):
                 raise Replaced(message.reason)
 
     async def _write_control(self, write: Callable[[Any], Awaitable[Any]]) -> None:
         """Renew the credit for frames to us."""
         while True:
-            limit = max(0, self._credit_total - self._received_before_hello)
-            if limit > self._granted:
-                self._granted = limit
-                await write(Credit(limit))
+            limit, weight = max(0, self._credit_total - self._received_before_hello), self._tuple_weight
+            if limit > self._granted[0] or weight != self._granted[1]:
+                self._granted = (limit, weight)
+                await write(Credit(limit, weight))
                 continue
             self._control_work.clear()
             await self._control_work.wait()
@@ -263,7 +276,7 @@ class Gateway:
                 self._work.clear()
                 await self._work.wait()
                 continue
-            packet, frame_bytes = taken
+            packet, weight = taken
             try:
                 await write(packet)
             except BaseException:
@@ -272,16 +285,16 @@ class Gateway:
                     setup.count(f"__gateway-lost-on-break/{self._stream_name(frame.stream)}", frame.count)
                 raise
             finally:
-                self._room_made(frame_bytes)
+                self._room_made(weight)
             setup.count("__gateway-sent-packets-count", 1)
-            setup.count("__gateway-sent-packets-size", frame_bytes)
+            setup.count("__gateway-sent-packets-size", _frame_bytes(packet))
 
     def _stream_name(self, number: int) -> str:
         return self._streams[number][1] if number < len(self._streams) else str(number)
 
-    def _room_made(self, frame_bytes: int) -> None:
-        self.sent_bytes += frame_bytes
-        if self.tell_sent and frame_bytes:
+    def _room_made(self, weight: int) -> None:
+        self.sent_weight += weight
+        if self.tell_sent and weight:
             self.tell_sent = False
             self._inbox.put(Wake())
 
@@ -298,12 +311,15 @@ class Gateway:
                 count("__gateway-sequence-fault-count", 1)
                 raise LinkFault(f"packet {packet.sequence} came where {expected} was due")
             expected += 1
-            size = sum([frame.size_bytes() for frame in packet.frames])
-            self._received_total += size
+            self._received_total += sum([frame.weight() for frame in packet.frames])
             put(packet)
             count("__gateway-received-packets-count", 1)
-            if size:
-                count("__gateway-received-packets-size", size)
+            if packet.frames:
+                count("__gateway-received-packets-size", _frame_bytes(packet))
+
+
+def _frame_bytes(packet: Packet) -> int:
+    return sum([frame.size_bytes() for frame in packet.frames])
 
 
 def _heard(message: Any) -> Any:

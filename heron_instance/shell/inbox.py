@@ -44,6 +44,13 @@ class PauseChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class WeightsChanged:
+    """What tuples weigh for tasks we send to."""
+
+    weights: dict[int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class MustLeave:
     """Another process has taken this task."""
 
@@ -58,7 +65,7 @@ class Wake:
     """There is room in data-out, or the spout itself has something to emit."""
 
 
-Item = Packet | StreamManagerSaidHello | PlanArrived | PauseChanged | MustLeave | Stop | Wake
+Item = Packet | StreamManagerSaidHello | PlanArrived | PauseChanged | WeightsChanged | MustLeave | Stop | Wake
 
 
 class Inbox:

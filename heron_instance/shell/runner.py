@@ -21,6 +21,7 @@ from heron_instance.shell.inbox import (
     Stop,
     StreamManagerSaidHello,
     Wake,
+    WeightsChanged,
 )
 from heron_runtime.wire.data import Packet
 
@@ -70,7 +71,7 @@ class Runner:
                 self._blocked_ms += waited
             else:
                 self._idle_ms += waited
-            sent = gateway.sent_bytes
+            sent = gateway.sent_weight
             if sent != self._sent_seen:
                 executor.on_sent(now, sent - self._sent_seen)
                 self._sent_seen = sent
@@ -78,7 +79,7 @@ class Runner:
             if result.flushes:
                 gateway.post(result.flushes)
             if result.credit_bytes is not None:
-                gateway.offer_credit(result.credit_bytes)
+                gateway.offer_credit(result.credit_bytes, result.tuple_weight)
             if executor.failed is not None:
                 raise executor.failed
             began = now_ms()
@@ -91,7 +92,7 @@ class Runner:
             wait_ms = limit if wait_ms is None or wait_ms > limit else wait_ms
             if executor.full:
                 gateway.tell_sent = True
-                if gateway.sent_bytes != self._sent_seen:
+                if gateway.sent_weight != self._sent_seen:
                     wait_ms = 0.0
             elif result.poll_idle is not None:
                 self._poll_idle(result.poll_idle, result.wait_ms or 0.0)
@@ -101,7 +102,7 @@ class Runner:
         """A spout at rest: poll it, sleep, and touch nothing else, until something arrives or is emitted."""
         inbox, gateway = self._inbox, self._gateway
         began = now_ms()
-        while not inbox.wait(wait_ms / 1000) and gateway.sent_bytes == self._sent_seen:
+        while not inbox.wait(wait_ms / 1000) and gateway.sent_weight == self._sent_seen:
             now = now_ms()
             self._idle_ms += now - began
             found = poll(now)
@@ -126,6 +127,8 @@ class Runner:
                     executor.on_verdicts(now, item.verdicts)
             case PauseChanged():
                 executor.on_pause(now, item.paused)
+            case WeightsChanged():
+                executor.on_weights(now, item.weights)
             case PlanArrived():
                 executor.on_plan(now, item.plan)
             case StreamManagerSaidHello():

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 MASTER_CONTAINER = 0
 MAX_TASK = (1 << 16) - 1
 SEQUENCE_BITS = 32

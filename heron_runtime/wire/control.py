@@ -1,7 +1,8 @@
 """Control streams: instance and stream manager (``InstanceControl``), stream manager and peer (``PeerControl``).
 
-Credit is a *limit*, not an increment: frames may be sent while the bytes sent since the hello are below it. Repeating
-a limit does no harm, and a link that starts afresh starts from zero on both sides.
+Credit is a *limit*, not an increment: frames may be sent while the weight sent since the hello is below it. Repeating
+a limit does no harm, and a link that starts afresh starts from zero on both sides. With the limit goes what a tuple
+weighs for the task that gives it (``heron_runtime/model/weights.py``).
 """
 
 from __future__ import annotations
@@ -43,9 +44,26 @@ class PlanUpdate:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """The receiver of this message may send frames while it has sent fewer bytes than this since the hello."""
+    """The receiver of this message may send frames while it has sent less weight than this since the hello. From a
+    bolt: ``tuple_weight`` is what a tuple weighs for it at least."""
 
     limit_bytes: int
+    tuple_weight: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskWeight:
+    """What a tuple for ``task`` weighs at least."""
+
+    task: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskWeights:
+    """To an instance: what tuples weigh for tasks it may send to. Tasks that are not named keep theirs."""
+
+    tasks: tuple[TaskWeight, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +94,11 @@ class PeerHello:
 
 @dataclass(frozen=True, slots=True)
 class TaskCredit:
-    """The limit for frames to one task of the sender of this message."""
+    """The limit for frames to one task of the sender of this message, and what a tuple weighs for it."""
 
     task: int
     limit_bytes: int
+    tuple_weight: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,5 +125,5 @@ class CauseChange:
     stop: tuple[Cause, ...] = ()
 
 
-InstanceControl = InstanceHello | StreamManagerHello | PlanUpdate | Credit | Pause | Leave
+InstanceControl = InstanceHello | StreamManagerHello | PlanUpdate | Credit | Pause | Leave | TaskWeights
 PeerControl = PeerHello | PeerCredit | CauseSet | CauseChange | Leave

@@ -31,10 +31,18 @@ class Frame(msgspec.Struct, gc=False):
     offsets: bytes = b""
     roots: bytes = b""
     keys: bytes = b""
+    tuple_weight: int = 0  # what each tuple weighs at least, for the time its receiver takes
 
     def size_bytes(self) -> int:
-        """What the frame weighs in queues and against credit."""
+        """The memory it takes."""
         return len(self.values) + len(self.roots) + len(self.keys) + len(self.offsets) + FRAME_OVERHEAD_BYTES
+
+    def weight(self) -> int:
+        """What the frame weighs in queues and against credit (``heron_runtime/model/weights.py``); at least its size."""
+        size = len(self.values) + len(self.roots) + len(self.keys) + len(self.offsets) + FRAME_OVERHEAD_BYTES
+        if self.tuple_weight:
+            return max(size, self.count * self.tuple_weight)
+        return size
 
 
 class Init(msgspec.Struct, gc=False):

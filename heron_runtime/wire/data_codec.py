@@ -35,6 +35,7 @@ def encode_packet(packet: Packet) -> bytes:
             roots=frame.roots,
             keys=frame.keys,
             values=frame.values,
+            tuple_weight=frame.tuple_weight,
         )
     return message.SerializeToString()
 
@@ -66,6 +67,7 @@ def decode_packet(data: bytes) -> Packet:
                 m.offsets,
                 m.roots,
                 m.keys,
+                m.tuple_weight,
             )
             for m in message.frames
         ],

@@ -133,4 +133,4 @@ class Connections:
             link = neighbour.link
             assert not link.is_open or neighbour.connection is not None, "an open link has a connection"
             for queue in link.destinations.values():
-                assert queue.bytes <= bound, f"the queue of task {queue.task} is bounded: {queue.bytes} <= {bound}"
+                assert queue.weight <= bound, f"the queue of task {queue.task} is bounded: {queue.weight} <= {bound}"

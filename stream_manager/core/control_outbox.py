@@ -1,14 +1,15 @@
 """Control messages that wait for their stream: the newest of each kind replaces the older ones, credit is merged.
 
-So the queue is bounded whatever the far end does: one message of each kind, one limit per task, and the changes of the
+So the queue is bounded whatever the far end does: one message of each kind, one limit and weight per task, and the changes of the
 cause set since its last whole.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from heron_runtime.wire.control import CauseChange, CauseSet, PeerCredit, TaskCredit
+from heron_runtime.wire.control import CauseChange, CauseSet, PeerCredit, TaskCredit, TaskWeights
 
 MAX_CHANGES = 64
 
@@ -37,6 +38,9 @@ class ControlOutbox:
             limits = {credit.task: credit for credit in waiting[PeerCredit].tasks}
             limits.update({credit.task: credit for credit in message.tasks})
             waiting[PeerCredit] = PeerCredit(tuple(limits[task] for task in sorted(limits)))
+        elif isinstance(message, TaskWeights) and TaskWeights in waiting:
+            weights = {weight.task: weight for weight in (*waiting[TaskWeights].tasks, *message.tasks)}
+            waiting[TaskWeights] = TaskWeights(tuple(weights[task] for task in sorted(weights)))
         else:
             waiting[type(message)] = message
 
@@ -45,6 +49,6 @@ class ControlOutbox:
         return self._waiting.pop(next(iter(self._waiting))) if self._waiting else None
 
 
-def peer_credit(limits: dict[int, int]) -> PeerCredit:
-    """Limits by task as a message."""
-    return PeerCredit(tuple(TaskCredit(task, limits[task]) for task in sorted(limits)))
+def peer_credit(limits: dict[int, int], weight_of: Callable[[int], int]) -> PeerCredit:
+    """Limits by task as a message; ``weight_of`` gives what a tuple weighs for a task."""
+    return PeerCredit(tuple(TaskCredit(task, limits[task], weight_of(task)) for task in sorted(limits)))

@@ -38,8 +38,8 @@ def link_gauges(connections: Connections, routes: Routes) -> dict[str, float]:
     return {
         "__peers_connected": sum(peer.link.is_open for peer in peers),
         "__instances_connected": sum(instance.connection is not None for instance in instances),
-        **{keyed("__connection_buffer_by_instanceid", _name(i, routes)): i.link.bytes for i in instances},
-        **{keyed("__connection_buffer_by_peer", _name(p, routes)): p.link.bytes for p in peers},
+        **{keyed("__connection_buffer_by_instanceid", _name(i, routes)): i.link.size_bytes() for i in instances},
+        **{keyed("__connection_buffer_by_peer", _name(p, routes)): p.link.size_bytes() for p in peers},
     }
 
 

@@ -1,6 +1,7 @@
 """What this stream manager allows others to send, renewed by halves.
 
-A ``Grant`` is a limit in bytes since the hello of a connection. The sender may send while what it has sent is below the
+A ``Grant`` is a limit in bytes since the hello of a connection; frames count by weight, which is never less than
+their bytes (``heron_runtime/model/weights.py``). The sender may send while what it has sent is below the
 limit, so it may pass the limit by one frame. When half of the window is used up, the limit moves on: a credit message
 costs as much as a packet, so it must be rare.
 
@@ -25,7 +26,7 @@ from __future__ import annotations
 
 
 class Grant:
-    """A sender's limit: bytes since the hello of its connection."""
+    """A sender's limit: weight since the hello of its connection."""
 
     __slots__ = ("container", "limit", "received", "task", "used", "window")
 
@@ -44,15 +45,15 @@ class Grant:
         self.used = -queued
         self.limit = max(0, self.window - queued) if open_now else 0
 
-    def receive(self, size: int) -> bool:
-        """``size`` bytes have come; False if they were sent without credit."""
+    def receive(self, weight: int) -> bool:
+        """A frame of that weight has come; False if it was sent without credit."""
         allowed = self.received < self.limit
-        self.received += size
+        self.received += weight
         return allowed
 
-    def use(self, size: int) -> None:
-        """``size`` bytes have gone on."""
-        self.used += size
+    def use(self, weight: int) -> None:
+        """A frame of that weight has gone on."""
+        self.used += weight
 
     def renewal(self) -> int | None:
         """The new limit, when half of the window is used up; else None."""

@@ -54,24 +54,24 @@ class Forwarding:
         for task, neighbour in old.items():
             if self._through.get(task) is not neighbour:
                 self._clear_task(task)
-                for frame, size, grant in neighbour.link.withdraw(task):
-                    self.forward(frame, size, grant, NOWHERE)
+                for frame, weight, grant in neighbour.link.withdraw(task):
+                    self.forward(frame, weight, grant, NOWHERE)
 
-    def forward(self, frame: Frame, size: int, grant: Grant | None, came_from: int) -> None:
+    def forward(self, frame: Frame, weight: int, grant: Grant | None, came_from: int) -> None:
         """To the link of its task. A frame whose task is gone, or is said to be where the frame came from, ends here:
         its roots fail and its untracked tuples are counted."""
         neighbour = self._through.get(frame.destination_task)
         if neighbour is None or neighbour.link.container == came_from != 0:
-            self._end(frame, size, grant)
+            self._end(frame, weight, grant)
             return
         link = neighbour.link
-        queue = link.push(frame, size, grant)
+        queue = link.push(frame, weight, grant)
         self._connections.dirty[neighbour] = None
-        if size > self.largest_frame:
-            self.largest_frame = size
-        if queue.bytes >= self.high:
+        if weight > self.largest_frame:
+            self.largest_frame = weight
+        if queue.weight >= self.high:
             self._observe(link, queue)
-        if link.bytes >= self.high:
+        if link.weight >= self.high:
             self._observe_link(link)
 
     def ack(self, message: Ack) -> None:
@@ -124,7 +124,7 @@ class Forwarding:
         for limit in limits:
             link.set_limit(limit.task, limit.limit_bytes)
         self._connections.dirty[neighbour] = None
-        if link.bytes >= self.high:
+        if link.weight >= self.high:
             self._observe_link(link)
 
     def used(self, grant: Grant) -> None:
@@ -154,7 +154,7 @@ class Forwarding:
             table = self._connections.peers if link.container else self._connections.instances
             assert table.get(link.container or task) is neighbour, "tasks are reached through known neighbours"
             queue = link.destinations.get(task)
-            over = queue is not None and queue.bytes > 2 * self.high
+            over = queue is not None and queue.weight > 2 * self.high
             assert (task in self.blocked) == over, "tasks over their bound are known"
             if queue is not None:
                 assert (queue in link.marked) == (queue.pressed or over), "marked queues are known"
@@ -170,18 +170,18 @@ class Forwarding:
         """Compare what waits for a peer's link as a whole with its marks."""
         if not link.container:
             return
-        slow = is_slow(link.sendable_bytes(), link.pressed, self.high, self.low)
+        slow = is_slow(link.sendable_weight(), link.pressed, self.high, self.low)
         if slow != link.pressed:
             link.pressed = slow
             self._pressure.set_slow(self._link_cause(link), slow)
 
     def _observe(self, link: Link, queue: Destination) -> None:
         # A link that is down is itself the cause: nothing is known of the tasks behind it.
-        slow = is_slow(queue.bytes, queue.pressed, self.high, self.low) and (link.is_open or not link.container)
+        slow = is_slow(queue.weight, queue.pressed, self.high, self.low) and (link.is_open or not link.container)
         if slow != queue.pressed:
             queue.pressed = slow
             self._pressure.set_slow(self._cause(queue.task), slow)
-        blocked = queue.bytes > 2 * self.high
+        blocked = queue.weight > 2 * self.high
         if blocked:
             self.blocked.add(queue.task)
         elif queue.task in self.blocked:
@@ -208,11 +208,11 @@ class Forwarding:
     def _link_cause(self, link: Link) -> Cause:
         return Cause(CauseKind.LINK, "", 0, self._container, link.container)
 
-    def _end(self, frame: Frame, size: int, grant: Grant | None) -> None:
+    def _end(self, frame: Frame, weight: int, grant: Grant | None) -> None:
         self.moved_frames += 1
         self.moved_tuples += frame.count - tracked_count(frame)
         if grant is not None:
-            grant.use(size)
+            grant.use(weight)
             self._renewals[grant] = None
         component = self._component.get(frame.destination_task, "")
         for spout, roots in roots_by_spout(frame):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 from heron_runtime.model.causes import Cause
 from heron_runtime.wire.control import (
     Credit,
@@ -13,6 +15,8 @@ from heron_runtime.wire.control import (
     PlanUpdate,
     StreamManagerHello,
     TaskCredit,
+    TaskWeight,
+    TaskWeights,
 )
 from heron_runtime.wire.data import Packet
 from heron_runtime.wire.master import InstanceInfo
@@ -23,6 +27,7 @@ from stream_manager.core.effects import EffectBuffer, End, Send
 from stream_manager.core.forwarding import Forwarding
 from stream_manager.core.routing import Routes, Standing
 from stream_manager.core.tracking import Tracking
+from stream_manager.core.weights import Weights
 
 
 class InstanceSide:
@@ -35,6 +40,7 @@ class InstanceSide:
         flow: Forwarding,
         tracking: Tracking,
         pressure: Pressure,
+        weights: Weights,
         effects: EffectBuffer,
     ) -> None:
         self.paused_ms = 0  # time with a spout told to pause
@@ -43,6 +49,7 @@ class InstanceSide:
         self._flow = flow
         self._tracking = tracking
         self._pressure = pressure
+        self._weights = weights
         self._effects = effects
         self._revision = -1  # of the pressure when the spouts were last told; -1: tell them
 
@@ -74,6 +81,7 @@ class InstanceSide:
         if not isinstance(message, Credit):
             raise ProtocolViolation(f"{type(message).__name__} is not for stream managers")
         self._flow.credit(instance, [TaskCredit(instance.task, message.limit_bytes)])
+        self._weights.tell(instance.task, message.tuple_weight)
 
     def packet(self, instance: LocalInstance, packet: Packet) -> None:
         """Take a packet. Raises ProtocolViolation; what came before the fault in the packet is done."""
@@ -93,13 +101,13 @@ class InstanceSide:
         for frame in packet.frames:
             if frame.source_task != task:
                 raise ProtocolViolation(f"a frame of task {frame.source_task}")
-            size = frame.size_bytes()
-            if not upload.receive(size):
+            weight = frame.weight()
+            if not upload.receive(weight):
                 raise ProtocolViolation(f"frames without credit: {upload.received} of {upload.limit} bytes")
-            upload.use(size)
-            traffic.bytes += size
+            upload.use(weight)
+            traffic.bytes += frame.size_bytes()
             fed.add(frame.destination_task)
-            flow.forward(frame, size, None, 0)
+            flow.forward(frame, weight, None, 0)
         flow.used(upload)
 
     def renew(self, grant: Grant) -> None:
@@ -116,6 +124,14 @@ class InstanceSide:
             if instance.task not in standing.routes.local_spouts:
                 instance.sent_causes = None
             self._give_plan(instance, standing)
+
+    def tell_weights(self, tasks: Collection[int], standing: Standing) -> None:
+        """The weight of these tasks has changed: tell those who may send to them."""
+        for task in standing.routes.local_tasks:
+            instance = self._connections.instance(task)
+            read = [reader for reader in standing.routes.readers(task) if reader in tasks]
+            if instance.connection is not None and read:
+                self._effects.add(Send(instance.connection, self._task_weights(read)))
 
     def pause_spouts(self, standing: Standing) -> None:
         """Tell the spouts whose causes have changed."""
@@ -156,7 +172,13 @@ class InstanceSide:
     def _give_plan(self, instance: LocalInstance, standing: Standing) -> None:
         if instance.connection is not None and instance.task in standing.routes.local_tasks:
             self._revision = -1
+            readers = standing.routes.readers(instance.task)
+            if readers:  # first, so that nothing is emitted before
+                self._effects.add(Send(instance.connection, self._task_weights(readers)))
             self._effects.add(Send(instance.connection, PlanUpdate(standing.routes.plan, standing.epoch)))
+
+    def _task_weights(self, tasks: Iterable[int]) -> TaskWeights:
+        return TaskWeights(tuple(TaskWeight(task, self._weights.of(task)) for task in tasks))
 
     def _spouts(self, routes: Routes) -> list[LocalInstance]:
         """Those that are connected, and so have the plan."""

@@ -4,7 +4,8 @@ Theory of operation. A link has one *destination* queue per task it leads to (an
 one for each task over there) and one queue of settlements. ``next_packet`` is asked for whenever the previous write has
 ended, so whatever came meanwhile shares a packet: settlements first, since they need no credit and must not wait, then
 frames, one from each destination in turn, from those that have credit. Frames of one destination leave in the order in
-which they came, so order is kept per (source task, destination task).
+which they came, so order is kept per (source task, destination task). Bounds, credit and packets count frames by weight, which is
+their bytes or, for slow tasks, the time their work takes (``heron_runtime/model/weights.py``).
 
 Credit, sequence numbers and the account of what was handed over begin anew with each connection. Frames that were
 handed over and not yet known to be taken (the credit for them has not come back) when a connection ends are lost and
@@ -33,7 +34,7 @@ class Traffic:
         self.packets = self.frames = self.tuples = self.bytes = self.acks = self.fails = 0
 
     def count(self, packet: Packet) -> None:
-        """Add a packet; the bytes of its frames are counted by whoever weighs them."""
+        """Add a packet; the bytes of its frames are counted by whoever looks at them one by one."""
         self.packets += 1
         self.frames += len(packet.frames)
         self.tuples += sum([frame.count for frame in packet.frames])
@@ -44,12 +45,12 @@ class Traffic:
 class Destination:
     """The frames for one task, and the credit its far end has given."""
 
-    __slots__ = ("bytes", "frames", "handed", "in_turn", "limit", "pressed", "sent", "task", "window")
+    __slots__ = ("frames", "handed", "in_turn", "limit", "pressed", "sent", "task", "weight", "window")
 
     def __init__(self, task: int) -> None:
         self.task = task
         self.frames: deque[tuple[Frame, int, Grant | None]] = deque()
-        self.bytes = 0
+        self.weight = 0
         self.sent = 0
         self.limit = 0
         self.window = 0  # the first limit of a connection
@@ -57,9 +58,9 @@ class Destination:
         self.in_turn = False
         self.pressed = False  # over the high mark, and not yet below the low one
 
-    def sendable_bytes(self) -> int:
+    def sendable_weight(self) -> int:
         """What is queued and has credit."""
-        return max(0, min(self.bytes, self.limit - self.sent))
+        return max(0, min(self.weight, self.limit - self.sent))
 
 
 class Link:
@@ -72,7 +73,7 @@ class Link:
         self.is_open = False
         self.settlements = Settlements()
         self.destinations: dict[int, Destination] = {}
-        self.bytes = 0  # of frames
+        self.weight = 0  # of frames
         self.pressed = False  # the link as a whole is over its mark
         self.marked: dict[Destination, None] = {}  # queues that are pressed or over their bound
         self.lost: dict[int, int] = {}  # stream to tuples, all connections so far
@@ -87,12 +88,12 @@ class Link:
             found = self.destinations[task] = Destination(task)
         return found
 
-    def push(self, frame: Frame, size: int, grant: Grant | None) -> Destination:
-        """Queue a frame of ``size`` bytes; ``grant`` is told when the frame leaves."""
+    def push(self, frame: Frame, weight: int, grant: Grant | None) -> Destination:
+        """Queue a frame of that weight; ``grant`` is told when the frame leaves."""
         queue = self.destination(frame.destination_task)
-        queue.frames.append((frame, size, grant))
-        queue.bytes += size
-        self.bytes += size
+        queue.frames.append((frame, weight, grant))
+        queue.weight += weight
+        self.weight += weight
         self._take_turn(queue)
         return queue
 
@@ -129,7 +130,7 @@ class Link:
         return self.is_open and (bool(self.settlements) or bool(self._turns))
 
     def next_packet(self, max_bytes: int = PACKET_BYTES) -> tuple[Packet, list[Grant]] | None:
-        """The next packet, of at most ``max_bytes`` or one frame, and the grants whose frames are in it.
+        """The next packet, of a weight of at most ``max_bytes``, or one frame, and the grants whose frames are in it.
 
         Calling it hands the packet over: it must be written to the stream exactly once.
         """
@@ -139,9 +140,8 @@ class Link:
         packet = Packet(self._sequence)
         room = self.settlements.fill(packet, max_bytes) if self.settlements else max_bytes
         empty = not (packet.acks or packet.fails or packet.verdicts)
-        before = self.bytes
         grants = self._fill(packet, room, empty)
-        self.traffic_out.bytes += before - self.bytes
+        self.traffic_out.bytes += sum([frame.size_bytes() for frame in packet.frames])
         self.traffic_out.count(packet)
         return packet, grants
 
@@ -153,25 +153,29 @@ class Link:
         if queue.in_turn:
             self._turns.remove(queue)
             queue.in_turn = False
-        self.bytes -= queue.bytes
+        self.weight -= queue.weight
         self.marked.pop(queue, None)
         queue.pressed = False
-        queue.bytes = 0
+        queue.weight = 0
         frames, queue.frames = queue.frames, deque()  # the credit stays: the task may come back
         yield from frames
 
-    def sendable_bytes(self) -> int:
+    def sendable_weight(self) -> int:
         """What waits for the link itself, rather than for a task behind it."""
         if not self.is_open:
-            return self.bytes
-        return sum(queue.sendable_bytes() for queue in self.destinations.values())
+            return self.weight
+        return sum(queue.sendable_weight() for queue in self.destinations.values())
+
+    def size_bytes(self) -> int:
+        """The memory that the queued frames take."""
+        return sum(frame.size_bytes() for queue in self.destinations.values() for frame, _, _ in queue.frames)
 
     def check(self) -> None:
         """Assert every invariant."""
         self.settlements.check()
-        assert self.bytes == sum(q.bytes for q in self.destinations.values()), "bytes are counted"
+        assert self.weight == sum(q.weight for q in self.destinations.values()), "the weight is counted"
         for queue in self.destinations.values():
-            assert queue.bytes == sum(size for _, size, _ in queue.frames), "bytes are counted per destination"
+            assert queue.weight == sum(weight for _, weight, _ in queue.frames), "the weight is counted per destination"
             assert queue.in_turn == (queue in self._turns), "the turn is marked"
             ready = bool(queue.frames) and queue.sent < queue.limit
             assert queue.in_turn == ready, f"a destination is in turn if it has frames and credit: {queue.task}"
@@ -187,19 +191,19 @@ class Link:
         turns, frames = self._turns, packet.frames
         while turns:
             queue = turns[0]
-            frame, size, grant = queue.frames[0]
-            if size > room and not empty:
+            frame, weight, grant = queue.frames[0]
+            if weight > room and not empty:
                 break
             empty = False
-            room -= size
+            room -= weight
             queue.frames.popleft()
-            queue.bytes -= size
-            queue.sent += size
+            queue.weight -= weight
+            queue.sent += weight
             queue.handed.append((queue.sent, frame.stream, frame.count))
-            self.bytes -= size
+            self.weight -= weight
             frames.append(frame)
             if grant is not None:
-                grant.use(size)
+                grant.use(weight)
                 grants[grant] = None
             turns.popleft()
             if queue.frames and queue.sent < queue.limit:

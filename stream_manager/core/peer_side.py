@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from heron_runtime.wire.control import (
     CauseChange,
@@ -21,16 +21,25 @@ from stream_manager.core.credit import Grant
 from stream_manager.core.effects import EffectBuffer, End, Replaced, Send
 from stream_manager.core.forwarding import Forwarding
 from stream_manager.core.routing import Routes, Standing
+from stream_manager.core.weights import Weights
 
 
 class PeerSide:
     """Speaks with the peers of one stream manager. A peer is *accepted* when it is the one the plan names; a newer one
     waits for its plan to come, an older one is told to leave."""
 
-    def __init__(self, connections: Connections, flow: Forwarding, pressure: Pressure, effects: EffectBuffer) -> None:
+    def __init__(
+        self,
+        connections: Connections,
+        flow: Forwarding,
+        pressure: Pressure,
+        weights: Weights,
+        effects: EffectBuffer,
+    ) -> None:
         self._connections = connections
         self._flow = flow
         self._pressure = pressure
+        self._weights = weights
         self._effects = effects
 
     def hello(self, connection: int, hello: PeerHello, routes: Routes) -> None:
@@ -64,6 +73,8 @@ class PeerSide:
         match message:
             case PeerCredit():
                 self._flow.credit(peer, message.tasks)
+                for task in message.tasks:
+                    self._weights.tell(task.task, task.tuple_weight)
             case CauseSet():
                 self._pressure.peer_set(peer.container, message)
             case CauseChange():
@@ -84,12 +95,12 @@ class PeerSide:
         for fail in packet.fails:
             flow.fail(fail)
         for frame in packet.frames:
-            size = frame.size_bytes()
+            weight = frame.weight()
             grant = grants.get(frame.destination_task)
-            if grant is None or not grant.receive(size):
+            if grant is None or not grant.receive(weight):
                 raise ProtocolViolation(f"frames for task {frame.destination_task} without credit")
-            traffic.bytes += size
-            flow.forward(frame, size, grant, peer.container)
+            traffic.bytes += frame.size_bytes()
+            flow.forward(frame, weight, grant, peer.container)
 
     def renew(self, grant: Grant) -> None:
         """Give credit if half of it is used up."""
@@ -97,7 +108,14 @@ class PeerSide:
         if peer is not None and peer.accepted and peer.grants.get(grant.task) is grant:
             limit = grant.renewal()
             if limit is not None:
-                self._tell(peer, peer_credit({grant.task: limit}))
+                self._tell(peer, peer_credit({grant.task: limit}, self._weights.of))
+
+    def tell_weights(self, tasks: Collection[int], routes: Routes) -> None:
+        """The weight of these tasks has changed: tell every peer of those that live here, with what it may send."""
+        here = [task for task in tasks if routes.where.get(task) == routes.container]
+        for peer in self._connections.peers.values():
+            if peer.accepted:
+                self._grant(peer, [task for task in here if task in peer.grants])
 
     def announce(self) -> None:
         """StartBackPressure and StopBackPressure to every peer, if the own causes have changed."""
@@ -172,7 +190,7 @@ class PeerSide:
     def _grant(self, peer: Peer, tasks: Iterable[int]) -> None:
         limits = {task: self._connections.grant(peer, task).limit for task in tasks}
         if limits:
-            self._tell(peer, peer_credit(limits))
+            self._tell(peer, peer_credit(limits, self._weights.of))
 
     def _tell_all(self, message: PeerControl) -> None:
         for peer in self._connections.peers.values():

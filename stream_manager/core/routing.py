@@ -32,6 +32,7 @@ class Routes:
         self.local_spouts = tuple(task for task in self.local_tasks if plan.is_spout(task))
         self.peers = tuple(c.container for c in plan.packing.containers if c.container != container)
         self._reach = {s.name: plan.topology.reachable_from(s.name) for s in plan.topology.components if s.is_spout}
+        self._readers = _readers(plan)
         self._hosted = {
             c.container: frozenset(instance.component for instance in c.instances) for c in plan.packing.containers
         }
@@ -43,9 +44,25 @@ class Routes:
             return cause.component in reach
         return not reach.isdisjoint(self._hosted.get(cause.peer, frozenset()))
 
+    def readers(self, task: int) -> tuple[int, ...]:
+        """The tasks that this one may send tuples to."""
+        return self._readers.get(self.component.get(task, ""), ())
+
     def instance_name(self, task: int) -> str:
         """The instance's name, or ``task_<N>`` when the plan does not know it."""
         return self.plan.instance_name(task) if task in self.where else f"task_{task}"
+
+
+def _readers(plan: PhysicalPlan) -> dict[str, tuple[int, ...]]:
+    """By component, the tasks of every component that reads one of its streams."""
+    tasks: dict[str, list[int]] = {}
+    for task in plan.tasks():
+        tasks.setdefault(plan.component_of(task), []).append(task)
+    found: dict[str, dict[int, None]] = {}
+    for spec in plan.topology.components:
+        for edge in spec.inputs:
+            found.setdefault(edge.component, {}).update(dict.fromkeys(tasks.get(spec.name, ())))
+    return {name: tuple(readers) for name, readers in found.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ pause fails no tuple and pauses no spout.
 
 Who owns what: ``connections`` the neighbours with their links and credit (``links``, ``settlements``, ``credit``),
 ``tracking`` the roots (``ack_tracker``), ``flow`` which neighbour a task is reached through, ``pressure`` the causes,
+``weights`` what a tuple weighs for each task,
 ``standing`` what all of them go by (``routing``). ``local`` and ``mesh`` speak with instances and peers and own nothing
 but what they have said.
 """
@@ -43,6 +44,7 @@ from stream_manager.core.instance_side import InstanceSide
 from stream_manager.core.peer_side import PeerSide
 from stream_manager.core.routing import NOTHING, Routes, Standing
 from stream_manager.core.tracking import Tracking
+from stream_manager.core.weights import Weights
 
 LONGEST_STEP_MS = 1000
 REST_MS = 2000  # no root expires so soon after a pause of our own
@@ -65,12 +67,15 @@ class StreamManager:
             setting(settings, Keys.HERON_STREAMMGR_PEER_WINDOW_BYTES),
         )
         self.pressure = Pressure(info.container)
+        self.weights = Weights()
         self.tracking = Tracking(setting(settings, Keys.HERON_STREAMMGR_ACK_BUCKETS), self.connections)
         self.flow = Forwarding(info.container, self.connections, self.tracking, self.pressure)
         self._effects = f.EffectBuffer()
         hello = StreamManagerHello(PROTOCOL_VERSION, topology_id, info.container, info.incarnation)
-        self.local = InstanceSide(hello, self.connections, self.flow, self.tracking, self.pressure, self._effects)
-        self.mesh = PeerSide(self.connections, self.flow, self.pressure, self._effects)
+        self.local = InstanceSide(
+            hello, self.connections, self.flow, self.tracking, self.pressure, self.weights, self._effects
+        )
+        self.mesh = PeerSide(self.connections, self.flow, self.pressure, self.weights, self._effects)
         self._lease_ms = int(1000 * setting(settings, Keys.HERON_STREAMMGR_PARTITION_LEASE_SECS))
         self._heartbeat_ms = setting(settings, Keys.HERON_HEARTBEAT_INTERVAL_MS)
         self._wall_ms = now_ms
@@ -183,6 +188,7 @@ class StreamManager:
         self.connections.check(self.flow.high, self.flow.largest_frame)
         self.flow.check()
         self.pressure.check()
+        self.weights.check()
         self.local.check(self.standing)
         self.mesh.check(self.standing)
         assert self.standing.epoch >= self.version.epoch, "no plan of a master that was never heard of"
@@ -257,6 +263,7 @@ class StreamManager:
         self.tracking.set_routes(routes, self._now_ms)
         self.flow.set_routes(routes)
         self.pressure.set_routes(routes)
+        self.weights.set_routes(routes)
         self._effects.add(f.PlanAccepted(plan, epoch, tuple(c for c in routes.peers if c > self.container)))
         self.local.give_plans(self.standing)
         self.mesh.review(before.routes, routes)
@@ -313,6 +320,10 @@ class StreamManager:
         """What every event ends with: credit, announcements, pauses, and the links that have work."""
         for grant in self.flow.due():
             (self.mesh if grant.container else self.local).renew(grant)
+        changed = self.weights.take_changed()
+        if changed:
+            self.local.tell_weights(changed, self.standing)
+            self.mesh.tell_weights(changed, self.standing.routes)
         self.mesh.announce()
         self.local.pause_spouts(self.standing)
         for neighbour in self.connections.take_dirty():

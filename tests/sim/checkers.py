@@ -142,7 +142,8 @@ class Checkers:
                 raise Violation(f"{instance.name} has {pending} roots pending; the maximum is {self.max_pending}")
             self.cluster.oracle.note_plan(instance.task, executor.output.plan)
         else:
-            bound = executor.data_in.maximum + instance.largest_frame  # the credit, overshot by one frame
+            room = max(executor.data_in.maximum, instance.heaviest_told)
+            bound = room + instance.largest_frame  # the credit, overshot by one frame
             if executor.data_in.size > bound:
                 raise Violation(f"{instance.name} holds {executor.data_in.size} bytes of input, over {bound}")
             self.cluster.oracle.note_plan(instance.task, executor.output.plan)

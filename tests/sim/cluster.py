@@ -179,7 +179,7 @@ class Cluster:
                 found.append(f"{manager.name} tracks {core.tracking.live} roots")
             if core.pressure.union():
                 found.append(f"{manager.name} knows causes {[str(c) for c in core.pressure.union()]}")
-            if any(link.bytes or link.settlements for link in _links(manager)):
+            if any(link.weight or link.settlements for link in _links(manager)):
                 found.append(f"{manager.name} has queued packets")
         for instance in self.instances.values():
             if instance.alive and not instance.idle():

@@ -19,7 +19,16 @@ from heron_instance.core.outgoing import Outgoing
 from heron_instance.core.spout_executor import SpoutExecutor
 from heron_runtime.model.ids import PROTOCOL_VERSION
 from heron_runtime.model.plan import NO_PLAN, PhysicalPlan
-from heron_runtime.wire.control import Credit, InstanceHello, Leave, Pause, PlanUpdate, StreamManagerHello
+from heron_runtime.model.weights import UNKNOWN_WEIGHT
+from heron_runtime.wire.control import (
+    Credit,
+    InstanceHello,
+    Leave,
+    Pause,
+    PlanUpdate,
+    StreamManagerHello,
+    TaskWeights,
+)
 from heron_runtime.wire.data import Packet
 
 from .wire import DATA_OPEN, End
@@ -86,8 +95,9 @@ class SimInstance(SimProcess):
         self._writing = False
         self._sent_bytes = self._sent_seen = 0
         self._received_bytes = self._received_before = 0
-        self._credit_total = 0
-        self._granted = NO_CREDIT_YET
+        self._credit_total, self._tuple_weight = 0, UNKNOWN_WEIGHT
+        self._granted = self._told_weight = NO_CREDIT_YET
+        self.heaviest_told = 0
         self._expected = 1
         self._leaving = False
         self.later(self.world.between(1, 100), lambda: self._connect(RECONNECT_MS[0]))
@@ -122,7 +132,7 @@ class SimInstance(SimProcess):
         self.on_fault()
         self._end = None
         self._writing = False
-        self._granted = NO_CREDIT_YET
+        self._granted = self._told_weight = NO_CREDIT_YET
         self.stream_manager = None
         self.later(RECONNECT_MS[0], lambda: self._connect(RECONNECT_MS[0]))
 
@@ -142,6 +152,9 @@ class SimInstance(SimProcess):
                 self._write()
             case PlanUpdate(plan=plan):
                 self._plan(plan)
+            case TaskWeights(tasks=tasks):
+                weights = {one.task: one.bytes for one in tasks}
+                self._to_executor(lambda executor, now: executor.on_weights(now, weights))
             case Pause(paused=paused):
                 if paused != self._told_to_pause:
                     self.log("pauses" if paused else "is not paused any more")
@@ -162,7 +175,7 @@ class SimInstance(SimProcess):
                 self._end.close(f"packet {packet.sequence} came where {self._expected} was due")
             return
         self._expected += 1
-        sizes = [frame.size_bytes() for frame in packet.frames]
+        sizes = [frame.weight() for frame in packet.frames]
         self._received_bytes += sum(sizes)
         self.largest_frame = max(self.largest_frame, *sizes) if sizes else self.largest_frame
         self.received_tuples += sum(frame.count for frame in packet.frames)
@@ -176,9 +189,10 @@ class SimInstance(SimProcess):
 
     def _offer(self) -> None:
         limit = max(0, self._credit_total - self._received_before)
-        if self._end is not None and self._granted != NO_CREDIT_YET and limit > self._granted:
-            self._granted = limit
-            self._end.control.send(Credit(limit))
+        news = limit > self._granted or self._tuple_weight != self._told_weight
+        if self._end is not None and self._granted != NO_CREDIT_YET and news:
+            self._granted, self._told_weight = limit, self._tuple_weight
+            self._end.control.send(Credit(limit, self._tuple_weight))
 
     def _write(self) -> None:
         if self._writing or self._end is None or self._granted == NO_CREDIT_YET:
@@ -272,7 +286,8 @@ class SimInstance(SimProcess):
         self.spent_ms = 0.0
         self.post(step.flushes)
         if step.credit_bytes is not None:
-            self._credit_total = step.credit_bytes
+            self._credit_total, self._tuple_weight = step.credit_bytes, step.tuple_weight
+            self.heaviest_told = max(self.heaviest_told, step.tuple_weight)
             self._offer()
         if executor.failed is not None and not self._leaving:
             self._leave()

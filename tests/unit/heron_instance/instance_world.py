@@ -235,7 +235,7 @@ class World:
         for frame in flush.frames:
             assert frame.source_task == task
             self.wires[task, frame.destination_task].append(frame)
-        self.executors[task].on_sent(self.clock.ms, flush.frame_bytes())
+        self.executors[task].on_sent(self.clock.ms, flush.weight())
 
     def verdict(self, spout: int, roots: list[int], reason: Reason | None) -> None:
         column = np.array(roots, dtype=np.uint64).tobytes()

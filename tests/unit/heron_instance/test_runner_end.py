@@ -22,13 +22,13 @@ class Post:
 
     def __init__(self) -> None:
         self.flushes: list[Flush] = []
-        self.sent_bytes = 0
+        self.sent_weight = 0
         self.tell_sent = False
 
     def post(self, flushes: list[Flush]) -> None:
         self.flushes += flushes
 
-    def offer_credit(self, total_bytes: int) -> None:
+    def offer_credit(self, total_weight: int, tuple_weight: int) -> None:
         pass
 
 

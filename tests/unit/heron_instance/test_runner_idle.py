@@ -21,7 +21,7 @@ class Idle:
         self.waits: list[float] = []
         self.polled: list[float] = []
         self.collected: list[float] = []
-        self.sent_bytes = 0  # of the gateway
+        self.sent_weight = 0  # of the gateway
         monkeypatch.setattr(runner_module, "now_ms", lambda: self.now_ms)
         here: Any = self
         self.runner = Runner(Alone(total=0).executor, here, here, here, 1000.0)
@@ -59,7 +59,7 @@ def test_it_ends_unpolled_when_something_arrives(monkeypatch: pytest.MonkeyPatch
 
 def test_it_ends_when_the_gateway_has_sent_something(monkeypatch: pytest.MonkeyPatch) -> None:
     idle = Idle(monkeypatch)
-    idle.sent_bytes = 7
+    idle.sent_weight = 7
     idle.runner._poll_idle(idle.poll, 16.0)
     assert idle.polled == []
 

@@ -38,7 +38,7 @@ def test_the_first_burst_is_small_until_the_size_of_a_tuple_is_known() -> None:
     assert large.spout.n <= 64
     bytes_out = 0
     for _ in range(20):  # nobody takes what it sends
-        bytes_out += sum(flush.frame_bytes() for flush in large.step(6.0).flushes)
+        bytes_out += sum(flush.weight() for flush in large.step(6.0).flushes)
     assert large.executor.full
     assert large.spout.n <= 128, f"{bytes_out:,} bytes are out"
     small = Alone()

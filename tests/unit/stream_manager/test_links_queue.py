@@ -88,7 +88,7 @@ def test_a_packet_holds_a_mebibyte_or_one_frame_and_keeps_the_order(items: list[
             sent[made.destination_task].append(made.count)
     assert all(numbers == sorted(numbers) for numbers in sent.values())
     assert sum(map(len, sent.values())) == len(items)
-    assert link.bytes == 0
+    assert link.weight == 0
 
 
 def test_destinations_take_turns_and_one_without_credit_holds_up_nobody() -> None:

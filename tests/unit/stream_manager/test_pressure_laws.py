@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sm_world import World, frame, make_plan
 
 from heron_runtime.model.causes import Cause, CauseKind
-from heron_runtime.wire.control import CauseChange, CauseSet, Pause
+from heron_runtime.wire.control import CauseChange, CauseSet, Pause, TaskWeight, TaskWeights
 from stream_manager.core.backpressure import Pressure, is_slow
 from stream_manager.core.control_outbox import ControlOutbox, peer_credit
 from stream_manager.core.credit import Grant
@@ -66,7 +66,7 @@ def test_only_spouts_that_reach_the_slow_task_pause_and_they_go_on_below_the_low
     while world.instances[6].inbox:
         world.take(6)
         world.settle()
-        queued = world.cores[1].connections.peers[2].link.destinations[6].bytes
+        queued = world.cores[1].connections.peers[2].link.destinations[6].weight
         if queued > LOW and paused(world) != {1, 5}:
             raise AssertionError(f"went on at {queued} bytes")
     assert paused(world) == set()
@@ -128,17 +128,17 @@ def test_a_peer_that_reconnects_gets_no_second_window_for_what_is_still_queued()
     world = started()
     world.disconnect(6)
     flood(world, 1, 6, 10_000)
-    queued = world.cores[2].connections.instances[6].link.bytes
+    queued = world.cores[2].connections.instances[6].link.weight
     assert queued >= 4000
     for _ in range(5):
         world.break_link(1, 2)
         world.link(1, 2)
         world.settle()
-    assert world.cores[2].connections.instances[6].link.bytes <= 4000 + 2 * 1000
+    assert world.cores[2].connections.instances[6].link.weight <= 4000 + 2 * 1000
     world.connect(6, incarnation=2)
     world.settle()
     drain(world, 6)
-    assert world.cores[1].connections.peers[2].link.bytes == 0
+    assert world.cores[1].connections.peers[2].link.weight == 0
 
 
 @settings(max_examples=100, deadline=None)
@@ -217,15 +217,21 @@ def test_credit_is_never_exceeded_by_more_than_a_frame_and_comes_back(
     assert limit - grant.used > window // 2
 
 
+def light(task: int) -> int:
+    return 0
+
+
 def test_control_messages_are_coalesced() -> None:
     outbox = ControlOutbox()
     change = CauseChange(1, (ALL_CAUSES[0],))
     for message in (
         CauseSet(0),
         change,
-        peer_credit({1: 10, 2: 20}),
+        peer_credit({1: 10, 2: 20}, light),
         CauseChange(2),
-        peer_credit({2: 30}),
+        TaskWeights((TaskWeight(1, 5), TaskWeight(2, 6))),
+        peer_credit({2: 30}, light),
+        TaskWeights((TaskWeight(2, 0),)),
         Pause(True),
         Pause(False),
     ):
@@ -233,7 +239,8 @@ def test_control_messages_are_coalesced() -> None:
     sent = []
     while outbox:
         sent.append(outbox.take())
-    assert sent == [CauseSet(0), change, peer_credit({1: 10, 2: 30}), CauseChange(2), Pause(False)]
+    weights = TaskWeights((TaskWeight(1, 5), TaskWeight(2, 0)))
+    assert sent == [CauseSet(0), change, peer_credit({1: 10, 2: 30}, light), CauseChange(2), weights, Pause(False)]
     outbox.put(change)
     outbox.put(CauseSet(7))
     assert outbox.take() == CauseSet(7)

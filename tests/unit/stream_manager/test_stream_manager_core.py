@@ -22,6 +22,7 @@ from heron_runtime.wire.control import (
     PeerHello,
     PlanUpdate,
     StreamManagerHello,
+    TaskWeights,
 )
 from heron_runtime.wire.data import Ack, Fail, Init, Packet
 from heron_runtime.wire.master import Heartbeat, HeartbeatReply, Register
@@ -53,8 +54,8 @@ def world() -> World:
 
 def test_an_instance_is_told_hello_credit_plan_and_pause_in_this_order(world: World) -> None:
     heard = world.instances[1].heard
-    assert [type(message) for message in heard[:4]] == [StreamManagerHello, Credit, PlanUpdate, Pause]
-    assert heard[3] == Pause(False, ())
+    assert [type(m) for m in heard[:5]] == [StreamManagerHello, Credit, TaskWeights, PlanUpdate, Pause]
+    assert heard[4] == Pause(False, ())
     assert [type(m) for m in world.instances[2].heard] == [StreamManagerHello, Credit, PlanUpdate], "bolts never pause"
 
 

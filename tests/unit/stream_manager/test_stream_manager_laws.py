@@ -186,7 +186,7 @@ def test_safety_then_liveness(seed: int) -> None:
         links = [i.link for i in core.connections.instances.values()] + [
             p.link for p in core.connections.peers.values()
         ]
-        assert sum(link.bytes + link.settlements.bytes for link in links) == 0, "drained"
+        assert sum(link.weight + link.settlements.bytes for link in links) == 0, "drained"
         assert core.pressure.union() == ()
         assert core.tracking.live == 0, "settled or expired"
         assert core.flow.blocked == set()

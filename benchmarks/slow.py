@@ -61,7 +61,9 @@ def _count(settled: list[list[str]], first: float, last: float, acked: bool) -> 
 def main() -> None:
     """Run one case and print its figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.slow", description=__doc__)
-    parser.add_argument("--bolts", type=float, nargs="+", default=[0.2], help="seconds a tuple, for each bolt of the row")
+    parser.add_argument(
+        "--bolts", type=float, nargs="+", default=[0.2], help="seconds a tuple, for each bolt of the row"
+    )
     parser.add_argument("--size", type=int, default=30, help="bytes of padding in a tuple")
     parser.add_argument("--acks", action="store_true", help="at least once (default: at most once)")
     parser.add_argument("--containers", type=int, default=1)

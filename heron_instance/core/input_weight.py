@@ -1,4 +1,4 @@
-"""What one input tuple weighs for a bolt task: how long it keeps the task, measured (``heron_runtime/model/weights.py``).
+"""What one input tuple weighs for a bolt task (``heron_runtime/model/weights.py``): how long it keeps the task, measured.
 
 Two things keep a tuple from being done with: the time the executor takes for it, user code and a full data-out
 included, and the work it makes for the tasks it is emitted to. A quick bolt before a slow one is as slow as that one;
@@ -8,7 +8,7 @@ too: the weight, for each input tuple, that goes to the task which gets most of 
 Both are means over about the last second, sums that fade with time. A batch bolt may take long for each call, however
 many tuples are in it (a bulk insert), and would then get ever smaller batches if only the mean counted. So a line is
 fitted through its calls, ``a + b n``, and the weight is such that a data-in queue, a quarter of a second, holds what a
-call of ``max(250 ms, 2 a)`` takes, but not more than four times what calls have shown.
+call of ``max(250 ms, 2 a)`` takes, but not more than twice what calls have shown.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ LOOK_EACH_MS = 100.0
 HALF_LIFE_MS = 1000.0
 BATCH_HALF_LIFE_MS = 4000.0
 QUARTER_MS = 250.0
-GROWTH = 4  # of a batch from one look to the next
+GROWTH = 2  # of batches from one look to the next
+ALIKE = 0.01  # the square of how far they are apart, by their mean
 FORGOTTEN = 1e-6
 NEWS = 1.25  # a change by less is not worth a message
 
@@ -51,21 +52,16 @@ class Calls:
         self.products *= keep
         self.largest *= keep
 
-    def line(self) -> tuple[float, float]:
-        """``(a, b)`` of the line ``ms = a + b n`` nearest to the calls; through the origin where they are too alike."""
-        mean = self.ms / self.tuples
-        spread = self.calls * self.squares - self.tuples * self.tuples
-        if spread <= 0.01 * self.tuples * self.tuples:
-            return 0.0, mean
-        slope = (self.calls * self.products - self.tuples * self.ms) / spread
-        b = min(mean, max(0.0, slope))
-        return (self.ms - b * self.tuples) / self.calls, b
-
     def batch_tuple_ms(self) -> float:
         """What a tuple of a batch may count for, so that batches get as large as they need to be."""
-        a, b = self.line()
-        wanted = QUARTER_MS * b / (max(QUARTER_MS, 2 * a) - a)
-        return max(wanted, min(self.ms / self.tuples, QUARTER_MS / (GROWTH * self.largest)))
+        mean, most = self.ms / self.tuples, QUARTER_MS / (GROWTH * self.largest)
+        spread = self.calls * self.squares - self.tuples * self.tuples
+        if spread <= ALIKE * self.tuples * self.tuples:
+            return min(mean, most)  # nothing is learned from calls that are all alike: try larger ones
+        slope = (self.calls * self.products - self.tuples * self.ms) / spread
+        b = min(mean, max(0.0, slope))
+        a = (self.ms - b * self.tuples) / self.calls
+        return max(QUARTER_MS * b / (max(QUARTER_MS, 2 * a) - a), min(mean, most))
 
 
 class InputWeight:

@@ -46,6 +46,8 @@ STREAM_MANAGER_METRICS: tuple[Metric, ...] = (
     Metric("__back_pressure_starts", "heron_stmgr_backpressure_starts_total", COUNTER, "causes that began"),
     Metric("__connection_buffer_by_instanceid", "heron_stmgr_instance_queue_bytes", GAUGE,
         "bytes queued for a local instance", Key.INSTANCE),
+    Metric("__queue_seconds_by_instanceid", "heron_stmgr_queue_seconds", GAUGE,
+        "how long an instance will take for what is queued for it here", Key.INSTANCE),
     Metric("__connection_buffer_by_peer", "heron_stmgr_peer_queue_bytes", GAUGE, "bytes queued for a peer", Key.OTHER),
     # Traffic: "workers" are its instances, "stmgrs" its peers.
     *(

@@ -1,7 +1,7 @@
 """Control messages that wait for their stream: the newest of each kind replaces the older ones, credit is merged.
 
-So the queue is bounded whatever the far end does: one message of each kind, one limit and weight per task, and the changes of the
-cause set since its last whole.
+So the queue is bounded whatever the far end does: one message of each kind, one limit and weight per task, and the
+changes of the cause set since its last whole.
 """
 
 from __future__ import annotations

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from heron_runtime.model.metrics import keyed
+from heron_runtime.model.weights import seconds_of
 from stream_manager.core.connections import Connections, Neighbour, Peer
 from stream_manager.core.links import Link, Traffic
 from stream_manager.core.routing import Routes
+from stream_manager.core.weights import Weights
 
 _WHAT = (
     ("tuples", "tuples"),
@@ -32,7 +34,7 @@ def link_totals(connections: Connections, routes: Routes) -> dict[str, float]:
     return found
 
 
-def link_gauges(connections: Connections, routes: Routes) -> dict[str, float]:
+def link_gauges(connections: Connections, routes: Routes, weights: Weights) -> dict[str, float]:
     """Who is connected, and what waits for whom."""
     instances, peers = connections.instances.values(), connections.peers.values()
     return {
@@ -40,6 +42,19 @@ def link_gauges(connections: Connections, routes: Routes) -> dict[str, float]:
         "__instances_connected": sum(instance.connection is not None for instance in instances),
         **{keyed("__connection_buffer_by_instanceid", _name(i, routes)): i.link.size_bytes() for i in instances},
         **{keyed("__connection_buffer_by_peer", _name(p, routes)): p.link.size_bytes() for p in peers},
+        **{
+            keyed("__queue_seconds_by_instanceid", routes.instance_name(task)): wait
+            for task, wait in queue_seconds(connections, weights).items()
+        },
+    }
+
+
+def queue_seconds(connections: Connections, weights: Weights) -> dict[int, float]:
+    """For each task with a queue here, how long it will take for what waits in it."""
+    return {
+        task: seconds_of(sum(frame.count for frame, _, _ in queue.frames) * weights.of(task))
+        for neighbour in connections.all()
+        for task, queue in neighbour.link.destinations.items()
     }
 
 

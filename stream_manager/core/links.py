@@ -4,8 +4,8 @@ Theory of operation. A link has one *destination* queue per task it leads to (an
 one for each task over there) and one queue of settlements. ``next_packet`` is asked for whenever the previous write has
 ended, so whatever came meanwhile shares a packet: settlements first, since they need no credit and must not wait, then
 frames, one from each destination in turn, from those that have credit. Frames of one destination leave in the order in
-which they came, so order is kept per (source task, destination task). Bounds, credit and packets count frames by weight, which is
-their bytes or, for slow tasks, the time their work takes (``heron_runtime/model/weights.py``).
+which they came, so order is kept per (source task, destination task). Bounds, credit and packets count frames by
+weight: their bytes or, for slow tasks, the time their work takes (``heron_runtime/model/weights.py``).
 
 Credit, sequence numbers and the account of what was handed over begin anew with each connection. Frames that were
 handed over and not yet known to be taken (the credit for them has not come back) when a connection ends are lost and

@@ -174,7 +174,7 @@ class StreamManager:
         found = {
             "__tracked_roots": self.tracking.live,
             "__plan_number": self.version.number,
-            **link_gauges(self.connections, self.standing.routes),
+            **link_gauges(self.connections, self.standing.routes, self.weights),
         }
         return {name: float(value) for name, value in found.items()}
 

@@ -36,7 +36,7 @@ from heron_runtime.model.topology import (
 )
 
 from .cluster import Cluster
-from .programs import FIELDS, KIB, Habits, Program, pack
+from .programs import FIELDS, Habits, Program, pack
 from .schedule import come_to_rest
 from .world import SimProcess, World
 
@@ -71,10 +71,6 @@ def story_program(shape: str, containers: int, timeout: int, pad: int, par: int)
     config: dict[str, Any] = {
         "topology.reliability.mode": "ATLEAST_ONCE",
         "topology.message.timeout.secs": timeout,
-        "topology.backpressure.high.watermark.bytes": 64 * KIB,
-        "topology.backpressure.low.watermark.bytes": 16 * KIB,
-        "topology.instance.data.in.capacity.bytes": 64 * KIB,
-        "topology.instance.data.out.capacity.bytes": 64 * KIB,
     }
     topology = TopologyDefinition(shape, f"{shape}-1", shapes[shape], config)
     habits = {c.name: Habits() for c in shapes[shape] if not c.is_spout}

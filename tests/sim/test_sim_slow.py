@@ -1,0 +1,140 @@
+"""Queues are bounded in time: behind slow bolts, with everything at its default, what waits is worked off soon.
+
+A spout emits whenever it is asked, and in the simulator a call takes no time at all, so whatever may be sent is sent.
+The law: once it has run for a while, a new tuple is through within seconds, whatever its size, in every mode, and the
+slowest bolt never starves. Each mutation takes away one thing this hangs on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from heron_instance.core.input_weight import InputWeight
+from heron_runtime.model.settings import MiB
+from heron_runtime.model.topology import (
+    ComponentKind,
+    ComponentSpec,
+    GroupingKind,
+    GroupingSpec,
+    InputSpec,
+    StreamSchema,
+    TopologyDefinition,
+)
+from heron_runtime.wire.data import Frame
+from stream_manager.core.weights import Weights
+
+from .cluster import Cluster
+from .programs import FIELDS, Habits, Program, pack
+from .world import Violation, World
+
+pytestmark = pytest.mark.sim
+
+WARM_UP_MS, SECONDS_MS, LOOK_EACH_MS = 10_000.0, 15_000.0, 500.0
+LONGEST_WAIT_MS = 5_000.0
+MESSAGES = 8_000  # many times what may wait
+Case = tuple[tuple[float, ...], int, str, int]
+CASES: dict[str, Case] = {  # ms a tuple of each bolt in the row, bytes of padding, mode, containers
+    "one bolt, small tuples": ((200,), 30, "ATMOST_ONCE", 1),
+    "one bolt, large tuples, acks": ((200,), 30_000, "ATLEAST_ONCE", 1),
+    "two bolts, acks": ((200, 200), 30, "ATLEAST_ONCE", 2),
+    "a quick bolt before a slow one": ((0, 200), 30, "ATMOST_ONCE", 2),
+    "a slow bolt before a slower one": ((20, 200), 30, "ATMOST_ONCE", 1),
+    "a bolt of five milliseconds": ((5,), 30, "ATLEAST_ONCE", 1),
+}
+
+
+def slow_cluster(case: Case, seed: int) -> Cluster:
+    """A spout and bolts in a row, a task of each, every bound at its default."""
+    costs, pad_bytes, mode, containers = case
+    out = (StreamSchema("default", FIELDS),)
+    components = [ComponentSpec("b0", ComponentKind.SPOUT, "sim:Spout", 1, out)]
+    for number in range(1, len(costs) + 1):
+        inputs = (InputSpec(f"b{number - 1}", "default", GroupingSpec(GroupingKind.SHUFFLE)),)
+        last = number == len(costs)
+        components.append(ComponentSpec(f"b{number}", ComponentKind.BOLT, "sim:Bolt", 1, () if last else out, inputs))
+    topology = TopologyDefinition("slow", "slow-1", tuple(components), {"topology.reliability.mode": mode})
+    habits = {spec.name: Habits("basic") for spec in components[1:]}
+    slow_ms = {number + 1: cost for number, cost in enumerate(costs, 1)}
+    program = Program(
+        topology, pack(topology, containers), habits, MESSAGES, 0.0, pad_bytes, calm=True, slow_ms=slow_ms
+    )
+    cluster = Cluster(World(seed), program)
+    for window in ("upload", "peer"):
+        cluster.settings[f"heron.streammgr.{window}.window.bytes"] = 4 * MiB
+    return cluster
+
+
+def waiting_ms(cluster: Cluster, costs: tuple[float, ...]) -> float:
+    """How long a tuple that is emitted now will take at least: each bolt has still to work off what is ahead of it."""
+    emitted = cluster.instances[1].emitted_copies
+    return max((emitted - cluster.instances[number + 1].processed) * cost for number, cost in enumerate(costs, 1))
+
+
+def run_case(case: Case, seed: int) -> None:
+    """Raises Violation when tuples wait for long, or the slowest bolt for tuples."""
+    costs = case[0]
+    slowest = max(range(len(costs)), key=lambda n: costs[n])
+    cluster = slow_cluster(case, seed)
+    cluster.start()
+    cluster.world.run_until(WARM_UP_MS)
+    node = cluster.instances[slowest + 2]
+    first, now_ms = node.processed, WARM_UP_MS
+    while True:
+        waits = waiting_ms(cluster, costs)
+        if waits > LONGEST_WAIT_MS:
+            raise Violation(f"a tuple emitted now waits for {waits:.0f} ms")
+        if now_ms >= WARM_UP_MS + SECONDS_MS:
+            break
+        now_ms += LOOK_EACH_MS
+        cluster.world.run_until(now_ms)
+    assert cluster.instances[1].emitted_copies < MESSAGES, "the spout has not run dry"
+    share = (node.processed - first) * costs[slowest] / SECONDS_MS
+    if share < 0.95:
+        raise Violation(f"the slowest bolt works only {share:.0%} of the time")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_waits_is_worked_off_within_seconds(name: str) -> None:
+    for seed in (1, 2):
+        run_case(CASES[name], seed)
+
+
+def frames_count_by_their_bytes(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Frame, "weight", Frame.size_bytes)
+
+
+def nobody_starts_small(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Weights, "of", lambda self, task: self._by_task.get(task, 0))
+    patch.setattr("heron_instance.core.input_weight.UNKNOWN_WEIGHT", 0)
+
+
+def what_a_bolt_emits_weighs_nothing_for_it(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(InputWeight, "_emitted_weight", lambda self, weights: 0)
+
+
+def weights_are_not_passed_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Weights, "tell", lambda self, task, weight: None)
+
+
+def every_tuple_is_heavy(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(InputWeight, "look", lambda self, now_ms, weights: setattr(self, "tuple_weight", 1 << 40) or True)
+
+
+@pytest.mark.parametrize(
+    ("mutation", "name", "law"),
+    [
+        (frames_count_by_their_bytes, "one bolt, small tuples", "waits for"),
+        (nobody_starts_small, "one bolt, small tuples", "waits for"),
+        (what_a_bolt_emits_weighs_nothing_for_it, "a quick bolt before a slow one", "waits for"),
+        (weights_are_not_passed_on, "one bolt, small tuples", "waits for"),
+        (every_tuple_is_heavy, "a bolt of five milliseconds", "works only"),
+    ],
+)
+def test_a_bound_that_is_not_in_time_is_noticed(
+    mutation: Callable[[pytest.MonkeyPatch], None], name: str, law: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutation(monkeypatch)
+    with pytest.raises(Violation, match=law):
+        run_case(CASES[name], 1)

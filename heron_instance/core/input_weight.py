@@ -1,4 +1,4 @@
-"""What one input tuple weighs for a bolt task (``heron_runtime/model/weights.py``): how long it keeps the task, measured.
+"""What an input tuple weighs for a bolt task (``heron_runtime/model/weights.py``): how long it keeps the task.
 
 Two things keep a tuple from being done with: the time the executor takes for it, user code and a full data-out
 included, and the work it makes for the tasks it is emitted to. A quick bolt before a slow one is as slow as that one;

@@ -1,7 +1,7 @@
 """What the gateway has to send: flushes in, packets out, frames within the upload credit.
 
 Inits, acks and fails of everything that waits go with the next packet, in order and ahead of frames; they need no
-credit. Frames follow, first in first out, while ``sent < limit``; a packet is cut at 1 MiB; both count frames by weight.
+credit. Frames follow, first in first out, while ``sent < limit``; a packet is cut at 1 MiB; both count by weight.
 Limit and sent start from zero at each hello; what waits stays and goes on the next stream.
 """
 

@@ -37,6 +37,8 @@ def show(status: TopologyStatus, now: float, verbose: bool = False) -> None:
     line.append(f", submitted {age(now - execution.submitted_at)} ago by {execution.submission_user}")
     out().print(line)
     print_table(COLUMNS, [_row(process, now) for process in status.processes], NUMBERS)
+    if status.stalled:
+        print_line(f"failing: {status.stalled}", "red")
     for text in pressure(status.causes):
         print_line(text, "yellow")
     for report in status.exceptions[-MAX_EXCEPTIONS:]:

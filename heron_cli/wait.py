@@ -65,7 +65,7 @@ def _summary(status: TopologyStatus, starter_lives: bool) -> str:
     if not starter_lives and not any(process.restarts for process in unwell):
         return "heron_scheduler ended at once"
     if not unwell:
-        return f"its state is {status.state}"
+        return status.stalled or f"its state is {status.state}"
     worst = unwell[0]
     more = f" (and {len(unwell) - 1} more)" if len(unwell) > 1 else ""
     return f"{worst.name} is {worst.state}, restarted {worst.restarts} times{more}"

@@ -27,7 +27,7 @@ from protos import heronry_control_pb2 as protos_dot_heronry__control__pb2
 from protos import heronry_metrics_pb2 as protos_dot_heronry__metrics__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bprotos/heronry_master.proto\x12\nheronry.v1\x1a\x1dprotos/heronry_topology.proto\x1a\x1cprotos/heronry_control.proto\x1a\x1cprotos/heronry_metrics.proto\"Q\n\x0cInstanceInfo\x12\x0c\n\x04task\x18\x01 \x01(\r\x12\x11\n\tcomponent\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\r\x12\x13\n\x0bincarnation\x18\x04 \x01(\r\"\xb8\x01\n\x08Register\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x13\n\x0btopology_id\x18\x02 \x01(\t\x12\x31\n\x0estream_manager\x18\x03 \x01(\x0b\x32\x19.heronry.v1.StreamManager\x12+\n\tinstances\x18\x04 \x03(\x0b\x32\x18.heronry.v1.InstanceInfo\x12%\n\x04plan\x18\x05 \x01(\x0b\x32\x17.heronry.v1.PlanVersion\"\x99\x01\n\tHeartbeat\x12!\n\x06\x63\x61uses\x18\x01 \x03(\x0b\x32\x11.heronry.v1.Cause\x12\x15\n\rspouts_paused\x18\x02 \x01(\x08\x12%\n\x04plan\x18\x03 \x01(\x0b\x32\x17.heronry.v1.PlanVersion\x12+\n\tinstances\x18\x04 \x03(\x0b\x32\x18.heronry.v1.InstanceInfo\"h\n\x08ToMaster\x12(\n\x08register\x18\x01 \x01(\x0b\x32\x14.heronry.v1.RegisterH\x00\x12*\n\theartbeat\x18\x02 \x01(\x0b\x32\x15.heronry.v1.HeartbeatH\x00\x42\x06\n\x04kind\"\x1f\n\x0eHeartbeatReply\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\"\x9e\x01\n\nFromMaster\x12-\n\x0bplan_update\x18\x01 \x01(\x0b\x32\x16.heronry.v1.PlanUpdateH\x00\x12\x35\n\x0fheartbeat_reply\x18\x02 \x01(\x0b\x32\x1a.heronry.v1.HeartbeatReplyH\x00\x12\"\n\x05leave\x18\x03 \x01(\x0b\x32\x11.heronry.v1.LeaveH\x00\x42\x06\n\x04kind\"\x19\n\x08SetState\x12\r\n\x05state\x18\x01 \x01(\t\"\x0f\n\rStatusRequest\"\x95\x01\n\x13StreamManagerStatus\x12\x11\n\tcontainer\x18\x01 \x01(\r\x12\x12\n\nregistered\x18\x02 \x01(\x08\x12\x1d\n\x15heartbeat_age_seconds\x18\x03 \x01(\x01\x12\x15\n\rspouts_paused\x18\x04 \x01(\x08\x12!\n\x06\x63\x61uses\x18\x05 \x03(\x0b\x32\x11.heronry.v1.Cause\"\x9e\x01\n\x0cMasterStatus\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\r\n\x05state\x18\x02 \x01(\t\x12%\n\x04plan\x18\x03 \x01(\x0b\x32\x17.heronry.v1.PlanVersion\x12\x38\n\x0fstream_managers\x18\x04 \x03(\x0b\x32\x1f.heronry.v1.StreamManagerStatus\x12\x0f\n\x07leading\x18\x05 \x01(\x08\"e\n\x0ePublishMetrics\x12\x11\n\tcontainer\x18\x01 \x01(\x05\x12-\n\tprocesses\x18\x02 \x03(\x0b\x32\x1a.heronry.v1.ProcessMetrics\x12\x11\n\tsent_time\x18\x03 \x01(\x01\"\x1d\n\x0cPublishReply\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\"L\n\x0eMetricsRequest\x12\x11\n\tcomponent\x18\x01 \x01(\t\x12\x18\n\x10interval_seconds\x18\x02 \x01(\x01\x12\r\n\x05names\x18\x03 \x03(\t\"\xab\x01\n\x0bMetricValue\x12\x11\n\tcomponent\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\r\n\x05total\x18\x04 \x01(\x01\x12\x0c\n\x04rate\x18\x05 \x01(\x01\x12\x0e\n\x06sketch\x18\x06 \x01(\x0c\x12\x0c\n\x04kind\x18\x07 \x01(\t\x12\x0f\n\x07minimum\x18\x08 \x01(\x01\x12\x0f\n\x07maximum\x18\t \x01(\x01\x12\x0c\n\x04mean\x18\n \x01(\x01\"Q\n\x0cMetricsReply\x12\x18\n\x10interval_seconds\x18\x01 \x01(\x01\x12\'\n\x06values\x18\x02 \x03(\x0b\x32\x17.heronry.v1.MetricValue\"]\n\x0fTimelineRequest\x12\x11\n\tcomponent\x18\x01 \x01(\t\x12\x18\n\x10interval_seconds\x18\x02 \x01(\x01\x12\r\n\x05names\x18\x03 \x03(\t\x12\x0e\n\x06ranges\x18\x04 \x01(\x08\"\x90\x01\n\x0eTimelineSeries\x12\x11\n\tcomponent\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x0c\n\x04kind\x18\x04 \x01(\t\x12\x0e\n\x06values\x18\x05 \x03(\x01\x12\x0e\n\x06minima\x18\x06 \x03(\x01\x12\x0e\n\x06maxima\x18\x07 \x03(\x01\x12\r\n\x05means\x18\x08 \x03(\x01\"e\n\rTimelineReply\x12\x12\n\nstart_time\x18\x01 \x01(\x01\x12\x14\n\x0cstep_seconds\x18\x02 \x01(\x01\x12*\n\x06series\x18\x03 \x03(\x0b\x32\x1a.heronry.v1.TimelineSeries\"&\n\x11\x45xceptionsRequest\x12\x11\n\tcomponent\x18\x01 \x01(\t\"B\n\x0f\x45xceptionsReply\x12/\n\nexceptions\x18\x01 \x03(\x0b\x32\x1b.heronry.v1.ExceptionReportb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bprotos/heronry_master.proto\x12\nheronry.v1\x1a\x1dprotos/heronry_topology.proto\x1a\x1cprotos/heronry_control.proto\x1a\x1cprotos/heronry_metrics.proto\"Q\n\x0cInstanceInfo\x12\x0c\n\x04task\x18\x01 \x01(\r\x12\x11\n\tcomponent\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\r\x12\x13\n\x0bincarnation\x18\x04 \x01(\r\"\xb8\x01\n\x08Register\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x13\n\x0btopology_id\x18\x02 \x01(\t\x12\x31\n\x0estream_manager\x18\x03 \x01(\x0b\x32\x19.heronry.v1.StreamManager\x12+\n\tinstances\x18\x04 \x03(\x0b\x32\x18.heronry.v1.InstanceInfo\x12%\n\x04plan\x18\x05 \x01(\x0b\x32\x17.heronry.v1.PlanVersion\"W\n\x04\x46low\x12\x11\n\tin_flight\x18\x01 \x01(\x04\x12\x12\n\nstalled_ms\x18\x02 \x01(\x04\x12\x0f\n\x07\x64\x65\x65pest\x18\x03 \x01(\t\x12\x17\n\x0f\x64\x65\x65pest_seconds\x18\x04 \x01(\x01\"\xb9\x01\n\tHeartbeat\x12!\n\x06\x63\x61uses\x18\x01 \x03(\x0b\x32\x11.heronry.v1.Cause\x12\x15\n\rspouts_paused\x18\x02 \x01(\x08\x12%\n\x04plan\x18\x03 \x01(\x0b\x32\x17.heronry.v1.PlanVersion\x12+\n\tinstances\x18\x04 \x03(\x0b\x32\x18.heronry.v1.InstanceInfo\x12\x1e\n\x04\x66low\x18\x05 \x01(\x0b\x32\x10.heronry.v1.Flow\"h\n\x08ToMaster\x12(\n\x08register\x18\x01 \x01(\x0b\x32\x14.heronry.v1.RegisterH\x00\x12*\n\theartbeat\x18\x02 \x01(\x0b\x32\x15.heronry.v1.HeartbeatH\x00\x42\x06\n\x04kind\"\x1f\n\x0eHeartbeatReply\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\"\x9e\x01\n\nFromMaster\x12-\n\x0bplan_update\x18\x01 \x01(\x0b\x32\x16.heronry.v1.PlanUpdateH\x00\x12\x35\n\x0fheartbeat_reply\x18\x02 \x01(\x0b\x32\x1a.heronry.v1.HeartbeatReplyH\x00\x12\"\n\x05leave\x18\x03 \x01(\x0b\x32\x11.heronry.v1.LeaveH\x00\x42\x06\n\x04kind\"\x19\n\x08SetState\x12\r\n\x05state\x18\x01 \x01(\t\"\x0f\n\rStatusRequest\"\xb5\x01\n\x13StreamManagerStatus\x12\x11\n\tcontainer\x18\x01 \x01(\r\x12\x12\n\nregistered\x18\x02 \x01(\x08\x12\x1d\n\x15heartbeat_age_seconds\x18\x03 \x01(\x01\x12\x15\n\rspouts_paused\x18\x04 \x01(\x08\x12!\n\x06\x63\x61uses\x18\x05 \x03(\x0b\x32\x11.heronry.v1.Cause\x12\x1e\n\x04\x66low\x18\x06 \x01(\x0b\x32\x10.heronry.v1.Flow\"\x9e\x01\n\x0cMasterStatus\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\r\n\x05state\x18\x02 \x01(\t\x12%\n\x04plan\x18\x03 \x01(\x0b\x32\x17.heronry.v1.PlanVersion\x12\x38\n\x0fstream_managers\x18\x04 \x03(\x0b\x32\x1f.heronry.v1.StreamManagerStatus\x12\x0f\n\x07leading\x18\x05 \x01(\x08\"e\n\x0ePublishMetrics\x12\x11\n\tcontainer\x18\x01 \x01(\x05\x12-\n\tprocesses\x18\x02 \x03(\x0b\x32\x1a.heronry.v1.ProcessMetrics\x12\x11\n\tsent_time\x18\x03 \x01(\x01\"\x1d\n\x0cPublishReply\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\"L\n\x0eMetricsRequest\x12\x11\n\tcomponent\x18\x01 \x01(\t\x12\x18\n\x10interval_seconds\x18\x02 \x01(\x01\x12\r\n\x05names\x18\x03 \x03(\t\"\xab\x01\n\x0bMetricValue\x12\x11\n\tcomponent\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\r\n\x05total\x18\x04 \x01(\x01\x12\x0c\n\x04rate\x18\x05 \x01(\x01\x12\x0e\n\x06sketch\x18\x06 \x01(\x0c\x12\x0c\n\x04kind\x18\x07 \x01(\t\x12\x0f\n\x07minimum\x18\x08 \x01(\x01\x12\x0f\n\x07maximum\x18\t \x01(\x01\x12\x0c\n\x04mean\x18\n \x01(\x01\"Q\n\x0cMetricsReply\x12\x18\n\x10interval_seconds\x18\x01 \x01(\x01\x12\'\n\x06values\x18\x02 \x03(\x0b\x32\x17.heronry.v1.MetricValue\"]\n\x0fTimelineRequest\x12\x11\n\tcomponent\x18\x01 \x01(\t\x12\x18\n\x10interval_seconds\x18\x02 \x01(\x01\x12\r\n\x05names\x18\x03 \x03(\t\x12\x0e\n\x06ranges\x18\x04 \x01(\x08\"\x90\x01\n\x0eTimelineSeries\x12\x11\n\tcomponent\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x0c\n\x04kind\x18\x04 \x01(\t\x12\x0e\n\x06values\x18\x05 \x03(\x01\x12\x0e\n\x06minima\x18\x06 \x03(\x01\x12\x0e\n\x06maxima\x18\x07 \x03(\x01\x12\r\n\x05means\x18\x08 \x03(\x01\"e\n\rTimelineReply\x12\x12\n\nstart_time\x18\x01 \x01(\x01\x12\x14\n\x0cstep_seconds\x18\x02 \x01(\x01\x12*\n\x06series\x18\x03 \x03(\x0b\x32\x1a.heronry.v1.TimelineSeries\"&\n\x11\x45xceptionsRequest\x12\x11\n\tcomponent\x18\x01 \x01(\t\"B\n\x0f\x45xceptionsReply\x12/\n\nexceptions\x18\x01 \x03(\x0b\x32\x1b.heronry.v1.ExceptionReportb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,40 +38,42 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_INSTANCEINFO']._serialized_end=215
   _globals['_REGISTER']._serialized_start=218
   _globals['_REGISTER']._serialized_end=402
-  _globals['_HEARTBEAT']._serialized_start=405
-  _globals['_HEARTBEAT']._serialized_end=558
-  _globals['_TOMASTER']._serialized_start=560
-  _globals['_TOMASTER']._serialized_end=664
-  _globals['_HEARTBEATREPLY']._serialized_start=666
-  _globals['_HEARTBEATREPLY']._serialized_end=697
-  _globals['_FROMMASTER']._serialized_start=700
-  _globals['_FROMMASTER']._serialized_end=858
-  _globals['_SETSTATE']._serialized_start=860
-  _globals['_SETSTATE']._serialized_end=885
-  _globals['_STATUSREQUEST']._serialized_start=887
-  _globals['_STATUSREQUEST']._serialized_end=902
-  _globals['_STREAMMANAGERSTATUS']._serialized_start=905
-  _globals['_STREAMMANAGERSTATUS']._serialized_end=1054
-  _globals['_MASTERSTATUS']._serialized_start=1057
-  _globals['_MASTERSTATUS']._serialized_end=1215
-  _globals['_PUBLISHMETRICS']._serialized_start=1217
-  _globals['_PUBLISHMETRICS']._serialized_end=1318
-  _globals['_PUBLISHREPLY']._serialized_start=1320
-  _globals['_PUBLISHREPLY']._serialized_end=1349
-  _globals['_METRICSREQUEST']._serialized_start=1351
-  _globals['_METRICSREQUEST']._serialized_end=1427
-  _globals['_METRICVALUE']._serialized_start=1430
-  _globals['_METRICVALUE']._serialized_end=1601
-  _globals['_METRICSREPLY']._serialized_start=1603
-  _globals['_METRICSREPLY']._serialized_end=1684
-  _globals['_TIMELINEREQUEST']._serialized_start=1686
-  _globals['_TIMELINEREQUEST']._serialized_end=1779
-  _globals['_TIMELINESERIES']._serialized_start=1782
-  _globals['_TIMELINESERIES']._serialized_end=1926
-  _globals['_TIMELINEREPLY']._serialized_start=1928
-  _globals['_TIMELINEREPLY']._serialized_end=2029
-  _globals['_EXCEPTIONSREQUEST']._serialized_start=2031
-  _globals['_EXCEPTIONSREQUEST']._serialized_end=2069
-  _globals['_EXCEPTIONSREPLY']._serialized_start=2071
-  _globals['_EXCEPTIONSREPLY']._serialized_end=2137
+  _globals['_FLOW']._serialized_start=404
+  _globals['_FLOW']._serialized_end=491
+  _globals['_HEARTBEAT']._serialized_start=494
+  _globals['_HEARTBEAT']._serialized_end=679
+  _globals['_TOMASTER']._serialized_start=681
+  _globals['_TOMASTER']._serialized_end=785
+  _globals['_HEARTBEATREPLY']._serialized_start=787
+  _globals['_HEARTBEATREPLY']._serialized_end=818
+  _globals['_FROMMASTER']._serialized_start=821
+  _globals['_FROMMASTER']._serialized_end=979
+  _globals['_SETSTATE']._serialized_start=981
+  _globals['_SETSTATE']._serialized_end=1006
+  _globals['_STATUSREQUEST']._serialized_start=1008
+  _globals['_STATUSREQUEST']._serialized_end=1023
+  _globals['_STREAMMANAGERSTATUS']._serialized_start=1026
+  _globals['_STREAMMANAGERSTATUS']._serialized_end=1207
+  _globals['_MASTERSTATUS']._serialized_start=1210
+  _globals['_MASTERSTATUS']._serialized_end=1368
+  _globals['_PUBLISHMETRICS']._serialized_start=1370
+  _globals['_PUBLISHMETRICS']._serialized_end=1471
+  _globals['_PUBLISHREPLY']._serialized_start=1473
+  _globals['_PUBLISHREPLY']._serialized_end=1502
+  _globals['_METRICSREQUEST']._serialized_start=1504
+  _globals['_METRICSREQUEST']._serialized_end=1580
+  _globals['_METRICVALUE']._serialized_start=1583
+  _globals['_METRICVALUE']._serialized_end=1754
+  _globals['_METRICSREPLY']._serialized_start=1756
+  _globals['_METRICSREPLY']._serialized_end=1837
+  _globals['_TIMELINEREQUEST']._serialized_start=1839
+  _globals['_TIMELINEREQUEST']._serialized_end=1932
+  _globals['_TIMELINESERIES']._serialized_start=1935
+  _globals['_TIMELINESERIES']._serialized_end=2079
+  _globals['_TIMELINEREPLY']._serialized_start=2081
+  _globals['_TIMELINEREPLY']._serialized_end=2182
+  _globals['_EXCEPTIONSREQUEST']._serialized_start=2184
+  _globals['_EXCEPTIONSREQUEST']._serialized_end=2222
+  _globals['_EXCEPTIONSREPLY']._serialized_start=2224
+  _globals['_EXCEPTIONSREPLY']._serialized_end=2290
 # @@protoc_insertion_point(module_scope)

@@ -35,17 +35,31 @@ class Register(_message.Message):
     plan: _heronry_topology_pb2.PlanVersion
     def __init__(self, protocol: _Optional[int] = ..., topology_id: _Optional[str] = ..., stream_manager: _Optional[_Union[_heronry_topology_pb2.StreamManager, _Mapping]] = ..., instances: _Optional[_Iterable[_Union[InstanceInfo, _Mapping]]] = ..., plan: _Optional[_Union[_heronry_topology_pb2.PlanVersion, _Mapping]] = ...) -> None: ...
 
+class Flow(_message.Message):
+    __slots__ = ("in_flight", "stalled_ms", "deepest", "deepest_seconds")
+    IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    STALLED_MS_FIELD_NUMBER: _ClassVar[int]
+    DEEPEST_FIELD_NUMBER: _ClassVar[int]
+    DEEPEST_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    in_flight: int
+    stalled_ms: int
+    deepest: str
+    deepest_seconds: float
+    def __init__(self, in_flight: _Optional[int] = ..., stalled_ms: _Optional[int] = ..., deepest: _Optional[str] = ..., deepest_seconds: _Optional[float] = ...) -> None: ...
+
 class Heartbeat(_message.Message):
-    __slots__ = ("causes", "spouts_paused", "plan", "instances")
+    __slots__ = ("causes", "spouts_paused", "plan", "instances", "flow")
     CAUSES_FIELD_NUMBER: _ClassVar[int]
     SPOUTS_PAUSED_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     INSTANCES_FIELD_NUMBER: _ClassVar[int]
+    FLOW_FIELD_NUMBER: _ClassVar[int]
     causes: _containers.RepeatedCompositeFieldContainer[_heronry_control_pb2.Cause]
     spouts_paused: bool
     plan: _heronry_topology_pb2.PlanVersion
     instances: _containers.RepeatedCompositeFieldContainer[InstanceInfo]
-    def __init__(self, causes: _Optional[_Iterable[_Union[_heronry_control_pb2.Cause, _Mapping]]] = ..., spouts_paused: _Optional[bool] = ..., plan: _Optional[_Union[_heronry_topology_pb2.PlanVersion, _Mapping]] = ..., instances: _Optional[_Iterable[_Union[InstanceInfo, _Mapping]]] = ...) -> None: ...
+    flow: Flow
+    def __init__(self, causes: _Optional[_Iterable[_Union[_heronry_control_pb2.Cause, _Mapping]]] = ..., spouts_paused: _Optional[bool] = ..., plan: _Optional[_Union[_heronry_topology_pb2.PlanVersion, _Mapping]] = ..., instances: _Optional[_Iterable[_Union[InstanceInfo, _Mapping]]] = ..., flow: _Optional[_Union[Flow, _Mapping]] = ...) -> None: ...
 
 class ToMaster(_message.Message):
     __slots__ = ("register", "heartbeat")
@@ -82,18 +96,20 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StreamManagerStatus(_message.Message):
-    __slots__ = ("container", "registered", "heartbeat_age_seconds", "spouts_paused", "causes")
+    __slots__ = ("container", "registered", "heartbeat_age_seconds", "spouts_paused", "causes", "flow")
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
     REGISTERED_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     SPOUTS_PAUSED_FIELD_NUMBER: _ClassVar[int]
     CAUSES_FIELD_NUMBER: _ClassVar[int]
+    FLOW_FIELD_NUMBER: _ClassVar[int]
     container: int
     registered: bool
     heartbeat_age_seconds: float
     spouts_paused: bool
     causes: _containers.RepeatedCompositeFieldContainer[_heronry_control_pb2.Cause]
-    def __init__(self, container: _Optional[int] = ..., registered: _Optional[bool] = ..., heartbeat_age_seconds: _Optional[float] = ..., spouts_paused: _Optional[bool] = ..., causes: _Optional[_Iterable[_Union[_heronry_control_pb2.Cause, _Mapping]]] = ...) -> None: ...
+    flow: Flow
+    def __init__(self, container: _Optional[int] = ..., registered: _Optional[bool] = ..., heartbeat_age_seconds: _Optional[float] = ..., spouts_paused: _Optional[bool] = ..., causes: _Optional[_Iterable[_Union[_heronry_control_pb2.Cause, _Mapping]]] = ..., flow: _Optional[_Union[Flow, _Mapping]] = ...) -> None: ...
 
 class MasterStatus(_message.Message):
     __slots__ = ("epoch", "state", "plan", "stream_managers", "leading")

@@ -53,6 +53,7 @@ class _Document(msgspec.Struct):
     submitted_at: str | None = None
     causes: tuple[Cause, ...] = ()
     exceptions: tuple[ExceptionReport, ...] = ()
+    stalled: str | None = None
 
 
 def to_document(status: TopologyStatus) -> dict[str, Any]:
@@ -63,6 +64,7 @@ def to_document(status: TopologyStatus) -> dict[str, Any]:
     return {
         **shown,
         "topology_id": status.execution.topology_id,
+        "stalled": status.stalled or None,
         "wanted": str(status.execution.state),
         "submission_user": status.execution.submission_user,
         "causes": msgspec.to_builtins(status.causes),
@@ -85,7 +87,9 @@ def from_document(data: Any) -> TopologyStatus:
         for p in found.processes
     )  # fmt: skip
     containers = tuple(ContainerView(c.id, c.host or "", c.state) for c in found.containers)
-    return TopologyStatus(execution, found.state, containers, processes, found.causes, found.exceptions)
+    return TopologyStatus(
+        execution, found.state, containers, processes, found.causes, found.exceptions, found.stalled or ""
+    )
 
 
 def _seconds(text: str | None) -> float:

@@ -6,7 +6,7 @@ not, the scheduler knows its first process, and the others share its fate. The s
 ========  ==========================================================================================
 killed    the user wants it gone
 running   every process does its work; ``paused`` if the user wants that
-failing   a process keeps dying, or nothing of the topology is there
+failing   a process keeps dying, nothing of the topology is there, or nothing was acked for a message timeout
 starting  nothing has gone wrong, but not everything works yet
 degraded  it works, but a process is missing or is being restarted
 ========  ==========================================================================================
@@ -26,7 +26,7 @@ from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.stored import ExecutionState
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.container import ContainerStatus, ProcessState, ProcessStatus, SchedulerStatus
-from heron_runtime.wire.master import MasterStatus
+from heron_runtime.wire.master import MasterStatus, StreamManagerStatus
 from heron_runtime.wire.metrics import ExceptionReport
 
 KEEPS_DYING = 3  # restarts after which a process that does not run is said to fail
@@ -71,6 +71,7 @@ class TopologyStatus:
     processes: tuple[ProcessStatus, ...]
     causes: tuple[Cause, ...] = ()
     exceptions: tuple[ExceptionReport, ...] = ()
+    stalled: str = ""  # why nothing gets through although every process runs; empty if tuples do, or none is on its way
 
     def unwell(self) -> list[ProcessStatus]:
         """The processes that do not do their work, the worst first."""
@@ -113,6 +114,19 @@ def topology_state(wanted: TopologyState, processes: Sequence[ProcessStatus], pl
     return "degraded"
 
 
+def stalled_text(managers: Sequence[StreamManagerStatus]) -> str:
+    """Empty unless nothing was acked for a message timeout, wherever tuples are in flight."""
+    flows = [manager.flow for manager in managers]
+    stalled = [flow.stalled_ms for flow in flows if flow.stalled_ms]
+    if not stalled or any(flow.in_flight and not flow.stalled_ms for flow in flows):
+        return ""
+    text = f"no tuple was acked for {min(stalled) / 1000:.0f} s although tuples are in flight"
+    deepest = max(flows, key=lambda flow: flow.deepest_seconds)
+    if deepest.deepest:
+        return f"{text}; most waits at {deepest.deepest} ({deepest.deepest_seconds:.1f} s of work)"
+    return f"{text}; no stream manager has a queue: bolts hold them, or never ack them"
+
+
 def topology_status(record: TopologyRecord, answers: Answers, now: float) -> TopologyStatus:
     """Put everything together. ``now`` in seconds since 1970."""
     young = now - record.execution.submitted_at < START_GRACE_SECS and record.physical is None
@@ -137,13 +151,16 @@ def topology_status(record: TopologyRecord, answers: Answers, now: float) -> Top
     causes: list[Cause] = []
     for manager in answers.master.stream_managers if answers.master else ():
         causes += manager.causes
+    state = topology_state(record.execution.state, processes, record.physical is not None)
+    stalled = stalled_text(answers.master.stream_managers) if answers.master and state == "running" else ""
     return TopologyStatus(
         record.execution,
-        topology_state(record.execution.state, processes, record.physical is not None),
+        "failing" if stalled else state,
         containers,
         tuple(processes),
         tuple(sorted(set(causes))),
         answers.exceptions,
+        stalled,
     )
 
 

@@ -33,6 +33,20 @@ class Register:
 
 
 @dataclass(frozen=True, slots=True)
+class Flow:
+    """Whether tuples get through: roots tracked by a stream manager, for how long none was acked (0 below the message
+    timeout), and the component whose queue there takes longest to work off."""
+
+    in_flight: int = 0
+    stalled_ms: int = 0
+    deepest: str = ""
+    deepest_seconds: float = 0.0
+
+
+NO_FLOW = Flow()
+
+
+@dataclass(frozen=True, slots=True)
 class Heartbeat:
     """Once a second, with the whole set of causes the stream manager owns."""
 
@@ -40,6 +54,7 @@ class Heartbeat:
     spouts_paused: bool = False
     plan: PlanVersion = NO_PLAN
     instances: tuple[InstanceInfo, ...] = ()
+    flow: Flow = NO_FLOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +89,7 @@ class StreamManagerStatus:
     heartbeat_age_seconds: float = 0.0
     spouts_paused: bool = False
     causes: tuple[Cause, ...] = ()
+    flow: Flow = NO_FLOW
 
 
 @dataclass(frozen=True, slots=True)

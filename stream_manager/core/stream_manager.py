@@ -26,7 +26,7 @@ from heron_runtime.model.plan import NO_PLAN, PhysicalPlan, PlanVersion, StreamM
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.control import InstanceHello, Leave, PeerHello, StreamManagerHello
 from heron_runtime.wire.data import Packet
-from heron_runtime.wire.master import FromMaster, Heartbeat, HeartbeatReply, Register
+from heron_runtime.wire.master import Flow, FromMaster, Heartbeat, HeartbeatReply, Register
 from stream_manager.core import effects as f
 from stream_manager.core import events as e
 from stream_manager.core.backpressure import Pressure
@@ -38,7 +38,7 @@ from stream_manager.core.connections import (
     ProtocolViolation,
     SequenceFault,
 )
-from stream_manager.core.counters import link_gauges, link_totals
+from stream_manager.core.counters import link_gauges, link_totals, queue_seconds
 from stream_manager.core.forwarding import Forwarding
 from stream_manager.core.instance_side import InstanceSide
 from stream_manager.core.peer_side import PeerSide
@@ -291,8 +291,19 @@ class StreamManager:
         """A heartbeat: when it is time, and when an instance comes or goes."""
         if self._master_here:
             causes, instances = tuple(self.pressure.own), self.local.infos(self.standing.routes)
-            beat = Heartbeat(causes, self.local.spouts_paused(), self.version, instances)
+            beat = Heartbeat(causes, self.local.spouts_paused(), self.version, instances, self._flow_of_tuples())
             self._effects.add(f.TellMaster(beat))
+
+    def _flow_of_tuples(self) -> Flow:
+        """Whether tuples get through. Queues are looked at only while something stands."""
+        stalled_ms = self.tracking.stalled_ms(self._now_ms)
+        deepest, seconds = "", 0.0
+        if stalled_ms or self.pressure.own:
+            waits = queue_seconds(self.connections, self.weights)
+            task = max(waits, key=waits.__getitem__, default=0)
+            seconds = waits.get(task, 0.0)
+            deepest = self.standing.routes.component.get(task, "") if seconds else ""
+        return Flow(self.tracking.live, stalled_ms, deepest, seconds)
 
     # Time.
 

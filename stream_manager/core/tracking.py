@@ -26,6 +26,10 @@ class Tracking:
         self.completed = 0
         self.failed = 0
         self.expired = 0
+        self._unacked_since_ms: int | None = None  # since when roots are open and none was acked
+        self._completed_seen = 0
+        self._open_ms = 0  # when roots were open last
+        self._timeout_ms: int | None = None
         self._late = 0  # for tasks without a tracker, or of trackers that are gone
         self._buckets = buckets
 
@@ -45,6 +49,7 @@ class Tracking:
         timeout_ms: int | None = None
         if setting(config, Keys.TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS):
             timeout_ms = 1000 * setting(config, Keys.TOPOLOGY_MESSAGE_TIMEOUT_SECS)
+        self._timeout_ms = timeout_ms
         for task in [task for task in self._trackers if task not in spouts]:
             self._late += self._trackers.pop(task).late
         for task in spouts:
@@ -95,8 +100,27 @@ class Tracking:
         instance.link.settlements.verdict(task, roots, reason)
         self._connections.dirty[instance] = None
 
+    def stalled_ms(self, now_ms: int) -> int:
+        """For how long no root was acked while some were open; 0 below the message timeout, or without one."""
+        if self._unacked_since_ms is None or self._timeout_ms is None:
+            return 0
+        unacked_ms = now_ms - self._unacked_since_ms
+        return unacked_ms if unacked_ms >= self._timeout_ms else 0
+
+    def _note_flow(self, now_ms: int) -> None:
+        """Roots that are opened in place of expired ones wait on with them; a rest as long as a timeout ends it."""
+        if self.completed != self._completed_seen:
+            self._completed_seen, self._unacked_since_ms = self.completed, None
+        if self.live:
+            self._open_ms = now_ms
+            if self._unacked_since_ms is None:
+                self._unacked_since_ms = now_ms
+        elif self._timeout_ms is None or now_ms - self._open_ms >= self._timeout_ms:
+            self._unacked_since_ms = None
+
     def tick(self, now_ms: int) -> None:
         """Let roots expire."""
+        self._note_flow(now_ms)
         for task, tracker in self._trackers.items():
             expired = tracker.tick(now_ms)
             self.expired += len(expired)

@@ -15,7 +15,7 @@ from enum import Enum
 
 from heron_runtime.model.causes import Cause
 from heron_runtime.model.plan import PackingPlan, PlanVersion, StreamManagerInfo
-from heron_runtime.wire.master import Heartbeat, InstanceInfo, Register, StreamManagerStatus
+from heron_runtime.wire.master import NO_FLOW, Flow, Heartbeat, InstanceInfo, Register, StreamManagerStatus
 
 MAX_STEP_MS = 2_000
 
@@ -39,6 +39,7 @@ class Member:
     causes: tuple[Cause, ...] = ()
     spouts_paused: bool = False
     instances: tuple[InstanceInfo, ...] = ()
+    flow: Flow = NO_FLOW
 
 
 class Membership:
@@ -82,6 +83,7 @@ class Membership:
             member.silent_ms = 0
             member.plan, member.causes = message.plan, message.causes
             member.spouts_paused, member.instances = message.spouts_paused, message.instances
+            member.flow = message.flow
         return member
 
     def closed(self, link: int) -> None:
@@ -134,7 +136,12 @@ class Membership:
         if member is None:
             return StreamManagerStatus(container, registered=False)
         return StreamManagerStatus(
-            container, member.link is not None, member.silent_ms / 1000, member.spouts_paused, member.causes
+            container,
+            member.link is not None,
+            member.silent_ms / 1000,
+            member.spouts_paused,
+            member.causes,
+            member.flow,
         )
 
     def check(self) -> None:

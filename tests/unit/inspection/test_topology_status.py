@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from topology_world import all_processes, definition, execution, packing, process
 
+from heron_control.inspection.status_document import from_document, to_document
 from heron_control.inspection.topology_status import (
     KEEPS_DYING,
     START_GRACE_SECS,
@@ -24,7 +25,7 @@ from heron_runtime.model.record import TopologyRecord
 from heron_runtime.model.stored import ContainerLocation, SchedulerLocation
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.container import ContainerStatus, ProcessState, SchedulerStatus
-from heron_runtime.wire.master import MasterStatus, StreamManagerStatus
+from heron_runtime.wire.master import Flow, MasterStatus, StreamManagerStatus
 
 RUNNING, PAUSED, KILLED = TopologyState.RUNNING, TopologyState.PAUSED, TopologyState.KILLED
 S = ProcessState
@@ -119,6 +120,25 @@ def test_causes_of_all_stream_managers_are_joined() -> None:
     managers = tuple(StreamManagerStatus(n, True, causes=(cause,)) for n in (1, 2))
     told = replace(answers(0, 1, 2), master=MasterStatus(1, RUNNING, PlanVersion(1, 1), managers))
     assert topology_status(record(), told, NOW).causes == (cause,)
+
+
+@pytest.mark.parametrize(
+    ("flows", "state", "says"),
+    [
+        ([Flow(5), Flow()], "running", ""),
+        ([Flow(5, 31_000, "count", 4.0), Flow(2)], "running", ""),  # others get through
+        ([Flow(5, 31_000, "split", 1.0), Flow(0, 0, "count", 4.0)], "failing", "most waits at count (4.0 s of work)"),
+        ([Flow(5, 31_000), Flow(2, 40_000)], "failing", "acked for 31 s although tuples are in flight; no stream"),
+    ],
+)
+def test_a_topology_through_which_nothing_gets_is_failing(flows: list[Flow], state: str, says: str) -> None:
+    managers = tuple(StreamManagerStatus(n, True, flow=flow) for n, flow in enumerate(flows, 1))
+    told = replace(answers(0, 1, 2), master=MasterStatus(1, RUNNING, PlanVersion(1, 1), managers))
+    status = topology_status(record(), told, NOW)
+    assert status.state == state
+    assert says in status.stalled
+    assert bool(status.stalled) == (state == "failing")
+    assert from_document(to_document(status)).stalled == status.stalled
 
 
 @pytest.mark.parametrize(

@@ -151,11 +151,11 @@ def topology_status(record: TopologyRecord, answers: Answers, now: float) -> Top
     causes: list[Cause] = []
     for manager in answers.master.stream_managers if answers.master else ():
         causes += manager.causes
-    state = topology_state(record.execution.state, processes, record.physical is not None)
-    stalled = stalled_text(answers.master.stream_managers) if answers.master and state == "running" else ""
+    word = topology_state(record.execution.state, processes, record.physical is not None)
+    stalled = stalled_text(answers.master.stream_managers) if answers.master and word == "running" else ""
     return TopologyStatus(
         record.execution,
-        "failing" if stalled else state,
+        "failing" if stalled else word,
         containers,
         tuple(processes),
         tuple(sorted(set(causes))),

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from heron_instance.core.bolt_executor import BoltExecutor
-from heron_instance.core.executor import Setup
+from heron_instance.core.setup import Setup
 from heron_instance.core.spout_executor import SpoutExecutor
 from heron_runtime.model.ids import root_base
 from heron_runtime.model.plan import (

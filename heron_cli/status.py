@@ -39,6 +39,9 @@ def show(status: TopologyStatus, now: float, verbose: bool = False) -> None:
     print_table(COLUMNS, [_row(process, now) for process in status.processes], NUMBERS)
     if status.stalled:
         print_line(f"failing: {status.stalled}", "red")
+    for process in status.processes:
+        if process.doing:
+            print_line(f"{process.name} is {process.doing}", "yellow")
     for text in pressure(status.causes):
         print_line(text, "yellow")
     for report in status.exceptions[-MAX_EXCEPTIONS:]:

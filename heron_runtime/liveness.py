@@ -2,8 +2,9 @@
 
 A process beats once a second by writing a growing number into its slot; ``heron_container`` reads the slots each tick.
 That costs neither a message nor a wake-up of anyone, and it goes on while sockets are stuck. A beat also carries the
-process's *phase*, so that the container knows "does its work" from "exists". Writers own their slot alone, and a slot
-is one aligned 64-bit store each for beat and phase, so there is no lock.
+process's *phase*, so that the container knows "does its work" from "exists", and a few words for people about what it
+has been *doing* for long. Writers own their slot alone, and beat and phase are one aligned 64-bit store each, so there
+is no lock; words that are read while they change may be mixed, once.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ import struct
 from enum import IntEnum
 from pathlib import Path
 
-SLOT_BYTES = 64
+SLOT_BYTES = 256
 _BEAT = struct.Struct("=QQ")
+_LENGTH = struct.Struct("=B")
+_DOING = _BEAT.size + _LENGTH.size  # where the words begin
+DOING_BYTES = SLOT_BYTES - _DOING
 
 
 class Phase(IntEnum):
@@ -46,9 +50,15 @@ class Slots:
         beat, phase = _BEAT.unpack_from(self._map, slot * SLOT_BYTES)
         return beat, Phase(phase)
 
+    def doing(self, slot: int) -> str:
+        """What the process of this slot has been doing for long; "" if there is nothing to say."""
+        start = slot * SLOT_BYTES
+        (length,) = _LENGTH.unpack_from(self._map, start + _BEAT.size)
+        return self._map[start + _DOING : start + _DOING + length].decode(errors="ignore")
+
     def clear(self, slot: int) -> None:
         """Forget what the previous process of this slot wrote."""
-        _BEAT.pack_into(self._map, slot * SLOT_BYTES, 0, 0)
+        self._map[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES] = bytes(SLOT_BYTES)
 
     def close(self) -> None:
         """Unmap and remove the file."""
@@ -68,7 +78,10 @@ class Beat:
         self._offset = slot * SLOT_BYTES
         self._number = 0
 
-    def beat(self, phase: Phase) -> None:
-        """I am alive, and this is my phase."""
+    def beat(self, phase: Phase, doing: str = "") -> None:
+        """I am alive, this is my phase, and this is what I have been doing for long."""
         self._number += 1
+        words = doing.encode()[:DOING_BYTES]
+        _LENGTH.pack_into(self._map, self._offset + _BEAT.size, len(words))
+        self._map[self._offset + _DOING : self._offset + _DOING + len(words)] = words
         _BEAT.pack_into(self._map, self._offset, self._number, phase)

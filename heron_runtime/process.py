@@ -118,9 +118,14 @@ def watch_lifeline(lifeline: int, loop: asyncio.AbstractEventLoop) -> None:
     loop.add_reader(lifeline, readable)
 
 
-async def beat_forever(arguments: ProcessArguments, phase: Callable[[], Phase], lag: LoopLag | None = None) -> None:
+async def beat_forever(
+    arguments: ProcessArguments,
+    phase: Callable[[], Phase],
+    lag: LoopLag | None = None,
+    doing: Callable[[], str] = str,
+) -> None:
     """Write the heartbeat slot each interval; a process without a slot does nothing. ``lag`` is told how late the beats
-    come; without beats it gets a timer of its own."""
+    come; without beats it gets a timer of its own. ``doing`` is what to say of the process besides its phase."""
     if arguments.slot < 0:
         if lag is not None:
             lag.start()
@@ -131,7 +136,7 @@ async def beat_forever(arguments: ProcessArguments, phase: Callable[[], Phase], 
     last = None
     while True:
         now = phase()
-        beat.beat(now)
+        beat.beat(now, doing())
         # A change of phase is told sooner, since `submit --wait` waits for it.
         pause = interval if now is Phase.RUNNING and now is last else min(interval, 0.05)
         lag.expect(pause)

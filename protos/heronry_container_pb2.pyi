@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ProcessStatus(_message.Message):
-    __slots__ = ("kind", "name", "container", "component", "task", "pid", "state", "since", "restarts", "last_error", "last_lines")
+    __slots__ = ("kind", "name", "container", "component", "task", "pid", "state", "since", "restarts", "last_error", "last_lines", "doing")
     KIND_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
@@ -19,6 +19,7 @@ class ProcessStatus(_message.Message):
     RESTARTS_FIELD_NUMBER: _ClassVar[int]
     LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
     LAST_LINES_FIELD_NUMBER: _ClassVar[int]
+    DOING_FIELD_NUMBER: _ClassVar[int]
     kind: str
     name: str
     container: int
@@ -30,7 +31,8 @@ class ProcessStatus(_message.Message):
     restarts: int
     last_error: str
     last_lines: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., container: _Optional[int] = ..., component: _Optional[str] = ..., task: _Optional[int] = ..., pid: _Optional[int] = ..., state: _Optional[str] = ..., since: _Optional[float] = ..., restarts: _Optional[int] = ..., last_error: _Optional[str] = ..., last_lines: _Optional[_Iterable[str]] = ...) -> None: ...
+    doing: str
+    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., container: _Optional[int] = ..., component: _Optional[str] = ..., task: _Optional[int] = ..., pid: _Optional[int] = ..., state: _Optional[str] = ..., since: _Optional[float] = ..., restarts: _Optional[int] = ..., last_error: _Optional[str] = ..., last_lines: _Optional[_Iterable[str]] = ..., doing: _Optional[str] = ...) -> None: ...
 
 class ContainerStatusRequest(_message.Message):
     __slots__ = ()

@@ -136,7 +136,9 @@ class Container:
         self._read_slots()
         return container_status(
             self.launch, self.number, self.incarnation, self._started, self.supervisor,
-            {name: lines.lines() for name, lines in self._last_lines.items()}, now_ms(), time.time(),
+            {name: lines.lines() for name, lines in self._last_lines.items()},
+            {slot: self._slots.doing(slot) for slot in self._children} if self._slots is not None else {},
+            now_ms(), time.time(),
         )  # fmt: skip
 
     def metrics(self) -> ProcessMetrics:

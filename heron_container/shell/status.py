@@ -19,10 +19,12 @@ def container_status(
     started: float,
     supervisor: Supervisor,
     last_lines: Mapping[str, tuple[str, ...]],
+    doing: Mapping[int, str],
     now_ms: int,
     now: float,
 ) -> ContainerStatus:
-    """heron_container itself first, then the others by slot. ``now_ms`` (monotonic) and ``now`` are one instant."""
+    """heron_container itself first, then the others by slot; ``doing`` is by slot, too. ``now_ms`` (monotonic) and
+    ``now`` are one instant."""
     state = ProcessState.STOPPED if supervisor.stopping else ProcessState.RUNNING
     own = ProcessStatus("heron_container", container_name(number), number, "", 0, os.getpid(), state, started)
     others = [
@@ -38,8 +40,9 @@ def container_status(
             restarts=process.restarts,
             last_error=process.last_error,
             last_lines=last_lines.get(process.spec.name, ()),
+            doing=doing.get(slot, ""),
         )
-        for _, process in sorted(supervisor.processes.items())
+        for slot, process in sorted(supervisor.processes.items())
     ]
     return ContainerStatus(number, launch.host, incarnation, (own, *others))
 

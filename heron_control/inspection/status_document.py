@@ -37,6 +37,7 @@ class _Process(msgspec.Struct):
     restarts: int = 0
     last_error: str | None = None
     last_lines: tuple[str, ...] = ()
+    doing: str | None = None
 
 
 class _Document(msgspec.Struct):
@@ -83,6 +84,7 @@ def from_document(data: Any) -> TopologyStatus:
         ProcessStatus(
             p.kind, p.name, NO_CONTAINER if p.container is None else p.container, p.component or "", p.task or 0,
             p.pid or 0, p.state, _seconds(p.since), p.restarts, p.last_error or "", p.last_lines,
+            p.doing or "",
         )
         for p in found.processes
     )  # fmt: skip

@@ -244,6 +244,7 @@ def as_json(status: TopologyStatus) -> dict[str, Any]:
                 "since": iso(p.since),
                 "restarts": p.restarts,
                 "last_error": p.last_error or None,
+                "doing": p.doing or None,
             }
             for p in status.processes
         ],

@@ -6,13 +6,14 @@ flush is due, draws a key for every edge (anchor to copy) and gives it to the co
 is an index into a batch with one root a tuple, all of that is array arithmetic; whatever is rarer takes the general
 way, tuple by tuple.
 
-``ack`` and ``fail`` set a byte in the tuple's batch. Acks are gathered after the edges are drawn, so an ack always
-carries every edge drawn on its tuple.
+``ack`` and ``fail`` set a byte in the tuple's batch. An ack is taken before the rows are and sent when their edges are
+drawn, so it always carries every edge drawn on its tuple.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -43,9 +44,10 @@ class BoltCollector(TaskCollector):
         hooks: Hooks,
         rng: np.random.Generator,
         tracked: bool,
+        lock: AbstractContextManager[Any],
         auto_anchor: bool,
     ) -> None:
-        super().__init__(router, outbox, rng, tracked)
+        super().__init__(router, outbox, rng, tracked, lock)
         self.auto_anchor = auto_anchor
         self.batch: InputBatch | None = None  # the batch in hand
         self.index = UNANCHORED  # the tuple in hand, kept by the executor for BasicBolt
@@ -64,8 +66,8 @@ class BoltCollector(TaskCollector):
         """Nothing to decide, and one anchor of the batch in hand or none."""
         rows, kept, width, carefully = out.rows, out.anchors, out.width, self.emit_row
         key = out.key_positions[0] if out.key_positions else None
-        row_of, check_keys, wrong_width, anchor_of = out.row_of, out.check_keys, out.wrong_width, self.anchor_of
-        tracked, auto_anchor, collector = self.tracked, self.auto_anchor, self
+        row_of, check_keys, wrong_width = out.row_of, out.check_keys, out.wrong_width
+        tracked, auto_anchor, look, collector = self.tracked, self.auto_anchor, self.look, self
 
         def emit(
             values: Any = None,
@@ -77,6 +79,8 @@ class BoltCollector(TaskCollector):
         ) -> list[int] | None:
             if stream is not DEFAULT_STREAM or direct_task is not None or need_task_ids:
                 return carefully(tup if values is None else values, anchors, stream, direct_task, need_task_ids)
+            if len(rows) >= out.look_at:
+                look(out)
             if values.__class__ is not tuple:
                 values = tuple(values) if values.__class__ is list else row_of(tup if values is None else values)
             if len(values) != width:
@@ -97,7 +101,7 @@ class BoltCollector(TaskCollector):
                 elif anchors is None:
                     kept.append(collector.index if auto_anchor else UNANCHORED)
                 else:
-                    kept.append(anchor_of(anchors))
+                    return carefully(values, anchors)
             rows.append(values)
             return None
 
@@ -150,7 +154,8 @@ class BoltCollector(TaskCollector):
             return
         state[index] = ACKED
         if batch.closed:
-            self._touched[id(batch)] = batch
+            with self._lock:
+                self._touched[id(batch)] = batch
 
     def ack(self, tup: Tuple) -> None:
         """Settle a tuple, and tell the hooks unless it was settled already."""
@@ -165,9 +170,10 @@ class BoltCollector(TaskCollector):
             super().ack_many(tuples)
             return
         batch = tuples.origin
-        batch.settle_rest(0, batch.count, ACKED)
-        if batch.closed:
-            self._touched[id(batch)] = batch
+        with self._lock:
+            batch.settle_rest(0, batch.count, ACKED)
+            if batch.closed:
+                self._touched[id(batch)] = batch
 
     def fail(self, tup: Tuple, reason: Any = None) -> None:
         """Fail a tuple's roots. A second ack or fail is ignored and counted."""
@@ -176,12 +182,13 @@ class BoltCollector(TaskCollector):
             if batch.state[tup.index]:
                 self.ignored_settles += 1
                 return
-            batch.state[tup.index] = FAILED
             text = "" if reason is None else str(reason)
             kind = FailKind.EXCEPTION if isinstance(reason, BaseException) else FailKind.FAILED
             if kind is FailKind.EXCEPTION:
                 text = f"{type(reason).__name__}: {text}"
-            self._failures.add(batch, [tup.index], kind, text)
+            with self._lock:
+                batch.state[tup.index] = FAILED
+                self._failures.add(batch, [tup.index], kind, text)
         if self._hooks:
             self._hooks.bolt_fail(tup)
 
@@ -196,22 +203,23 @@ class BoltCollector(TaskCollector):
     # Routing.
 
     def route_pending(self) -> None:
-        """Draw the edges of what was emitted, then gather acks."""
-        super().route_pending()
-        self._anchor_sets.clear()
-        if self.batch is not None:
-            self._gather(self.batch)
+        """Take the acks, draw the edges of what was emitted, then give the acks their edges. In this order, since user
+        code may emit and ack meanwhile: all that was emitted before an ack that is taken is routed before it goes."""
+        batches = [] if self.batch is None else [self.batch]
         if self._touched:
             touched, self._touched = self._touched, {}
-            for batch in touched.values():
-                self._gather(batch)
+            batches += touched.values()
+        taken = [(batch, batch.take_acked()) for batch in batches]
+        super().route_pending()
+        self._anchor_sets.clear()
+        for batch, acked in taken:
+            if acked is not None:
+                self._gather(batch, batch.settled(acked))
 
-    def _gather(self, batch: InputBatch) -> None:
-        settled = batch.collect()
-        if settled.tuples:
-            self.newly_acked.append(((batch.component, batch.stream), batch.arrived_ms, settled.tuples))
-            if settled.roots is not None:
-                self._acked.append(settled)
+    def _gather(self, batch: InputBatch, settled: Settled) -> None:
+        self.newly_acked.append(((batch.component, batch.stream), batch.arrived_ms, settled.tuples))
+        if settled.roots is not None:
+            self._acked.append(settled)
 
     def unsent(self) -> bool:
         """True if acks wait for a flush."""

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from itertools import islice
 from typing import Any
 
-from heron_instance.core.bolt_collector import UNANCHORED, BoltCollector
-from heron_instance.core.executor import RunResult, Setup, soonest
-from heron_instance.core.input_batch import ACKED, FAILED, OPEN, InputBatch, kind_of
+from heron_instance.core.bolt_collector import BoltCollector
+from heron_instance.core.emit_gate import EmitGate
+from heron_instance.core.executor import RunResult, soonest
+from heron_instance.core.input_batch import FAILED, OPEN, InputBatch, kind_of
 from heron_instance.core.input_figures import InputFigures
 from heron_instance.core.input_weight import InputWeight
 from heron_instance.core.outbox import Flush
 from heron_instance.core.output import Output
+from heron_instance.core.processing import Processing
 from heron_instance.core.queues import AdaptiveQueue
+from heron_instance.core.setup import Setup
 from heron_instance.core.task import Task
 from heron_instance.core.ticks import Ticks
 from heron_instance.core.user_errors import UserCodeFailed
@@ -29,10 +31,11 @@ from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.reasons import FailKind
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.data import Frame, Verdict
-from heronry.api.tuples import Tuple, TupleBatch, tick_tuple
+from heronry.api.tuples import tick_tuple
 
 BATCH_TUPLES = 1024
 PIECE_MS = 4.0  # a piece of work aims to last no longer
+LEAST_TUPLE_MS = 0.002
 CREDIT_STEP_BYTES = 16 * 1024  # less is not worth a message
 
 
@@ -43,7 +46,7 @@ class BoltExecutor:
 
     def __init__(self, setup: Setup) -> None:
         task = self.task = Task(setup)
-        component = self._bolt = task.component
+        component = task.component
         self.data_in = AdaptiveQueue(setting(task.config, Keys.TOPOLOGY_INSTANCE_DATA_IN_CAPACITY_BYTES))
         self.taken_weight = 0
         self.collector = BoltCollector(
@@ -53,20 +56,22 @@ class BoltExecutor:
             task.hooks,
             setup.rng,
             task.tracked,
+            task.user_code.lock,
             bool(getattr(component, "auto_anchor", False)),
         )
         self.output = Output(task, self.collector, setup.plan)
-        self._batchwise = hasattr(component, "process_batch")
-        self._auto_ack = bool(getattr(component, "auto_ack", False))
+        self.gate = EmitGate(self, self.output, self.collector, task.user_code, setup.clock)
+        self._processing = Processing(task, self.collector)
         self._frames: deque[tuple[Frame, float]] = deque()
         self._work: Work | None = None
         self._serial = 0
-        self._tuple_ms = 0.05  # what one tuple takes, smoothed
+        self._tuple_ms: float | None = None  # what one tuple takes, smoothed
         self._ticks = Ticks(task.config)
         self._gap_ms = self.output.interval_ms / 5  # between flushes of an idle bolt: isolated messages are dear
         self._sources = _stream_fields(setup)
         self._figures = InputFigures(task.counts.count, task.telemetry)
-        self.input_weight = InputWeight(self._batchwise)
+        self.input_weight = InputWeight(self._processing.batchwise)
+        self.output.on_flush = self._flushed
         self._busy_since_ms: float | None = None  # with input in hand, or blocked; None: idle
         self._done = 0  # tuples in this run
         self._credit_bytes = 0  # as last told
@@ -146,18 +151,45 @@ class BoltExecutor:
         idle = self._work is None and not self._frames
         self._count_settled()
         flushes = output.take_due(now_ms, idle, self._gap_ms)
-        self._weigh(now_ms, now_ms - began_ms, flushes)
+        self._weigh(now_ms, now_ms - began_ms)
         self._busy_since_ms = None if idle else now_ms
         return RunResult(flushes, self._wait_ms(now_ms, idle), self._new_credit(), self._told_weight)
 
-    def _weigh(self, now_ms: float, elapsed_ms: float, flushes: list[Flush]) -> None:
+    def _weigh(self, now_ms: float, elapsed_ms: float) -> None:
         """How long input takes, and how much work it makes for others."""
         weight = self.input_weight
         weight.worked(self._done, elapsed_ms)
         self._done = 0
-        if self.task.outbox.weights:
-            weight.sent(flushes)
         weight.look(now_ms, self.task.outbox.weights)
+
+    # Within a call of user code that lasts.
+
+    def serve_inside(self, now_ms: float) -> None:
+        """Nothing but the bound of data-out."""
+        self.output.data_out.adjust(now_ms)
+
+    def holds(self, now_ms: float) -> bool:
+        """True while emits of a call that lasts must wait."""
+        return self.output.data_out.full
+
+    def room(self) -> int:
+        """How many rows may be emitted now."""
+        return self.output.quantum()
+
+    def reopens_ms(self) -> float | None:
+        """When time alone lets it emit again."""
+        return self.output.data_out.deadline_ms()
+
+    def flush_inside(self, now_ms: float) -> list[Flush]:
+        """What has been emitted, acked and failed so far; the caller has taken the lock while user code runs."""
+        if self._work is not None:
+            self._processing.settle_done(self._work)
+        self.collector.route_pending()
+        return self.output.take_all(now_ms)
+
+    def _flushed(self, flush: Flush) -> None:
+        if self.task.outbox.weights:
+            self.input_weight.sent(flush)
 
     def _wait_ms(self, now_ms: float, idle: bool) -> float | None:
         data_out = self.output.data_out
@@ -235,86 +267,22 @@ class BoltExecutor:
         clock = self.task.clock
         started = clock()
         start = work.position()
-        if self._batchwise:
-            self._process_batch(work)
-        else:
-            limit = max(1, int(PIECE_MS / max(self._tuple_ms, 1e-4)))
-            if self.collector.streams:
-                limit = min(limit, self.output.quantum())
-            if self.task.hooks:
-                self._process_hooked(work, limit)
-            elif self.collector.auto_anchor and self.collector.streams:
-                self._process_anchored(work, limit)
-            else:
-                self._process_mapped(work, limit)
+        limit = 1 if self._tuple_ms is None else max(1, int(PIECE_MS / max(self._tuple_ms, LEAST_TUPLE_MS)))
+        if self.collector.streams:
+            limit = min(limit, self.output.quantum())
+        self._processing.process(work, limit)
         stop = work.position()
         elapsed_ms = 1000 * (clock() - started)
         done = stop - start
-        if self._auto_ack:
-            self._ack_rest(work.batch, start, stop)
+        self._processing.settle(work, stop)
         self.collector.route_pending()
         if stop == work.count:
             self._end_turn(work)
         if done:
-            each = elapsed_ms / done
-            self._tuple_ms = each if each > self._tuple_ms else 0.8 * self._tuple_ms + 0.2 * each
+            each, known = elapsed_ms / done, self._tuple_ms
+            self._tuple_ms = each if known is None or each > known else 0.8 * known + 0.2 * each
             self._done += done
             self._figures.executed((work.batch.component, work.batch.stream), done, elapsed_ms)
-
-    def _process_mapped(self, work: Work, limit: int) -> None:
-        """``process`` over the next tuples, without a line of Python between two calls."""
-        try:
-            deque(map(self._bolt.process, islice(work.tuples, limit)), 0)
-        except Exception as error:
-            self._tuple_raised(work, error)
-
-    def _process_anchored(self, work: Work, limit: int) -> None:
-        """The same for a BasicBolt that emits: the collector must know which tuple is in hand."""
-        process, collector = self._bolt.process, self.collector
-        try:
-            # The loop variable is the collector's own: one store instead of two.
-            for collector.index, tup in enumerate(islice(work.tuples, limit), work.position()):
-                process(tup)
-        except Exception as error:
-            self._tuple_raised(work, error)
-        finally:
-            collector.index = UNANCHORED
-
-    def _process_hooked(self, work: Work, limit: int) -> None:
-        """One by one, with the hooks."""
-        clock, process = self.task.clock, self._bolt.process
-        for tup in islice(work.tuples, limit):
-            self.collector.index = tup.index if self.collector.auto_anchor else UNANCHORED
-            began = clock()
-            try:
-                process(tup)
-            except Exception as error:
-                self._tuple_raised(work, error)
-            self.collector.index = UNANCHORED
-            self.task.hooks.bolt_execute(tup, 1000 * (clock() - began))
-            if self.failed is not None:
-                return
-
-    def _tuple_raised(self, work: Work, error: Exception) -> None:
-        index = work.position() - 1
-        text = self.task.errors.raised(error, "process")
-        self.collector.fail_indices(work.batch, [index], error, text)
-
-    def _process_batch(self, work: Work) -> None:
-        work.skip_all()
-        tuples = TupleBatch(work.batch, work.rows)
-        try:
-            self._bolt.process_batch(tuples)
-        except Exception as error:
-            text = self.task.errors.raised(error, "process_batch")
-            self.collector.fail_indices(work.batch, list(range(work.count)), error, text)
-
-    def _ack_rest(self, batch: InputBatch, start: int, stop: int) -> None:
-        """Ack what user code has neither acked nor failed: for a whole batch, one assignment."""
-        acked = batch.settle_rest(start, stop, ACKED)
-        if self.task.hooks:
-            for index in acked or range(start, stop):
-                self.task.hooks.bolt_ack(Tuple((), index, batch))
 
     def _end_turn(self, work: Work) -> None:
         work.batch.closed = True
@@ -323,10 +291,13 @@ class BoltExecutor:
 
     def stop(self, now_ms: float) -> list[Flush]:
         """Close. Input that was taken and not processed fails at once, sooner than by its timeout."""
+        self.gate.closing = True
         text = f"{self.task.name} task {self.task.id} stopped before it processed the tuple"
         if self._work is not None:
             work = self._work
-            still = [i for i in range(work.position(), work.count) if work.batch.state[i] == OPEN]
+            in_hand = self._processing.first_open(work)
+            self._processing.settle(work, in_hand)
+            still = [i for i in range(in_hand, work.count) if work.batch.state[i] == OPEN]
             for i in still:
                 work.batch.state[i] = FAILED
             self.task.failures.add(work.batch, still, FailKind.FAILED, text)
@@ -346,7 +317,8 @@ class BoltExecutor:
         if not self._ticks.due(now_ms):
             return
         try:
-            self._bolt.process_tick(tick_tuple(self._ticks.count))
+            with self.task.user_code("process_tick"):
+                self.task.component.process_tick(tick_tuple(self._ticks.count))
         except Exception as error:
             self.task.errors.raised(error, "process_tick")
         self.collector.route_pending()

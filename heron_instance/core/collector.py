@@ -5,6 +5,9 @@ that waits: it splits the run by the groupings, and the subclass draws a key for
 (direct and custom groupings, several key fields, a stream with siblings) takes ``emit_row``; for the common case a
 collector offers a shortcut that users' ``emit`` is replaced with.
 
+Emits run while the executor's lock is free (``user_code.py``): the shortcut only appends, to ``anchors`` and then to
+``rows``; what does more takes the lock.
+
 A *row filter* sees each row before it is kept and may turn it away: task hooks and the dropping of old data are
 filters. Where there is one, there is no shortcut, so that others pay nothing.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -32,9 +36,19 @@ class TaskCollector(Collector, ABC):
 
     anchors_are = "anchors"  # for messages
 
-    def __init__(self, router: Router, outbox: Outbox, rng: np.random.Generator, tracked: bool) -> None:
+    look: Callable[[OutputStream], None]  # see ``emit_gate.py``
+
+    def __init__(
+        self,
+        router: Router,
+        outbox: Outbox,
+        rng: np.random.Generator,
+        tracked: bool,
+        lock: AbstractContextManager[Any],
+    ) -> None:
         self.streams = router.streams
         self.tracked = tracked
+        self._lock = lock
         self.filters: tuple[RowFilter, ...] = ()
         self._outbox = outbox
         self._draw = rng.bit_generator.random_raw
@@ -82,23 +96,24 @@ class TaskCollector(Collector, ABC):
         """One emit with everything: any stream, direct tasks, task ids."""
         out = self.streams.get(stream) or self._no_stream(stream)
         row = out.checked_row(values, direct_task)
-        kept = self.anchor_of(anchor) if self.tracked else None
-        for keep in self.filters:
-            if not keep(row, anchor, stream, direct_task):
-                return [] if need_task_ids else None
-        if need_task_ids:
-            self.route_stream(out)
-        for sibling in out.siblings:
-            if sibling.rows:
-                self.route_stream(sibling)
-        if out.deciders:
-            out.decide(row, direct_task)
-        if self.tracked:
-            out.anchors.append(kept)
-        elif anchor is not None:
-            self.untracked((anchor,))
-        out.rows.append(row)
-        return self.route_stream(out) if need_task_ids else None
+        if len(out.rows) >= out.look_at:
+            self.look(out)
+        with self._lock:
+            kept = self.anchor_of(anchor) if self.tracked else None
+            for keep in self.filters:
+                if not keep(row, anchor, stream, direct_task):
+                    return [] if need_task_ids else None
+            if need_task_ids:
+                self.route_stream(out)
+            self._route_siblings(out)
+            if out.deciders:
+                out.decide(row, direct_task)
+            if self.tracked:
+                out.anchors.append(kept)
+            elif anchor is not None:
+                self.untracked((anchor,))
+            out.rows.append(row)
+            return self.route_stream(out) if need_task_ids else None
 
     def emit_rows(
         self, rows: Iterable[Any], anchors: Any = None, one_to_one: bool = False, stream: str = DEFAULT_STREAM
@@ -114,16 +129,23 @@ class TaskCollector(Collector, ABC):
         if self.filters or not out.bulk:
             super().emit_rows(many, anchors if each is None else each, one_to_one, stream)
             return
-        kept: Iterable[Any] = ()
-        if self.tracked:
-            kept = [self.anchor_of(anchors)] * len(many) if each is None else self.anchors_of(each)
+        if len(out.rows) + len(many) >= out.look_at:
+            self.look(out)
+        with self._lock:
+            kept: Iterable[Any] = ()
+            if self.tracked:
+                kept = [self.anchor_of(anchors)] * len(many) if each is None else self.anchors_of(each)
+            self._route_siblings(out)
+            out.anchors.extend(kept)
+            out.rows.extend(many)
+            if each is not None and not self.tracked:
+                self.untracked(each)
+
+    def _route_siblings(self, out: OutputStream) -> None:
+        """What waits in streams that the same tasks read goes first, so that order is kept per task."""
         for sibling in out.siblings:
             if sibling.rows:
                 self.route_stream(sibling)
-        out.anchors.extend(kept)
-        out.rows.extend(many)
-        if each is not None and not self.tracked:
-            self.untracked(each)
 
     def _no_stream(self, name: str) -> OutputStream:
         raise ValueError(f"no stream {name!r} (streams: {', '.join(self.streams) or 'none'}): declare it in outputs")

@@ -3,7 +3,9 @@
 An executor is driven from outside: ``start``, then ``on_…`` for what arrived and ``run`` again and again. ``run`` does
 a bounded piece of work and returns a ``RunResult``: what to send, and how long there is nothing to do. It reads no
 clock but the injected one (seconds, the same origin as every ``now_ms`` / 1000), starts no thread and does no I/O; so
-the simulator drives the very same code. User code runs inside ``start``, ``run`` and ``stop`` only.
+the simulator drives the very same code. User code runs inside ``start``, ``run`` and ``stop`` only, and the thread that
+drives the executor gives its lock up for that long (``user_code.py``), so that another thread may call
+``flush_inside``.
 
 ``SpoutExecutor`` and ``BoltExecutor`` share no base: both are put together from a ``Task`` (user code and what
 surrounds it), a collector and an ``Output``, and add what is their own.
@@ -12,33 +14,14 @@ surrounds it), a collector and an ``Output``, and add what is their own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
-import numpy as np
-
+from heron_instance.core.emit_gate import EmitGate
 from heron_instance.core.outbox import Flush
-from heron_instance.core.telemetry import TelemetrySink
 from heron_instance.core.user_errors import UserCodeFailed
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.wire.data import Frame, Verdict
-
-
-@dataclass
-class Setup:
-    """Everything an executor is made of. ``wall`` gives seconds since 1970, ``clock`` monotonic seconds."""
-
-    component: Any
-    plan: PhysicalPlan
-    task: int
-    incarnation: int
-    rng: np.random.Generator
-    telemetry: TelemetrySink
-    clock: Callable[[], float]
-    wall: Callable[[], float]
-    load: Callable[[str], Any] | None = None
-    wake: Callable[[], None] | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)  # heron.* keys
 
 
 @dataclass
@@ -62,6 +45,7 @@ class Executor(Protocol):
     """Of one task. Times are milliseconds."""
 
     paused: bool  # by backpressure
+    gate: EmitGate
 
     @property
     def full(self) -> bool:
@@ -100,6 +84,9 @@ class Executor(Protocol):
 
     def run(self, now_ms: float) -> RunResult:
         """Do a bounded piece of work."""
+
+    def flush_inside(self, now_ms: float) -> list[Flush]:
+        """What has been emitted, acked and failed so far, for a thread that has taken the lock while user code runs."""
 
     def stop(self, now_ms: float) -> list[Flush]:
         """Close user code and give back what is left to send. Raises nothing."""

@@ -1,13 +1,15 @@
 """Frames as a bolt's input: one batch of tuples of one stream, with what acking needs in columns.
 
-The one truth about a tuple is its byte in ``state``. ``ack`` sets it, ``collect`` gathers in one numpy pass what was
-set since the last time. ``edges`` holds, for each tuple, the XOR of the keys of all edges drawn on it; it exists only
-once there is an edge. A batch that is not settled when its turn ends lives on as long as the user holds tuples of it
-(delayed acks); dropped tuples are forgotten with it, and their roots time out.
+The one truth about a tuple is its byte in ``state``. ``ack`` sets it, ``take_acked`` finds in one numpy pass what was
+set since the last time (user code may go on to set bytes meanwhile), and ``settled`` makes columns of that. ``edges``
+holds, for each tuple, the XOR of the keys of all edges drawn on it; it exists only once there is an edge. A batch that
+is not settled when its turn ends lives on as long as the user holds tuples of it (delayed acks); dropped tuples are
+forgotten with it, and their roots time out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,12 +22,13 @@ from heronry.api.tuples import Origin
 U64 = npt.NDArray[np.uint64]
 
 OPEN, ACKED, FAILED, SENT = 0, 1, 2, 3
+EVERY = ...  # every tuple of a batch
 # What a run of frames must share to become one batch.
 Kind = tuple[int, bool]
 
 
 class Settled(NamedTuple):
-    """Tuples acked since the last ``collect``: how many, and their columns (None when nothing is tracked)."""
+    """Acked tuples: how many, and their columns (None when nothing is tracked)."""
 
     tuples: int
     roots: U64 | None
@@ -100,21 +103,26 @@ class InputBatch(Origin):
             self.edges = np.zeros(self.count, dtype=np.uint64)
         return self.edges
 
-    def collect(self) -> Settled:
-        """Gather what was acked since the last time."""
+    def take_acked(self) -> Any:
+        """The indices of what was acked since the last time: an array, ``EVERY`` for the whole batch, None for none."""
         state = self.state
         acked = state.count(ACKED)
         if acked == 0:
-            return Settled(0, None, None)
+            return None
         if acked == self.count:
             self.state = bytearray(b"\x03") * self.count
-            return self._settled(acked, None)
+            return EVERY
         codes = np.frombuffer(state, dtype=np.uint8)
         indices = np.flatnonzero(codes == ACKED)
         codes[indices] = SENT
-        return self._settled(acked, indices)
+        return indices
 
-    def _settled(self, count: int, indices: Any) -> Settled:
+    def settled(self, indices: Any) -> Settled:
+        """The columns of what ``take_acked`` gave, with the edges drawn so far."""
+        if indices is EVERY:
+            count, indices = self.count, None
+        else:
+            count = len(indices)
         roots, keys, edges = self.roots, self.keys, self.edges
         if roots is None or keys is None:
             return Settled(count, None, None)
@@ -132,12 +140,12 @@ class InputBatch(Origin):
             return Settled(count, roots[mask], xors[mask])
         return Settled(count, roots, xors)
 
-    def settle_rest(self, start: int, stop: int, code: int) -> list[int]:
-        """Set every open tuple in the range to ``code``; returns their indices unless the whole batch was open."""
+    def settle_rest(self, start: int, stop: int, code: int) -> Sequence[int]:
+        """Set every open tuple in the range to ``code``; returns their indices."""
         state = self.state
         if start == 0 and stop == self.count and state.count(OPEN) == stop:
             self.state = bytearray([code]) * stop
-            return []
+            return range(stop)
         found = [i for i in range(start, stop) if state[i] == OPEN]
         for i in found:
             state[i] = code

@@ -13,7 +13,7 @@ call of ``max(250 ms, 2 a)`` takes, but not more than twice what calls have show
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from heron_instance.core.outbox import Flush
 from heron_runtime.model.weights import UNKNOWN_WEIGHT, weight_of
@@ -85,14 +85,13 @@ class InputWeight:
         self._calls.add(tuples, elapsed_ms + self._waited_ms)
         self._waited_ms = 0.0
 
-    def sent(self, flushes: Iterable[Flush]) -> None:
+    def sent(self, flush: Flush) -> None:
         """This was emitted."""
         sent = self._sent
-        for flush in flushes:
-            for frame in flush.frames:
-                if frame.tuple_weight:
-                    task = frame.destination_task
-                    sent[task] = sent.get(task, 0.0) + frame.count
+        for frame in flush.frames:
+            if frame.tuple_weight:
+                task = frame.destination_task
+                sent[task] = sent.get(task, 0.0) + frame.count
 
     def look(self, now_ms: float, weights: Mapping[int, int]) -> bool:
         """Weigh anew, if it is time. ``weights``: what a tuple weighs for the tasks that are emitted to. True if the

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from heron_instance.core.collector import TaskCollector
 from heron_instance.core.outbox import Flush
@@ -28,12 +29,13 @@ class Output:
         self.plan = plan
         self.data_out = AdaptiveQueue(setting(task.config, Keys.TOPOLOGY_INSTANCE_DATA_OUT_CAPACITY_BYTES))
         self.interval_ms = float(setting(task.config, Keys.TOPOLOGY_FLUSH_INTERVAL_MS))
-        self.waiting_since_ms: float | None = None  # since when something waits for a flush
+        self.waiting_since_ms: float | None = None  # since when something waits for a flush; set by the first emit, too
         self._task = task
         self._collector = collector
         self._outbox = task.outbox
         self._last_flush_ms = float("-inf")
         self._last_pickled = 0
+        self.on_flush: Callable[[Flush], None] | None = None
         self._ready: list[Flush] = []  # made before their time
 
     def follow(self, now_ms: float, plan: PhysicalPlan) -> None:
@@ -66,7 +68,7 @@ class Output:
         return ready
 
     def take_all(self, now_ms: float) -> list[Flush]:
-        """Everything, at the end."""
+        """Everything."""
         self.flush_early(now_ms)
         ready, self._ready = self._ready, []
         return ready
@@ -89,11 +91,12 @@ class Output:
         self._task.telemetry.gauge("__gateway-out-stream-queue-expected-capacity", self.data_out.capacity)
 
     def _is_due(self, now_ms: float, idle: bool, gap_ms: float) -> bool:
+        if not self.unsent():
+            self.waiting_since_ms = None
+            if self._task.counts:
+                self._report()
+            return False
         if self.waiting_since_ms is None:
-            if not self.unsent():
-                if self._task.counts:
-                    self._report()
-                return False
             self.waiting_since_ms = now_ms
         outbox = self._outbox
         return (
@@ -120,6 +123,8 @@ class Output:
         self._last_flush_ms = now_ms
         self.waiting_since_ms = None
         self._report()
+        if self.on_flush is not None:
+            self.on_flush(flush)
         return [flush] if flush else []
 
     def _report(self) -> None:

@@ -7,6 +7,7 @@ but acked at once), draws one key for every copy, and gives the XOR of a root's 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ class SpoutCollector(TaskCollector):
     """The collector of one spout task."""
 
     anchors_are = "tup_ids"
+    on_poll: Callable[[], None]
 
     def __init__(
         self,
@@ -34,9 +36,10 @@ class SpoutCollector(TaskCollector):
         task: int,
         incarnation: int,
         tracked: bool,
+        lock: AbstractContextManager[Any],
         clock: Callable[[], float],
     ) -> None:
-        super().__init__(router, outbox, rng, tracked)
+        super().__init__(router, outbox, rng, tracked, lock)
         self.at_once: list[Any] = []  # message ids to be acked as soon as the call has returned
         self._pending = pending
         self._task = task
@@ -50,7 +53,7 @@ class SpoutCollector(TaskCollector):
         rows, anchors, width, carefully = out.rows, out.anchors, out.width, self.emit_row
         key = out.key_positions[0] if out.key_positions else None
         row_of, check_keys, wrong_width = out.row_of, out.check_keys, out.wrong_width
-        at_once, tracked = self.at_once, self.tracked
+        at_once, tracked, look = self.at_once, self.tracked, self.look
 
         def emit(
             values: Any = None,
@@ -62,6 +65,8 @@ class SpoutCollector(TaskCollector):
         ) -> list[int] | None:
             if stream is not DEFAULT_STREAM or direct_task is not None or need_task_ids:
                 return carefully(tup if values is None else values, tup_id, stream, direct_task, need_task_ids)
+            if len(rows) >= out.look_at:
+                look(out)
             if values.__class__ is not tuple:
                 values = tuple(values) if values.__class__ is list else row_of(tup if values is None else values)
             if len(values) != width:
@@ -76,6 +81,10 @@ class SpoutCollector(TaskCollector):
             return None
 
         return emit
+
+    def poll(self) -> None:
+        """Have the spout told of what was settled."""
+        self.on_poll()
 
     def anchor_of(self, given: Any) -> Any:
         """The message id itself."""

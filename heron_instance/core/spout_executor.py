@@ -1,9 +1,10 @@
 """Runs a spout: verdicts to ``ack`` and ``fail``, ``next_tuple`` in bursts, what it emits to flushes.
 
 ``next_tuple`` is called only while the topology is active, nobody has paused this spout, fewer than
-``topology.max.spout.pending`` roots are open and data-out has room. Each of these is asked between any two calls, so
-what a single call emits beyond a bound is the most that ever lies beyond it (the pending-emits list of the protocol: it
-is simply what that call left in the outbox). Acks, fails and control are served in any case.
+``topology.max.spout.pending`` roots are open and data-out has room. Each of these is asked between any two calls, and
+by the emits of a call that lasts (``emit_gate.py``), so what a short call emits beyond a bound is the most that ever
+lies beyond it (the pending-emits list of the protocol: it is simply what that call left in the outbox). Acks, fails and
+control are served in any case.
 
 A call that emits nothing ends the burst; ``pacing`` says when the next one is due.
 """
@@ -13,28 +14,28 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from heron_instance.core.burst import Bursts
 from heron_instance.core.dropping import AgeFilter
-from heron_instance.core.executor import RunResult, Setup, soonest
+from heron_instance.core.emit_gate import EmitGate
+from heron_instance.core.executor import RunResult, soonest
 from heron_instance.core.outbox import Flush
 from heron_instance.core.outcomes import Outcomes
 from heron_instance.core.output import Output
 from heron_instance.core.pacing import Pacing
 from heron_instance.core.pending import PendingTable
 from heron_instance.core.settled_figures import SettledFigures
+from heron_instance.core.setup import Setup
 from heron_instance.core.spout_collector import SpoutCollector
 from heron_instance.core.task import Task
 from heron_instance.core.user_errors import UserCodeFailed
 from heron_instance.core.window import PendingWindow
 from heron_runtime.model.ids import root_base
-from heron_runtime.model.instance_metrics import NEXT_TUPLE_COUNT, NEXT_TUPLE_LATENCY, PENDING_ACKED_COUNT, SPOUT_LAG
+from heron_runtime.model.instance_metrics import NEXT_TUPLE_COUNT, PENDING_ACKED_COUNT, SPOUT_LAG
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.reasons import FailKind
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.data import Frame, Reason, Verdict
-
-FAST_CALL_MS = 0.1  # calls this short are not timed one by one
-BURST_MS = 2.0  # acks wait no longer than this, and one call
 
 log = logging.getLogger(__name__)
 
@@ -64,9 +65,12 @@ class SpoutExecutor:
             setup.task,
             setup.incarnation,
             task.tracked,
+            task.user_code.lock,
             lambda: setup.clock() * 1000,
         )
         self.output = Output(task, self.collector, setup.plan)
+        self.gate = EmitGate(self, self.output, self.collector, task.user_code, setup.clock)
+        self.collector.on_poll = self.poll
         self._spout = task.component
         self._age_filter = _age_filter(setup, task, self.collector)
         streams = {out.number: out.name for out in task.router.streams.values()}
@@ -78,13 +82,14 @@ class SpoutExecutor:
             task.errors,
             task.counts.count,
             SettledFigures(streams, task.counts.count, task.telemetry),
+            task.user_code,
         )
         self.window = PendingWindow(max_pending, self.output.interval_ms)
         self.paused = False
         self._active = False
         self._stream_manager: int | None = None
         self._pacing = Pacing()
-        self._call_ms = 1.0  # what one call took in the last burst
+        self._bursts = Bursts(task, self.collector, self._outcomes)
         self._calls_at_rest = 0
         self._next_expiry_ms = float("-inf")
         task.context.on_hooks_changed(self._attach)
@@ -162,15 +167,13 @@ class SpoutExecutor:
             if wait_ms is not None:
                 return RunResult([], wait_ms, poll_idle=self.poll_idle)
         output.data_out.adjust(now_ms)
-        self._outcomes.serve(now_ms)
-        if now_ms >= self._next_expiry_ms:
-            self._next_expiry_ms = now_ms + self._expire_each_ms
-            self._outcomes.failed(self.pending.expire(now_ms), Reason(FailKind.TIMEOUT))
+        self._settle(now_ms)
+        self._outcomes.tell()
         self._follow_state()
-        blocked = self._blocked(now_ms)
+        blocked = self.blocked(now_ms)
         more = False  # a call now would perhaps emit
         if not blocked and now_ms >= pacing.next_call_ms and self.failed is None:
-            emitted, more = self._burst(now_ms)
+            emitted, more = self._bursts.run(self.room())
             now_ms = self.task.clock() * 1000
             if self._dropped():
                 emitted = more = True
@@ -178,12 +181,18 @@ class SpoutExecutor:
                 pacing.reset()
             if not more:
                 pacing.had_nothing(now_ms)
-            blocked = self._blocked(now_ms)
+            blocked = self.blocked(now_ms)
         # A spout that may not emit gains nothing by waiting for a fuller batch.
         gap_ms = 0.0 if blocked else output.interval_ms
         flushes = output.take_due(now_ms, not more or blocked, gap_ms)
         pacing.at_rest = pacing.slow and not blocked and self._nothing_else_to_do()
         return RunResult(flushes, self._wait_ms(now_ms, blocked, gap_ms))
+
+    def _settle(self, now_ms: float) -> None:
+        self._outcomes.settle(now_ms)
+        if now_ms >= self._next_expiry_ms:
+            self._next_expiry_ms = now_ms + self._expire_each_ms
+            self._outcomes.failed(self.pending.expire(now_ms), Reason(FailKind.TIMEOUT))
 
     def _nothing_else_to_do(self) -> bool:
         """True if time brings nothing but the next call of ``next_tuple``."""
@@ -200,7 +209,8 @@ class SpoutExecutor:
         caches are cold after the sleep, and this is most of what an idle topology costs, so it touches little."""
         self._calls_at_rest += 1
         try:
-            self._spout.next_tuple()
+            with self.task.user_code("next_tuple"):
+                self._spout.next_tuple()
         except Exception as error:
             self.task.errors.raised(error, "next_tuple")
         else:
@@ -239,11 +249,53 @@ class SpoutExecutor:
             self.output.data_out.deadline_ms(),
         )
 
-    def _blocked(self, now_ms: float) -> bool:
+    # Within a call of user code that lasts.
+
+    def serve_inside(self, now_ms: float) -> None:
+        """Settle; the spout is told later."""
+        self.output.data_out.adjust(now_ms)
+        self._settle(now_ms)
+        self._outcomes.relieve()
+
+    def room(self) -> int:
+        """How many rows may be emitted now."""
+        room = self.output.quantum()
+        return min(room, self.window.max_pending - self.pending.count) if self.collector.tracked else room
+
+    def holds(self, now_ms: float) -> bool:
+        """True while emits of a call that lasts must wait. Only ``next_tuple`` is held like its next call would be."""
+        call = self.task.user_code.call
+        if call is not None and call.method == "next_tuple":
+            return self.blocked(now_ms)
+        return self.output.data_out.full
+
+    def reopens_ms(self) -> float | None:
+        """When time alone lets it emit again, or something is due."""
+        deadlines = (
+            self.window.reopens_ms(self.pending.count),
+            self._next_expiry_ms if self.pending.count else None,
+            self.output.data_out.deadline_ms(),
+        )
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def poll(self) -> None:
+        """User code lets the spout be told of what was settled, in the middle of a call."""
+        self.gate.poll()
+        with self.task.user_code.lock:
+            self._outcomes.tell()
+            self._outcomes.ack_at_once()
+
+    def flush_inside(self, now_ms: float) -> list[Flush]:
+        """What has been emitted so far; the caller has taken the lock while user code runs."""
+        self.collector.route_pending()
+        return self.output.take_all(now_ms)
+
+    def blocked(self, now_ms: float) -> bool:
         """True while ``next_tuple`` must not be called."""
         return (
             self.paused
             or not self._active
+            or not self.is_active()
             or self._stream_manager is None
             or (self.collector.tracked and self.window.shut(self.pending.count, now_ms))
             or self.output.data_out.full
@@ -261,68 +313,12 @@ class SpoutExecutor:
         self.task.telemetry.gauge("__paused", float(self.paused or not wanted))
         call = self._spout.activate if wanted else self._spout.deactivate
         try:
-            call()
+            with self.task.user_code("activate" if wanted else "deactivate"):
+                call()
         except Exception as error:
             self.task.errors.raised(error, "activate" if wanted else "deactivate")
         self.collector.route_pending()
         self._outcomes.ack_at_once()
-
-    def _burst(self, now_ms: float) -> tuple[bool, bool]:
-        """Call ``next_tuple`` until a call emits nothing, a bound is reached or the time is up; (True if any emitted,
-        True if another might)."""
-        room = self.output.quantum()
-        if self.collector.tracked:
-            room = min(room, self.window.max_pending - self.pending.count)
-        clock, streams = self.task.clock, self.collector.streams
-        started = clock()
-        until = started + BURST_MS / 1000
-        next_tuple = self._spout.next_tuple
-        look = 7 if self._call_ms < FAST_CALL_MS else 0  # every 8th call of a fast spout
-        calls = 0
-        before = already = self._emitted_ever()
-        last = before + room
-        more = room > 0
-        try:
-            if len(streams) == 1:
-                # The common case, unrolled. A call that asks for task ids routes: that moves rows to ``emitted_ever``.
-                (out,) = streams.values()
-                rows = out.rows
-                while before < last:
-                    calls += 1
-                    next_tuple()
-                    here = out.emitted_ever + len(rows)
-                    if here == before:
-                        more = False
-                        break
-                    before = here
-                    if not calls & look and clock() >= until:
-                        break
-            else:
-                while before < last:
-                    calls += 1
-                    next_tuple()
-                    here = self._emitted_ever()
-                    if here == before:
-                        more = False
-                        break
-                    before = here
-                    if not calls & look and clock() >= until:
-                        break
-        except Exception as error:
-            self.task.errors.raised(error, "next_tuple")
-            more = False
-        finally:
-            self.collector.route_pending()
-            self._outcomes.ack_at_once()
-            elapsed_ms = 1000 * (clock() - started)
-            self.task.counts.count(NEXT_TUPLE_COUNT, calls)
-            if calls:
-                self._call_ms = elapsed_ms / calls
-                self.task.telemetry.latency(NEXT_TUPLE_LATENCY, elapsed_ms / calls, calls)
-        return self._emitted_ever() > already, more
-
-    def _emitted_ever(self) -> int:
-        return sum(out.emitted_ever + len(out.rows) for out in self.collector.streams.values())
 
     # Metrics, end.
 
@@ -341,10 +337,12 @@ class SpoutExecutor:
 
     def stop(self, now_ms: float) -> list[Flush]:
         """Deactivate, close."""
+        self.gate.closing = True
         if self._active:
             self._active = False
             try:
-                self._spout.deactivate()
+                with self.task.user_code("deactivate"):
+                    self._spout.deactivate()
             except Exception:
                 log.exception("%s.deactivate raised", self.task.name)
         self.task.close()

@@ -2,7 +2,8 @@
 
 ``rows`` and ``anchors`` are parallel lists that emits append to: what a row hangs on is a spout's message id, or a
 number for a bolt's anchors.
-The lists stay the same objects for the life of the task, since the emit functions hold on to them.
+The lists stay the same objects for the life of the task, since the emit functions hold on to them. Where nothing is
+tracked there are no anchors.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ class OutputStream:
         self.direct = direct
         self.rows: list[Row] = []
         self.anchors: list[Any] = []
+        self.look_at = 0  # an emit that finds so many rows waiting looks around first (emit_gate.py)
         self.groupings: list[Grouping] = []
         self.deciders: list[Grouping] = []
-        # Streams some task reads besides this one: what waits there goes first, so that order is kept per task.
-        self.siblings: list[OutputStream] = []
+        self.siblings: list[OutputStream] = []  # streams some task reads besides this one
         self.key_positions: tuple[int, ...] = ()
         self.emitted = 0  # since the last report
         self.emitted_ever = 0
@@ -130,12 +131,14 @@ class OutputStream:
                 raise
 
     def take(self) -> tuple[list[Row], list[Any]]:
-        """What waits, as lists of the caller's own."""
-        rows, anchors = self.rows[:], self.anchors[:]
-        self.rows.clear()
-        self.anchors.clear()
-        self.emitted += len(rows)
-        self.emitted_ever += len(rows)
+        """What waits, as lists of the caller's own. User code may emit meanwhile: an emit appends to ``anchors`` first,
+        so there is an anchor to every row that is taken."""
+        count = len(self.rows)
+        rows, anchors = self.rows[:count], self.anchors[:count]
+        self.emitted += count
+        self.emitted_ever += count
+        del self.rows[:count], self.anchors[:count]
+        self.look_at = 0
         return rows, anchors
 
     @property

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 
 from heron_instance.core.collector import RowFilter, TaskCollector
-from heron_instance.core.executor import Setup
 from heron_instance.core.failures import Failures
 from heron_instance.core.hooks import Hooks
 from heron_instance.core.outbox import Outbox
+from heron_instance.core.setup import Setup
 from heron_instance.core.streams import Router
 from heron_instance.core.telemetry import Counts
+from heron_instance.core.user_code import UserCode
 from heron_instance.core.user_errors import UserErrors
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.model.settings import Keys, setting
@@ -33,6 +34,7 @@ class Task:
         self.tracked = setting(config, Keys.TOPOLOGY_RELIABILITY_MODE) != "ATMOST_ONCE"
         self.context = TopologyContext(plan, setup.task, config, setup.wake)
         self.counts = Counts(setup.telemetry)
+        self.user_code = UserCode(setup.clock, setup.lock)
         policy = str(
             setting(config, Keys.TOPOLOGY_ON_EXCEPTION) or getattr(self.component, "exception_policy", "restart")
         )
@@ -53,7 +55,8 @@ class Task:
 
     def initialize(self) -> None:
         """Begin. Raises what user code raises."""
-        self.component.initialize(dict(self.config), self.context)
+        with self.user_code("initialize"):
+            self.component.initialize(dict(self.config), self.context)
         self._started = True
 
     def close(self) -> None:
@@ -61,7 +64,8 @@ class Task:
         if not self._started:
             return
         try:
-            self.component.close()
+            with self.user_code("close"):
+                self.component.close()
         except Exception:
             log.exception("%s.close raised", self.name)
         self.hooks.clean_up()

@@ -21,6 +21,7 @@ class Work:
         self.batch = batch
         self.rows = rows
         self.count = len(rows)
+        self.acked = 0  # a bolt without acks of its own: the tuples before this one are settled
         self._left = iter(rows)
         self.tuples = map(Tuple, self._left, range(self.count), [batch] * self.count)
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from heron_instance.core.outbox import Flush
 from heron_instance.core.outgoing import Outgoing
+from heron_instance.shell.flush_timer import FlushTimer
 from heron_instance.shell.inbox import (
     Inbox,
     MustLeave,
@@ -99,25 +100,27 @@ class Gateway:
         self._streams: tuple[tuple[str, str], ...] = ()  # of the newest plan: number to (component, stream)
         self.sent_weight = 0  # handed over or lost: the executor takes the difference out of data-out
         self.tell_sent = False  # the executor waits for room in data-out
+        self.timer: FlushTimer | None = None  # once there is an executor
 
     # For the executor thread.
 
     def post(self, flushes: list[Flush]) -> None:
         """Send these."""
         self._posted.extend(flushes)
-        self._wake()
+        self.wake()
 
     def offer_credit(self, total_weight: int, tuple_weight: int) -> None:
         """The executor will take frames of so much weight in all; a tuple weighs ``tuple_weight`` for it."""
         self._credit_total, self._tuple_weight = total_weight, tuple_weight
-        self._wake()
+        self.wake()
 
     def close(self) -> None:
         """Send what waits; then ``run`` returns."""
         self._closing = True
-        self._wake()
+        self.wake()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Have the loop see what there is to do."""
         if not self._woken and self._loop is not None:
             self._woken = True
             try:
@@ -141,6 +144,8 @@ class Gateway:
         self._woken = False
         while self._posted:
             self._outgoing.put(self._posted.popleft())
+        if self.timer is not None:
+            self.timer.look()
         self._work.set()
         self._control_work.set()
 
@@ -313,6 +318,8 @@ class Gateway:
             expected += 1
             self._received_total += sum([frame.weight() for frame in packet.frames])
             put(packet)
+            if self.timer is not None:
+                self.timer.expect()
             count("__gateway-received-packets-count", 1)
             if packet.frames:
                 count("__gateway-received-packets-size", _frame_bytes(packet))

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class LoopThread:
-    """Of one instance. ``phase`` and ``report`` are called on the loop."""
+    """Of one instance. ``phase``, ``report`` and ``doing`` are called on the loop."""
 
     def __init__(
         self,
@@ -32,11 +32,13 @@ class LoopThread:
         gateway: Gateway,
         phase: Callable[[], Phase],
         report: Callable[[], ProcessMetrics],
+        doing: Callable[[], str],
     ) -> None:
         self._arguments = arguments
         self._gateway = gateway
         self._phase = phase
         self._report = report
+        self._doing = doing
         self._thread = threading.Thread(target=self._run, name="gateway", daemon=True)
 
     def start(self) -> None:
@@ -60,7 +62,7 @@ class LoopThread:
         watch_lifeline(arguments.lifeline, loop)
         reporter = Reporter(arguments.launch, arguments.container, self._report, lag=lag)
         reporter.start()
-        beats = loop.create_task(beat_forever(arguments, self._phase, lag))
+        beats = loop.create_task(beat_forever(arguments, self._phase, lag, self._doing))
         try:
             await self._gateway.run()
         finally:

@@ -14,6 +14,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -22,7 +23,8 @@ from typing import Any
 import numpy as np
 
 from heron_instance.core.bolt_executor import BoltExecutor
-from heron_instance.core.executor import Executor, Setup
+from heron_instance.core.executor import Executor
+from heron_instance.core.setup import Setup
 from heron_instance.core.spout_executor import SpoutExecutor
 from heron_instance.core.user_errors import UserCodeFailed
 from heron_instance.shell.gateway import Gateway, GatewaySetup
@@ -36,6 +38,7 @@ from heron_instance.shell.inbox import (
 )
 from heron_instance.shell.loop_thread import LoopThread
 from heron_instance.shell.runner import Left, Runner, Stopped
+from heron_instance.shell.user_frame import place_of_main_thread
 from heron_runtime.launch import Launch
 from heron_runtime.liveness import Phase
 from heron_runtime.model.ids import instance_id
@@ -85,7 +88,9 @@ class Instance:
             self.gateway,
             lambda: self.phase,
             lambda: self.telemetry.report(time.time()),
+            self._doing,
         )
+        self._executor: Executor | None = None
 
     def run(self) -> int:
         """Until the end; returns the exit code."""
@@ -97,17 +102,16 @@ class Instance:
         code = 0
         try:
             plan, early = self._first_plan()
-            executor = self._executor(plan)
+            executor = self._executor = self._make_executor(plan)
             interval_ms = 1000 * setting(self.launch.settings, Keys.HERON_METRICS_INTERVAL_SECS)
             runner = Runner(executor, self.inbox, self.gateway, self.telemetry, min(1000.0, interval_ms))
+            runner.expect(early)
             executor.start()
             gc.collect()
             gc.freeze()
             gc.set_threshold(GC_THRESHOLD, 20, 100)
             self.phase = Phase.RUNNING
             log.info("%s task %d runs (plan %s)", self.component, self.task, plan.version)
-            for item in early:
-                runner.handle(item)
             runner.run()
         except Stopped:
             log.info("asked to stop")
@@ -145,12 +149,20 @@ class Instance:
             if plans:
                 return plans[-1], [item for item in early if not isinstance(item, PlanArrived)]
 
-    def _executor(self, plan: PhysicalPlan) -> Executor:
+    def _doing(self) -> str:
+        """What user code has been at for long."""
+        if self._executor is None:
+            return ""
+        return self._executor.gate.doing(lambda: place_of_main_thread(self.launch.package_dir))
+
+    def _make_executor(self, plan: PhysicalPlan) -> Executor:
         config = plan.topology.component_config(self.component)
         debug = setting(config, Keys.TOPOLOGY_DEBUG)
         logging.getLogger().setLevel("DEBUG" if debug else setting(config, Keys.TOPOLOGY_LOG_LEVEL))
         os.environ.update({name: str(value) for name, value in setting(config, Keys.TOPOLOGY_ENVIRONMENT).items()})
         spec = plan.topology.component(self.component)
+        lock = threading.RLock()
+        lock.acquire()  # this thread drives the executor
         setup = Setup(
             component=load(spec.python_class)(),
             plan=plan,
@@ -161,6 +173,7 @@ class Instance:
             clock=time.monotonic,
             wall=time.time,
             load=load,
+            lock=lock,
             wake=lambda: self.inbox.put(Wake()),
             settings=self.launch.settings,
         )

@@ -7,10 +7,13 @@ waits for the inbox; user code may of course block it too.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable
 
 from heron_instance.core.executor import Executor
+from heron_instance.core.outbox import Flush
 from heron_instance.core.telemetry import TelemetrySink
+from heron_instance.shell.flush_timer import FlushTimer
 from heron_instance.shell.gateway import Gateway
 from heron_instance.shell.inbox import (
     Inbox,
@@ -26,12 +29,12 @@ from heron_instance.shell.inbox import (
 from heron_runtime.wire.data import Packet
 
 
-class Left(Exception):
-    """This process has been replaced."""
+class Left(BaseException):
+    """This process has been replaced. No Exception: it must pass through user code."""
 
 
-class Stopped(Exception):
-    """SIGTERM."""
+class Stopped(BaseException):
+    """SIGTERM. No Exception, either."""
 
 
 def now_ms() -> float:
@@ -52,29 +55,29 @@ class Runner:
         self._report_each_ms = report_each_ms
         self._next_report_ms = 0.0
         self._sent_seen = 0
-        self._items: Iterator[Item] = iter(())  # taken from the inbox and not yet handled
+        self._items: deque[Item] = deque()  # taken from the inbox and not yet handled
         self._busy_ms = self._idle_ms = self._blocked_ms = 0.0
+        self._began_ms = now_ms()  # since when the executor works or waits
+        self._ended: BaseException | None = None
+        self._timer = FlushTimer(executor, gateway.post, gateway.wake)
+        gateway.timer = self._timer
+        executor.gate.shell = self
 
     def run(self) -> None:
         """Until the end. Raises Stopped, Left, UserCodeFailed; what was to be sent is with the gateway then."""
-        executor, inbox, gateway = self._executor, self._inbox, self._gateway
+        executor, gateway = self._executor, self._gateway
         wait_ms: float | None = 0.0
-        began = now_ms()
+        self._began_ms = now_ms()
         while True:
             paused = executor.paused  # while it waits: what ends a pause comes at the end of the wait
-            self._items = iter(inbox.take(None if wait_ms is None else wait_ms / 1000))
-            for item in self._items:
-                self.handle(item)
+            self._take(0.0 if self._items else wait_ms)
             now = now_ms()
-            waited = now - began
+            waited = now - self._began_ms
             if executor.full or paused:
                 self._blocked_ms += waited
             else:
                 self._idle_ms += waited
-            sent = gateway.sent_weight
-            if sent != self._sent_seen:
-                executor.on_sent(now, sent - self._sent_seen)
-                self._sent_seen = sent
+            self._began_ms = now
             result = executor.run(now)
             if result.flushes:
                 gateway.post(result.flushes)
@@ -82,11 +85,7 @@ class Runner:
                 gateway.offer_credit(result.credit_bytes, result.tuple_weight)
             if executor.failed is not None:
                 raise executor.failed
-            began = now_ms()
-            self._busy_ms += began - now
-            if began >= self._next_report_ms:
-                self._next_report_ms = began + self._report_each_ms
-                self.collect()
+            began = self._worked()
             wait_ms = result.wait_ms
             limit = self._next_report_ms - began
             wait_ms = limit if wait_ms is None or wait_ms > limit else wait_ms
@@ -96,7 +95,56 @@ class Runner:
                     wait_ms = 0.0
             elif result.poll_idle is not None:
                 self._poll_idle(result.poll_idle, result.wait_ms or 0.0)
-                wait_ms, began = 0.0, now_ms()
+                wait_ms, self._began_ms = 0.0, now_ms()
+
+    def expect(self, items: Iterable[Item]) -> None:
+        """These came before anything that is in the inbox now."""
+        self._items += items
+
+    def _take(self, wait_ms: float | None) -> None:
+        """Hand over what is there, waiting for it if there is nothing."""
+        items = self._items  # handled one by one: user code may ask for the others in the middle of one
+        items += self._inbox.take(None if wait_ms is None else wait_ms / 1000)
+        while items:
+            self.handle(items.popleft())
+        sent = self._gateway.sent_weight
+        if sent != self._sent_seen:
+            self._executor.on_sent(now_ms(), sent - self._sent_seen)
+            self._sent_seen = sent
+
+    def _worked(self) -> float:
+        """The executor has worked until now, whether it goes on or not; the time."""
+        now = now_ms()
+        self._busy_ms += now - self._began_ms
+        self._began_ms = now
+        if now >= self._next_report_ms:
+            self._next_report_ms = now + self._report_each_ms
+            self.collect()
+        return now
+
+    # For the gate, while user code runs.
+
+    def watch(self) -> None:
+        """Something waits for a flush since just now."""
+        self._timer.watch()
+
+    def post(self, flushes: list[Flush]) -> None:
+        """Send these."""
+        self._gateway.post(flushes)
+
+    def serve(self, wait_ms: float) -> None:
+        """Hand over what has arrived; wait for it so long. Raises Stopped, Left, again and again."""
+        if self._ended is not None:
+            raise self._ended
+        self._worked()
+        if self._executor.full:
+            self._gateway.tell_sent = True
+            if self._gateway.sent_weight != self._sent_seen:
+                wait_ms = 0.0
+        self._take(wait_ms)
+        now = now_ms()
+        self._blocked_ms += now - self._began_ms
+        self._began_ms = now
 
     def _poll_idle(self, poll: Callable[[float], float | None], wait_ms: float) -> None:
         """A spout at rest: poll it, sleep, and touch nothing else, until something arrives or is emitted."""
@@ -136,9 +184,11 @@ class Runner:
             case Wake():
                 executor.on_wake(now)
             case MustLeave():
-                raise Left(item.reason)
+                self._ended = Left(item.reason)
+                raise self._ended
             case Stop():
-                raise Stopped
+                self._ended = Stopped()
+                raise self._ended
 
     def finish(self) -> None:
         """Close user code, hand the rest to the gateway: input that came behind the stop signal fails with it."""

@@ -18,7 +18,8 @@ class ProcessState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProcessStatus:
-    """One process. ``since`` is when it entered its state (seconds since 1970, UTC)."""
+    """One process. ``since`` is when it entered its state (seconds since 1970, UTC). ``doing``: what it has been at for
+    long, as "in next_tuple for 41 s"."""
 
     kind: str
     name: str
@@ -31,6 +32,7 @@ class ProcessStatus:
     restarts: int = 0
     last_error: str = ""
     last_lines: tuple[str, ...] = ()
+    doing: str = ""
 
 
 @dataclass(frozen=True, slots=True)

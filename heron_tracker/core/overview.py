@@ -126,6 +126,7 @@ def process_shape(process: ProcessStatus, used: Mapping[str, Any], flowing: Mapp
         "since": process.since or None,
         "restarts": process.restarts,
         "last_error": process.last_error or None,
+        "doing": process.doing or None,
         "cpu": used.get("cpu"),
         "memory": used.get("memory"),
         "flow": flowing or None,

@@ -102,7 +102,8 @@ export class TopologyView {
     const isPicked = this.picked.instance === p.name || (!this.picked.instance && p.component && p.component === this.picked.component);
     return h("tr", { class: isPicked ? "picked" : "" },
       h("td", { class: "name" }, h("button", { type: "button", class: "link", onclick: choose, "data-key": `p-${p.name}` }, breakable(p.name)),
-        p.last_error ? h("div", { class: "small soft" }, p.last_error.split("\n").pop().slice(0, 160)) : null),
+        p.last_error ? h("div", { class: "small soft" }, p.last_error.split("\n").pop().slice(0, 160)) : null,
+        p.doing ? h("div", { class: "small" }, p.doing) : null),
       h("td", {}, state(p.state)),
       h("td", { class: "number" }, p.pid ?? "–"),
       h("td", { class: "number" }, cores(p.cpu)),

@@ -58,6 +58,9 @@ class Collector:
         """Fail a bolt's input tuple."""
         raise _no_runtime("fail")
 
+    def poll(self) -> None:
+        """Let what surrounds a spout work for a moment, in the middle of a call."""
+
 
 def _no_runtime(name: str) -> RuntimeError:
     return RuntimeError(

@@ -80,7 +80,12 @@ class Spout(Component):
     component_kind = ComponentKind.SPOUT
 
     def next_tuple(self) -> None:
-        """Emit what there is, one tuple or several, and return soon; emit nothing if there is nothing."""
+        """Emit what there is, one tuple or several, and return; emit nothing if there is nothing.
+
+        A call may last, even for ever (``for message in consumer: self.emit(...)``): what it emits leaves within
+        ``topology.flush.interval.ms``, and an emit waits while the topology can take no more. But ``ack`` and ``fail``
+        are not called before it returns, unless it calls ``poll``.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no next_tuple: a spout must define it")
 
     def ack(self, tup_id: Any) -> None:
@@ -114,6 +119,11 @@ class Spout(Component):
         for a wrong number of values or an unknown stream, UnsupportedKey for a grouping key that has no stable hash.
         """
         return self._collector.emit_row(tup if values is None else values, tup_id, stream, direct_task, need_task_ids)
+
+    def poll(self) -> None:
+        """Within a call that lasts: have ``ack`` and ``fail`` called for what has been settled, and obey a stop. Waits
+        for nothing."""
+        self._collector.poll()
 
     def emit_many(
         self,

@@ -27,7 +27,7 @@ from heron_cli.main import app
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 180.0
-COMMAND_SECONDS = 300.0
+COMMAND_SECONDS = 900.0  # the first `deploy/up` of a machine builds every image
 POLL_SECONDS = 0.2
 EXIT_UNAVAILABLE = 6
 TAG = "test"

@@ -37,6 +37,7 @@ CALLED = {
     "tracker_version": "pydantic: a field of every answer",
     "executiontime": "pydantic: a field of every answer",
     "EXPLAIN": "typer: what `heron config` does if it does nothing else",
+    "blocking": "threading: how a lock is taken",
     "packets": "the metrics of links, by name",
     "heartbeat_age_seconds": "on the wire: the master says it to whoever asks",
     "leading": "on the wire: the master says it to whoever asks",

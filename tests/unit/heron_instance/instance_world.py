@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from heron_instance.core.bolt_executor import BoltExecutor
-from heron_instance.core.executor import Executor, Flush, Setup
+from heron_instance.core.executor import Executor, Flush
+from heron_instance.core.setup import Setup
 from heron_instance.core.spout_executor import SpoutExecutor
+from heron_instance.core.user_code import NoLock
 from heron_runtime.model.ids import root_task
 from heron_runtime.model.plan import (
     KEY_GROUPS,
@@ -139,6 +141,7 @@ class World:
         config: Mapping[str, Any] | None = None,
         seed: int = 0,
         classes: Mapping[str, Any] | None = None,
+        lock: Callable[[], Any] = NoLock,
         **kw: Any,
     ) -> None:
         self.parts = parts
@@ -152,7 +155,8 @@ class World:
         self.tracker: dict[int, int] = {}
         self.failed: dict[int, Reason] = {}
         self.completed: list[int] = []
-        self.late = 0
+        self.late: list[int] = []  # roots of acks that came when the tracker had let go of them
+        self.make_lock = lock
         self.loaded: Mapping[str, Any] = classes or {}
         for task in self.plan.tasks():
             self.add(task, seed)
@@ -173,6 +177,7 @@ class World:
             clock=self.clock,
             wall=lambda: 0.0,
             load=lambda path: self.loaded[path],
+            lock=self.make_lock(),
         )
         self.executors[task] = (SpoutExecutor if self.plan.is_spout(task) else BoltExecutor)(setup)
 
@@ -214,7 +219,7 @@ class World:
             ):
                 assert root_task(root) == ack.task
                 if root not in self.tracker:
-                    self.late += 1
+                    self.late.append(root)
                     continue
                 self.tracker[root] ^= xor
                 if self.tracker[root] == 0:

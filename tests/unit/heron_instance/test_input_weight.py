@@ -50,7 +50,7 @@ def test_a_quick_bolt_weighs_the_work_it_makes(each: int, tasks: int, heavy: int
     weight = InputWeight(batchwise=False)
     weights = {7 + task: heavy for task in range(tasks)}
     weight.worked(tasks, 0.001)
-    weight.sent([Flush(frames=[frame(task, each, heavy) for task in weights])])
+    weight.sent(Flush(frames=[frame(task, each, heavy) for task in weights]))
     weight.look(0.0, weights)
     assert weight.tuple_weight == pytest.approx(each * heavy / tasks, abs=1), "that of the task which gets most"
     weight.worked(tasks, 0.001)

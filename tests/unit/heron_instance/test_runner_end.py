@@ -24,6 +24,10 @@ class Post:
         self.flushes: list[Flush] = []
         self.sent_weight = 0
         self.tell_sent = False
+        self.timer: Any = None
+
+    def wake(self) -> None:
+        pass
 
     def post(self, flushes: list[Flush]) -> None:
         self.flushes += flushes

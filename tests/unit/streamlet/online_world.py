@@ -16,7 +16,7 @@ import numpy as np
 from instance_world import Clock, Counts, World  # beside the tests of executors
 
 from heron_instance.core.bolt_executor import BoltExecutor
-from heron_instance.core.executor import Setup
+from heron_instance.core.setup import Setup
 from heron_instance.core.spout_executor import SpoutExecutor
 from heron_runtime.model.plan import (
     KEY_GROUPS,
@@ -83,7 +83,7 @@ class OnlineWorld(World):
         self.tracker = {}
         self.failed = {}
         self.completed = []
-        self.late = 0
+        self.late = []
         self.births = 0
         for task in self.plan.tasks():
             self.add(task, seed)

@@ -1,0 +1,149 @@
+"""What holds for the emits of a single call of user code, however long it lasts.
+
+Between calls the executor looks after everything: what arrived, what is due, whether more may be emitted. A call that
+loops for ever (``for message in consumer: self.emit(...)``) never lets it. So an emit *looks* itself: the first one
+behind a flush, which starts the clock of the next flush and has the shell watch it, and one each ``LOOK_ROWS``.
+
+Within a short call that is all: what it emits beyond a bound is sent like anything else. In a call that has lasted
+``LONG_CALL_MS`` a look does what the executor would do between two calls: it serves what arrived, routes, flushes what
+is due, and while nothing more may be emitted it waits, so that the maximum of pending roots, pauses and the bound of
+data-out hold within the call. Acks and fails are settled meanwhile, so the window opens again; telling user code about
+them is left to ``poll`` or to the end of the call, unless too many gather.
+
+A call that emits nothing more cannot look. The shell's timer flushes for it, from another thread (``user_code.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from heron_instance.core.collector import TaskCollector
+from heron_instance.core.outbox import Flush
+from heron_instance.core.output import Output
+from heron_instance.core.streams import OutputStream
+from heron_instance.core.user_code import UserCode
+
+LOOK_ROWS = 1024  # a power of two does not matter; so many emits cost a call that nobody notices
+LONG_CALL_MS = 20.0  # a call this long is held; shorter ones may overshoot a bound by what they emit
+LONGEST_WAIT_MS = 1000.0  # then the executor is asked again
+TOLD_MS = 2000.0  # a call this long is told of by `heron status`
+PLACE_TOLD_MS = 5000.0  # and by then also where it is
+
+
+class Shell(Protocol):
+    """What surrounds an executor and is needed while user code runs."""
+
+    def watch(self) -> None:
+        """Something waits for a flush since just now."""
+
+    def post(self, flushes: list[Flush]) -> None:
+        """Send these."""
+
+    def serve(self, wait_ms: float) -> None:
+        """Hand over what has arrived; if there is nothing, wait for it so long. Raises what ends the executor."""
+
+
+class Held(Protocol):
+    """The executor, as its gate sees it."""
+
+    def serve_inside(self, now_ms: float) -> None:
+        """Do what can be done about what arrived, user code apart."""
+
+    def holds(self, now_ms: float) -> bool:
+        """True while nothing may be emitted by the call that lasts."""
+
+    def room(self) -> int:
+        """How many rows may be emitted now."""
+
+    def reopens_ms(self) -> float | None:
+        """When that may be over although nothing arrives; None if never."""
+
+
+class EmitGate:
+    """Of one task. Without a shell (tests, simulation) nobody waits."""
+
+    def __init__(
+        self, held: Held, output: Output, collector: TaskCollector, user_code: UserCode, clock: Callable[[], float]
+    ) -> None:
+        self.shell: Shell | None = None
+        self.closing = False  # nothing holds a close
+        self.waits_since_ms: float | None = None  # an emit waits for room since then
+        self._held = held
+        self._output = output
+        self._collector = collector
+        self._user_code = user_code
+        self._clock = clock
+        self.interval_ms = output.interval_ms
+        self.lock = user_code.lock
+        collector.look = self.look
+
+    def look(self, out: OutputStream) -> None:
+        """Called by an emit when ``out`` holds ``out.look_at`` rows; sets when it is to be called again."""
+        now_ms = self._clock() * 1000
+        shell, call = self.shell, self._user_code.call
+        if shell is None or call is None or self.closing or now_ms - call.since_ms < LONG_CALL_MS:
+            out.look_at = len(out.rows) + LOOK_ROWS
+        else:
+            with self._user_code.lock:
+                now_ms = self._pass(shell)
+                out.look_at = max(1, min(LOOK_ROWS, self._held.room()))
+        if self._output.waiting_since_ms is None:  # from now on: the caller emits at once
+            self._output.waiting_since_ms = now_ms
+            if shell is not None:
+                shell.watch()
+
+    def due_ms(self) -> float | None:
+        """When what was emitted must be flushed; None while nothing waits."""
+        since_ms = self._output.waiting_since_ms
+        return None if since_ms is None else since_ms + self.interval_ms
+
+    def lasts(self) -> bool:
+        """True if a call of user code has outlasted the flush interval."""
+        call = self._user_code.call
+        return call is not None and self._clock() * 1000 - call.since_ms >= self.interval_ms
+
+    def doing(self, place: Callable[[], str]) -> str:
+        """In words, for the heartbeat: which method of user code lasts, and where it is, which ``place`` tells."""
+        call, now_ms = self._user_code.call, self._clock() * 1000
+        if call is None or now_ms - call.since_ms < TOLD_MS:
+            return ""
+        text = f"in {call.method} for {(now_ms - call.since_ms) / 1000:.0f} s"
+        waits_since_ms = self.waits_since_ms
+        if waits_since_ms is not None and now_ms - waits_since_ms >= TOLD_MS:
+            text += f", its emit has waited for room for {(now_ms - waits_since_ms) / 1000:.0f} s"
+        where = place() if now_ms - call.since_ms >= PLACE_TOLD_MS else ""
+        return f"{text} ({where})" if where else text
+
+    def poll(self) -> None:
+        """User code lets the executor work for a moment; it waits for nothing."""
+        if self.shell is not None and not self.closing:
+            with self._user_code.lock:
+                self.shell.serve(0.0)
+                self._serve(self.shell)
+
+    def _pass(self, shell: Shell) -> float:
+        """Serve, and wait until more may be emitted; returns the time."""
+        held = self._held
+        shell.serve(0.0)
+        while True:
+            now_ms = self._serve(shell)
+            if not held.holds(now_ms):
+                self.waits_since_ms = None
+                return now_ms
+            if self.waits_since_ms is None:
+                self.waits_since_ms = now_ms
+            reopens_ms = held.reopens_ms()
+            wait_ms = LONGEST_WAIT_MS if reopens_ms is None else reopens_ms - now_ms
+            shell.serve(max(0.0, min(LONGEST_WAIT_MS, wait_ms)))
+
+    def _serve(self, shell: Shell) -> float:
+        """Route and send; returns the time."""
+        self._collector.route_pending()
+        now_ms = self._clock() * 1000
+        self._held.serve_inside(now_ms)
+        # Where nothing more may be emitted there is nothing to be gained by waiting for a fuller batch.
+        flushes = self._output.take_due(now_ms, self._held.holds(now_ms), 0.0)
+        if flushes:
+            shell.post(flushes)
+        return now_ms

@@ -1,0 +1,147 @@
+"""User code that blocks: spouts that never return or sleep in each call, a bolt that emits and then takes long.
+
+The argument is a folder where the sink writes what has reached it, and when.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from heronry import Bolt, Grouping, Spout, Topology
+
+SLEEP_SECONDS = 0.3
+STUCK_SECONDS = 12.0
+MANY = 100_000
+
+
+class Writer:
+    """Lines of JSON in the folder."""
+
+    def open(self, config: dict[str, Any], name: str) -> None:
+        self.file = (Path(config["user.folder"]) / f"{name}.jsonl").open("a")
+
+    def write(self, **values: Any) -> None:
+        self.file.write(json.dumps(values) + "\n")
+        self.file.flush()
+
+
+class Endless(Spout):
+    """Loops for ever, and polls."""
+
+    outputs = ["kind", "at"]
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        self.writer, self.n, self.acked = Writer(), 0, 0
+        self.writer.open(config, "endless")
+
+    def next_tuple(self) -> None:
+        while True:
+            time.sleep(0.005)
+            self.n += 1
+            self.emit(["endless", time.time()], tup_id=self.n)
+            self.poll()
+
+    def ack(self, tup_id: Any) -> None:
+        self.acked += 1
+        if self.acked % 100 == 0:
+            self.writer.write(acked=self.acked)
+
+
+class Sleepy(Spout):
+    """Emits and sleeps."""
+
+    outputs = ["kind", "at"]
+
+    def next_tuple(self) -> None:
+        self.emit(["sleepy", time.time()])
+        time.sleep(SLEEP_SECONDS)
+
+
+class Many(Spout):
+    """Emits very much in one call."""
+
+    outputs = ["kind", "at"]
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        self.writer, self.done, self.acked = Writer(), False, 0
+        self.writer.open(config, "many")
+
+    def next_tuple(self) -> None:
+        if not self.done:
+            self.done = True
+            for n in range(MANY):
+                self.emit(["many", time.time()], tup_id=n)
+
+    def ack(self, tup_id: Any) -> None:
+        self.acked += 1
+        if self.acked == MANY:
+            self.writer.write(acked=self.acked)
+
+
+class Once(Spout):
+    """One tuple for the bolt that takes long."""
+
+    outputs = ["n"]
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        self.left = 1
+
+    def next_tuple(self) -> None:
+        if self.left:
+            self.left -= 1
+            self.emit([1], tup_id=1)
+
+
+class Stuck(Bolt):
+    """Emits, acks, and then takes long."""
+
+    outputs = ["kind", "at"]
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        self.writer = Writer()
+        self.writer.open(config, "stuck")
+
+    def process(self, tup: Any) -> None:
+        for _ in range(3):
+            self.emit(["stuck", time.time()], anchors=[tup])
+        self.ack(tup)
+        time.sleep(STUCK_SECONDS)
+        self.writer.write(returned=time.time())
+
+
+class Sink(Bolt):
+    """Writes when each kind of tuple has arrived; of the many, only how many."""
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        self.writer, self.many = Writer(), 0
+        self.writer.open(config, f"sink-{os.getpid()}")
+
+    def process(self, tup: Any) -> None:
+        if tup["kind"] == "many":
+            self.many += 1
+            if self.many % 10_000 == 0:
+                self.writer.write(kind="many", count=self.many)
+        else:
+            self.writer.write(kind=tup["kind"], at=tup["at"], arrived=time.time())
+        self.ack(tup)
+
+
+class Blocking(Topology):
+    """All of it."""
+
+    config = {
+        "topology.reliability.mode": "ATLEAST_ONCE",
+        "topology.max.spout.pending": 500,
+        "user.folder": sys.argv[1] if len(sys.argv) > 1 else "",
+    }
+    endless = Endless.spec()
+    sleepy = Sleepy.spec()
+    many = Many.spec()
+    once = Once.spec()
+    stuck = Stuck.spec(inputs={once: Grouping.SHUFFLE})
+    sink = Sink.spec(inputs=dict.fromkeys((endless, sleepy, many, stuck), Grouping.SHUFFLE))

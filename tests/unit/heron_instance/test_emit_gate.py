@@ -1,0 +1,374 @@
+"""What one call of user code emits: it leaves while the call lasts, and the bounds hold within it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from call_world import BOLT, SPOUT, Shell, complete_all, looping
+from hypothesis import given
+from hypothesis import strategies as st
+from instance_world import SHUFFLE, Part, World, fields
+from spout_alone import Nothing, Source
+
+from heron_instance.core import emit_gate
+from heron_instance.core.bolt_collector import BoltCollector
+from heron_instance.core.collector import TaskCollector
+from heron_instance.core.emit_gate import LONG_CALL_MS, EmitGate
+from heron_instance.core.outcomes import Outcomes
+from heron_instance.core.processing import Processing
+from heron_instance.core.streams import OutputStream
+from heron_instance.shell.user_frame import place_of
+from heron_runtime.model.topology import TopologyState
+from heronry.api.component import BasicBolt, BatchBolt, Bolt
+
+
+def test_the_window_holds_within_a_call() -> None:
+    world, shell, spout = looping({"topology.max.spout.pending": 10}, total=500)
+    pending = shell.executor.pending
+    shell.meanwhile = lambda: complete_all(world) if len(shell.waits) % 3 == 0 else None
+    most: list[int] = []
+    spout.look = lambda: most.append(pending.count + len(shell.executor.collector.streams["default"].rows))
+    world.step(SPOUT)
+    assert spout.n == 500
+    in_short_call = int(LONG_CALL_MS) + 1
+    assert max(most[:in_short_call]) <= in_short_call, "a short call is not held"
+    assert max(most[in_short_call + 5 :]) <= 10
+    assert shell.waits, "it had to wait"
+    world.clock.now += 1.0
+    world.step(SPOUT)
+    assert sum(frame.count for frame in world.wires[SPOUT, BOLT]) == 500
+
+
+def test_acks_are_counted_while_an_emit_waits_and_told_at_the_end_of_the_call() -> None:
+    world, shell, spout = looping({"topology.max.spout.pending": 10}, total=300)
+    shell.meanwhile = lambda: complete_all(world)
+    seen: list[int] = []
+    spout.look = lambda: seen.append(len(spout.acked))
+    world.step(SPOUT)
+    counted = world.telemetry[SPOUT].counters["__ack-count/default"]
+    assert counted > 200
+    assert max(seen) == 0
+    world.step(SPOUT)
+    assert len(spout.acked) >= counted
+    assert spout.acked == sorted(spout.acked)
+
+
+def test_poll_tells_a_spout_in_the_middle_of_a_call() -> None:
+    world, shell, spout = looping({"topology.max.spout.pending": 10}, total=300, polls=True)
+    shell.meanwhile = lambda: complete_all(world)
+    behind: list[int] = []
+    spout.look = lambda: behind.append(spout.n - len(spout.acked))
+    world.step(SPOUT)
+    assert max(behind[100:]) <= 12
+
+
+def test_acks_that_nobody_polls_for_do_not_gather_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heron_instance.core.outcomes.MOST_UNTOLD", 50)
+    world, shell, spout = looping({"topology.max.spout.pending": 10}, total=1000)
+    shell.meanwhile = lambda: complete_all(world)
+    untold: list[int] = []
+    spout.look = lambda: untold.append(shell.executor._outcomes.untold)
+    world.step(SPOUT)
+    assert max(untold) <= 70
+    assert len(spout.acked) > 900
+
+
+def test_a_pause_and_a_deactivation_hold_within_a_call() -> None:
+    world, shell, spout = looping(total=4000)
+    executor = shell.executor
+
+    def look() -> None:
+        if spout.n == 100:
+            executor.on_pause(world.clock.ms, True)
+        if spout.n == 1300:
+            executor.on_plan(world.clock.ms, replace(world.plan, state=TopologyState.PAUSED))
+
+    emitted_at_wait: list[int] = []
+
+    def meanwhile() -> None:
+        emitted_at_wait.append(spout.n)
+        executor.on_pause(world.clock.ms, False)
+        executor.on_plan(world.clock.ms, world.plan)
+
+    spout.look, shell.meanwhile = look, meanwhile
+    world.step(SPOUT)
+    assert spout.n == 4000
+    assert len(emitted_at_wait) == 2
+    assert 100 < emitted_at_wait[0] <= 100 + 1025
+    assert 1300 < emitted_at_wait[1] <= 1300 + 1025
+
+
+def test_what_a_call_emits_leaves_in_time_while_it_goes_on_emitting() -> None:
+    world, shell, spout = looping(total=1000, each_ms=1.0)
+    late: list[int] = []
+
+    spout.look = lambda: late.append(spout.n - sum(frame.count for frame in world.wires[SPOUT, BOLT]))
+    world.step(SPOUT)
+    assert max(late) <= shell.executor.gate.interval_ms + 1
+    assert shell.watched >= 100, "each first emit behind a flush has the timer watch"
+
+
+def test_a_close_is_not_held() -> None:
+    world, shell, spout = looping({"topology.max.spout.pending": 1}, total=0)
+
+    def close() -> None:
+        for n in range(100):
+            world.clock.now += 0.1
+            spout.emit(["late"], tup_id=n)
+
+    spout.close = close
+    shell.post(shell.executor.stop(world.clock.ms))
+    assert not shell.waits
+
+
+class Script(Bolt):
+    """Does what the script says with the tuples it has: emit (anchored), ack, fail; or the loop's thread flushes."""
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        self.held: list[Any] = []
+
+    def process(self, tup: Any) -> None:
+        self.held.append(tup)
+        for action, pick in self.script.pop(0) if self.script else [("ack", 0)]:
+            if action == "flush":
+                self.shell.flush()
+            elif self.held:
+                chosen = self.held[pick % len(self.held)]
+                if action == "emit":
+                    self.emit([pick], anchors=[chosen])
+                elif action == "join":
+                    self.emit([pick], anchors=list(self.held))
+                elif action == "loose":
+                    self.emit([pick])
+                else:
+                    self.held.remove(chosen)
+                    (self.ack if action == "ack" else self.fail)(chosen)
+        if not self.script:
+            for left in self.held:
+                self.ack(left)
+            self.held = []
+
+
+ACTIONS = ["emit", "emit", "join", "loose", "ack", "ack", "fail", "flush", "flush"]
+actions = st.tuples(st.sampled_from(ACTIONS), st.integers(0, 5))
+
+
+@given(script=st.lists(st.lists(actions, max_size=8), min_size=1, max_size=12), seed=st.integers(0, 1000))
+def test_trees_stay_whole_whenever_the_loop_flushes(script: Any, seed: int) -> None:
+    """The tracker's XOR of a root is 0 when all of its tuples are acked, and never before."""
+    count = len(script)
+    source = type("Few", (Source,), {"total": count})
+    world = World(
+        {
+            "s": Part(source, 1, {"default": ["x"]}),
+            "b": Part(Script, 1, {"default": ["y"]}, [("s", "default", SHUFFLE)]),
+            "r": Part(Nothing, 1, {}, [("b", "default", SHUFFLE)]),
+        },
+        seed=seed,
+    )
+    bolt: Any = world.components[BOLT]
+    bolt.shell, bolt.script = Shell(world, BOLT), [list(actions) for actions in script]
+    world.run()
+    assert set(world.late) <= set(world.failed), "a root was complete before its tuples were acked"
+    assert not world.tracker, "a root is neither complete nor failed"
+    assert len(world.completed) + len(world.failed) == count
+
+
+def test_a_basic_bolts_acks_leave_while_a_later_tuple_takes_long() -> None:
+    completed: list[int] = []
+
+    class Slow(BasicBolt):
+        def process(self, tup: Any) -> None:
+            self.n = getattr(self, "n", 0) + 1
+            if self.n == 10:
+                self.shell.flush()
+                completed.append(len(world.completed))
+
+    source = type("Few", (Source,), {"total": 10, "each": 10})
+    world = World({"s": Part(source, 1, {"default": ["x"]}), "b": Part(Slow, 1, {}, [("s", "default", SHUFFLE)])})
+    bolt: Any = world.components[BOLT]
+    bolt.shell = Shell(world, BOLT)
+    world.run()
+    assert completed == [9], "all but the tuple in hand"
+    assert len(world.completed) == 10
+
+
+@pytest.mark.parametrize("kind", [Bolt, BatchBolt])
+def test_acks_of_a_batch_leave_while_the_call_lasts(kind: Any) -> None:
+    completed: list[int] = []
+
+    class Batch(kind):  # type: ignore[misc]
+        def process_batch(self, tuples: Any) -> None:
+            for place, tup in enumerate(tuples):
+                self.ack(tup)
+                if place == len(tuples) // 2:
+                    self.shell.flush()
+                    completed.append(len(world.completed))
+
+    source = type("Few", (Source,), {"total": 10, "each": 10})
+    parts = {"s": Part(source, 1, {"default": ["x"]}), "b": Part(Batch, 1, {}, [("s", "default", SHUFFLE)])}
+    world = World(parts)
+    bolt: Any = world.components[BOLT]
+    bolt.shell = Shell(world, BOLT)
+    world.run()
+    assert completed[0] >= 5
+    assert len(world.completed) == 10
+
+
+def test_two_threads_do_not_hurt_each_other() -> None:
+    """User code emits and acks as fast as it can; another thread flushes as fast as it can."""
+    source = type("Many", (Source,), {"total": 20_000, "each": 100})
+    finished = threading.Event()
+
+    class Busy(BatchBolt):
+        def process_batch(self, tuples: Any) -> None:
+            for tup in tuples:
+                for n in range(3):
+                    self.emit([n], anchors=[tup])
+                self.ack(tup)
+
+    parts = {
+        "s": Part(source, 1, {"default": ["x"]}),
+        "b": Part(Busy, 1, {"default": ["y"]}, [("s", "default", SHUFFLE)]),
+        "r": Part(Nothing, 2, {}, [("b", "default", fields("y"))]),
+    }
+    locks: list[Any] = []
+
+    def lock() -> Any:
+        locks.append(threading.RLock())
+        locks[-1].acquire()
+        return locks[-1]
+
+    world = World(parts, lock=lock)
+    executor, flushed = world.executors[BOLT], 0
+
+    def loop() -> None:
+        nonlocal flushed
+        gate = executor.gate
+        while not finished.is_set():
+            if gate._user_code.call is not None and gate.lock.acquire(blocking=False):
+                try:
+                    if gate._user_code.call is not None:
+                        for flush in executor.flush_inside(world.clock.ms):
+                            flushed += 1
+                            world.send(BOLT, flush)
+                finally:
+                    gate.lock.release()
+
+    thread = threading.Thread(target=loop)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    thread.start()
+    try:
+        world.run(20_000)
+    finally:
+        finished.set()
+        thread.join()
+        sys.setswitchinterval(before)
+    assert flushed > 0
+    assert not world.late
+    assert len(world.completed) == 20_000
+
+
+def test_the_place_of_user_code_is_found() -> None:
+    def inner() -> str:
+        return place_of(sys._getframe(), Path(__file__).parent)
+
+    assert "inner" in inner()
+    assert "test_emit_gate.py:" in inner()
+    assert place_of(None, Path("/nowhere")) == ""
+
+
+def test_an_ack_made_while_rows_are_routed_goes_with_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """User code may emit and ack between the moment its rows are taken and the moment acks are sent."""
+    meanwhile: list[Callable[[], None]] = []
+    real = TaskCollector.route_pending
+
+    def route_pending(self: Any) -> None:
+        real(self)
+        while meanwhile:
+            meanwhile.pop()()
+
+    class Late(Bolt):
+        def process(self, tup: Any) -> None:
+            def act() -> None:
+                self.emit([1], anchors=[tup])
+                self.ack(tup)
+
+            meanwhile.append(act)
+            self.shell.flush()
+
+    monkeypatch.setattr(TaskCollector, "route_pending", route_pending)
+    source = type("Few", (Source,), {"total": 5})
+    parts = {
+        "s": Part(source, 1, {"default": ["x"]}),
+        "b": Part(Late, 1, {"default": ["y"]}, [("s", "default", SHUFFLE)]),
+        "r": Part(Nothing, 1, {}, [("b", "default", SHUFFLE)]),
+    }
+    world = World(parts)
+    bolt: Any = world.components[BOLT]
+    bolt.shell = Shell(world, BOLT)
+    world.run()
+    assert not world.late
+    assert len(world.completed) == 5
+
+
+def acks_are_taken_behind_the_rows(patch: pytest.MonkeyPatch) -> None:
+    def route_pending(self: Any) -> None:
+        TaskCollector.route_pending(self)
+        if self.batch is not None and (acked := self.batch.take_acked()) is not None:
+            self._gather(self.batch, self.batch.settled(acked))
+
+    patch.setattr(BoltCollector, "route_pending", route_pending)
+
+
+def a_take_does_not_ask_for_a_look(patch: pytest.MonkeyPatch) -> None:
+    def take(self: OutputStream) -> Any:
+        found = self.rows[:], self.anchors[:]
+        self.emitted_ever += len(self.rows)
+        self.rows.clear()
+        self.anchors.clear()
+        return found
+
+    patch.setattr(OutputStream, "take", take)
+
+
+def no_call_is_long(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(emit_gate, "LONG_CALL_MS", 1e9)
+
+
+def a_look_does_not_watch(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(EmitGate, "due_ms", lambda self: None)
+
+
+def nothing_is_told_within_a_call(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Outcomes, "relieve", lambda self: None)
+
+
+def a_basic_bolt_is_never_done(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Processing, "settle_done", lambda self, work: None)
+
+
+MUTATIONS = [
+    (acks_are_taken_behind_the_rows, test_an_ack_made_while_rows_are_routed_goes_with_its_rows),
+    (a_take_does_not_ask_for_a_look, test_the_window_holds_within_a_call),
+    (no_call_is_long, test_the_window_holds_within_a_call),
+    (no_call_is_long, test_a_pause_and_a_deactivation_hold_within_a_call),
+    (a_look_does_not_watch, test_what_a_call_emits_leaves_in_time_while_it_goes_on_emitting),
+    (nothing_is_told_within_a_call, test_acks_that_nobody_polls_for_do_not_gather_for_ever),
+    (a_basic_bolt_is_never_done, test_a_basic_bolts_acks_leave_while_a_later_tuple_takes_long),
+]
+
+
+@pytest.mark.parametrize(("mutation", "law"), MUTATIONS, ids=lambda given: given.__name__)
+def test_each_law_notices_its_mutation(mutation: Any, law: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutation(monkeypatch)
+    takes_patch = "monkeypatch" in law.__code__.co_varnames[: law.__code__.co_argcount]
+    with pytest.raises((AssertionError, IndexError)):
+        law(monkeypatch) if takes_patch else law()

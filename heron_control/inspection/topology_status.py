@@ -73,6 +73,12 @@ class TopologyStatus:
     exceptions: tuple[ExceptionReport, ...] = ()
     stalled: str = ""  # why nothing gets through although every process runs; empty if tuples do, or none is on its way
 
+    def cause(self) -> str:
+        """Why the state is no better; empty where there is nothing to explain."""
+        if self.stalled or self.state not in ("failing", "degraded"):
+            return self.stalled
+        return next((f"{p.name} is {p.state}: {p.last_error or 'no reason is known'}" for p in self.unwell()), "")
+
     def unwell(self) -> list[ProcessStatus]:
         """The processes that do not do their work, the worst first."""
         rank = {ProcessState.RESTARTING: 1, ProcessState.DEAD: 2, ProcessState.STOPPED: 3, ProcessState.STARTING: 4}
@@ -230,6 +236,7 @@ def as_json(status: TopologyStatus) -> dict[str, Any]:
         "environ": execution.environ,
         "topology": execution.topology,
         "state": status.state,
+        "cause": status.cause() or None,
         "submitted_at": iso(execution.submitted_at),
         "containers": [{"id": c.id, "host": c.host or None, "state": str(c.state)} for c in status.containers],
         "processes": [

@@ -186,14 +186,16 @@ def test_it_is_running_exactly_when_all_run(
 def test_json_has_the_fixed_shape_and_nulls() -> None:
     data = as_json(topology_status(record(), answers(0, 1), NOW))
     assert list(data) == [
-        "cluster", "role", "environ", "topology", "state", "submitted_at", "containers", "processes",
+        "cluster", "role", "environ", "topology", "state", "cause", "submitted_at", "containers", "processes",
     ]  # fmt: skip
+    assert data["state"] == "degraded"
+    assert data["cause"] == "stream_manager-2 is dead: container 2 is not there"
     assert data["submitted_at"] == "1970-01-01T00:16:40.000+00:00"
     assert data["containers"][0] == {"id": 0, "host": "host0", "state": "running"}
     instance = next(p for p in data["processes"] if p["name"] == "container_2_count_3")
     assert instance == {
         "kind": "heron_instance", "name": "container_2_count_3", "container": 2, "component": "count", "task": 3,
         "pid": None, "state": "dead", "since": "1970-01-01T00:16:40.000+00:00", "restarts": 0,
-        "last_error": instance["last_error"],
+        "last_error": instance["last_error"], "doing": None,
     }  # fmt: skip
     assert data["processes"][0]["component"] is None

@@ -36,8 +36,8 @@ from typing import Any
 
 DEFAULT_MAIN = "heron_instance.shell.main:run_instance"
 IMPORTED = (
-    "asyncio", "uvloop", "grpc", "grpc.aio", "google.protobuf.message", "google.protobuf.descriptor_pb2", "numpy",
-    "numpy.random", "msgspec", "mmh3", "psutil", "setproctitle", "heron_runtime.process", "heron_runtime.net.services",
+    "asyncio", "uvloop", "google.protobuf.message", "google.protobuf.descriptor_pb2", "numpy",
+    "numpy.random", "msgspec", "mmh3", "psutil", "setproctitle", "heron_runtime.process", "heron_runtime.net.link",
     "heron_runtime.wire.codec", "heron_runtime.wire.data_codec", "heron_runtime.telemetry.reporting",
     "heronry.api.assemble", "heronry.api.builder",
     "heronry.api.context", "heronry.api.grouping", "heronry.api.metrics", "heronry.api.stream", "heronry.api.topology",

@@ -1,4 +1,5 @@
 from protos import heronry_topology_pb2 as _heronry_topology_pb2
+from protos import heronry_metrics_pb2 as _heronry_metrics_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -92,7 +93,7 @@ class Leave(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class InstanceControl(_message.Message):
-    __slots__ = ("instance_hello", "stream_manager_hello", "plan_update", "credit", "pause", "leave", "task_weights")
+    __slots__ = ("instance_hello", "stream_manager_hello", "plan_update", "credit", "pause", "leave", "task_weights", "process_metrics")
     INSTANCE_HELLO_FIELD_NUMBER: _ClassVar[int]
     STREAM_MANAGER_HELLO_FIELD_NUMBER: _ClassVar[int]
     PLAN_UPDATE_FIELD_NUMBER: _ClassVar[int]
@@ -100,6 +101,7 @@ class InstanceControl(_message.Message):
     PAUSE_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
     TASK_WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_METRICS_FIELD_NUMBER: _ClassVar[int]
     instance_hello: InstanceHello
     stream_manager_hello: StreamManagerHello
     plan_update: PlanUpdate
@@ -107,7 +109,8 @@ class InstanceControl(_message.Message):
     pause: Pause
     leave: Leave
     task_weights: TaskWeights
-    def __init__(self, instance_hello: _Optional[_Union[InstanceHello, _Mapping]] = ..., stream_manager_hello: _Optional[_Union[StreamManagerHello, _Mapping]] = ..., plan_update: _Optional[_Union[PlanUpdate, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., task_weights: _Optional[_Union[TaskWeights, _Mapping]] = ...) -> None: ...
+    process_metrics: _heronry_metrics_pb2.ProcessMetrics
+    def __init__(self, instance_hello: _Optional[_Union[InstanceHello, _Mapping]] = ..., stream_manager_hello: _Optional[_Union[StreamManagerHello, _Mapping]] = ..., plan_update: _Optional[_Union[PlanUpdate, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., task_weights: _Optional[_Union[TaskWeights, _Mapping]] = ..., process_metrics: _Optional[_Union[_heronry_metrics_pb2.ProcessMetrics, _Mapping]] = ...) -> None: ...
 
 class PeerHello(_message.Message):
     __slots__ = ("protocol", "topology_id", "container", "incarnation", "epoch")

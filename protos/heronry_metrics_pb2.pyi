@@ -73,6 +73,12 @@ class ProcessMetrics(_message.Message):
     started: float
     def __init__(self, component: _Optional[str] = ..., instance: _Optional[str] = ..., container: _Optional[int] = ..., task: _Optional[int] = ..., incarnation: _Optional[int] = ..., time: _Optional[float] = ..., counters: _Optional[_Mapping[str, float]] = ..., gauges: _Optional[_Mapping[str, float]] = ..., sketches: _Optional[_Mapping[str, bytes]] = ..., exceptions: _Optional[_Iterable[_Union[ExceptionReport, _Mapping]]] = ..., started: _Optional[float] = ...) -> None: ...
 
+class Reports(_message.Message):
+    __slots__ = ("processes",)
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    processes: _containers.RepeatedCompositeFieldContainer[ProcessMetrics]
+    def __init__(self, processes: _Optional[_Iterable[_Union[ProcessMetrics, _Mapping]]] = ...) -> None: ...
+
 class MetricsAck(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

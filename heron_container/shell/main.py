@@ -28,7 +28,7 @@ from heron_runtime.process import (
     stop_on_signals,
     watch_lifeline,
 )
-from heron_runtime.telemetry.reporting import Reporter
+from heron_runtime.telemetry.reporter import Reporter
 
 LOG_CHECK_SECONDS = 10.0
 log = logging.getLogger(__name__)

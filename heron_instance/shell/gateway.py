@@ -12,6 +12,7 @@ the loop costs more than anything else here, so it is done once for whatever gat
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections import deque
@@ -48,6 +49,7 @@ from heron_runtime.wire.control import (
 )
 from heron_runtime.wire.data import Packet
 from heron_runtime.wire.errors import MalformedMessage
+from heron_runtime.wire.metrics import ProcessMetrics
 
 HELLO_SECONDS = 10.0
 FIRST_DELAY_SECONDS = 0.05
@@ -97,6 +99,9 @@ class Gateway:
         self._granted = (-1, 0)  # limit and weight as told
         self._incarnation_seen: int | None = None
         self._linked = False
+        self._collect: Callable[[], ProcessMetrics]
+        self._report_due = True  # the first one goes at once
+        self._reported: asyncio.Event
         self._streams: tuple[tuple[str, str], ...] = ()  # of the newest plan: number to (component, stream)
         self.sent_weight = 0  # handed over or lost: the executor takes the difference out of data-out
         self.tell_sent = False  # the executor waits for room in data-out
@@ -130,9 +135,16 @@ class Gateway:
 
     # On the loop.
 
-    async def run(self) -> None:
-        """Keep the link until ``close``, or until told to leave."""
-        self._work, self._control_work = asyncio.Event(), asyncio.Event()
+    def ask_for_report(self) -> None:
+        """Send what ``collect`` gives as soon as there is a link."""
+        self._report_due = True
+        self._reported.clear()
+        self._control_work.set()
+
+    async def run(self, collect: Callable[[], ProcessMetrics]) -> None:
+        """Keep the link until ``close``, or until told to leave. ``collect`` makes the reports that travel on it."""
+        self._collect = collect
+        self._work, self._control_work, self._reported = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._woke()
         try:
@@ -257,12 +269,17 @@ class Gateway:
                 raise Replaced(message.reason)
 
     async def _write_control(self, write: Callable[[Any], Awaitable[Any]]) -> None:
-        """Renew the credit for frames to us."""
+        """Renew the credit for frames to us; send reports, for the metrics manager."""
         while True:
             limit, weight = max(0, self._credit_total - self._received_before_hello), self._tuple_weight
             if limit > self._granted[0] or weight != self._granted[1]:
                 self._granted = (limit, weight)
                 await write(Credit(limit, weight))
+                continue
+            if self._report_due:
+                self._report_due = False
+                await write(self._collect())
+                self._reported.set()
                 continue
             self._control_work.clear()
             await self._control_work.wait()
@@ -274,6 +291,7 @@ class Gateway:
             if taken is None:
                 backlog_sent.set()
                 if self._finished():
+                    await self._last_report()
                     # The other end answers with its own end, after it has read everything; that ends the reader.
                     await data.done_writing()
                     await asyncio.sleep(FAREWELL_SECONDS)
@@ -293,6 +311,12 @@ class Gateway:
                 self._room_made(weight)
             setup.count("__gateway-sent-packets-count", 1)
             setup.count("__gateway-sent-packets-size", _frame_bytes(packet))
+
+    async def _last_report(self) -> None:
+        self.ask_for_report()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                await self._reported.wait()
 
     def _stream_name(self, number: int) -> str:
         return self._streams[number][1] if number < len(self._streams) else str(number)

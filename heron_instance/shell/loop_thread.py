@@ -1,6 +1,6 @@
 """The thread of all I/O: one event loop, and what runs on it.
 
-The gateway, the heartbeat, the metrics reporter and the watch over the lifeline live and end with the loop. When the
+The gateway, the heartbeat, the timer of reports and the watch over the lifeline live and end with the loop. When the
 gateway fails the process ends: without it the instance would be deaf and dumb.
 """
 
@@ -11,13 +11,14 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 from heron_instance.shell.gateway import Gateway
 from heron_runtime.liveness import Phase
+from heron_runtime.model.settings import Keys, setting
 from heron_runtime.net.loop import run_loop
 from heron_runtime.process import ProcessArguments, beat_forever, watch_lifeline
 from heron_runtime.process_stats import LoopLag
-from heron_runtime.telemetry.reporting import Reporter
 from heron_runtime.wire.metrics import ProcessMetrics
 
 log = logging.getLogger(__name__)
@@ -37,8 +38,10 @@ class LoopThread:
         self._arguments = arguments
         self._gateway = gateway
         self._phase = phase
-        self._report = report
+        self._collect = report
         self._doing = doing
+        self._interval = setting(arguments.launch.settings, Keys.HERON_METRICS_INTERVAL_SECS)
+        self._lag = LoopLag()
         self._thread = threading.Thread(target=self._run, name="gateway", daemon=True)
 
     def start(self) -> None:
@@ -58,14 +61,24 @@ class LoopThread:
             os._exit(1)
 
     async def _main(self) -> None:
-        arguments, loop, lag = self._arguments, asyncio.get_running_loop(), LoopLag()
+        arguments, loop = self._arguments, asyncio.get_running_loop()
         watch_lifeline(arguments.lifeline, loop)
-        reporter = Reporter(arguments.launch, arguments.container, self._report, lag=lag)
-        reporter.start()
-        beats = loop.create_task(beat_forever(arguments, self._phase, lag, self._doing))
+        timers = (
+            loop.create_task(beat_forever(arguments, self._phase, self._lag, self._doing)),
+            loop.create_task(self._report_forever()),
+        )
         try:
-            await self._gateway.run()
+            await self._gateway.run(self._report)
         finally:
-            beats.cancel()
-            await asyncio.gather(beats, return_exceptions=True)
-            await reporter.stop()
+            for timer in timers:
+                timer.cancel()
+            await asyncio.gather(*timers, return_exceptions=True)
+
+    async def _report_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval)
+            self._gateway.ask_for_report()
+
+    def _report(self) -> ProcessMetrics:
+        report = self._collect()
+        return replace(report, gauges={**report.gauges, "__event-loop-lag-ms": self._lag.take_ms()})

@@ -38,8 +38,8 @@ MASTER_SERVICE = Service(
         _unary("Exceptions", codec.EXCEPTIONS_REQUEST, codec.EXCEPTIONS_REPLY),
     ),
 )
-# Served by the metrics manager on a Unix socket; called by every process of its container.
-METRICS_SERVICE = Service("heronry.v1.MetricsManager", (_unary("Publish", codec.PROCESS_METRICS, codec.METRICS_ACK),))
+# Served by the metrics manager on a Unix socket; called by every process of its container but instances.
+METRICS_SERVICE = Service("heronry.v1.MetricsManager", (_unary("Publish", codec.REPORTS, codec.METRICS_ACK),))
 # Served by heron_container over TCP.
 CONTAINER_SERVICE = Service(
     "heronry.v1.HeronContainer",

@@ -1,34 +1,20 @@
-"""What a process counts about itself, and how that reaches the metrics manager.
+"""What a process counts about itself.
 
 ``Telemetry`` holds totals since the process began and nothing else: no window, no reset. A report is a snapshot, so one
-that is lost, late or repeated changes nothing; whoever wants a rate subtracts. ``Reporter`` sends a snapshot each
-``heron.metrics.interval.secs``; whatever goes wrong on the way is logged once and counted, and never reaches its owner.
+that is lost, late or repeated changes nothing; whoever wants a rate subtracts. How reports travel: ``reporter`` and, of
+instances, the control stream of their link.
 
-Threads: every method of ``Telemetry`` may be called from any thread (one lock, held for a few hundred nanoseconds;
-count per batch, not per tuple). ``report`` copies under that lock and encodes outside it. ``Reporter`` belongs to one
-asyncio loop.
+Threads: every method may be called from any thread (one lock, held for a few hundred nanoseconds; count per batch, not
+per tuple). ``report`` copies under that lock and encodes outside it.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import logging
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
 
-import grpc
-import grpc.aio
-
-from heron_runtime.launch import Launch
-from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.sketch import Sketch, bin_of
-from heron_runtime.net.rpc import credentials, make_channel
-from heron_runtime.net.services import METRICS_SERVICE
-from heron_runtime.process_stats import LoopLag, ProcessStats
+from heron_runtime.process_stats import ProcessStats
 from heron_runtime.telemetry.sketches import encode_sketch
 from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
 
@@ -37,9 +23,6 @@ MAX_NAME_CHARACTERS = 256
 MAX_EXCEPTIONS = 256
 MAX_MESSAGE_CHARACTERS = 1024
 MAX_TRACEBACK_CHARACTERS = 16 * 1024
-LAST_REPORT_SECONDS = 1.0
-
-log = logging.getLogger(__name__)
 
 
 class Telemetry:
@@ -131,74 +114,3 @@ class Telemetry:
             self._counters["__telemetry-refused"] = self._counters.get("__telemetry-refused", 0) + 1
             return False
         return True
-
-
-class Reporter:
-    """Sends ``collect()`` to the container's metrics manager, again and again; never blocks or fails its owner.
-
-    ``collect`` runs on the loop and must be quick. ``start`` and ``stop`` are called on that loop; its lag is added to
-    each report, as ``lag`` has it from another timer of the loop, or by a timer of the reporter's own.
-    """
-
-    def __init__(
-        self, launch: Launch, container: int, collect: Callable[[], ProcessMetrics], lag: LoopLag | None = None
-    ) -> None:
-        self._launch = launch
-        self._container = container
-        self._collect = collect
-        self._interval = setting(launch.settings, Keys.HERON_METRICS_INTERVAL_SECS)
-        self._channel: grpc.aio.Channel | None = None
-        self._publish: Callable[..., Any] | None = None
-        self._metadata: tuple[tuple[str, str], ...] = ()
-        self._task: asyncio.Task[None] | None = None
-        self._failing = False
-        self._lag = lag or LoopLag()
-        self._own_lag = lag is None
-
-    def start(self) -> None:
-        """Begin to report, the first time at once."""
-        if self._task is None:
-            if self._own_lag:
-                self._lag.start()
-            self._task = asyncio.get_running_loop().create_task(self._run(), name="metrics reporter")
-
-    async def stop(self) -> None:
-        """Send a last report, within a second, and end. Idempotent; raises nothing."""
-        task, self._task = self._task, None
-        if task is None:
-            return
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-        await self._send(LAST_REPORT_SECONDS)
-        if self._own_lag:
-            self._lag.stop()
-        if self._channel is not None:
-            with contextlib.suppress(Exception):
-                await self._channel.close()
-            self._channel = None
-
-    async def _run(self) -> None:
-        while True:
-            await self._send(self._interval)
-            await asyncio.sleep(self._interval)
-
-    async def _send(self, timeout: float) -> None:
-        try:
-            if self._publish is None:
-                self._metadata = credentials(self._launch.secret(), self._launch.topology_id)
-                self._channel = make_channel(self._launch.metrics_manager_socket(self._container))
-                self._publish = METRICS_SERVICE.call(self._channel, "Publish")
-            report = self._collect()
-            report = replace(report, gauges={**report.gauges, "__event-loop-lag-ms": self._lag.take_ms()})
-            await self._publish(report, timeout=timeout, metadata=self._metadata)
-        except Exception as error:
-            # Metrics are a side line: no fault here may stop the process that reports.
-            if not self._failing:
-                self._failing = True
-                text = error.details() if isinstance(error, grpc.aio.AioRpcError) else repr(error)
-                log.warning("metrics are not reported until the metrics manager answers: %s", text)
-        else:
-            if self._failing:
-                self._failing = False
-                log.info("metrics are reported again")

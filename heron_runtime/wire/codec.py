@@ -55,6 +55,7 @@ EXCEPTIONS_REPLY = Codec(master.ExceptionsReply, heronry_master_pb2.ExceptionsRe
 
 # Metrics managers.
 PROCESS_METRICS = Codec(metrics.ProcessMetrics, heronry_metrics_pb2.ProcessMetrics)
+REPORTS = Codec(metrics.Reports, heronry_metrics_pb2.Reports)
 METRICS_ACK = Codec(metrics.MetricsAck, heronry_metrics_pb2.MetricsAck)
 
 # heron_container and heron_scheduler.

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from heron_runtime.model.causes import Cause
 from heron_runtime.model.plan import PhysicalPlan
+from heron_runtime.wire.metrics import ProcessMetrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,5 +126,6 @@ class CauseChange:
     stop: tuple[Cause, ...] = ()
 
 
-InstanceControl = InstanceHello | StreamManagerHello | PlanUpdate | Credit | Pause | Leave | TaskWeights
+# An instance's report goes along, for the metrics manager.
+InstanceControl = InstanceHello | StreamManagerHello | PlanUpdate | Credit | Pause | Leave | TaskWeights | ProcessMetrics
 PeerControl = PeerHello | PeerCredit | CauseSet | CauseChange | Leave

@@ -46,5 +46,12 @@ class ProcessMetrics:
 
 
 @dataclass(frozen=True, slots=True)
+class Reports:
+    """What one process sends to the metrics manager: its own report, and those that others gave it to hand on."""
+
+    processes: tuple[ProcessMetrics, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MetricsAck:
-    """The report has arrived."""
+    """The reports have arrived."""

@@ -24,7 +24,7 @@ from heron_runtime.model.stored import SchedulerLocation
 from heron_runtime.process import ProcessArguments, parse_arguments, set_up_process, stop_on_signals
 from heron_runtime.state import paths, store_of
 from heron_runtime.state.store import StateStore, StoreError
-from heron_runtime.telemetry.reporting import Reporter
+from heron_runtime.telemetry.reporter import Reporter
 from heron_runtime.wire import codec
 from heron_runtime.wire.errors import MalformedMessage
 from heron_scheduler.shell.adoption import Found, find_containers

@@ -17,7 +17,7 @@ from heron_runtime.net.rpc import make_server
 from heron_runtime.net.services import METRICS_SERVICE
 from heron_runtime.process_stats import LoopLag
 from heron_runtime.telemetry.reporting import Telemetry
-from heron_runtime.wire.metrics import MetricsAck, ProcessMetrics
+from heron_runtime.wire.metrics import MetricsAck, Reports
 from metrics_manager.core.collection import Collection
 from metrics_manager.shell import saved
 from metrics_manager.shell.runner import SinkRunner, find_sinks
@@ -80,8 +80,9 @@ class MetricsManager:
         if self._beats is not None:
             await self._save()
 
-    async def _publish(self, report: ProcessMetrics, _: Any) -> MetricsAck:
-        self.collection.take(report)
+    async def _publish(self, reports: Reports, _: Any) -> MetricsAck:
+        for report in reports.processes:
+            self.collection.take(report)
         return MetricsAck()
 
     async def _beat(self) -> None:

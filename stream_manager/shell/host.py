@@ -11,7 +11,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from heron_runtime.telemetry.reporter import Waiting
 from heron_runtime.wire.data import Packet
+from heron_runtime.wire.metrics import ProcessMetrics
 from stream_manager.core.effects import Effect, End, Replaced, Send, Wake
 from stream_manager.core.events import ConnectionEnded, DataOpened, Event, Heard
 from stream_manager.core.stream_manager import StreamManager
@@ -31,6 +33,7 @@ class Host:
     def __init__(self, core: StreamManager) -> None:
         self.core = core
         self.connections: dict[int, Connection] = {}
+        self.reports = Waiting()  # of the instances, for the metrics manager
         self.stop = asyncio.Event()
         self.replaced = False
         self._numbers = itertools.count(1)
@@ -67,7 +70,10 @@ class Host:
         """Run the control stream of a connection."""
 
         def heard(message: Any) -> None:
-            self.handle(Heard(connection.number, message))
+            if isinstance(message, ProcessMetrics):
+                self.reports.put(message)
+            else:
+                self.handle(Heard(connection.number, message))
 
         await connection.converse(stream, heard, connection.control)
 

@@ -17,8 +17,10 @@ import grpc.aio
 from heron_runtime.launch import Launch
 from heron_runtime.liveness import Phase
 from heron_runtime.model.plan import StreamManagerInfo
+from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.stored import MasterLocation
-from heron_runtime.telemetry.reporting import Reporter, Telemetry
+from heron_runtime.telemetry.reporter import Reporter
+from heron_runtime.telemetry.reporting import Telemetry
 from heron_runtime.wire.codec import MASTER_LOCATION, PHYSICAL_PLAN
 from heron_runtime.wire.errors import MalformedMessage
 from heron_runtime.wire.metrics import ProcessMetrics
@@ -48,7 +50,8 @@ class StreamManagerProcess:
         self._file = MemoryFile(Path(launch.home, f"stream_manager-{container}.plan"), launch.topology_id)
         # Incarnations grow, so that peers can tell a newer stream manager from an older one.
         self._incarnation = max(time.time_ns() // 1_000_000, self._file.memory.incarnation + 1)
-        self._servers: list[grpc.aio.Server | InstanceServer] = []
+        self._servers: list[grpc.aio.Server] = []
+        self._patience_seconds = setting(launch.settings, Keys.HERON_STOP_GRACE_SECS) / 2
         self._tasks: list[asyncio.Task[None]] = []
         self._connectors: dict[int, Connector] = {}
         self._fault: BaseException | None = None
@@ -56,7 +59,8 @@ class StreamManagerProcess:
         self._telemetry = Telemetry("__stmgr__", f"stream_manager-{container}", container, 0, self._incarnation)
         info = StreamManagerInfo(container, launch.host, 0, self._incarnation, os.getpid())
         self.host = Host(StreamManager(launch.topology_id, info, launch.settings, now_ms()))
-        self.reporter = Reporter(launch, container, self._collect)
+        self._instances = InstanceServer(self.host, self._secret)
+        self.reporter = Reporter(launch, container, self._collect, self.host.reports)
 
     @property
     def core(self) -> StreamManager:
@@ -80,9 +84,8 @@ class StreamManagerProcess:
         peers, port = await start_peer_server(self.host, self._secret, self.launch.bind_host)
         self.host.handle(Listening(port))
         path = self.launch.stream_manager_socket(self.container)
-        instances = InstanceServer(self.host, self._secret)
-        self._servers = [peers, instances]
-        await instances.start(path)
+        self._servers = [peers]
+        await self._instances.start(path)
         self._file.update(incarnation=self._incarnation)
         self._recall()
         master = MasterClient(self.host, self._secret)
@@ -109,7 +112,9 @@ class StreamManagerProcess:
         return self.host.replaced
 
     async def stop(self) -> None:
-        """End every connection and stop listening. Idempotent."""
+        """End every connection and stop listening, after the instances, which end at the same time: what they say last
+        is taken. Idempotent."""
+        await self._instances.stop(0.0 if self.host.replaced else self._patience_seconds)
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()

@@ -20,8 +20,10 @@ from heron_runtime.net.link import LinkLost, LinkStream, accept
 from heron_runtime.net.loop import run_loop
 from heron_runtime.wire.control import StreamManagerHello
 from heron_runtime.wire.data import Packet, Verdict
+from heron_runtime.wire.metrics import ProcessMetrics
 
 GARBAGE = b"\xff\xff\xff\xff"
+REPORT = ProcessMetrics("word", "container_1_word_1", 1, 1, 3, 0.0)
 HELLO = StreamManagerHello(PROTOCOL_VERSION, "t-1", 1, 7)
 
 
@@ -91,7 +93,7 @@ def test_what_cannot_be_read_or_never_comes_costs_the_link_and_not_the_process(
     stream_manager.start()
     inbox, found = Inbox(), list[Item]()
     gateway = Gateway(GatewaySetup(launch, 1, 1, 3, lambda name, n: None), inbox)
-    thread = threading.Thread(target=lambda: run_loop(gateway.run()))
+    thread = threading.Thread(target=lambda: run_loop(gateway.run(lambda: REPORT)))
     thread.start()
     try:
 

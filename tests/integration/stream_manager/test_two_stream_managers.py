@@ -40,13 +40,14 @@ from heron_runtime.model.topology import (
 from heron_runtime.net.frames import Tag
 from heron_runtime.net.handshake import LinkRefused
 from heron_runtime.net.link import EOF
-from heron_runtime.net.rpc import credentials, make_channel
-from heron_runtime.net.services import PEER_SERVICE
+from heron_runtime.net.rpc import credentials, make_channel, make_server
+from heron_runtime.net.services import METRICS_SERVICE, PEER_SERVICE
 from heron_runtime.state import open_store, paths
 from heron_runtime.state.store import Create
 from heron_runtime.wire.codec import MASTER_LOCATION
 from heron_runtime.wire.control import InstanceHello, PeerHello
 from heron_runtime.wire.data import Ack, Frame
+from heron_runtime.wire.metrics import MetricsAck, ProcessMetrics, Reports
 from stream_manager.shell.process import StreamManagerProcess
 
 pytestmark = pytest.mark.integration
@@ -260,6 +261,41 @@ async def test_malformed_and_unauthenticated_ends_a_stream_and_nothing_else(clus
     good = await cluster.instance(2, incarnation=3)
     await spout.send([frame(1, 2, b"still here")])
     assert (await good.take()).values == b"still here"
+
+
+async def test_reports_of_instances_go_to_the_metrics_manager_in_one_message(cluster: Cluster) -> None:
+    heard: list[Reports] = []
+
+    async def publish(reports: Reports, _: Any) -> MetricsAck:
+        heard.append(reports)
+        return MetricsAck()
+
+    manager = cluster.managers[1]
+    server = make_server(cluster.launch.secret(), TOPOLOGY_ID, [METRICS_SERVICE.handler(Publish=publish)])
+    server.add_insecure_port(cluster.launch.metrics_manager_socket(1))
+    await server.start()
+    spout, bolt = await cluster.instance(1), await cluster.instance(2)
+    reports = {task: ProcessMetrics("c", f"container_1_c_{task}", 1, task, 1, 0.0, {"n": task}) for task in (1, 2)}
+    await spout.control.write(reports[1])
+    await bolt.control.write(reports[2])
+
+    def of(task: int, received: list[Reports]) -> list[ProcessMetrics]:
+        return [report for message in received for report in message.processes if report.task == task]
+
+    await until(lambda: of(1, heard) and of(2, heard), "both reports")
+    assert all(message.processes[0].component == "__stmgr__" for message in heard), "its own goes with each"
+    assert of(1, heard) == [reports[1]], "handed on once"
+    assert of(2, heard) == [reports[2]]
+    # What an instance says last is taken, although its stream manager is asked to stop at the same moment.
+    stopping = asyncio.ensure_future(manager.stop())
+    last = ProcessMetrics("c", "container_1_c_1", 1, 1, 1, 1.0, {"n": 9.0})
+    await spout.control.write(last)
+    for instance in (spout, bolt):
+        await instance.data.done_writing()
+    await stopping
+    assert of(1, heard)[-1] == last
+    del cluster.managers[1]
+    await server.stop(0)
 
 
 async def test_the_process_starts_beats_and_stops(tmp_path: Path) -> None:

@@ -33,7 +33,8 @@ from heron_runtime.net.rpc import credentials, make_channel
 from heron_runtime.net.services import MASTER_SERVICE
 from heron_runtime.state import open_store, paths
 from heron_runtime.state.store import Create, Delete, StateStore
-from heron_runtime.telemetry.reporting import Reporter, Telemetry
+from heron_runtime.telemetry.reporter import Reporter
+from heron_runtime.telemetry.reporting import Telemetry
 from heron_runtime.wire import codec
 from heron_runtime.wire.control import Leave, PlanUpdate
 from heron_runtime.wire.master import (

@@ -301,7 +301,8 @@ async def test_an_end_without_a_goodbye_is_lost_and_says_so(served: Served) -> N
     assert await theirs.read() is EOF  # all it had said was whole
     # A writer that waits for room is told, too.
     ours, theirs = await served.pair()
-    writing = asyncio.ensure_future(ours.write(a_packet(1, 4_000_000)))
+    await ours.write(a_packet(1, 4_000_000))  # more than is read ahead
+    writing = asyncio.ensure_future(ours.write(a_packet(2, 4_000_000)))
     await asyncio.sleep(0.01)
     assert not writing.done()
     theirs.cancel()

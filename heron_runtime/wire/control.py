@@ -127,5 +127,7 @@ class CauseChange:
 
 
 # An instance's report goes along, for the metrics manager.
-InstanceControl = InstanceHello | StreamManagerHello | PlanUpdate | Credit | Pause | Leave | TaskWeights | ProcessMetrics
+InstanceControl = (
+    InstanceHello | StreamManagerHello | PlanUpdate | Credit | Pause | Leave | TaskWeights | ProcessMetrics
+)
 PeerControl = PeerHello | PeerCredit | CauseSet | CauseChange | Leave

@@ -60,7 +60,7 @@ class Checkers:
         self._leaders: dict[int, str] = {}
         self._stored = NO_PLAN
         self._opened: dict[tuple[str, int], dict[int, int]] = {}  # per stream manager's life: root to its time
-        self._since: dict[tuple[int, bool], float] = {}  # spout, should be paused: since when it is otherwise
+        self._since: dict[tuple[int, int], float] = {}  # spout, times it has changed: since when it should have again
         self._core_steps = 0
 
     def fault(self) -> None:
@@ -261,7 +261,8 @@ class Checkers:
         """A spout is paused if and only if somebody has had a cause in its scope for a while."""
         managers = [m for m in self.cluster.stream_managers.values() if m.alive]
         host = self.cluster.stream_managers[instance.host]
-        key = (instance.task, True)
+        # Who has changed between two probes has followed: a disagreement goes on without that.
+        key = (instance.task, instance.pause_changes)
         # Who has no link to another knows nothing of its causes; they are told again when there is one.
         if len(managers) < len(self.cluster.stream_managers) or not all(m.core.linked() for m in managers):
             self._since.pop(key, None)

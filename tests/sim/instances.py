@@ -84,6 +84,7 @@ class SimInstance(SimProcess):
         self.plan_version = NO_PLAN
         self.stream_manager: int | None = None
         self.paused_by_pressure = self._told_to_pause = False
+        self.pause_changes = 0  # in this life
         self.sent_tuples = self.received_tuples = 0  # over all connections of this life
         self.emitted_copies = self.processed = 0  # what user code saw
         self.largest_frame = 0
@@ -166,6 +167,7 @@ class SimInstance(SimProcess):
                 self.crash(f"told to leave: {reason}", None)
 
     def _pause(self, executor: Any, now: float, paused: bool) -> None:
+        self.pause_changes += paused != self.paused_by_pressure
         self.paused_by_pressure = paused
         executor.on_pause(now, paused)
 

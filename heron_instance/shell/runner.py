@@ -28,6 +28,9 @@ from heron_instance.shell.inbox import (
 )
 from heron_runtime.wire.data import Packet
 
+QUIET_SECONDS = 0.1  # without input: nothing more is on its way
+MOST_DRAIN_SECONDS = 1.0
+
 
 class Left(BaseException):
     """This process has been replaced. No Exception: it must pass through user code."""
@@ -59,6 +62,7 @@ class Runner:
         self._busy_ms = self._idle_ms = self._blocked_ms = 0.0
         self._began_ms = now_ms()  # since when the executor works or waits
         self._ended: BaseException | None = None
+        self._took_input = False
         self._timer = FlushTimer(executor, gateway.post, gateway.wake)
         gateway.timer = self._timer
         executor.gate.shell = self
@@ -170,6 +174,7 @@ class Runner:
         match item:
             case Packet():
                 if item.frames:
+                    self._took_input = True
                     executor.on_frames(now, item.frames)
                 if item.verdicts:
                     executor.on_verdicts(now, item.verdicts)
@@ -191,11 +196,18 @@ class Runner:
                 raise self._ended
 
     def finish(self) -> None:
-        """Close user code, hand the rest to the gateway: input that came behind the stop signal fails with it."""
+        """Close user code, hand the rest to the gateway: input that came behind the stop signal fails with it.
+
+        What the stream manager has sent may still be on its way. No more credit is given now, so it ends soon.
+        """
         executor = self._executor
-        for item in (*self._items, *self._inbox.take(0)):
-            if isinstance(item, Packet) and item.frames:
-                executor.on_frames(now_ms(), item.frames)
+        give_up_ms = now_ms() + MOST_DRAIN_SECONDS * 1000
+        items = [*self._items, *self._inbox.take(QUIET_SECONDS if self._took_input else 0)]
+        while items:
+            for item in items:
+                if isinstance(item, Packet) and item.frames:
+                    executor.on_frames(now_ms(), item.frames)
+            items = self._inbox.take(QUIET_SECONDS) if now_ms() < give_up_ms else []
         self._gateway.post(executor.stop(now_ms()))
         self.collect()
 

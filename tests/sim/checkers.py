@@ -61,6 +61,7 @@ class Checkers:
         self._stored = NO_PLAN
         self._opened: dict[tuple[str, int], dict[int, int]] = {}  # per stream manager's life: root to its time
         self._since: dict[tuple[int, int], float] = {}  # spout, times it has changed: since when it should have again
+        self._announced: dict[tuple[str, int], list[tuple[float, int]]] = {}  # per life: when its causes had which number
         self._core_steps = 0
 
     def fault(self) -> None:
@@ -247,6 +248,26 @@ class Checkers:
         for instance in self.cluster.instances.values():
             if instance.is_spout and instance.alive and instance.executor is not None:
                 self._agree(instance)
+        self._peers_hear([m for m in self.cluster.stream_managers.values() if m.alive])
+
+    def _peers_hear(self, managers: list[SimStreamManager]) -> None:
+        """What a stream manager has announced of its causes, its peers know a while later."""
+        now_ms = self.world.now_ms
+        linked = len(managers) == len(self.cluster.stream_managers) and all(m.core.linked() for m in managers)
+        if not linked or now_ms - self.last_fault_ms < CALM_MS:
+            self._announced.clear()
+            return
+        for manager in managers:
+            announced = self._announced.setdefault((manager.name, manager.life), [])
+            announced.append((now_ms, manager.core.pressure.whole().number))
+            due = max((number for at, number in announced if at <= now_ms - AGREE_MS), default=-1)
+            for peer in managers:
+                known, _ = peer.core.pressure._peers.get(manager.container, (-1, {}))
+                if peer is not manager and known < due:
+                    raise Violation(
+                        f"{peer.name} knows the causes of {manager.name} up to number {known}, "
+                        f"and {due} is older than {AGREE_MS:.0f} ms"
+                    )
 
     def _conserved(self, manager: SimStreamManager) -> None:
         """What came into a stream manager has gone out or waits."""

@@ -127,7 +127,7 @@ def a_spout_ignores_deactivation(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SpoutExecutor, "is_active", lambda self: True)
 
 
-@mutation("has been not paused", 301)
+@mutation("has been not paused|knows the causes of")
 def causes_of_peers_are_not_heard(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Pressure, "peer_set", lambda self, container, message: None)
     patch.setattr(Pressure, "peer_change", lambda self, container, message: None)
@@ -191,7 +191,7 @@ def a_link_is_a_stack(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Link, "push", push)
 
 
-@mutation("tuples came in")
+@mutation("tuples came in|a slow queue is a cause")
 def a_link_that_closes_drops_its_queue(patch: pytest.MonkeyPatch) -> None:
     real = Link.close
 

@@ -60,8 +60,11 @@ class Checkers:
         self._leaders: dict[int, str] = {}
         self._stored = NO_PLAN
         self._opened: dict[tuple[str, int], dict[int, int]] = {}  # per stream manager's life: root to its time
-        self._since: dict[tuple[int, int], float] = {}  # spout, times it has changed: since when it should have again
-        self._announced: dict[tuple[str, int], list[tuple[float, int]]] = {}  # per life: when its causes had which number
+        # Spout: its life, how often it has changed in it, and since when it should have again.
+        self._since: dict[int, tuple[int, int, float]] = {}
+        self._announced: dict[
+            tuple[str, int], list[tuple[float, int]]
+        ] = {}  # per life: when its causes had which number
         self._core_steps = 0
 
     def fault(self) -> None:
@@ -282,11 +285,9 @@ class Checkers:
         """A spout is paused if and only if somebody has had a cause in its scope for a while."""
         managers = [m for m in self.cluster.stream_managers.values() if m.alive]
         host = self.cluster.stream_managers[instance.host]
-        # Who has changed between two probes has followed: a disagreement goes on without that.
-        key = (instance.task, instance.pause_changes)
         # Who has no link to another knows nothing of its causes; they are told again when there is one.
         if len(managers) < len(self.cluster.stream_managers) or not all(m.core.linked() for m in managers):
-            self._since.pop(key, None)
+            self._since.pop(instance.task, None)
             return
         standing = host.core.standing
         causes = [
@@ -294,9 +295,14 @@ class Checkers:
             if standing.scope == "topology" or standing.routes.reaches(instance.component_name, c)
         ]  # fmt: skip
         if bool(causes) == instance.paused_by_pressure or host.core.pressure.partitioned:
-            self._since.pop(key, None)
+            self._since.pop(instance.task, None)
             return
-        since = self._since.setdefault(key, self.world.now_ms)
+        # Who has changed between two probes has followed: a disagreement goes on without that.
+        now = (instance.life, instance.pause_changes, self.world.now_ms)
+        known = self._since.setdefault(instance.task, now)
+        if known[:2] != now[:2]:
+            known = self._since[instance.task] = now
+        since = known[2]
         if self.world.now_ms - since > AGREE_MS and self.world.now_ms - self.last_fault_ms > CALM_MS:
             said = ", ".join(map(str, causes)) or "no cause"
             state = "paused" if instance.paused_by_pressure else "not paused"

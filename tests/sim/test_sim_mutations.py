@@ -167,7 +167,7 @@ def an_epoch_is_not_kept(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(manager_module, "Standing", lambda epoch, routes, scope="": Standing(0, routes, scope))
 
 
-@mutation("it is the one")
+@mutation("it is the one", first=690)
 def a_peer_stays_accepted_whatever_the_plan_names(patch: pytest.MonkeyPatch) -> None:
     real = PeerSide.review
 

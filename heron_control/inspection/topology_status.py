@@ -228,7 +228,7 @@ def iso(seconds: float) -> str | None:
 
 
 def as_json(status: TopologyStatus) -> dict[str, Any]:
-    """The shape of ``heron status --output json``."""
+    """The shape of ``heron status --output json``; ``doing`` stands only with processes of which there is that to say."""
     execution = status.execution
     return {
         "cluster": execution.cluster,
@@ -251,7 +251,7 @@ def as_json(status: TopologyStatus) -> dict[str, Any]:
                 "since": iso(p.since),
                 "restarts": p.restarts,
                 "last_error": p.last_error or None,
-                "doing": p.doing or None,
+                **({"doing": p.doing} if p.doing else {}),
             }
             for p in status.processes
         ],

@@ -60,11 +60,10 @@ class Checkers:
         self._leaders: dict[int, str] = {}
         self._stored = NO_PLAN
         self._opened: dict[tuple[str, int], dict[int, int]] = {}  # per stream manager's life: root to its time
-        # Spout: its life, how often it has changed in it, and since when it should have again.
-        self._since: dict[int, tuple[int, int, float]] = {}
-        self._announced: dict[
-            tuple[str, int], list[tuple[float, int]]
-        ] = {}  # per life: when its causes had which number
+        # Spout: how often it and the causes have changed, and since when it should have again.
+        self._since: dict[int, tuple[tuple[int, ...], float]] = {}
+        # Stream manager's life: when its causes had what number.
+        self._announced: dict[tuple[str, int], list[tuple[float, int]]] = {}
         self._core_steps = 0
 
     def fault(self) -> None:
@@ -297,12 +296,12 @@ class Checkers:
         if bool(causes) == instance.paused_by_pressure or host.core.pressure.partitioned:
             self._since.pop(instance.task, None)
             return
-        # Who has changed between two probes has followed: a disagreement goes on without that.
-        now = (instance.life, instance.pause_changes, self.world.now_ms)
-        known = self._since.setdefault(instance.task, now)
-        if known[:2] != now[:2]:
-            known = self._since[instance.task] = now
-        since = known[2]
+        # A spout that has changed between two probes has followed, and causes that come and go keep it as it is.
+        changes = (instance.life, instance.pause_changes, *(m.core.pressure.whole().number for m in managers))
+        known, since = self._since.setdefault(instance.task, (changes, self.world.now_ms))
+        if known != changes:
+            self._since[instance.task] = changes, self.world.now_ms
+            return
         if self.world.now_ms - since > AGREE_MS and self.world.now_ms - self.last_fault_ms > CALM_MS:
             said = ", ".join(map(str, causes)) or "no cause"
             state = "paused" if instance.paused_by_pressure else "not paused"

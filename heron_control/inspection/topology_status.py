@@ -228,7 +228,7 @@ def iso(seconds: float) -> str | None:
 
 
 def as_json(status: TopologyStatus) -> dict[str, Any]:
-    """The shape of ``heron status --output json``; ``doing`` stands only with processes of which there is that to say."""
+    """The shape of ``heron status --output json``; ``doing`` is there only where there is something to say."""
     execution = status.execution
     return {
         "cluster": execution.cluster,

@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection
 
 from heron_cli.address import Address
 from heron_cli.cluster import Cluster
-from heron_control.inspection.topology_status import TopologyStatus
+from heron_control.inspection.topology_status import TopologyStatus, describe
 from heron_control.progress import Progress
 from heron_runtime.failures import Failure, Unavailable
-from heron_runtime.wire.container import ProcessState, ProcessStatus
+from heron_runtime.wire.container import ProcessState
 
 POLL_SECS = 0.2
 RUNNING = ("running", "paused")
@@ -78,8 +78,3 @@ def explain(status: TopologyStatus) -> list[str]:
         text.append(describe(process))
         text += [f"    {line}" for line in process.last_lines[-MAX_LINES:]]
     return text
-
-
-def describe(process: ProcessStatus) -> str:
-    """One line about a process that is not well."""
-    return f"{process.name} is {process.state}: {process.last_error or 'no reason is known'}"

@@ -77,7 +77,7 @@ class TopologyStatus:
         """Why the state is no better; empty where there is nothing to explain."""
         if self.stalled or self.state not in ("failing", "degraded"):
             return self.stalled
-        return next((f"{p.name} is {p.state}: {p.last_error or 'no reason is known'}" for p in self.unwell()), "")
+        return next(map(describe, self.unwell()), "")
 
     def unwell(self) -> list[ProcessStatus]:
         """The processes that do not do their work, the worst first."""
@@ -168,6 +168,11 @@ def topology_status(record: TopologyRecord, answers: Answers, now: float) -> Top
         answers.exceptions,
         stalled,
     )
+
+
+def describe(process: ProcessStatus) -> str:
+    """One line about a process that is not well."""
+    return f"{process.name} is {process.state}: {process.last_error or 'no reason is known'}"
 
 
 def _is_there(process: ProcessStatus) -> bool:

@@ -24,7 +24,7 @@ from heron_instance.core.output import Output
 from heron_instance.core.streams import OutputStream
 from heron_instance.core.user_code import UserCode
 
-LOOK_ROWS = 1024  # a power of two does not matter; so many emits cost a call that nobody notices
+LOOK_ROWS = 1024  # emits from one look to the next, at most
 LONG_CALL_MS = 20.0  # a call this long is held; shorter ones may overshoot a bound by what they emit
 LONGEST_WAIT_MS = 1000.0  # then the executor is asked again
 TOLD_MS = 2000.0  # a call this long is told of by `heron status`
@@ -85,7 +85,7 @@ class EmitGate:
         if shell is None or call is None or self.closing or now_ms - call.since_ms < LONG_CALL_MS:
             out.look_at = len(out.rows) + LOOK_ROWS
         else:
-            with self._user_code.lock:
+            with self.lock:
                 now_ms = self._pass(shell)
                 out.look_at = max(1, min(LOOK_ROWS, self._held.room()))
         if self._output.waiting_since_ms is None:  # from now on: the caller emits at once
@@ -118,7 +118,7 @@ class EmitGate:
     def poll(self) -> None:
         """User code lets the executor work for a moment; it waits for nothing."""
         if self.shell is not None and not self.closing:
-            with self._user_code.lock:
+            with self.lock:
                 self.shell.serve(0.0)
                 self._serve(self.shell)
 

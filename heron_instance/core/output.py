@@ -55,7 +55,8 @@ class Output:
         return bool(self._outbox.rows or self._collector.unsent() or self._task.failures.waiting())
 
     def flush_early(self, now_ms: float) -> None:
-        """Route and flush all there is, for the next ``take_due``."""
+        """Route and flush all there is, for the next ``take_due``; what is emitted meanwhile begins to wait anew."""
+        self.waiting_since_ms = None
         self._collector.route_pending()
         self._ready += self._flush(now_ms)
 
@@ -64,6 +65,7 @@ class Output:
         ``idle``, when the last flush is ``gap_ms`` past."""
         ready, self._ready = self._ready, []
         if self._is_due(now_ms, idle, gap_ms):
+            self.waiting_since_ms = None
             ready += self._flush(now_ms)
         return ready
 
@@ -121,7 +123,6 @@ class Output:
         flush.fails = task.failures.take()
         self.data_out.add(flush.weight())
         self._last_flush_ms = now_ms
-        self.waiting_since_ms = None
         self._report()
         if self.on_flush is not None:
             self.on_flush(flush)

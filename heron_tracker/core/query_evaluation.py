@@ -11,17 +11,34 @@ minute without a value:
 * Two multivariate sides are joined on instance and label (a side without label joins with every label); an instance
   that only one side has is left out. A univariate side is used for every series of the other.
 * RATE has a point where the minute before has one, too; it looks before the first minute of the range.
+* A value beyond what a float holds is a minute without a value.
+
+Whoever may ask must not keep the process busy: an evaluation touches MAX_POINTS points at most, counted before the work
+is done, and gives MAX_ANSWER_POINTS at most; beyond either it ends with a QueryError.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from heron_tracker.core.query_language import Default, Fold, Join, Node, Number, Rate, TimeSeries, TopK, rates_deep
+from heron_tracker.core.query_language import (
+    Default,
+    Fold,
+    Join,
+    Node,
+    Number,
+    QueryError,
+    Rate,
+    TimeSeries,
+    TopK,
+    rates_deep,
+)
 
 MINUTE = 60
+MAX_POINTS = 4_000_000  # about half a second
+MAX_ANSWER_POINTS = 250_000  # about 6 MB of JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +68,15 @@ def minutes_between(start: float, end: float) -> range:
 
 
 def evaluate(query: Node, fetch: Fetch, start: float, end: float) -> Result:
-    """The result over a range of time (seconds since 1970). ``fetch`` gives the series that a TS matches."""
-    wanted = minutes_between(start, end)
+    """The result over a range of time (seconds since 1970). ``fetch`` gives the series that a TS matches; it is asked
+    once for each. Raises QueryError where that would be too much work."""
     padded = minutes_between(start - MINUTE * rates_deep(query), end)
-    result = _evaluate(query, fetch, padded)
-    inside = frozenset(wanted)
+    result = _Evaluation(fetch, padded).result(query)
+    inside = frozenset(minutes_between(start, end))
+    if len(result.series) * len(inside) > MAX_ANSWER_POINTS:
+        points = sum(len(inside & s.points.keys()) for s in result.series)
+        if points > MAX_ANSWER_POINTS:
+            raise QueryError(f"the answer would have {points} points, and {MAX_ANSWER_POINTS} is the most; {_CURE}")
     return Result(
         tuple(
             Series({t: v for t, v in sorted(s.points.items()) if t in inside and math.isfinite(v)}, s.instance, s.label)
@@ -65,40 +86,94 @@ def evaluate(query: Node, fetch: Fetch, start: float, end: float) -> Result:
     )
 
 
-def _evaluate(node: Node, fetch: Fetch, minutes: range) -> Result:
-    match node:
-        case Number(value):
+_CURE = "name components or instances instead of *, or ask for a shorter time"
+
+
+class _Evaluation:
+    """One walk over a tree. ``_left`` is how many points it may still touch."""
+
+    def __init__(self, fetch: Fetch, minutes: range) -> None:
+        self._fetch = fetch
+        self._minutes = minutes
+        self._inside = frozenset(minutes)
+        self._left = MAX_POINTS
+        self._fetched: dict[TimeSeries, Result] = {}
+
+    def result(self, node: Node) -> Result:
+        """Of this node."""
+        minutes = self._minutes
+        match node:
+            case Number(value):
+                self._touch(len(minutes))
+                return Result((Series(dict.fromkeys(minutes, value)),))
+            case TimeSeries():
+                return self._time_series(node)
+            case Default(value, operand):
+                return self._default(value, self.result(operand))
+            case Fold(operator, operands, q):
+                series = [s for operand in operands for s in self.result(operand).series]
+                self._touch(len(series) * len(minutes))
+                return Result((Series(_fold(operator, q, series, minutes)),))
+            case Join(operator, left, right):
+                return self._join(operator, self.result(left), self.result(right))
+            case Rate(operand):
+                found = self._touched(self.result(operand))
+                rates = tuple(Series(_rate(s.points), s.instance, s.label) for s in found.series)
+                return Result(rates, found.multivariate)
+            case TopK(k, operand):
+                found = self._touched(self.result(operand))
+                best = sorted(found.series, key=lambda s: (-_sum(s.points.values()), s.instance, s.label))
+                return Result(tuple(best[:k]), found.multivariate)
+
+    def _touch(self, points: int) -> None:
+        self._left -= points
+        if self._left < 0:
+            raise QueryError(f"the query would go over more than {MAX_POINTS} points; {_CURE}")
+
+    def _touched(self, found: Result) -> Result:
+        self._touch(sum(len(s.points) for s in found.series))
+        return found
+
+    def _time_series(self, node: TimeSeries) -> Result:
+        if node not in self._fetched:
+            several = any("*" in pattern for pattern in (node.component, node.instance, node.metric))
+            found = self._touched(Result(tuple(self._fetch(node)), several))
+            inside = self._inside
+            self._fetched[node] = Result(
+                tuple(
+                    Series({t: v for t, v in s.points.items() if t in inside}, s.instance, s.label)
+                    for s in found.series
+                ),
+                several,
+            )
+        return self._fetched[node]
+
+    def _default(self, value: float, found: Result) -> Result:
+        minutes = self._minutes
+        self._touch(max(1, len(found.series)) * len(minutes))
+        if not found.series:
             return Result((Series(dict.fromkeys(minutes, value)),))
-        case TimeSeries():
-            return _fetch(node, fetch, minutes)
-        case Default(value, operand):
-            return _default(value, _evaluate(operand, fetch, minutes), minutes)
-        case Fold(operator, operands, q):
-            series = [s for operand in operands for s in _evaluate(operand, fetch, minutes).series]
-            return Result((Series(_fold(operator, q, series, minutes)),))
-        case Join(operator, left, right):
-            return _join(operator, _evaluate(left, fetch, minutes), _evaluate(right, fetch, minutes))
-        case Rate(operand):
-            found = _evaluate(operand, fetch, minutes)
-            return Result(tuple(Series(_rate(s.points), s.instance, s.label) for s in found.series), found.multivariate)
-        case TopK(k, operand):
-            found = _evaluate(operand, fetch, minutes)
-            best = sorted(found.series, key=lambda s: (-math.fsum(s.points.values()), s.instance, s.label))
-            return Result(tuple(best[:k]), found.multivariate)
+        filled = (Series({**dict.fromkeys(minutes, value), **s.points}, s.instance, s.label) for s in found.series)
+        return Result(tuple(filled), found.multivariate)
 
-
-def _fetch(node: TimeSeries, fetch: Fetch, minutes: range) -> Result:
-    several = any("*" in pattern for pattern in (node.component, node.instance, node.metric))
-    inside = frozenset(minutes)
-    series = tuple(Series({t: v for t, v in s.points.items() if t in inside}, s.instance, s.label) for s in fetch(node))
-    return Result(series, several)
-
-
-def _default(value: float, found: Result, minutes: range) -> Result:
-    if not found.series:
-        return Result((Series(dict.fromkeys(minutes, value)),))
-    filled = (Series({**dict.fromkeys(minutes, value), **s.points}, s.instance, s.label) for s in found.series)
-    return Result(tuple(filled), found.multivariate)
+    def _join(self, operator: str, left: Result, right: Result) -> Result:
+        joined = []
+        for a in left.series:
+            self._touch(len(right.series))
+            for b in right.series:
+                if left.multivariate and right.multivariate and not _belong(a, b):
+                    continue
+                self._touch(len(a.points))
+                points: dict[int, float] = {}
+                for minute in a.points.keys() & b.points.keys():
+                    value = _apply(operator, a.points[minute], b.points[minute])
+                    if value is not None:
+                        points[minute] = value
+                named = (a, b) if left.multivariate or not right.multivariate else (b, a)
+                instance = named[0].instance
+                label = named[0].label or (named[1].label if left.multivariate and right.multivariate else "")
+                joined.append(Series(points, instance, label))
+        return Result(tuple(joined), left.multivariate or right.multivariate)
 
 
 def _fold(operator: str, q: float, series: Sequence[Series], minutes: range) -> dict[int, float]:
@@ -106,12 +181,21 @@ def _fold(operator: str, q: float, series: Sequence[Series], minutes: range) -> 
     for minute in minutes:
         values = [s.points[minute] for s in series if minute in s.points]
         if operator == "SUM":
-            folded[minute] = math.fsum(values)
+            folded[minute] = _sum(values)
         elif operator == "COUNT":
             folded[minute] = float(len(values))
         elif values:
             folded[minute] = _fold_values(operator, q, values)
     return folded
+
+
+def _sum(values: Iterable[float]) -> float:
+    """Exact; infinite, or no number, where no float holds it, which fsum alone answers with an exception."""
+    found = tuple(values)
+    try:
+        return math.fsum(found)
+    except (OverflowError, ValueError):
+        return sum(found)
 
 
 def _fold_values(operator: str, q: float, values: list[float]) -> float:
@@ -120,26 +204,9 @@ def _fold_values(operator: str, q: float, values: list[float]) -> float:
     if operator == "MIN":
         return min(values)
     if operator == "AVG":
-        return math.fsum(values) / len(values)
+        total = _sum(values)
+        return total / len(values) if math.isfinite(total) else _sum(v / len(values) for v in values)
     return sorted(values)[int(q * (len(values) - 1) / 100)]
-
-
-def _join(operator: str, left: Result, right: Result) -> Result:
-    joined = []
-    for a in left.series:
-        for b in right.series:
-            if left.multivariate and right.multivariate and not _belong(a, b):
-                continue
-            points: dict[int, float] = {}
-            for minute in a.points.keys() & b.points.keys():
-                value = _apply(operator, a.points[minute], b.points[minute])
-                if value is not None:
-                    points[minute] = value
-            named = (a, b) if left.multivariate or not right.multivariate else (b, a)
-            instance = named[0].instance
-            label = named[0].label or (named[1].label if left.multivariate and right.multivariate else "")
-            joined.append(Series(points, instance, label))
-    return Result(tuple(joined), left.multivariate or right.multivariate)
 
 
 def _belong(a: Series, b: Series) -> bool:

@@ -1,8 +1,8 @@
 """Server-sent events: which topology has changed, told to every open page.
 
 An event says *that* something changed, not what it is now: whoever listens asks for what it shows. So a listener that
-is slow loses nothing when its changes are merged: its queue holds each topology once. Bounds: MAX_LISTENERS streams,
-MAX_WAITING changes each; beyond that one event says ``everything``.
+is slow loses nothing when its changes are merged: its queue holds each topology once. Bounds: MAX_LISTENERS streams, of
+them MAX_OF_ONE from one address (a proxy is one), MAX_WAITING changes each; beyond that one event says ``everything``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from heron_runtime.failures import Unavailable
 from heron_tracker.shell.watch import Change
 
 MAX_LISTENERS = 200
+MAX_OF_ONE = 50  # a browser opens six connections to a server at most
 MAX_WAITING = 1000
 PING_SECONDS = 15.0
 RETRY_MILLISECONDS = 2000
@@ -27,13 +28,14 @@ GRACE_SECONDS = 1.0  # in which ``Broadcast.close`` ends every stream, before th
 
 
 class TooManyListeners(Unavailable):
-    """There are MAX_LISTENERS open streams."""
+    """There are MAX_LISTENERS open streams, or MAX_OF_ONE from this address."""
 
 
 class Listener:
     """One open stream."""
 
-    def __init__(self, wanted: Callable[[Change], bool]) -> None:
+    def __init__(self, wanted: Callable[[Change], bool], client: str) -> None:
+        self.client = client
         self._wanted = wanted
         self._waiting: dict[tuple[str, str], Change] = {}
         self._everything = False
@@ -80,11 +82,13 @@ class Broadcast:
         self._counted = counted
         self._closed = False
 
-    def stream(self, wanted: Callable[[Change], bool]) -> EventStream:
-        """The answer to a new listener. Raises TooManyListeners."""
+    def stream(self, wanted: Callable[[Change], bool], client: str = "") -> EventStream:
+        """The answer to a new listener at the address ``client``. Raises TooManyListeners."""
         if self._closed or len(self._listeners) >= MAX_LISTENERS:
             raise TooManyListeners(f"{MAX_LISTENERS} event streams are open")
-        listener = Listener(wanted)
+        if sum(listener.client == client for listener in self._listeners) >= MAX_OF_ONE:
+            raise TooManyListeners(f"{MAX_OF_ONE} event streams are open from this address")
+        listener = Listener(wanted, client)
         self._listeners.add(listener)
         self._counted(len(self._listeners))
         return EventStream(listener, self._leave)

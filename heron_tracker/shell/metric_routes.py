@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from heron_runtime.failures import UsageError
-from heron_runtime.wire.master import ExceptionsReply, ExceptionsRequest, MetricsRequest
+from heron_runtime.wire.master import ExceptionsReply, ExceptionsRequest, MetricsRequest, TimelineReply
 from heron_runtime.wire.metrics import ExceptionReport
 from heron_tracker.core import records
 from heron_tracker.core.metrics_view import heron_metrics
@@ -90,14 +90,20 @@ async def query(
     if len(wanted) > MAX_LEAVES:
         raise UsageError(f"query: at most {MAX_LEAVES} different TS")
     first = starttime - MINUTE * (1 + rates_deep(tree))
-    series: dict[TimeSeries, list[Series]] = {}
+    replies: dict[TimeSeries, TimelineReply] = {}
     for leaf in wanted:
         if "*" not in leaf.component:
             found.component(leaf.component)
-        answer = await asked.master("Timeline", request_of(leaf, first, time.time()))
-        series[leaf] = series_of(leaf, answer)
-    result = evaluate(tree, series.__getitem__, starttime, endtime)
-    shown = [_series(s) for s in result.series]
+        replies[leaf] = await asked.master("Timeline", request_of(leaf, first, time.time()))
+
+    def compute() -> list[dict[str, Any]]:
+        result = evaluate(tree, lambda leaf: series_of(leaf, replies[leaf]), starttime, endtime)
+        return [_series(s) for s in result.series]
+
+    try:
+        shown = await asked.tracker.beside(compute)
+    except QueryError as error:
+        raise UsageError(f"query: {error}") from None
     return asked.reply({"starttime": starttime, "endtime": endtime, "timeline": shown})
 
 

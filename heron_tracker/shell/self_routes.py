@@ -101,7 +101,7 @@ async def events(request: Request, cluster: Clusters, environ: Environs, topolog
         return not environ or record is None or record.execution.environ in environ
 
     try:
-        return tracker.events.stream(wanted)
+        return tracker.events.stream(wanted, request.client.host if request.client else "")
     except TooManyListeners as error:
         return failure(request, 503, error.message, {"retry-after": "30"})
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 from heron_control.inspection.questions import DEADLINE_SECS
 from heron_runtime.failures import NotFound, Unavailable, did_you_mean
@@ -15,6 +17,9 @@ from heron_tracker.shell.asking import Asker
 from heron_tracker.shell.events import Broadcast
 from heron_tracker.shell.self_metrics import Counters
 from heron_tracker.shell.watch import Change, ClusterState, ClusterWatch
+
+MAX_QUERIES = 32  # under way, the one that is computed included
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,19 @@ class Tracker:
         self.asker = Asker(self.counters, deadline_seconds)
         self.events = Broadcast(self.counters.listeners)
         self.watches = {name: ClusterWatch(name, address, self._changed) for name, address in clusters.items()}
+        self._thread = ThreadPoolExecutor(1, "query")
+        self._queries = 0
+
+    async def beside(self, compute: Callable[[], T]) -> T:
+        """What ``compute`` returns, on a thread of its own, one after the other, so that the loop goes on answering.
+        Raises what it raises, and Unavailable while MAX_QUERIES wait."""
+        if self._queries >= MAX_QUERIES:
+            raise Unavailable(f"{MAX_QUERIES} queries are being answered, which is the most")
+        self._queries += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, compute)
+        finally:
+            self._queries -= 1
 
     async def start(self) -> None:
         """Begin to follow the clusters; does not wait for them."""
@@ -78,6 +96,7 @@ class Tracker:
         self.events.close()
         await asyncio.gather(*(watch.stop() for watch in self.watches.values()))
         await self.asker.close()
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _changed(self, change: Change) -> None:
         state = self.watches[change.cluster].state

@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -142,6 +143,21 @@ def test_time_lines_and_queries_agree(rest: TrackerProcess) -> None:
     assert rest.get("/topologies/metrics/query", **PLACE, query="TS(no,*,x)", **span)[0] == 404
     backwards = {"starttime": 9, "endtime": 3}
     assert rest.get("/topologies/metrics/query", **PLACE, query="SUM(1,TS(count,*,x))", **backwards)[0] == 422
+
+
+def test_a_query_that_is_too_much_is_refused_and_holds_nobody(rest: TrackerProcess) -> None:
+    now = int(time.time())
+    span = {"starttime": now - 86_400, "endtime": now}
+    costly = f"SUM({','.join(['TS(*,*,*)'] * 190)})"
+    with ThreadPoolExecutor(3) as askers:
+        asked = [askers.submit(rest.get, "/topologies/metrics/query", **PLACE, query=costly, **span) for _ in range(3)]
+        assert rest.raw("/healthz")[0] == 200
+        for answer in asked:
+            status, body = answer.result(60)
+            assert (status, "shorter time" in body["message"]) == (422, True)
+    huge = "AVG(1e308, 1e308, TOPK(1, DEFAULT(1e308, TS(count, *, nothing))))"
+    (line,) = rest.result("/topologies/metrics/query", **PLACE, query=huge, starttime=now, endtime=now)["timeline"]
+    assert set(line["data"].values()) == {1e308}
 
 
 def test_exceptions(rest: TrackerProcess) -> None:

@@ -95,6 +95,19 @@ async def test_listeners_are_bounded_and_a_place_is_given_back(monkeypatch: pyte
     assert counts == [1, 2, 1, 2, 1, 2]
 
 
+async def test_one_address_does_not_take_every_place() -> None:
+    broadcast = Broadcast(lambda _: None)
+    held = [broadcast.stream(lambda _: True, "192.0.2.1") for _ in range(events.MAX_OF_ONE)]
+    with pytest.raises(TooManyListeners, match="from this address"):
+        broadcast.stream(lambda _: True, "192.0.2.1")
+    other = Client(broadcast.stream(lambda _: True, "192.0.2.2"))
+    await other.hears(lambda heard: b"hello" in heard)
+    await other.leave()
+    gone = Client(held[0])
+    await gone.leave()
+    broadcast.stream(lambda _: True, "192.0.2.1")  # its place is free again
+
+
 async def test_a_silent_stream_is_kept_open_by_pings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "PING_SECONDS", 0.01)
     client = Client(Broadcast(lambda _: None).stream(lambda _: True))

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heron_tracker.core import query_evaluation
 from heron_tracker.core.query_evaluation import MINUTE, Result, Series, evaluate, minutes_between
 from heron_tracker.core.query_language import (
     FOLDS,
@@ -255,6 +256,53 @@ def test_mistakes_are_told(query: str, why: str) -> None:
     with pytest.raises(QueryError, match=r".*") as caught:
         parse(query)
     assert why in str(caught.value)
+
+
+MANY = [Series(dict.fromkeys(range(0, 3 * 3600, MINUTE), 1.0), f"i{n}", f"l{n}") for n in range(1200)]
+COSTLY = {
+    "leaves": "SUM(" + ",".join(["TS(*,*,*)"] * 190) + ")",
+    "joins": "MULTIPLY(TS(*,*,*),TS(*,*,*))",
+    "defaults": "DEFAULT(1," * 20 + "TS(*,*,*)" + ")" * 20,
+    "rates": "RATE(" * 22 + "TS(*,*,*)" + ")" * 22,
+    "tops": "TOPK(9," * 22 + "TS(*,*,*)" + ")" * 22,
+    "numbers": "SUM(" + ",".join("123456789") * 20 + ")",
+    "answer": "TS(*,*,*)",
+}
+
+
+@pytest.mark.parametrize("what", COSTLY)
+def test_no_query_takes_more_work_than_the_bound(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    series = [Series(s.points) for s in MANY] if what == "joins" else MANY  # all of them belong to each other
+    monkeypatch.setattr(query_evaluation, "MAX_ANSWER_POINTS", 100_000)
+    monkeypatch.setattr(query_evaluation, "MAX_POINTS", 1000 if what in ("numbers", "tops") else 1_000_000)
+    with pytest.raises(QueryError, match="points"):
+        evaluate(parse(COSTLY[what]), lambda _: series, 0, 3 * 3600)
+
+
+def test_a_whole_topology_is_no_more_than_the_bound() -> None:
+    assert len(evaluate(parse("TS(*,*,*)"), lambda _: MANY, 0, 3 * 3600).series) == len(MANY)
+    assert evaluate(parse("SUM(TS(*,*,*),TS(*,*,*))"), lambda _: MANY, 0, 0).series[0].points == {0: 2400.0}
+
+
+HUGE = (Series({0: 1e308, 60: 1.0}, "i"), Series({0: 1e308}, "j"))
+
+
+@pytest.mark.parametrize(
+    ("query", "points"),
+    [
+        ("SUM(1e308,1e308)", {}),
+        ("AVG(1e308,1e308)", {0: 1e308, 60: 1e308}),
+        ("AVG(1e308,-1e308)", {0: 0.0, 60: 0.0}),
+        ("SUM(TS(a,*,b))", {60: 1.0}),
+        ("SUM(SUM(1e308,1e308), SUBTRACT(0,SUM(1e308,1e308)))", {}),
+        ("AVG(SUM(1e308,1e308), SUBTRACT(0,SUM(1e308,1e308)))", {}),
+        ("PERCENTILE(50,SUM(1e308,1e308),1)", {0: 1.0, 60: 1.0}),
+        ("DIVIDE(1e308,1e-308)", {}),
+        ("TOPK(1,DEFAULT(1e308,TS(a,*,b)))", {0: 1e308, 60: 1e308}),
+    ],
+)
+def test_values_beyond_a_float_are_minutes_without_a_value(query: str, points: dict[int, float]) -> None:
+    assert dict(evaluate(parse(query), lambda _: HUGE, 0, 60).series[0].points) == points
 
 
 def test_quotes_keep_commas_and_parentheses() -> None:

@@ -78,6 +78,12 @@ class TaskWeights(_message.Message):
     tasks: _containers.RepeatedCompositeFieldContainer[TaskWeight]
     def __init__(self, tasks: _Optional[_Iterable[_Union[TaskWeight, _Mapping]]] = ...) -> None: ...
 
+class InCall(_message.Message):
+    __slots__ = ("milliseconds",)
+    MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
+    milliseconds: int
+    def __init__(self, milliseconds: _Optional[int] = ...) -> None: ...
+
 class Pause(_message.Message):
     __slots__ = ("paused", "causes")
     PAUSED_FIELD_NUMBER: _ClassVar[int]
@@ -93,7 +99,7 @@ class Leave(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class InstanceControl(_message.Message):
-    __slots__ = ("instance_hello", "stream_manager_hello", "plan_update", "credit", "pause", "leave", "task_weights", "process_metrics")
+    __slots__ = ("instance_hello", "stream_manager_hello", "plan_update", "credit", "pause", "leave", "task_weights", "process_metrics", "in_call")
     INSTANCE_HELLO_FIELD_NUMBER: _ClassVar[int]
     STREAM_MANAGER_HELLO_FIELD_NUMBER: _ClassVar[int]
     PLAN_UPDATE_FIELD_NUMBER: _ClassVar[int]
@@ -102,6 +108,7 @@ class InstanceControl(_message.Message):
     LEAVE_FIELD_NUMBER: _ClassVar[int]
     TASK_WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     PROCESS_METRICS_FIELD_NUMBER: _ClassVar[int]
+    IN_CALL_FIELD_NUMBER: _ClassVar[int]
     instance_hello: InstanceHello
     stream_manager_hello: StreamManagerHello
     plan_update: PlanUpdate
@@ -110,7 +117,8 @@ class InstanceControl(_message.Message):
     leave: Leave
     task_weights: TaskWeights
     process_metrics: _heronry_metrics_pb2.ProcessMetrics
-    def __init__(self, instance_hello: _Optional[_Union[InstanceHello, _Mapping]] = ..., stream_manager_hello: _Optional[_Union[StreamManagerHello, _Mapping]] = ..., plan_update: _Optional[_Union[PlanUpdate, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., task_weights: _Optional[_Union[TaskWeights, _Mapping]] = ..., process_metrics: _Optional[_Union[_heronry_metrics_pb2.ProcessMetrics, _Mapping]] = ...) -> None: ...
+    in_call: InCall
+    def __init__(self, instance_hello: _Optional[_Union[InstanceHello, _Mapping]] = ..., stream_manager_hello: _Optional[_Union[StreamManagerHello, _Mapping]] = ..., plan_update: _Optional[_Union[PlanUpdate, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., task_weights: _Optional[_Union[TaskWeights, _Mapping]] = ..., process_metrics: _Optional[_Union[_heronry_metrics_pb2.ProcessMetrics, _Mapping]] = ..., in_call: _Optional[_Union[InCall, _Mapping]] = ...) -> None: ...
 
 class PeerHello(_message.Message):
     __slots__ = ("protocol", "topology_id", "container", "incarnation", "epoch")

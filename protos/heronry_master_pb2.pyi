@@ -35,17 +35,27 @@ class Register(_message.Message):
     plan: _heronry_topology_pb2.PlanVersion
     def __init__(self, protocol: _Optional[int] = ..., topology_id: _Optional[str] = ..., stream_manager: _Optional[_Union[_heronry_topology_pb2.StreamManager, _Mapping]] = ..., instances: _Optional[_Iterable[_Union[InstanceInfo, _Mapping]]] = ..., plan: _Optional[_Union[_heronry_topology_pb2.PlanVersion, _Mapping]] = ...) -> None: ...
 
+class Holder(_message.Message):
+    __slots__ = ("component", "task", "seconds", "in_call")
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    IN_CALL_FIELD_NUMBER: _ClassVar[int]
+    component: str
+    task: int
+    seconds: float
+    in_call: bool
+    def __init__(self, component: _Optional[str] = ..., task: _Optional[int] = ..., seconds: _Optional[float] = ..., in_call: _Optional[bool] = ...) -> None: ...
+
 class Flow(_message.Message):
-    __slots__ = ("in_flight", "stalled_ms", "deepest", "deepest_seconds")
+    __slots__ = ("in_flight", "stalled_ms", "holder")
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     STALLED_MS_FIELD_NUMBER: _ClassVar[int]
-    DEEPEST_FIELD_NUMBER: _ClassVar[int]
-    DEEPEST_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
     in_flight: int
     stalled_ms: int
-    deepest: str
-    deepest_seconds: float
-    def __init__(self, in_flight: _Optional[int] = ..., stalled_ms: _Optional[int] = ..., deepest: _Optional[str] = ..., deepest_seconds: _Optional[float] = ...) -> None: ...
+    holder: Holder
+    def __init__(self, in_flight: _Optional[int] = ..., stalled_ms: _Optional[int] = ..., holder: _Optional[_Union[Holder, _Mapping]] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ("causes", "spouts_paused", "plan", "instances", "flow")
@@ -70,10 +80,12 @@ class ToMaster(_message.Message):
     def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
-    __slots__ = ("epoch",)
+    __slots__ = ("epoch", "holder")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
     epoch: int
-    def __init__(self, epoch: _Optional[int] = ...) -> None: ...
+    holder: Holder
+    def __init__(self, epoch: _Optional[int] = ..., holder: _Optional[_Union[Holder, _Mapping]] = ...) -> None: ...
 
 class FromMaster(_message.Message):
     __slots__ = ("plan_update", "heartbeat_reply", "leave")

@@ -11,8 +11,10 @@ from heron_runtime.model.instance_metrics import (
     COMPLETE_LATENCY,
     EMIT_COUNT,
     EXECUTE_COUNT,
+    EXECUTE_LATENCY,
     FAIL_COUNT,
     PROCESS_LATENCY,
+    QUEUE_LATENCY,
 )
 from heron_runtime.model.metric_kinds import MetricKind
 from heron_runtime.model.metrics import base_name
@@ -21,8 +23,12 @@ from heron_runtime.telemetry.sketches import decode_sketch
 from heron_runtime.wire.errors import MalformedMessage
 from heron_runtime.wire.master import MetricsReply, MetricValue
 
-COLUMNS = ("component", "emitted", "executed", "acked", "failed", "emitted/s", "executed/s", "p50 ms", "p99 ms")
+COLUMNS = (
+    "component", "emitted", "executed", "acked", "failed", "emitted/s", "executed/s",
+    "wait ms", "execute ms", "complete ms",
+)  # fmt: skip
 NUMBERS = COLUMNS[1:]
+TIMES = {"wait": QUEUE_LATENCY, "execute": EXECUTE_LATENCY, "complete": COMPLETE_LATENCY}
 FLOW = ("emitted", "executed", "acked", "failed")
 RATES = ("emitted_rate", "executed_rate")
 
@@ -83,8 +89,9 @@ def _quantiles(values: list[MetricValue]) -> dict[str, float | None]:
 def flow(reply: MetricsReply, components: Mapping[str, bool]) -> list[dict[str, Any]]:
     """What flows through each component (name to: is it a spout) and how long it takes; None where nothing is known.
 
-    Emitted, executed, acked and failed are sums over streams. The latencies are of whole tuple trees for a spout, of
-    processing one tuple for a bolt, in milliseconds.
+    Emitted, executed, acked and failed are sums over streams. ``p50`` and ``p99`` are of whole tuple trees for a spout,
+    from receipt to ack for a bolt; ``times`` has them apart: the wait in the task's queue, the time in its code, and
+    whole trees. All in milliseconds.
     """
     rows = []
     for component, is_spout in components.items():
@@ -101,6 +108,9 @@ def flow(reply: MetricsReply, components: Mapping[str, bool]) -> list[dict[str, 
                 **{key: _sum(values, name, rate=True) for key, name in rates},
                 "p50": p50,
                 "p99": p99,
+                "times": {
+                    key: _quantiles([v for v in values if base_name(v.name) == name]) for key, name in TIMES.items()
+                },
             }
         )
     return rows
@@ -116,7 +126,11 @@ def document(
 def flow_rows(found: Mapping[str, Any]) -> list[list[object]]:
     """The rows of the table that shows ``flow``."""
     return [
-        [row["component"], *(_count(row[key]) for key in (*FLOW, *RATES)), _ms(row["p50"]), _ms(row["p99"])]
+        [
+            row["component"],
+            *(_count(row[key]) for key in (*FLOW, *RATES)),
+            *(_p50_and_p99(row["times"][key]) for key in TIMES),
+        ]
         for row in found["flow"]
     ]
 
@@ -133,6 +147,10 @@ def detail_rows(found: Mapping[str, Any]) -> list[list[object]]:
 
 def _ms(value: float | None) -> str | None:
     return None if value is None else f"{value:.2f}"
+
+
+def _p50_and_p99(found: Mapping[str, float | None]) -> str | None:
+    return f"{_ms(found['p50'])} / {_ms(found['p99'])}" if found.get("p50") is not None else None
 
 
 def _sum(values: Iterable[MetricValue], base: str, *, rate: bool = False) -> float | None:

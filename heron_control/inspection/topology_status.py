@@ -127,9 +127,9 @@ def stalled_text(managers: Sequence[StreamManagerStatus]) -> str:
     if not stalled or any(flow.in_flight and not flow.stalled_ms for flow in flows):
         return ""
     text = f"no tuple was acked for {min(stalled) / 1000:.0f} s although tuples are in flight"
-    deepest = max(flows, key=lambda flow: flow.deepest_seconds)
-    if deepest.deepest:
-        return f"{text}; most waits at {deepest.deepest} ({deepest.deepest_seconds:.1f} s of work)"
+    holder = max((flow.holder for flow in flows), key=lambda holder: holder.seconds)
+    if holder.component:
+        return f"{text}; most waits for {holder}"
     return f"{text}; no stream manager has a queue: bolts hold them, or never ack them"
 
 

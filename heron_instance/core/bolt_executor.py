@@ -282,7 +282,10 @@ class BoltExecutor:
             each, known = elapsed_ms / done, self._tuple_ms
             self._tuple_ms = each if known is None or each > known else 0.8 * known + 0.2 * each
             self._done += done
-            self._figures.executed((work.batch.component, work.batch.stream), done, elapsed_ms)
+            waited_ms = 1000 * started - work.batch.arrived_ms
+            if not self._processing.batchwise:  # one after the other: in the mean for half of them
+                waited_ms += (elapsed_ms - each) / 2
+            self._figures.executed((work.batch.component, work.batch.stream), done, elapsed_ms, waited_ms)
 
     def _end_turn(self, work: Work) -> None:
         work.batch.closed = True

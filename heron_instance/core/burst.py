@@ -20,8 +20,8 @@ class Bursts:
         self._outcomes = outcomes
         self._call_ms = 1.0  # what one call took in the last burst
 
-    def run(self, room: int) -> tuple[bool, bool]:
-        """One burst of about ``room`` rows at most; (True if any was emitted, True if another might be)."""
+    def run(self, room: int) -> tuple[int, bool]:
+        """One burst of about ``room`` rows at most; (how many were emitted, True if another might be)."""
         task, clock = self._task, self._task.clock
         started, already = clock(), self._emitted_ever()
         calls, more = [0], False
@@ -38,7 +38,7 @@ class Bursts:
             if calls[0]:
                 self._call_ms = elapsed_ms / calls[0]
                 task.telemetry.latency(NEXT_TUPLE_LATENCY, self._call_ms, calls[0])
-        return self._emitted_ever() > already, more
+        return self._emitted_ever() - already, more
 
     def _call(self, last: int, until: float, counted: list[int]) -> bool:
         """Call until ``last`` rows were ever emitted; False if a call emitted none. What is routed meanwhile moves from

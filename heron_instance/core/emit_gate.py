@@ -103,6 +103,12 @@ class EmitGate:
         call = self._user_code.call
         return call is not None and self._clock() * 1000 - call.since_ms >= self.interval_ms
 
+    def in_call_ms(self) -> float:
+        """How long the call of user code under way has lasted; 0 if that is not worth telling."""
+        call = self._user_code.call
+        lasted_ms = 0.0 if call is None else self._clock() * 1000 - call.since_ms
+        return lasted_ms if lasted_ms >= TOLD_MS else 0.0
+
     def doing(self, place: Callable[[], str]) -> str:
         """In words, for the heartbeat: which method of user code lasts, and where it is, which ``place`` tells."""
         call, now_ms = self._user_code.call, self._clock() * 1000

@@ -16,6 +16,7 @@ from heron_runtime.model.instance_metrics import (
     FAIL_LATENCY,
     FAILED_BY_REASON,
     PROCESS_LATENCY,
+    QUEUE_LATENCY,
 )
 from heron_runtime.model.metrics import keyed
 from heron_runtime.model.reasons import FailKind
@@ -29,6 +30,7 @@ class _Names(NamedTuple):
     executed: str
     execute_latency: str
     execute_time_ns: str
+    queue_latency: str
     acked: str
     process_latency: str
     deserialization_time_ns: str
@@ -36,7 +38,8 @@ class _Names(NamedTuple):
     @staticmethod
     def of(source: Source) -> _Names:
         bases = (
-            EXECUTE_COUNT, EXECUTE_LATENCY, EXECUTE_TIME_NS, ACK_COUNT, PROCESS_LATENCY, DESERIALIZATION_TIME_NS,
+            EXECUTE_COUNT, EXECUTE_LATENCY, EXECUTE_TIME_NS, QUEUE_LATENCY, ACK_COUNT, PROCESS_LATENCY,
+            DESERIALIZATION_TIME_NS,
         )  # fmt: skip
         return _Names(*(keyed(base, *source) for base in bases))
 
@@ -53,9 +56,10 @@ class InputFigures:
         """A batch was decoded in that time."""
         self._count(self._names(source).deserialization_time_ns, 1e9 * seconds)
 
-    def executed(self, source: Source, n: int, elapsed_ms: float) -> None:
-        """So many tuples went through user code in that time."""
+    def executed(self, source: Source, n: int, elapsed_ms: float, waited_ms: float) -> None:
+        """So many tuples went through user code in that time, and had waited for it so long in the mean."""
         names = self._names(source)
+        self._telemetry.latency(names.queue_latency, waited_ms, n)
         self._telemetry.latency(names.execute_latency, elapsed_ms / n, n)
         self._count(names.executed, n)
         self._count(names.execute_time_ns, elapsed_ms * 1e6)

@@ -79,7 +79,11 @@ class Output:
         """When ``take_due`` will flush at the latest, if nothing else happens."""
         if self.waiting_since_ms is None:
             return None
-        return min(self.waiting_since_ms + self.interval_ms, self._last_flush_ms + gap_ms)
+        return min(self.waiting_since_ms + self.interval_ms, self.next_flush_ms(gap_ms))
+
+    def next_flush_ms(self, gap_ms: float) -> float:
+        """No flush of an idle task comes before this moment."""
+        return self._last_flush_ms + gap_ms
 
     def quantum(self) -> int:
         """How many rows may be emitted before data-out is looked at again."""

@@ -171,20 +171,21 @@ class SpoutExecutor:
         self._outcomes.tell()
         self._follow_state()
         blocked = self.blocked(now_ms)
-        more = False  # a call now would perhaps emit
+        emitted, more, nothing = 0, False, False  # more: a call now would perhaps emit
         if not blocked and now_ms >= pacing.next_call_ms and self.failed is None:
             emitted, more = self._bursts.run(self.room())
             now_ms = self.task.clock() * 1000
             if self._dropped():
-                emitted = more = True
-            if emitted:
+                more = True
+            if emitted or more:
                 pacing.reset()
-            if not more:
-                pacing.had_nothing(now_ms)
+            nothing = not more
             blocked = self.blocked(now_ms)
         # A spout that may not emit gains nothing by waiting for a fuller batch.
         gap_ms = 0.0 if blocked else output.interval_ms
         flushes = output.take_due(now_ms, not more or blocked, gap_ms)
+        if nothing:
+            pacing.had_nothing(now_ms, emitted, output.next_flush_ms(gap_ms))
         pacing.at_rest = pacing.slow and not blocked and self._nothing_else_to_do()
         return RunResult(flushes, self._wait_ms(now_ms, blocked, gap_ms))
 

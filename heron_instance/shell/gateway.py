@@ -40,6 +40,7 @@ from heron_runtime.net.handshake import LinkRefused
 from heron_runtime.net.link import EOF, LinkStream, connect
 from heron_runtime.wire.control import (
     Credit,
+    InCall,
     InstanceHello,
     Leave,
     Pause,
@@ -97,6 +98,7 @@ class Gateway:
         self._received_total = 0
         self._received_before_hello = 0
         self._granted = (-1, 0)  # limit and weight as told
+        self._in_call_ms = self._told_in_call_ms = 0
         self._incarnation_seen: int | None = None
         self._linked = False
         self._collect: Callable[[], ProcessMetrics]
@@ -140,6 +142,12 @@ class Gateway:
         self._report_due = True
         self._reported.clear()
         self._control_work.set()
+
+    def tell_in_call(self, milliseconds: int) -> None:
+        """User code has been in one call for so long; 0: not for long."""
+        if milliseconds != self._in_call_ms:
+            self._in_call_ms = milliseconds
+            self._control_work.set()
 
     async def run(self, collect: Callable[[], ProcessMetrics]) -> None:
         """Keep the link until ``close``, or until told to leave. ``collect`` makes the reports that travel on it."""
@@ -218,6 +226,7 @@ class Gateway:
                 )
             self._outgoing.begin_stream()
             self._received_before_hello, self._granted = self._received_total, (-1, 0)
+            self._told_in_call_ms = 0
             self._inbox.put(StreamManagerSaidHello(hello.incarnation))
             if self._incarnation_seen is not None:
                 log.info("linked again to stream manager %d", hello.incarnation)
@@ -275,6 +284,10 @@ class Gateway:
             if limit > self._granted[0] or weight != self._granted[1]:
                 self._granted = (limit, weight)
                 await write(Credit(limit, weight))
+                continue
+            if self._in_call_ms != self._told_in_call_ms:
+                self._told_in_call_ms = self._in_call_ms
+                await write(InCall(self._in_call_ms))
                 continue
             if self._report_due:
                 self._report_due = False

@@ -150,9 +150,11 @@ class Instance:
                 return plans[-1], [item for item in early if not isinstance(item, PlanArrived)]
 
     def _doing(self) -> str:
-        """What user code has been at for long."""
+        """What user code has been at for long; a bolt in one call holds tuples up, so its stream manager hears, too."""
         if self._executor is None:
             return ""
+        if isinstance(self._executor, BoltExecutor):
+            self.gateway.tell_in_call(int(self._executor.gate.in_call_ms()))
         return self._executor.gate.doing(lambda: place_of_main_thread(self.launch.package_dir))
 
     def _make_executor(self, plan: PhysicalPlan) -> Executor:

@@ -12,6 +12,7 @@ FAILED_BY_REASON = "__failed-by-reason"
 TIMEOUT_COUNT = "__timeout-count"
 EXECUTE_COUNT = "__execute-count"
 EXECUTE_LATENCY = "__execute-latency"
+QUEUE_LATENCY = "__queue-latency"
 EXECUTE_TIME_NS = "__execute-time-ns"
 SERIALIZATION_TIME_NS = "__tuple-serialization-time-ns"
 DESERIALIZATION_TIME_NS = "__tuple-deserialization-time-ns"
@@ -42,6 +43,8 @@ EXECUTOR_METRICS: tuple[Metric, ...] = (
         "time to encode the values of emitted tuples, taken once a batch", Key.STREAM, NS),
     Metric(DESERIALIZATION_TIME_NS, "heron_deserialization_time_seconds_total", COUNTER,
         "time to decode the values of a bolt's input, taken once a batch", Key.SOURCE, NS),
+    Metric(QUEUE_LATENCY, "heron_queue_latency_seconds", LATENCY,
+        "from a bolt's receipt of a tuple to the call of its code for it", Key.SOURCE, MS),
     Metric(PROCESS_LATENCY, "heron_process_latency_seconds", LATENCY,
         "from a bolt's receipt of a tuple to its ack", Key.SOURCE, MS),
     Metric(COMPLETE_LATENCY, "heron_complete_latency_seconds", LATENCY,

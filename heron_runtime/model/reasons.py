@@ -22,7 +22,8 @@ class FailKind(StrEnum):
 class FailReason:
     """Why a tuple tree failed, and where.
 
-    ``component`` and ``task`` name the bolt that failed the tuple; for a timeout they are empty, since nobody did.
+    ``component`` and ``task`` name the bolt that failed the tuple. For a timeout, which nobody caused alone, they name
+    the one that most waited for then (empty: no queue was long), and ``message`` says so in one line.
     ``elapsed_ms`` is the time from emit to fail, measured by the spout.
     """
 

@@ -53,6 +53,13 @@ class Credit:
 
 
 @dataclass(frozen=True, slots=True)
+class InCall:
+    """From a bolt: its user code has been in one call for so long; 0: it has returned."""
+
+    milliseconds: int
+
+
+@dataclass(frozen=True, slots=True)
 class TaskWeight:
     """What a tuple for ``task`` weighs at least."""
 
@@ -128,6 +135,6 @@ class CauseChange:
 
 # An instance's report goes along, for the metrics manager.
 InstanceControl = (
-    InstanceHello | StreamManagerHello | PlanUpdate | Credit | Pause | Leave | TaskWeights | ProcessMetrics
+    InstanceHello | StreamManagerHello | PlanUpdate | Credit | Pause | Leave | TaskWeights | ProcessMetrics | InCall
 )
 PeerControl = PeerHello | PeerCredit | CauseSet | CauseChange | Leave

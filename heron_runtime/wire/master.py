@@ -33,14 +33,31 @@ class Register:
 
 
 @dataclass(frozen=True, slots=True)
+class Holder:
+    """The task that most waits for: it will take so long for what is queued before it or, if that is longer, has been
+    ``in_call`` for so long. No component: nothing waits."""
+
+    component: str = ""
+    task: int = 0
+    seconds: float = 0.0
+    in_call: bool = False
+
+    def __str__(self) -> str:
+        why = f"in one call for {self.seconds:.0f} s" if self.in_call else f"{self.seconds:.1f} s of work"
+        return f"{self.component} task {self.task} ({why})"
+
+
+NOBODY = Holder()
+
+
+@dataclass(frozen=True, slots=True)
 class Flow:
     """Whether tuples get through: roots tracked by a stream manager, for how long none was acked (0 below the message
-    timeout), and the component whose queue there takes longest to work off."""
+    timeout), and the task there that most waits for."""
 
     in_flight: int = 0
     stalled_ms: int = 0
-    deepest: str = ""
-    deepest_seconds: float = 0.0
+    holder: Holder = NOBODY
 
 
 NO_FLOW = Flow()
@@ -59,9 +76,10 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatReply:
-    """The master is there, and this is its epoch."""
+    """The master is there, and this is its epoch. ``holder``: the task that most waits for in the topology."""
 
     epoch: int
+    holder: Holder = NOBODY
 
 
 ToMaster = Register | Heartbeat

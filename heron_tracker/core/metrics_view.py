@@ -16,8 +16,10 @@ from heron_runtime.model.instance_metrics import (
     COMPLETE_LATENCY,
     EMIT_COUNT,
     EXECUTE_COUNT,
+    EXECUTE_LATENCY,
     FAIL_COUNT,
     PROCESS_LATENCY,
+    QUEUE_LATENCY,
 )
 from heron_runtime.model.metric_kinds import MetricKind
 from heron_runtime.model.metrics import base_name, prometheus_name, split_name
@@ -29,7 +31,8 @@ from heron_tracker.core.plain import number
 WINDOWS = (600, 3600, 10_800, -1)
 BUSY, IDLE, PRESSED = "__busy-time-ms", "__idle-time-ms", "__backpressured-time-ms"
 OVERVIEW_METRICS = (
-    EMIT_COUNT, EXECUTE_COUNT, ACK_COUNT, FAIL_COUNT, COMPLETE_LATENCY, PROCESS_LATENCY, BUSY, IDLE, PRESSED,
+    EMIT_COUNT, EXECUTE_COUNT, ACK_COUNT, FAIL_COUNT, COMPLETE_LATENCY, PROCESS_LATENCY, QUEUE_LATENCY, EXECUTE_LATENCY,
+    BUSY, IDLE, PRESSED,
 )  # fmt: skip
 
 
@@ -120,7 +123,11 @@ def _meaning(name: str, kind: MetricKind) -> dict[str, Any]:
 
 
 def flow(values: Sequence[MetricValue], *, is_spout: bool) -> dict[str, Any]:
-    """What flows through a component or instance: totals and rates over all streams, latency, shares of time."""
+    """What flows through a component or instance: totals and rates over all streams, latency, shares of time.
+
+    ``latency`` is of whole trees for a spout, from receipt to ack for a bolt, of which ``wait`` is before its code is
+    called and ``execute`` within.
+    """
     by_base: dict[str, list[MetricValue]] = {}
     for value in values:
         by_base.setdefault(base_name(value.name), []).append(value)
@@ -143,6 +150,8 @@ def flow(values: Sequence[MetricValue], *, is_spout: bool) -> dict[str, Any]:
         "ack_rate": number(rate(ACK_COUNT)),
         "fail_rate": number(rate(FAIL_COUNT)),
         "latency": latency(sketch_of(by_base.get(COMPLETE_LATENCY if is_spout else PROCESS_LATENCY, ()))),
+        "wait": latency(sketch_of(by_base.get(QUEUE_LATENCY, ()))),
+        "execute": latency(sketch_of(by_base.get(EXECUTE_LATENCY, ()))),
         "time_share": {key: value / whole for key, value in times.items()} if whole > 0 else None,
     }
 

@@ -33,7 +33,9 @@ function drawNode(node, isPicked, choose) {
   const failing = flow && flow.fail_rate > 0;
   const classes = ["node", node.kind, node.pressed ? "pressed" : "", failing ? "failing" : "", isPicked ? "picked" : ""];
   const speed = flow ? `${spout ? "out" : "in"} ${rate(spout ? flow.emit_rate : flow.execute_rate)}` : "no metrics";
-  const latency = flow && flow.latency ? `p99 ${millis(flow.latency.p99)}` : "";
+  const latency = !flow ? "" : flow.wait && flow.execute
+    ? `p99 wait ${millis(flow.wait.p99)}, code ${millis(flow.execute.p99)}`
+    : flow.latency ? `p99 ${millis(flow.latency.p99)}` : "";
   const label = `${node.kind} ${node.name}, ${node.parallelism} tasks, ${speed}${node.pressed ? ", under backpressure" : ""}`;
   const act = () => choose(node.name);
   return s("g", { class: classes.join(" "), transform: `translate(${node.x} ${node.y})`, tabindex: 0, role: "button",

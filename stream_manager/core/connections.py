@@ -50,6 +50,7 @@ class LocalInstance(Neighbour):
     task: int = field(kw_only=True)
     upload: Grant = field(kw_only=True)
     pid: int = 0
+    in_call_ms: int = 0  # how long its user code has been in one call, if long
     fed: set[int] = field(default_factory=set)  # tasks it has sent frames to
     sent_causes: tuple[Cause, ...] | None = None  # those of the last Pause, None before the first
 

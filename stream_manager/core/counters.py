@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from heron_runtime.model.metrics import keyed
 from heron_runtime.model.weights import seconds_of
+from heron_runtime.wire.master import NOBODY, Holder
 from stream_manager.core.connections import Connections, Neighbour, Peer
 from stream_manager.core.links import Link, Traffic
 from stream_manager.core.routing import Routes
@@ -56,6 +57,21 @@ def queue_seconds(connections: Connections, weights: Weights) -> dict[int, float
         for neighbour in connections.all()
         for task, queue in neighbour.link.destinations.items()
     }
+
+
+def holder(connections: Connections, weights: Weights, routes: Routes) -> Holder:
+    """The task that most waits for, as far as it is seen from here."""
+    found = [
+        Holder(routes.component.get(task, ""), task, seconds)
+        for task, seconds in queue_seconds(connections, weights).items()
+        if seconds
+    ]
+    found += [
+        Holder(routes.component.get(task, ""), task, instance.in_call_ms / 1000, in_call=True)
+        for task, instance in connections.instances.items()
+        if instance.in_call_ms
+    ]
+    return max(found, key=lambda one: one.seconds, default=NOBODY)
 
 
 def _name(neighbour: Neighbour, routes: Routes) -> str:

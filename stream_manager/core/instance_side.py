@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 from heron_runtime.model.causes import Cause
 from heron_runtime.wire.control import (
     Credit,
+    InCall,
     InstanceControl,
     InstanceHello,
     Leave,
@@ -74,10 +75,15 @@ class InstanceSide:
         """The connection has ended."""
         self._connections.disconnect(instance)
         instance.sent_causes = None
+        instance.in_call_ms = 0
         self._flow.close(instance)
 
     def control(self, instance: LocalInstance, message: InstanceControl | PeerControl) -> None:
-        """Whatever an instance says after its hello: that it takes frames. Raises ProtocolViolation."""
+        """Whatever an instance says after its hello: that it takes frames, or is at one for long. Raises
+        ProtocolViolation."""
+        if isinstance(message, InCall):
+            instance.in_call_ms = message.milliseconds
+            return
         if not isinstance(message, Credit):
             raise ProtocolViolation(f"{type(message).__name__} is not for stream managers")
         self._flow.credit(instance, [TaskCredit(instance.task, message.limit_bytes)])

@@ -26,7 +26,7 @@ from heron_runtime.model.plan import NO_PLAN, PhysicalPlan, PlanVersion, StreamM
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.control import InstanceHello, Leave, PeerHello, StreamManagerHello
 from heron_runtime.wire.data import Packet
-from heron_runtime.wire.master import Flow, FromMaster, Heartbeat, HeartbeatReply, Register
+from heron_runtime.wire.master import NOBODY, Flow, FromMaster, Heartbeat, HeartbeatReply, Register
 from stream_manager.core import effects as f
 from stream_manager.core import events as e
 from stream_manager.core.backpressure import Pressure
@@ -38,7 +38,7 @@ from stream_manager.core.connections import (
     ProtocolViolation,
     SequenceFault,
 )
-from stream_manager.core.counters import link_gauges, link_totals, queue_seconds
+from stream_manager.core.counters import holder, link_gauges, link_totals
 from stream_manager.core.forwarding import Forwarding
 from stream_manager.core.instance_side import InstanceSide
 from stream_manager.core.peer_side import PeerSide
@@ -107,6 +107,7 @@ class StreamManager:
                 self._master_connected()
             case e.MasterGone():
                 self._master_here = False
+                self.tracking.holder = NOBODY
             case e.PlanRecalled(plan, epoch):
                 self._follow(plan, epoch)
             case e.PeerRefused(container, reason):
@@ -284,6 +285,7 @@ class StreamManager:
             self._contact_ms = self._now_ms
             if isinstance(message, HeartbeatReply):
                 self.standing = replace(self.standing, epoch=message.epoch)
+                self.tracking.holder = message.holder
             else:
                 self._follow(message.plan, message.epoch)
 
@@ -295,15 +297,9 @@ class StreamManager:
             self._effects.add(f.TellMaster(beat))
 
     def _flow_of_tuples(self) -> Flow:
-        """Whether tuples get through. Queues are looked at only while something stands."""
-        stalled_ms = self.tracking.stalled_ms(self._now_ms)
-        deepest, seconds = "", 0.0
-        if stalled_ms or self.pressure.own:
-            waits = queue_seconds(self.connections, self.weights)
-            task = max(waits, key=waits.__getitem__, default=0)
-            seconds = waits.get(task, 0.0)
-            deepest = self.standing.routes.component.get(task, "") if seconds else ""
-        return Flow(self.tracking.live, stalled_ms, deepest, seconds)
+        """Whether tuples get through, and who holds them up."""
+        here = holder(self.connections, self.weights, self.standing.routes)
+        return Flow(self.tracking.live, self.tracking.stalled_ms(self._now_ms), here)
 
     # Time.
 

@@ -5,15 +5,23 @@ from __future__ import annotations
 from heron_runtime.model.reasons import FailKind
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.data import Ack, Fail, Init, Reason
+from heron_runtime.wire.master import NOBODY, Holder
 from stream_manager.core.ack_tracker import AckTracker, Column, column
 from stream_manager.core.connections import Connections, ProtocolViolation
 from stream_manager.core.routing import Routes
 
-TIMED_OUT = Reason(FailKind.TIMEOUT)
 TOO_MANY = Reason(
     FailKind.FAILED,
     message="more tuples in flight than the stream manager tracks; lower topology.max.spout.pending",
 )
+
+
+def timed_out(holder: Holder) -> Reason:
+    """Why a root expired, in one line."""
+    if not holder.component:
+        text = "no queue is long: a bolt has not acked it yet, or it was lost with a process"
+        return Reason(FailKind.TIMEOUT, message=text)
+    return Reason(FailKind.TIMEOUT, holder.component, holder.task, f"most waits for {holder}")
 
 
 class Tracking:
@@ -30,6 +38,7 @@ class Tracking:
         self._completed_seen = 0
         self._open_ms = 0  # when roots were open last
         self._timeout_ms: int | None = None
+        self.holder = NOBODY  # the task that most waits for, as the master says
         self._late = 0  # for tasks without a tracker, or of trackers that are gone
         self._buckets = buckets
 
@@ -124,7 +133,7 @@ class Tracking:
         for task, tracker in self._trackers.items():
             expired = tracker.tick(now_ms)
             self.expired += len(expired)
-            self._fail(task, expired, TIMED_OUT)
+            self._fail(task, expired, timed_out(self.holder))
 
     def totals(self) -> dict[str, float]:
         """Counters, by metric name."""

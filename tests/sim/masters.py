@@ -132,8 +132,8 @@ class SimMaster(SimProcess):
                 self.cluster.checkers.plan_sent(self, plan, epoch)
                 for link in links:
                     self._send(link, PlanUpdate(plan, epoch))
-            case e.Acknowledge(link, epoch):
-                self._send(link, HeartbeatReply(epoch))
+            case e.Acknowledge(link, epoch, holder):
+                self._send(link, HeartbeatReply(epoch, holder))
             case e.Refuse(link, reason):
                 self._send(link, Leave(reason))
                 self._close(link)

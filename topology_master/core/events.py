@@ -8,7 +8,7 @@ from enum import Enum
 from heron_runtime.model.plan import PackingPlan, PhysicalPlan
 from heron_runtime.model.stored import ExecutionState, MasterLocation
 from heron_runtime.model.topology import TopologyDefinition, TopologyState
-from heron_runtime.wire.master import Heartbeat, MasterStatus, Register
+from heron_runtime.wire.master import NOBODY, Heartbeat, Holder, MasterStatus, Register
 
 
 class Session(Enum):
@@ -159,10 +159,11 @@ class SendPlan:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """Answer a heartbeat."""
+    """Answer a heartbeat. ``holder``: the task that most waits for."""
 
     link: int
     epoch: int
+    holder: Holder = NOBODY
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,7 +160,7 @@ class Master:
     def _heard(self, link: int, message: Heartbeat) -> list[Effect]:
         effects = self.mastership.epoch_seen(message.plan.epoch)
         if self.acting and self.membership.heard(link, message) is not None:
-            effects.append(Acknowledge(link, self.epoch))
+            effects.append(Acknowledge(link, self.epoch, self.membership.holder()))
         return effects
 
     def _registered(self, link: int, message: Register) -> list[Effect]:

@@ -15,7 +15,16 @@ from enum import Enum
 
 from heron_runtime.model.causes import Cause
 from heron_runtime.model.plan import PackingPlan, PlanVersion, StreamManagerInfo
-from heron_runtime.wire.master import NO_FLOW, Flow, Heartbeat, InstanceInfo, Register, StreamManagerStatus
+from heron_runtime.wire.master import (
+    NO_FLOW,
+    NOBODY,
+    Flow,
+    Heartbeat,
+    Holder,
+    InstanceInfo,
+    Register,
+    StreamManagerStatus,
+)
 
 MAX_STEP_MS = 2_000
 
@@ -85,6 +94,10 @@ class Membership:
             member.spouts_paused, member.instances = message.spouts_paused, message.instances
             member.flow = message.flow
         return member
+
+    def holder(self) -> Holder:
+        """The task that most waits for, as the stream managers say."""
+        return max((m.flow.holder for m in self._members.values()), key=lambda h: h.seconds, default=NOBODY)
 
     def closed(self, link: int) -> None:
         """The connection ended; the member stays until its lease runs out or it comes back."""

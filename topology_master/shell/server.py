@@ -147,8 +147,8 @@ class TopologyMaster:
             case e.SendPlan(links, plan, epoch):
                 for link in links:
                     self._links.send(link, PlanUpdate(plan, epoch))
-            case e.Acknowledge(link, epoch):
-                self._links.send(link, HeartbeatReply(epoch))
+            case e.Acknowledge(link, epoch, holder):
+                self._links.send(link, HeartbeatReply(epoch, holder))
             case e.Refuse(link, reason):
                 self._links.send(link, Leave(reason))
                 self._links.close(link)

@@ -125,13 +125,17 @@ TRUTH: dict[str, dict[str, float]] = {
 MEASURED: dict[str, dict[str, float]] = {
     "numbers": {"__complete-latency/default": GOOD, "__fail-latency/default": REFUSED_COUNT + BAD_COUNT},
     "left": {
-        "__execute-latency/numbers/default": NUMBERS, "__process-latency/numbers/default": NUMBERS - REFUSED_COUNT,
+        "__execute-latency/numbers/default": NUMBERS, "__queue-latency/numbers/default": NUMBERS,
+        "__process-latency/numbers/default": NUMBERS - REFUSED_COUNT,
         "__fail-latency/numbers/default": REFUSED_COUNT, "sizes": NUMBERS - REFUSED_COUNT,
     },
     "right": {
-        "__execute-latency/numbers/default": NUMBERS, "__process-latency/numbers/default": NUMBERS - BAD_COUNT,
+        "__execute-latency/numbers/default": NUMBERS, "__queue-latency/numbers/default": NUMBERS,
+        "__process-latency/numbers/default": NUMBERS - BAD_COUNT,
         "__fail-latency/numbers/default": BAD_COUNT,
     },
-    "sink": {"__execute-latency/left/default": OUT, "__process-latency/left/default": OUT},
-    "watcher": {"__execute-latency/left/default": WATCHERS * OUT, "__process-latency/left/default": WATCHERS * OUT},
+    **{
+        name: {f"__{what}-latency/left/default": n for what in ("execute", "queue", "process")}
+        for name, n in (("sink", OUT), ("watcher", WATCHERS * OUT))
+    },
 }  # fmt: skip

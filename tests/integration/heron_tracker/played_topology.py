@@ -217,6 +217,7 @@ class PlayedTopology:
             source = spec.inputs[0].component
             counters |= {f"__execute-count/{source}/default": float(done), f"__ack-count/{source}/default": float(done)}
             sketches[f"__process-latency/{source}/default"] = milliseconds
+            sketches[f"__queue-latency/{source}/default"] = Sketch.of([3, 5, 8, 12, 28])
             sketches[f"__execute-latency/{source}/default"] = Sketch.of([0.2, 0.4, 0.9])
         grown = {n: encode_sketch(Sketch({k: c * step for k, c in s.bins.items()})) for n, s in sketches.items()}
         raised: tuple[ExceptionReport, ...] = ()

@@ -250,6 +250,7 @@ def test_each_ack_has_one_process_latency() -> None:
     told = world.telemetry[2]
     assert told.counters["__ack-count/spout/default"] == told.latencies["__process-latency/spout/default"] == 200
     assert told.counters["__execute-count/spout/default"] == told.latencies["__execute-latency/spout/default"] == 200
+    assert told.latencies["__queue-latency/spout/default"] == 200
 
 
 def test_a_plain_bolt_that_raises_is_restarted_and_its_input_fails() -> None:

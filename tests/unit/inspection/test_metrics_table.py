@@ -16,6 +16,8 @@ REPLY = MetricsReply(
         MetricValue("count", "container_2_count_2", "__execute-count/word/default", "counter", 60.0, 6.0),
         MetricValue("count", "container_2_count_3", "__execute-count/word/default", "counter", 40.0, 4.0),
         MetricValue("count", "container_2_count_2", "__process-latency/word/default", "latency", 90.0, 9.0, FAST),
+        MetricValue("count", "container_2_count_2", "__queue-latency/word/default", "latency", 90.0, 9.0, SLOW),
+        MetricValue("count", "container_2_count_2", "__execute-latency/word/default", "latency", 90.0, 9.0, FAST),
         MetricValue("count", "container_2_count_3", "__process-latency/word/default", "latency", 10.0, 1.0, SLOW),
         MetricValue("__stmgr__", "stream_manager-1", "user-metric", "gauge", 3.0, 0.0),
     ),
@@ -52,8 +54,10 @@ def test_the_table_has_a_row_for_each_component_of_the_topology() -> None:
     assert rows[0][:5] == ["word", "105", None, None, None]
     assert rows[1][:5] == ["count", None, "100", None, None]
     assert rows[1][6] == "10"
-    assert float(str(rows[1][8])) > 49
-    assert rows[2] == ["silent", *[None] * 8]
+    wait, execute = (float(str(cell).split(" / ")[0]) for cell in rows[1][7:9])
+    assert (round(wait), round(execute)) == (50, 1)
+    assert rows[1][9] is None
+    assert rows[2] == ["silent", *[None] * 9]
 
 
 def test_details_name_instances() -> None:

@@ -25,7 +25,7 @@ from heron_runtime.model.record import TopologyRecord
 from heron_runtime.model.stored import ContainerLocation, SchedulerLocation
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.container import ContainerStatus, ProcessState, SchedulerStatus
-from heron_runtime.wire.master import Flow, MasterStatus, StreamManagerStatus
+from heron_runtime.wire.master import Flow, Holder, MasterStatus, StreamManagerStatus
 
 RUNNING, PAUSED, KILLED = TopologyState.RUNNING, TopologyState.PAUSED, TopologyState.KILLED
 S = ProcessState
@@ -122,12 +122,15 @@ def test_causes_of_all_stream_managers_are_joined() -> None:
     assert topology_status(record(), told, NOW).causes == (cause,)
 
 
+SLOW = Holder("count", 2, 4.0)
+
+
 @pytest.mark.parametrize(
     ("flows", "state", "says"),
     [
         ([Flow(5), Flow()], "running", ""),
-        ([Flow(5, 31_000, "count", 4.0), Flow(2)], "running", ""),  # others get through
-        ([Flow(5, 31_000, "split", 1.0), Flow(0, 0, "count", 4.0)], "failing", "most waits at count (4.0 s of work)"),
+        ([Flow(5, 31_000, SLOW), Flow(2)], "running", ""),  # others get through
+        ([Flow(5, 31_000, Holder("split", 1, 1.0)), Flow(0, 0, SLOW)], "failing", f"most waits for {SLOW}"),
         ([Flow(5, 31_000), Flow(2, 40_000)], "failing", "acked for 31 s although tuples are in flight; no stream"),
     ],
 )

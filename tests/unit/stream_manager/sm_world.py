@@ -116,6 +116,7 @@ class Instance:
     outbox: deque[Frame] = field(default_factory=deque)
     heard: list[Any] = field(default_factory=list)
     verdicts: list[tuple[int, FailKind | None]] = field(default_factory=list)
+    reasons: list[Reason] = field(default_factory=list)
     next_root: int = 1
     expected: int = 1
 
@@ -291,6 +292,7 @@ class World:
             instance.inbox += packet.frames
             for verdict in packet.verdicts:
                 kind = None if verdict.reason is None else verdict.reason.kind
+                instance.reasons += [verdict.reason] if verdict.reason is not None else []
                 instance.verdicts += [(root, kind) for root in np.frombuffer(verdict.roots, "<u8").tolist()]
         self.act(container, effects)
         return packet is not None

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from sm_world import World, column, frame, make_plan
 
+from heron_runtime.model.reasons import FailKind
 from heron_runtime.model.weights import SECOND_BYTES
-from heron_runtime.wire.control import Credit
-from heron_runtime.wire.data import Ack
-from heron_runtime.wire.master import Flow, Heartbeat
-from stream_manager.core.events import Heard, MasterConnected
+from heron_runtime.wire.control import Credit, InCall
+from heron_runtime.wire.data import Ack, Reason
+from heron_runtime.wire.master import NOBODY, Flow, Heartbeat, HeartbeatReply, Holder
+from stream_manager.core.connections import LocalInstance
+from stream_manager.core.events import Heard, MasterConnected, MasterGone, MasterHeard
+from stream_manager.core.instance_side import InstanceSide
+from stream_manager.core.tracking import Tracking
 
 TIMEOUT_SECONDS = 3
 
@@ -32,10 +38,12 @@ def flow(world: World) -> Flow:
 
 
 def test_what_is_acked_is_not_stalled(world: World) -> None:
-    for _ in range(2 * TIMEOUT_SECONDS):
+    before = world.open_root(1, [11])
+    for _ in range(3 * TIMEOUT_SECONDS):
         root = world.open_root(1, [11])
-        world.send(2, acks=[Ack(1, column([root]), column([11]))])
-        assert flow(world) == Flow(0)
+        world.send(2, acks=[Ack(1, column([before]), column([11]))])
+        assert flow(world) == Flow(1)  # there is always one in flight
+        before = root
 
 
 def test_what_is_not_acked_is_stalled_through_expiry_and_again_open_roots(world: World) -> None:
@@ -57,14 +65,123 @@ def test_a_long_rest_ends_it(world: World) -> None:
     assert flow(world).stalled_ms == 0
 
 
-def test_the_deepest_queue_is_named_in_seconds(world: World) -> None:
+def busy(world: World, task: int, milliseconds: int) -> None:
+    """The task says that its user code has been in one call for so long."""
+    connection = world.instances[task].connection
+    assert connection is not None
+    world.tell(world.plan.container_of(task), Heard(connection, InCall(milliseconds)))
+
+
+def slow_queue(world: World) -> None:
+    """Task 2 takes half a second for a tuple, and four wait for it."""
     split = world.instances[2]
     assert split.connection is not None
     world.tell(1, Heard(split.connection, Credit(split.granted, SECOND_BYTES // 2)))
-    for _ in range(TIMEOUT_SECONDS + 1):
-        world.open_root(1, [11])
-        flow(world)
     world.disconnect(2)
     world.send(1, [frame(1, 2, count=4), frame(1, 3, count=1)])
-    told = flow(world)
-    assert (told.deepest, told.deepest_seconds) == ("split", 2.0)
+
+
+def test_the_deepest_queue_is_named_in_seconds(world: World) -> None:
+    assert flow(world).holder == NOBODY
+    slow_queue(world)
+    assert flow(world).holder == Holder("split", 2, 2.0)
+
+
+def test_a_call_that_lasts_longer_than_any_queue_is_named(world: World) -> None:
+    slow_queue(world)
+    busy(world, 3, 1500)
+    assert flow(world).holder.task == 2
+    busy(world, 3, 41_000)
+    told = flow(world).holder
+    assert told == Holder("sink", 3, 41.0, in_call=True)
+    assert str(told) == "sink task 3 (in one call for 41 s)"
+    busy(world, 3, 0)
+    assert flow(world).holder.task == 2
+    busy(world, 3, 41_000)
+    world.disconnect(3)
+    assert flow(world).holder.task == 2
+
+
+def test_a_timeout_says_who_held_the_tuple(world: World) -> None:
+    world.tell(1, MasterHeard(HeartbeatReply(1, Holder("count", 8, 12.0))))
+    world.open_root(1, [11])
+    for _ in range(4 * TIMEOUT_SECONDS):
+        world.tick(500)
+    world.settle()
+    world.tell(1, MasterGone())
+    world.open_root(1, [11])
+    for _ in range(4 * TIMEOUT_SECONDS):
+        world.tick(500)
+    world.settle()
+    known, unknown = world.instances[1].reasons
+    assert known == Reason(FailKind.TIMEOUT, "count", 8, "most waits for count task 8 (12.0 s of work)")
+    assert (unknown.component, unknown.task) == ("", 0)
+    assert "no queue is long" in unknown.message
+    assert "\n" not in known.message + unknown.message
+
+
+# Each law notices when the rule it holds is broken.
+
+
+def acks_change_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Tracking, "_complete", lambda self, task, roots: None)
+
+
+def expiry_counts_as_a_rest(patch: pytest.MonkeyPatch) -> None:
+    real = Tracking._note_flow
+
+    def note(self: Tracking, now_ms: int) -> None:
+        real(self, now_ms)
+        if self.expired:
+            self._unacked_since_ms = None
+
+    patch.setattr(Tracking, "_note_flow", note)
+
+
+def no_rest_ends_it(patch: pytest.MonkeyPatch) -> None:
+    real = Tracking._note_flow
+
+    def note(self: Tracking, now_ms: int) -> None:
+        since_ms = self._unacked_since_ms
+        real(self, now_ms)
+        self._unacked_since_ms = since_ms if since_ms is not None else self._unacked_since_ms
+
+    patch.setattr(Tracking, "_note_flow", note)
+
+
+def the_first_queue_is_named(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        "stream_manager.core.counters.queue_seconds", lambda connections, weights: {3: 0.5} if connections else {}
+    )
+
+
+def a_lost_instance_is_still_in_its_call(patch: pytest.MonkeyPatch) -> None:
+    real = InstanceSide.lost
+
+    def lost(self: InstanceSide, instance: LocalInstance) -> None:
+        in_call_ms = instance.in_call_ms
+        real(self, instance)
+        instance.in_call_ms = in_call_ms
+
+    patch.setattr(InstanceSide, "lost", lost)
+
+
+MUTATIONS = [
+    (acks_change_nothing, test_what_is_acked_is_not_stalled),
+    (expiry_counts_as_a_rest, test_what_is_not_acked_is_stalled_through_expiry_and_again_open_roots),
+    (no_rest_ends_it, test_a_long_rest_ends_it),
+    (the_first_queue_is_named, test_the_deepest_queue_is_named_in_seconds),
+    (a_lost_instance_is_still_in_its_call, test_a_call_that_lasts_longer_than_any_queue_is_named),
+]
+
+
+@pytest.mark.parametrize(("mutation", "law"), MUTATIONS, ids=lambda given: given.__name__)
+def test_each_law_notices_its_mutation(
+    mutation: Callable[[pytest.MonkeyPatch], None],
+    law: Callable[[World], None],
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mutation(monkeypatch)
+    with pytest.raises(AssertionError):
+        law(world)

@@ -26,7 +26,7 @@ from heron_runtime.state import paths
 from heron_runtime.state.memory import MemoryTree
 from heron_runtime.state.store import Delete, Set
 from heron_runtime.wire import codec
-from heron_runtime.wire.master import Heartbeat
+from heron_runtime.wire.master import Flow, Heartbeat, Holder
 from topology_master.core import events as e
 from topology_master.core.mastership import Role
 from topology_master.core.membership import MAX_STEP_MS
@@ -141,6 +141,14 @@ def test_heartbeats_are_answered_and_shown() -> None:
     assert (first.registered, first.causes, first.spouts_paused) == (True, (cause,), True)
     assert second.causes == ()
     assert node.tell(e.Heard(999, Heartbeat())) == []
+
+
+def test_every_heartbeat_is_answered_with_who_most_waits_for() -> None:
+    node = registered(leader(), 1, 1)
+    slow, slower = Holder("count", 2, 4.0), Holder("sink", 3, 9.0, in_call=True)
+    assert node.tell(e.Heard(101, Heartbeat(flow=Flow(holder=slower)))) == [e.Acknowledge(101, 1, slower)]
+    assert node.tell(e.Heard(102, Heartbeat(flow=Flow(holder=slow)))) == [e.Acknowledge(102, 1, slower)]
+    assert node.tell(e.Heard(101, Heartbeat())) == [e.Acknowledge(101, 1, slow)]
 
 
 @given(st.lists(st.integers(1, 60_000), max_size=40))

@@ -1,0 +1,95 @@
+"""When a spout is called again: with the flush that what it emits leaves by, unless it paces itself by its calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heron_instance.core.pacing import LAST_DELAY_MS, Pacing
+
+FLUSH_MS = 5.0
+
+
+def simulate(emits: Callable[[float], int], until_ms: float) -> list[tuple[float, int]]:
+    """(time, tuples) of each burst of a spout that emits what ``emits`` says, flushed each ``FLUSH_MS`` at most."""
+    pacing, now, flushed = Pacing(), 0.0, float("-inf")
+    bursts = []
+    while now < until_ms:
+        emitted = emits(now)
+        bursts.append((now, emitted))
+        if emitted:
+            pacing.reset()
+        if emitted and now - flushed >= FLUSH_MS:
+            flushed = now
+        pacing.had_nothing(now, emitted, flushed + FLUSH_MS)
+        assert now < pacing.next_call_ms <= now + LAST_DELAY_MS
+        now = pacing.next_call_ms
+    return bursts
+
+
+def test_a_spout_that_catches_up_is_called_once_a_flush() -> None:
+    given_so_far = 0
+
+    def one_each_ms(now: float) -> int:
+        nonlocal given_so_far
+        due, given_so_far = int(now) - given_so_far, int(now)
+        return due
+
+    bursts = simulate(one_each_ms, 2000)
+    assert sum(n for _, n in bursts) >= 1990
+    assert len(bursts) <= 420
+
+
+@pytest.mark.parametrize("period_ms", [1.0, 2.0, 3.0])
+def test_a_spout_that_paces_itself_by_its_calls_keeps_its_pace(period_ms: float) -> None:
+    last = float("-inf")
+
+    def when_past(now: float) -> int:
+        nonlocal last
+        if now - last < period_ms:
+            return 0
+        last = now
+        return 1
+
+    emitted = sum(n for _, n in simulate(when_past, 2000))
+    assert emitted >= 0.6 * 2000 / period_ms
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.floats(-1e6, 1e6)), min_size=1, max_size=50))
+def test_no_call_is_later_than_the_longest_delay(bursts: list[tuple[int, float]]) -> None:
+    pacing = Pacing()
+    for emitted, flush_ms in bursts:
+        pacing.had_nothing(0.0, emitted, flush_ms)
+        assert 0.0 < pacing.next_call_ms <= LAST_DELAY_MS
+
+
+def never_tries_the_short_delays(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("heron_instance.core.pacing.TRY_EACH", 1)
+
+
+def never_waits_for_a_flush(patch: pytest.MonkeyPatch) -> None:
+    real = Pacing.had_nothing
+    patch.setattr(Pacing, "had_nothing", lambda self, now, emitted, flush: real(self, now, emitted, float("-inf")))
+
+
+def waits_for_any_flush(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("heron_instance.core.pacing.min", lambda flush_ms, longest_ms: flush_ms, raising=False)
+
+
+MUTATIONS = [
+    (never_tries_the_short_delays, lambda: test_a_spout_that_paces_itself_by_its_calls_keeps_its_pace(1.0)),
+    (never_waits_for_a_flush, test_a_spout_that_catches_up_is_called_once_a_flush),
+    (waits_for_any_flush, test_no_call_is_later_than_the_longest_delay),
+]
+
+
+@pytest.mark.parametrize(("mutation", "law"), MUTATIONS, ids=lambda given: given.__name__)
+def test_each_law_notices_its_mutation(
+    mutation: Callable[[pytest.MonkeyPatch], None], law: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutation(monkeypatch)
+    with pytest.raises(AssertionError):
+        law()

@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from heron_control.packaging.archive import ArchiveLimits
-from heron_control.packaging.shipping import LIMITS, check_package, is_digest
+from heron_control.packaging.check import check_apart
+from heron_control.packaging.shipping import LIMITS, is_digest
 
 SUFFIX = ".tar.gz"
 
@@ -80,7 +81,7 @@ class Packages:
     def accept(self, incoming: Incoming) -> str:
         """Check what came and keep it; returns its digest. Raises PackageError, OSError."""
         digest = incoming.finish()
-        check_package(incoming.path, self._limits)
+        check_apart(incoming.path, self._limits)
         with self._lock:
             os.replace(incoming.path, self._folder / f"{digest}{SUFFIX}")
         return digest

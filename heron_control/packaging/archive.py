@@ -3,14 +3,14 @@
 Every name goes through ``Writer``, which builds its own paths from checked parts, under a folder that was new and empty
 and in which it never makes a link: so nothing can be written outside. Refused: ``..`` and absolute names, links,
 devices, names that differ only in case or in the way an accent is written, a name twice, more files, bytes or depth
-than the limits. Sizes are counted as bytes come out, whatever the headers say.
+than the limits. Sizes are counted as bytes come out, whatever the headers say; what headers themselves may ask for
+stands in ``tar_headers``.
 """
 
 from __future__ import annotations
 
 import errno
 import gzip
-import io
 import os
 import stat
 import tarfile
@@ -20,10 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
+from heron_control.packaging.tar_headers import BoundedReader, bounded_header
 from heronry.api.errors import PackageError
 
 _CHUNK = 1024 * 1024
-_MAX_HEADER = 8 * _CHUNK  # of one read a tar header may ask for: long names and their like
+_PART_BYTES = 255  # the most of one part of a path that file systems take
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,10 @@ class Writer:
         if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in name):
             raise self.refused(name, "has control characters in its name")
         parts = [part for part in name.split("/") if part not in ("", ".")]
+        if any(len(part.encode("utf-8", "surrogatepass")) > _PART_BYTES for part in parts):
+            raise self.refused(
+                name, f"has a part of more than {_PART_BYTES} bytes in its name, which no file system takes"
+            )
         if ".." in parts:
             raise self.refused(name, "leads out of the package by '..'")
         if len(parts) > self._limits.depth:
@@ -164,8 +169,9 @@ def unpack_tar(source: Path, writer: Writer) -> None:
     """Every entry of a .tar.gz. Raises PackageError."""
     try:
         with gzip.open(source) as stream:
-            bounded = _BoundedReader(cast(IO[bytes], stream), source.name, writer.limits.total_bytes)
-            with tarfile.open(fileobj=cast(IO[bytes], bounded), mode="r:") as archive:
+            bounded = BoundedReader(cast(IO[bytes], stream), source.name, writer.limits.total_bytes, _CHUNK)
+            headers = bounded_header(source.name)
+            with tarfile.open(fileobj=cast(IO[bytes], bounded), mode="r:", tarinfo=headers) as archive:
                 for entry in archive:
                     _tar_entry(archive, entry, writer)
                     archive.members.clear()  # type: ignore[attr-defined]  # or each entry stays in memory
@@ -176,6 +182,8 @@ def unpack_tar(source: Path, writer: Writer) -> None:
 
 
 def _tar_entry(archive: tarfile.TarFile, entry: tarfile.TarInfo, writer: Writer) -> None:
+    if entry.size < 0:
+        raise writer.refused(entry.name, "has a negative size")
     if entry.isdir():
         writer.folder(entry.name)
         return
@@ -189,40 +197,8 @@ def _tar_entry(archive: tarfile.TarFile, entry: tarfile.TarInfo, writer: Writer)
 
 def _damaged(source: Path, error: Exception) -> Exception:
     """What to raise for ``error``: damage shows as any of a dozen; what the system refused stays as it is."""
+    if isinstance(error, MemoryError):
+        return PackageError(f"{source.name} takes more memory to look through than is allowed")
     if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
         return error  # the disk is full, a file cannot be read
     return PackageError(f"{source.name} is not a sound archive: {error or type(error).__name__}")
-
-
-class _BoundedReader(io.RawIOBase):
-    """What tarfile reads: no header larger than a bound, no more in all than the limits account for."""
-
-    def __init__(self, stream: IO[bytes], source: str, total_bytes: int) -> None:
-        super().__init__()
-        self._stream = stream
-        self._source = source
-        self._most = 2 * total_bytes + _MAX_HEADER
-
-    def read(self, size: int = -1) -> bytes:
-        if size < 0 or size > _MAX_HEADER:
-            raise PackageError(f"{self._source} holds a header of {size} bytes")
-        self._check(self._stream.tell() + size)
-        return self._stream.read(size)
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        if whence == io.SEEK_SET:
-            self._check(offset)
-        return self._stream.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._stream.tell()
-
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
-
-    def _check(self, position: int) -> None:
-        if position > self._most:
-            raise PackageError(f"{self._source} unpacks to more than {self._most} bytes")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import socket
@@ -186,12 +187,26 @@ def test_definitions_that_cannot_be_are_422(api: ApiProcess, what: str) -> None:
     assert answer["message"]
 
 
+def chained_headers(count: int, size: int) -> bytes:
+    """So many long names of that many bytes before one entry."""
+    made = io.BytesIO()
+    with gzip.open(made, "wb") as stream:
+        for _ in range(count):
+            header = tarfile.TarInfo("long")
+            header.type, header.size = tarfile.GNUTYPE_LONGNAME, size
+            stream.write(header.tobuf(tarfile.GNU_FORMAT) + bytes(size))
+        stream.write(gzip.decompress(tar()))
+    return made.getvalue()
+
+
 BAD_PACKAGES: dict[str, bytes] = {
     "leaves by dots": tar("../../../tmp/evil.py"),
     "leaves by root": tar("/tmp/evil.py"),
     "symbolic link": tar("link", kind=tarfile.SYMTYPE, target="/etc/passwd"),
     "hard link": tar("link", kind=tarfile.LNKTYPE, target="/etc/passwd"),
     "device": tar("zero", kind=tarfile.CHRTYPE),
+    "chained headers of 7 MiB": chained_headers(20, 7 << 20),
+    "chained headers without end": chained_headers(3000, 512),
     "garbage": b"\x1f\x8b" + b"\0" * 100,
     "cut off": tar(content=bytes(100_000))[:60],
     "empty": b"",

@@ -13,8 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heron_control.packaging import check
 from heron_control.packaging.archive import ArchiveLimits
-from heron_control.packaging.shipping import check_package, digest_of, is_digest, pack_package, unpack_package
+from heron_control.packaging.check import check_apart
+from heron_control.packaging.shipping import LIMITS, check_package, digest_of, is_digest, pack_package, unpack_package
 from heronry.api.errors import PackageError
 
 NAMES = st.lists(st.text("abcd", min_size=1, max_size=3), min_size=1, max_size=3).map("/".join)
@@ -84,6 +86,24 @@ def bomb(path: Path) -> Path:
     return path
 
 
+def raw(path: Path, *blocks: tuple[bytes, int, bytes], content: bytes = b"x = 1") -> Path:
+    """An archive of these headers (type, stated size, content), and one plain file."""
+    with gzip.open(path, "wb", compresslevel=9) as stream:
+        for kind, size, data in (*blocks, (tarfile.REGTYPE, len(content), content)):
+            header = entry("m.py", kind)
+            header.size = size
+            stream.write(header.tobuf(tarfile.GNU_FORMAT) + data + bytes(-len(data) % 512))
+        stream.write(b"" if content[-1:] == b"\n" else bytes(1024))
+    return path
+
+
+def pax(*texts: str) -> tuple[bytes, int, bytes]:
+    """A pax header with these short records."""
+    records = "".join(f"{len(text) + 4} {text}\n" for text in texts).encode()
+    return tarfile.XHDTYPE, len(records), records
+
+
+LONG = (tarfile.GNUTYPE_LONGNAME, 5, b"n.py\0")
 HOSTILE: dict[str, Callable[[Path], Path]] = {
     "leaves by dots": lambda p: tar(p, entry("../../evil.py")),
     "leaves by root": lambda p: tar(p, entry("/etc/evil")),
@@ -93,6 +113,15 @@ HOSTILE: dict[str, Callable[[Path], Path]] = {
     "link, then a file through it": lambda p: tar(p, entry("a", tarfile.SYMTYPE, "/tmp"), entry("a/evil.py")),
     "two names of one file": lambda p: tar(p, entry("a.py"), entry("A.py")),
     "bomb": bomb,
+    "150 chained headers of 7 MiB": lambda p: raw(p, *[(tarfile.GNUTYPE_LONGNAME, 7 << 20, bytes(7 << 20))] * 150),
+    "a chain of short headers": lambda p: raw(p, *[LONG] * 2000),
+    "a chain of pax headers": lambda p: raw(p, *[pax("comment=b")] * 9),
+    "headers for all entries": lambda p: raw(p, *[(tarfile.XGLTYPE, 40_000, bytes(40_000)), LONG] * 2),
+    "a negative size": lambda p: raw(p, (tarfile.REGTYPE, -512, b"")),
+    "a negative size of a folder": lambda p: raw(p, (tarfile.DIRTYPE, -512, b"")),
+    "a negative size by a pax record": lambda p: raw(p, pax("size=-1024")),
+    "a long part of a name": lambda p: tar(p, entry("a/" + "b" * 256 + "/c.py")),
+    "a long part in UTF-8": lambda p: tar(p, entry("é" * 128)),
     "no archive": lambda p: (p.write_bytes(b"PK\x03\x04 not a tar") and p) or p,
     "cut off": lambda p: (p.write_bytes(gzip.compress(bytes(4096))[:40]) and p) or p,
     "empty": lambda p: tar(p),
@@ -109,3 +138,43 @@ def test_hostile_archives_are_refused_and_write_nothing(tmp_path: Path, what: st
         unpack_package(archive, tmp_path / "in" / "back", limits)
     assert list((tmp_path / "in").iterdir()) == []
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in", "sent.tar.gz"]
+
+
+def test_the_longest_name_is_taken(tmp_path: Path) -> None:
+    archive = tar(tmp_path / "sent.tar.gz", entry("b" * 255 + "/" + "é" * 127))
+    check_package(archive)
+    unpack_package(archive, tmp_path / "back")
+    assert [p.name for p in (tmp_path / "back").iterdir()] == ["b" * 255]
+
+
+def test_a_check_apart_says_the_same(tmp_path: Path) -> None:
+    check_apart(tar(tmp_path / "good.tar.gz", entry("m.py")), LIMITS)
+    with pytest.raises(PackageError, match="link or a device"):
+        check_apart(HOSTILE["device"](tmp_path / "bad.tar.gz"), LIMITS)
+    with pytest.raises(PackageError, match="more than 8 headers"):
+        check_apart(HOSTILE["a chain of short headers"](tmp_path / "chain.tar.gz"), LIMITS)
+    with pytest.raises(OSError, match="No such file"):
+        check_apart(tmp_path / "nothing.tar.gz", LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("bound", "code", "words"),
+    [
+        ("AS", "[bytes(1 << 20) for _ in iter(int, 1)]", "more memory"),
+        ("CPU", "all(x for x in iter(lambda: True, False))", "more than 1 s"),
+    ],
+)
+def test_a_check_has_bounds_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, code: str, words: str
+) -> None:
+    """The reader of archives goes wild: the process that looks ends, and it is the package's fault."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\nif 'heron_control.packaging.check' in sys.orig_argv:\n"
+        "    import heron_control.packaging.archive as a\n    a.bounded_header = lambda _: " + code + "\n"
+        "    import resource as r; before = r.setrlimit\n"
+        "    r.setrlimit = lambda which, _: before(which, {r.RLIMIT_AS: (1 << 28,) * 2, r.RLIMIT_CPU: (1, 1)}[which])\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(check, "CPU_SECONDS", 1)
+    with pytest.raises(PackageError, match=words):
+        check_apart(tar(tmp_path / "good.tar.gz", entry("m.py")), LIMITS)

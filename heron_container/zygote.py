@@ -1,20 +1,24 @@
-"""The zygote: a process that has imported everything an instance needs, has opened nothing, and forks instances.
+"""A zygote: a process that has imported everything its children need, has opened nothing, and forks them.
 
-``heron_container`` execs ``python -m heron_container.zygote`` with one end of a socket pair. A forked instance
-shares the zygote's memory and starts in milliseconds. That is only sound while the zygote has one thread and holds
-nothing that must not be shared, so it imports, freezes the garbage collector, and then does nothing but serve its
-socket: no logging, no server, no channel, no event loop, no user code. Nobody else in Heronry forks without exec.
+A container has two. One forks instances; it imports no gRPC, which instances do not use. The other forks the services
+of the container: topology masters, stream manager, metrics manager. A forked process shares the zygote's memory and
+starts in milliseconds. That is only sound while the zygote has one thread and holds nothing that must not be shared, so
+it imports, freezes the garbage collector, and then does nothing but serve its socket: no logging, no server, no
+channel, no event loop, no user code.
+
+``heron_container`` forks both at its own birth, when it is such a process itself (``heron_container.birth``). One that
+dies is replaced by ``python -m heron_container.zygote``. Nobody else in Heronry forks without exec.
 
 Conversation (JSON on a SOCK_SEQPACKET socket pair, one message each):
 
-* to it: ``{"fork": {slot, container, component, task, title, environment}}`` with two descriptors, log pipe and
-  lifeline
+* to it: ``{"fork": {slot, kind, container, component, task, replica, title, environment}}`` with two descriptors, log
+  pipe and lifeline
 * from it: ``{"ready": true}`` once; ``{"forked": slot, "pid": pid}`` with the child's pidfd; ``{"failed": slot,
   "error": text}``; ``{"exited": slot, "pid": pid, "status": wait status}``
 
-End of file means that heron_container is gone: the zygote exits. Its instances then die in two ways: each holds a
+End of file means that heron_container is gone: the zygote exits. Its children then die in two ways: each holds a
 lifeline of its own, whose write end only heron_container has, and the kernel kills them at the zygote's end
-(PR_SET_PDEATHSIG), so that even a stopped or wedged instance leaves no orphan. heron_container closes the lifelines
+(PR_SET_PDEATHSIG), so that even a stopped or wedged process leaves no orphan. heron_container closes the lifelines
 when the zygote dies, and starts both again.
 """
 
@@ -30,48 +34,78 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-DEFAULT_MAIN = "heron_instance.shell.main:run_instance"
-IMPORTED = (
+if TYPE_CHECKING:
+    from heron_runtime.launch import Launch
+
+INSTANCE = "heron_instance"
+INSTANCE_MAIN = "heron_instance.shell.main"
+IMPORTED_FOR_INSTANCES = (
     "asyncio", "uvloop", "google.protobuf.message", "google.protobuf.descriptor_pb2", "numpy",
     "numpy.random", "msgspec", "mmh3", "psutil", "setproctitle", "heron_runtime.process", "heron_runtime.net.link",
     "heron_runtime.wire.codec", "heron_runtime.wire.data_codec", "heron_runtime.telemetry.reporting",
     "heronry.api.assemble", "heronry.api.builder",
     "heronry.api.context", "heronry.api.grouping", "heronry.api.metrics", "heronry.api.stream", "heronry.api.topology",
+    INSTANCE_MAIN,
 )  # fmt: skip
 MAX_MESSAGE_BYTES = 128 * 1024
+LIFELINE = 3  # its descriptor in a child
 _PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
 class ForkRequest:
-    """One instance to be forked, and its two descriptors."""
+    """One process to be forked, and its two descriptors."""
 
     slot: int
+    kind: str
     container: int
     component: str
     task: int
+    replica: int
     title: str
     environment: dict[str, str]
     log: int
     lifeline: int
 
 
-def preload(main: str) -> Callable[..., Any]:
-    """Import all that instances share. Returns the function that a child runs. Raises ImportError, RuntimeError."""
-    for name in IMPORTED:
+def needs_of(kinds: Iterable[str], launch: Launch) -> list[str]:
+    """The modules that processes of these kinds share. What is plugged in is not among them: its import is its own."""
+    from heron_runtime.extensions import METRICS_SINKS, STATE_STORES
+    from heron_runtime.model.settings import Keys, setting
+
+    if INSTANCE in kinds:
+        return list(IMPORTED_FOR_INSTANCES)
+    named = [STATE_STORES.built_in.get(launch.store_url.partition(":")[0])]
+    named += [METRICS_SINKS.built_in.get(name) for name in setting(launch.settings, Keys.HERON_METRICS_SINKS)]
+    return [f"{kind}.__main__" for kind in kinds] + [name.partition(":")[0] for name in named if name]
+
+
+def room_of(kinds: Iterable[str]) -> str:
+    """What the zygote of these kinds of processes is called."""
+    return "zygote" if INSTANCE in kinds else "services"
+
+
+def arguments_of(launch_file: str, container: int, slot: int, replica: int) -> list[str]:
+    """The arguments that every process of a container gets, forked or exec'ed."""
+    more = ["--replica", str(replica)] if replica else []
+    return ["--launch", launch_file, "--container", str(container), "--slot", str(slot), *more]
+
+
+def preload(names: Iterable[str]) -> None:
+    """Import all that the children share. Raises ImportError, RuntimeError."""
+    # Before numpy is imported: its thread pool would make a second thread.
+    os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+    for name in names:
         importlib.import_module(name)
-    module, _, function = main.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
     threads = os.listdir("/proc/self/task")
     if len(threads) != 1:
         raise RuntimeError(f"an import has started {len(threads) - 1} threads, so this process must not fork")
-    # No collection before: the holes it leaves would be filled by the instances, each with pages of its own.
+    # No collection before: the holes it leaves would be filled by the children, each with pages of its own.
     gc.freeze()
-    return found
 
 
 class Zygote:
@@ -159,8 +193,8 @@ def _become_child(request: ForkRequest, zygote: int) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.dup2(request.log, 1)
     os.dup2(request.log, 2)
-    os.dup2(request.lifeline, 3, inheritable=False)
-    os.closerange(4, os.sysconf("SC_OPEN_MAX"))
+    os.dup2(request.lifeline, LIFELINE, inheritable=False)
+    os.closerange(LIFELINE + 1, os.sysconf("SC_OPEN_MAX"))
     _reseed()
     os.environ.update(request.environment)
     sys.argv[1:] = []  # the zygote's own; user code may look
@@ -173,7 +207,7 @@ def _become_child(request: ForkRequest, zygote: int) -> None:
 
 
 def _reseed() -> None:
-    """No two instances may draw the same numbers."""
+    """No two processes may draw the same numbers."""
     import random
 
     random.seed()
@@ -182,31 +216,42 @@ def _reseed() -> None:
         numpy_random.seed(int.from_bytes(os.urandom(4), "little"))
 
 
+def be_zygote(
+    connection: socket.socket, launch: Launch, launch_file: str, container: int, kinds: Sequence[str]
+) -> NoReturn:
+    """Prepare, serve until the end; and in a child, be what was asked for until its end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-c in a terminal is heron_container's affair
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends at end of file, after its children
+    gc.disable()
+    preload(needs_of(kinds, launch))
+    from setproctitle import setproctitle
+
+    setproctitle(f"heron:{launch.topology}:{room_of(kinds)}-{container}")
+    request = Zygote(connection).serve()
+    if request is None:
+        sys.exit(0)
+    if request.kind == INSTANCE:
+        main = importlib.import_module(INSTANCE_MAIN).run_instance
+        sys.exit(main(launch, container, request.component, request.task, request.slot, LIFELINE))
+    # As if it had been executed, by the same door.
+    sys.argv = [request.kind, *arguments_of(launch_file, container, request.slot, request.replica)]
+    sys.argv += ["--lifeline", str(LIFELINE)]
+    sys.exit(importlib.import_module(f"{request.kind}.__main__").main())
+
+
 def main() -> None:
-    """``python -m heron_container.zygote --launch FILE --container N --socket FD``."""
+    """``python -m heron_container.zygote --launch FILE --container N --socket FD KIND…``."""
     parser = argparse.ArgumentParser(prog="python -m heron_container.zygote")
     parser.add_argument("--launch", required=True)
     parser.add_argument("--container", type=int, required=True)
     parser.add_argument("--socket", type=int, required=True)
-    parser.add_argument("--main", default=DEFAULT_MAIN, help="module:function that a forked child runs")
+    parser.add_argument("kinds", nargs="+", help="the rooms whose processes it is to fork")
     options = parser.parse_args()
-    # Before numpy is imported: its thread pool would make a second thread.
-    os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-c in a terminal is heron_container's affair
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends at end of file, after its instances
-    gc.disable()
-    run_instance = preload(options.main)
-
-    from setproctitle import setproctitle
-
     from heron_runtime.launch import Launch
 
-    launch = Launch.load(options.launch)
-    setproctitle(f"heron:{launch.topology}:zygote-{options.container}")
     os.set_inheritable(options.socket, False)
-    request = Zygote(socket.socket(fileno=options.socket)).serve()
-    if request is not None:
-        sys.exit(run_instance(launch, request.container, request.component, request.task, request.slot, 3))
+    connection = socket.socket(fileno=options.socket)
+    be_zygote(connection, Launch.load(options.launch), options.launch, options.container, options.kinds)
 
 
 if __name__ == "__main__":

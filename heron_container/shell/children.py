@@ -1,9 +1,14 @@
-"""Children that heron_container execs itself: ``python -m <room>``. Their ends are told by pidfd, so nothing polls."""
+"""Children of heron_container: those it execs (``python -m <room>``), and the zygotes that it forked at its birth.
+
+Their ends are told by pidfd, so nothing polls.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -75,3 +80,26 @@ class ExecChild:
         self._lifeline.cut()
         self._log.drain_and_close()
         self._ended(code)
+
+
+class BornChild:
+    """A child that was forked before there was a loop. ``ended(exit code)`` is called once."""
+
+    def __init__(self, pid: int, ended: Callable[[int], None]) -> None:
+        self.pid = pid
+        self._ended = ended
+        self._pidfd = os.pidfd_open(pid)  # nobody else reaps it, so it is certainly this child's
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._pidfd, self._exited)
+
+    def send_signal(self, number: int) -> None:
+        """Signal it by its pidfd; nothing if it has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, number)
+
+    def _exited(self) -> None:
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        if pid:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._ended(os.waitstatus_to_exitcode(status))

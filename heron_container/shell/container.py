@@ -18,6 +18,7 @@ from pathlib import Path
 
 import psutil
 
+from heron_container.birth import Newborn
 from heron_container.core.liveness import Judgement, Liveness
 from heron_container.core.processes import ProcessSpec, processes_of
 from heron_container.core.scheduler_watch import SchedulerWatch
@@ -55,7 +56,7 @@ class Container:
     """One container. Everything happens on the event loop that made it."""
 
     def __init__(
-        self, launch: Launch, launch_file: Path, number: int, incarnation: int, instance_main: str = ""
+        self, launch: Launch, launch_file: Path, number: int, incarnation: int, zygotes: Iterable[Newborn] = ()
     ) -> None:
         self.launch = launch
         self.number = number
@@ -81,9 +82,7 @@ class Container:
         self._slots: Slots | None = None
         self._children: dict[int, Child] = {}
         self._last_lines: dict[str, LastLines] = {}
-        self._spawning = Spawning(
-            launch, launch_file, number, policy, self._writer, self._born, self._ended, instance_main
-        )
+        self._spawning = Spawning(launch, launch_file, number, policy, self._writer, self._born, self._ended, zygotes)
         self._scheduler_watch = SchedulerWatch(SCHEDULER_BACKOFF)
         self._scheduler_pid = 0
         self._alarm = Alarm(lambda: self._act(self.supervisor.tick(now_ms())))

@@ -1,76 +1,54 @@
-"""Start of heron_container: lock, log, server, container, looks at the store; and its end."""
+"""heron_container after its birth (``heron_container.birth``): lock, server, container, looks at the store; its end."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import logging
 import os
 import sys
 import time
+from typing import NoReturn
 
+from heron_container.birth import Birth
 from heron_container.shell.compiling import begin_to_compile
 from heron_container.shell.container import Container
 from heron_container.shell.service import serve
 from heron_container.shell.store_loop import StoreLoop
-from heron_control.schedulers.identity import HostLock, container_lock, process_title
+from heron_control.schedulers.identity import HostLock, container_lock
 from heron_control.schedulers.log_files import OwnLog
-from heron_runtime.commands import own_group, raise_descriptor_limit
-from heron_runtime.model.ids import MASTER_CONTAINER, container_name
-from heron_runtime.model.settings import Keys, setting
+from heron_runtime.model.ids import MASTER_CONTAINER
 from heron_runtime.model.stored import ContainerLocation
-from heron_runtime.process import (
-    EXIT_REPLACED,
-    ProcessArguments,
-    also_log_to,
-    parse_arguments,
-    set_up_process,
-    stop_on_signals,
-    watch_lifeline,
-)
+from heron_runtime.process import EXIT_REPLACED, also_log_to, stop_on_signals, watch_lifeline
 from heron_runtime.telemetry.reporter import Reporter
 
 LOG_CHECK_SECONDS = 10.0
 log = logging.getLogger(__name__)
 
 
-def main() -> None:
-    """``python -m heron_container --launch FILE --container N``."""
-    parser = argparse.ArgumentParser(prog="python -m heron_container")
-    parser.add_argument("--instance-main", default="", help="module:function that the zygote's children run")
-    parser.add_argument("--own-log", action="store_true", help="send stdout and stderr to the log folder")
-    parser.add_argument("--echo-log", action="store_true", help="with --own-log, to the old stderr as well")
-    arguments, options = parse_arguments("heron_container", parser)
-    launch = arguments.launch
-    os.makedirs(launch.runtime_dir, mode=0o700, exist_ok=True)
-    own_log = OwnLog.of(launch, container_name(arguments.container))
-    echo = os.dup(2) if options.echo_log else -1
-    if options.own_log:
-        own_log.take()
-    title = process_title(launch.topology, container_name(arguments.container))
-    set_up_process(title, setting(launch.settings, Keys.HERON_LOGGING_LEVEL))
-    if echo >= 0:
-        also_log_to(echo)
-    own_group()
-    raise_descriptor_limit()
+def run(birth: Birth) -> NoReturn:
+    """Be this container until the end."""
+    if birth.echo >= 0:
+        also_log_to(birth.echo)
+    arguments, launch = birth.arguments, birth.arguments.launch
     lock = HostLock(container_lock(launch.runtime_dir, arguments.container))
     if not lock.acquire(launch.topology_id):
         log.error("container %d of %s runs already on this host", arguments.container, launch.topology)
         sys.exit(EXIT_REPLACED)
     try:
-        code = asyncio.run(_run(arguments, options.instance_main, own_log if options.own_log else None))
+        code = asyncio.run(_run(birth))
     except Exception:
         log.exception("heron_container has failed")  # in every log, also in the one that Docker keeps
         code = 1
     sys.exit(code)
 
 
-async def _run(arguments: ProcessArguments, instance_main: str, own_log: OwnLog | None) -> int:
+async def _run(birth: Birth) -> int:
+    arguments, own_log = birth.arguments, birth.own_log
     loop = asyncio.get_running_loop()
     watch_lifeline(arguments.lifeline, loop)
     launch, number = arguments.launch, arguments.container
     incarnation = time.time_ns() // 1_000_000
-    container = Container(launch, arguments.launch_file.resolve(), number, incarnation, instance_main)
+    container = Container(launch, arguments.launch_file.resolve(), number, incarnation, birth.zygotes)
     if number != MASTER_CONTAINER:
         begin_to_compile(launch.package_dir)
     stop_on_signals(loop, lambda: container.stop("asked to, by signal"))

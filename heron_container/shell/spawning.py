@@ -1,27 +1,32 @@
-"""How a process of the container comes to life: forked by the zygote if it is an instance, exec'ed if not.
+"""How a process of the container comes to life: forked by one of two zygotes, that of instances or that of services.
 
-Instances are exec'ed, too, when the setting ``heron.instance.fork`` says so, when the topology brings another
-version of a package that the zygote has loaded (then its own packages come first on the path), and when the zygote
-cannot start.
+Processes are exec'ed when their zygote cannot start, and instances also when the setting ``heron.instance.fork`` says
+so, and when the topology brings another version of a package that the zygote has loaded (then its own packages come
+first on the path).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
+from heron_container.birth import Newborn, services_of
 from heron_container.core.processes import ProcessSpec
-from heron_container.shell.children import Child, ExecChild
+from heron_container.shell.children import BornChild, Child, ExecChild
 from heron_container.shell.logs import LastLines, LogPipe, LogWriter
 from heron_container.shell.packages import conflicts, package_folders
 from heron_container.shell.zygote_client import ZygoteClient
+from heron_container.zygote import INSTANCE, arguments_of, room_of
 from heron_control.schedulers.endings import exit_in_words
 from heron_control.schedulers.identity import process_title
 from heron_runtime.commands import child_environment, python_command
 from heron_runtime.launch import Launch
 from heron_runtime.model.backoff import BackoffPolicy
+from heron_runtime.model.ids import MASTER_CONTAINER, container_name
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyDefinition
 
@@ -41,7 +46,7 @@ class Spawning:
         writer: LogWriter,
         born: Callable[[int, Child], None],
         ended: Callable[[int, int | None, str], None],
-        instance_main: str = "",
+        zygotes: Iterable[Newborn] = (),
     ) -> None:
         self._launch = launch
         self._launch_file = launch_file
@@ -49,25 +54,30 @@ class Spawning:
         self._writer = writer
         self._born = born
         self._ended = ended
-        self._instance_main = instance_main
         self._topology: TopologyDefinition | None = None
         self._loop = asyncio.get_running_loop()
         self._first_on_path = ""
-        self._zygote = ZygoteClient(
-            spawn=self._spawn_zygote,
-            title=lambda spec: process_title(launch.topology, spec.name),
-            container=container,
-            policy=policy,
-            born=born,
-            ended=ended,
-            given_up=self._give_up,
-        )
-        self._fork = setting(launch.settings, Keys.HERON_INSTANCE_FORK)
-        found = conflicts(launch.package_dir) if self._fork else []
-        if found:
-            log.warning("instances are exec'ed, since the topology brings other versions: %s", ", ".join(found))
-            self._fork = False
-            self._first_on_path = str(package_folders(launch.package_dir)[0])
+        self._newborn = {newborn.kinds: newborn for newborn in zygotes}
+        self._zygotes: dict[str, ZygoteClient] = {}  # by kind of process; those that are not there are exec'ed
+        groups = [services_of(container)]
+        if self._instances_may_be_forked():
+            groups.append((INSTANCE,))
+        for kinds in groups:
+            zygote = ZygoteClient(
+                spawn=partial(self._spawn_zygote, kinds),
+                title=lambda spec: process_title(launch.topology, spec.name),
+                container=container,
+                policy=policy,
+                born=born,
+                ended=ended,
+                given_up=partial(self._give_up, kinds),
+            )
+            self._zygotes |= dict.fromkeys(kinds, zygote)
+            if kinds in self._newborn:
+                zygote.start()
+        for unused in self._newborn.values():
+            unused.connection.close()
+            BornChild(unused.pid, lambda _: None)
 
     def configure(self, topology: TopologyDefinition) -> None:
         """The definition to take environments from; before the first ``start``."""
@@ -80,29 +90,41 @@ class Spawning:
         except OSError as error:  # no descriptors left
             self._loop.call_soon(self._ended, spec.slot, None, f"not started: {error}")
             return
-        if spec.is_instance and self._fork:
-            self._zygote.fork(spec, self._environment(spec), pipe)
+        zygote = self._zygotes.get(spec.kind)
+        if zygote is not None:
+            zygote.fork(spec, self._environment(spec), pipe)
         else:
             self._exec(spec, pipe)
 
     def stop(self) -> None:
-        """Nothing new is started from now on; what waits for the zygote ends."""
-        self._zygote.close()
+        """Nothing new is started from now on; what waits for a zygote ends."""
+        for zygote in self._zygotes.values():
+            zygote.close()
 
     async def close(self) -> None:
-        """Wait for the zygote's end (its children are gone), then make sure of it."""
-        self._zygote.close()
+        """Wait for the zygotes' end (their children are gone), then make sure of it."""
+        self.stop()
         deadline = self._loop.time() + CLOSE_SECONDS
-        while not self._zygote.gone and self._loop.time() < deadline:
+        while not all(zygote.gone for zygote in self._zygotes.values()) and self._loop.time() < deadline:
             await asyncio.sleep(0.01)
-        self._zygote.kill()
+        for zygote in self._zygotes.values():
+            zygote.kill()
+
+    def _instances_may_be_forked(self) -> bool:
+        if self._container == MASTER_CONTAINER or not setting(self._launch.settings, Keys.HERON_INSTANCE_FORK):
+            return False
+        found = conflicts(self._launch.package_dir)
+        if found:
+            log.warning("instances are exec'ed, since the topology brings other versions: %s", ", ".join(found))
+            self._first_on_path = str(package_folders(self._launch.package_dir)[0])
+        return not found
 
     def _exec(self, spec: ProcessSpec, pipe: LogPipe) -> None:
-        command = python_command(spec.kind, *self._arguments(), "--slot", str(spec.slot))
+        command = python_command(
+            spec.kind, *arguments_of(str(self._launch_file), self._container, spec.slot, spec.replica)
+        )
         if spec.is_instance:
             command += ["--component", spec.component, "--task", str(spec.task)]
-        if spec.replica:
-            command += ["--replica", str(spec.replica)]
         environment = child_environment(self._environment(spec), self._first_on_path if spec.is_instance else "")
         try:
             child = ExecChild(
@@ -113,9 +135,6 @@ class Spawning:
             return
         self._born(spec.slot, child)
 
-    def _arguments(self) -> list[str]:
-        return ["--launch", str(self._launch_file), "--container", str(self._container)]
-
     def _environment(self, spec: ProcessSpec) -> dict[str, str]:
         """What the user wants to see in the environment of an instance."""
         if not spec.is_instance or self._topology is None:
@@ -123,24 +142,38 @@ class Spawning:
         config = self._topology.component_config(spec.component)
         return {str(name): str(value) for name, value in setting(config, Keys.TOPOLOGY_ENVIRONMENT).items()}
 
-    def _spawn_zygote(self, socket: int, ended: Callable[[str], None]) -> ExecChild:
-        name = f"heron_container-{self._container}-zygote"
-        command = python_command("heron_container.zygote", *self._arguments(), "--socket", str(socket))
-        if self._instance_main:
-            command += ["--main", self._instance_main]
+    def _spawn_zygote(self, kinds: tuple[str, ...], ended: Callable[[str], None]) -> tuple[Child, socket.socket]:
+        """The one that was forked at our birth, or a new one. Raises OSError."""
+        newborn = self._newborn.pop(kinds, None)
+        if newborn is not None:
+            return BornChild(newborn.pid, lambda code: ended(exit_in_words(code, ""))), newborn.connection
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = python_command(
+            "heron_container.zygote", "--launch", str(self._launch_file), "--container", str(self._container),
+            "--socket", str(theirs.fileno()), *kinds,
+        )  # fmt: skip
         lines = LastLines()
-        return ExecChild(
-            command,
-            child_environment(),
-            self._launch.home,
-            LogPipe(name, lines, self._writer),
-            lambda code: ended(exit_in_words(code, lines.last())),
-            passed=[socket],
-            with_lifeline=False,  # its socket is one
-        )
+        try:
+            child = ExecChild(
+                command,
+                child_environment(),
+                self._launch.home,
+                LogPipe(f"{container_name(self._container)}-{room_of(kinds)}", lines, self._writer),
+                lambda code: ended(exit_in_words(code, lines.last())),
+                passed=[theirs.fileno()],
+                with_lifeline=False,  # its socket is one
+            )
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        return child, ours
 
-    def _give_up(self) -> None:
+    def _give_up(self, kinds: tuple[str, ...]) -> None:
         """No zygote: exec what waits for it, and all that come later."""
-        self._fork = False
-        for spec, pipe in self._zygote.take_waiting():
+        zygote = self._zygotes[kinds[0]]
+        for kind in kinds:
+            del self._zygotes[kind]
+        for spec, pipe in zygote.take_waiting():
             self._exec(spec, pipe)

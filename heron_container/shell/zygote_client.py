@@ -1,10 +1,10 @@
-"""heron_container's side of the zygote (``heron_container.zygote``).
+"""heron_container's side of a zygote (``heron_container.zygote``).
 
-Keeps one zygote alive, asks it for forks and learns of the ends of its children. When a zygote dies, the lifelines
-of its children are cut; each counts as ended only when its pidfd says so, since a new process may take a slot only
-when the old one is gone for certain. Then a new zygote is started, at once or after a delay if it keeps dying young.
-A zygote that cannot even get ready (``MAX_FAILURES`` times in a row) is given up: instances are exec'ed from then
-on.
+Keeps it alive, from the one that was forked at the container's birth, asks it for forks and learns of the ends of its
+children. When a zygote dies, the lifelines of its children are cut; each counts as ended only when its pidfd says so,
+since a new process may take a slot only when the old one is gone for certain. Then a new zygote is started, at once or
+after a delay if it keeps dying young. A zygote that cannot even get ready (``MAX_FAILURES`` times in a row) is given
+up: what it would have forked is exec'ed from then on.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heron_container.core.processes import ProcessSpec
-from heron_container.shell.children import ExecChild
+from heron_container.shell.children import Child
 from heron_container.shell.lifeline import Lifeline
 from heron_container.shell.logs import LogPipe
 from heron_container.zygote import MAX_MESSAGE_BYTES
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Forked:
-    """An instance that the zygote was asked for; ``pid`` is 0 until it is there."""
+    """A process that the zygote was asked for; ``pid`` is 0 until it is there."""
 
     slot: int
     log: LogPipe
@@ -51,9 +51,11 @@ class Forked:
 
 @dataclass
 class ZygoteClient:
-    """Forks instances. Callbacks: ``born(slot, child)``, ``ended(slot, exit code or None, error)``, ``given_up()``."""
+    """Forks processes. Callbacks: ``born(slot, child)``, ``ended(slot, exit code or None, error)``, ``given_up()``."""
 
-    spawn: Callable[[int, Callable[[str], None]], ExecChild]  # (socket descriptor, ended) → the zygote's process
+    spawn: Callable[
+        [Callable[[str], None]], tuple[Child, socket.socket]
+    ]  # (ended) → the zygote and our end of its socket
     title: Callable[[ProcessSpec], str]
     container: int
     policy: BackoffPolicy
@@ -62,7 +64,7 @@ class ZygoteClient:
     given_up: Callable[[], None]
     _children: dict[int, Forked] = field(default_factory=dict)
     _waiting: list[tuple[ProcessSpec, Mapping[str, str], LogPipe]] = field(default_factory=list)
-    _process: ExecChild | None = None
+    _process: Child | None = None
     _socket: socket.socket | None = None
     _ready: bool = False
     _closing: bool = False
@@ -74,13 +76,21 @@ class ZygoteClient:
         self._backoff = Backoff(self.policy)
         self._loop = asyncio.get_running_loop()
 
-    @property
-    def pid(self) -> int:
-        """The zygote's process id, 0 while there is none."""
-        return self._process.pid if self._process else 0
+    def start(self) -> None:
+        """Have a zygote from now on; else there is one from the first ``fork`` on."""
+        self._retry = None
+        try:
+            self._process, ours = self.spawn(self._zygote_ended)
+        except OSError as error:
+            log.error("cannot start the zygote: %s", error)
+            self._again()
+            return
+        ours.setblocking(False)
+        self._socket, self._started = ours, self._loop.time()
+        self._loop.add_reader(ours, self._readable)
 
     def fork(self, spec: ProcessSpec, environment: Mapping[str, str], log_pipe: LogPipe) -> None:
-        """Ask for an instance, now or as soon as the zygote is ready. ``born`` or ``ended`` follows."""
+        """Ask for a process, now or as soon as the zygote is ready. ``born`` or ``ended`` follows."""
         if self._closing:
             log_pipe.drain_and_close()
             self.ended(spec.slot, None, "not started: the container stops")
@@ -89,7 +99,7 @@ class ZygoteClient:
         else:
             self._waiting.append((spec, environment, log_pipe))
             if self._process is None and self._retry is None:
-                self._start()
+                self.start()
 
     def take_waiting(self) -> list[tuple[ProcessSpec, LogPipe]]:
         """Hand back what the zygote was never asked for; the caller answers for it."""
@@ -117,29 +127,13 @@ class ZygoteClient:
         """True when there is no zygote process."""
         return self._process is None
 
-    def _start(self) -> None:
-        self._retry = None
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            self._process = self.spawn(theirs.fileno(), self._zygote_ended)
-        except OSError as error:
-            ours.close()
-            log.error("cannot start the zygote: %s", error)
-            self._again()
-            return
-        finally:
-            theirs.close()
-        ours.setblocking(False)
-        self._socket, self._started = ours, self._loop.time()
-        self._loop.add_reader(ours, self._readable)
-
     def _request(self, spec: ProcessSpec, environment: Mapping[str, str], log_pipe: LogPipe) -> None:
         assert self._socket is not None
         forked = Forked(spec.slot, log_pipe, Lifeline())
         self._children[spec.slot] = forked
         message = {
-            "slot": spec.slot, "container": self.container, "component": spec.component, "task": spec.task,
-            "title": self.title(spec), "environment": dict(environment),
+            "slot": spec.slot, "kind": spec.kind, "container": self.container, "component": spec.component,
+            "task": spec.task, "replica": spec.replica, "title": self.title(spec), "environment": dict(environment),
         }  # fmt: skip
         data = json.dumps({"fork": message}).encode()
         try:
@@ -196,7 +190,7 @@ class ZygoteClient:
         self._process = None
         self._disconnect()
         if not self._closing:
-            log.error("the zygote has ended (%s); its %d instances end with it", reason, len(self._children))
+            log.error("the zygote has ended (%s); its %d processes end with it", reason, len(self._children))
         for forked in list(self._children.values()):
             forked.lifeline.cut()
             if forked.pidfd < 0:
@@ -208,14 +202,14 @@ class ZygoteClient:
             return
         self._failures = 0 if was_ready else self._failures + 1
         if self._failures >= MAX_FAILURES:
-            log.error("the zygote could not start %d times; instances are exec'ed from now on", self._failures)
+            log.error("the zygote could not start %d times; its processes are exec'ed from now on", self._failures)
             self.given_up()
         else:
             self._again()
 
     def _again(self) -> None:
         lived_ms = int((self._loop.time() - self._started) * 1000)
-        self._retry = self._loop.call_later(self._backoff.died(lived_ms) / 1000, self._start)
+        self._retry = self._loop.call_later(self._backoff.died(lived_ms) / 1000, self.start)
 
     def _finish(self, forked: Forked, code: int | None, error: str) -> None:
         self._forget(forked)

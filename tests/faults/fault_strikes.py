@@ -68,6 +68,15 @@ def kill_zygote(cluster: FaultCluster, processes: dict[str, Process], draw: rand
     return {n: pid for n, pid in members(processes, container).items() if processes[n]["kind"] == "heron_instance"}
 
 
+def kill_services(cluster: FaultCluster, processes: dict[str, Process], draw: random.Random) -> Victims:
+    """kill -9 of the process that forks the services of a container with tasks; they end with it."""
+    container = draw.choice(sorted({p["container"] for p in processes.values() if p["kind"] == "stream_manager"}))
+    (zygote,) = cluster.titled(f"services-{container}")
+    cluster.kill_9(zygote.pid)
+    services = ("stream_manager", "metrics_manager")
+    return {n: pid for n, pid in members(processes, container).items() if processes[n]["kind"] in services}
+
+
 def members(processes: dict[str, Process], container: int) -> Victims:
     """All processes of a container."""
     return {name: process["pid"] for name, process in processes.items() if process["container"] == container}
@@ -157,6 +166,7 @@ FAULTS = [
     Fault("kill -9 heron_container 0", kill_container_0, True, PATIENT),
     Fault("kill -9 scheduler", kill_one("heron_scheduler"), True, PATIENT),
     Fault("kill -9 zygote", kill_zygote, config=BRISK),
+    Fault("kill -9 zygote of services", kill_services, config=BRISK),
     Fault("SIGSTOP stream manager, SIGCONT", stop_stream_manager, True, PATIENT, {"heron.master.lease.secs": 2}),
     Fault("SIGSTOP master, SIGCONT", stop_master, True, {**PATIENT, **STANDBY}),
     Fault("SIGSTOP stream manager for good", hang("stream_manager"), config=BRISK, settings=SHORT_LEASE),

@@ -78,15 +78,23 @@ def live(launch, container, slot, lifeline, name):
         time.sleep(0.001 if spin else 0.02)
 '''
 ROOM = """
-import setproctitle
+import argparse, setproctitle
 from heron_runtime.process import parse_arguments
 from stand_in import live
 
-arguments, _ = parse_arguments("{room}")
-replica = f"-{{arguments.slot}}" if "{room}" == "topology_master" and arguments.slot else ""
-name = f"{room}-{{arguments.container}}{{replica}}"
-setproctitle.setproctitle(f"heron:{{arguments.launch.topology}}:{{name}}")
-live(arguments.launch, arguments.container, arguments.slot, arguments.lifeline, name)
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--replica", type=int, default=0)
+    arguments, options = parse_arguments("{room}", parser)
+    replica = f"-{{options.replica}}" if options.replica else ""
+    name = f"{room}-{{arguments.container}}{{replica}}"
+    setproctitle.setproctitle(f"heron:{{arguments.launch.topology}}:{{name}}")
+    live(arguments.launch, arguments.container, arguments.slot, arguments.lifeline, name)
+
+
+if __name__ == "__main__":
+    main()
 """
 INSTANCE = """
 from stand_in import live

@@ -131,7 +131,7 @@ async def test_kill_9_of_the_container_leaves_no_orphan(world: LocalWorld) -> No
     world.order("container_1_word_1", "deaf")
     # A stopped instance cannot see its lifeline; the kernel ends it with the zygote.
     os.kill(found["container_1_word_2"].pid, signal.SIGSTOP)
-    assert len(world.ours()) == 6  # with the zygote
+    assert len(world.ours()) == 7  # with the two zygotes
     kill_9(container.pid)
     await eventually(lambda: not world.ours(), 10)
 
@@ -147,6 +147,43 @@ async def test_a_dead_zygote_comes_back_with_its_instances(world: LocalWorld) ->
     assert second["container_1_word_1"].last_error == "its zygote has ended"
     assert second["stream_manager-1"].pid == first["stream_manager-1"].pid
     assert psutil.Process(second["container_1_word_1"].pid).ppid() != zygote
+
+
+async def test_services_are_forked_and_come_back_with_their_zygote(world: LocalWorld) -> None:
+    world.start_container(1)
+    first = await world.all_running(1)
+    services = {first[name].pid for name in ("stream_manager-1", "metrics_manager-1")}
+    (zygote,) = {psutil.Process(pid).ppid() for pid in services}
+    assert psutil.Process(zygote).cmdline()[0].startswith("heron:words:services-1")
+    assert psutil.Process(zygote).num_threads() == 1
+    drawn = [p.read_text() for p in Path(world.launch.home, "drawn").iterdir()]
+    assert len(set(drawn)) == 4, "two processes drew the same numbers"
+    kill_9(zygote)
+    second = await world.all_running(1, services)
+    assert not any(alive(pid) for pid in services)
+    assert second["stream_manager-1"].last_error == "its zygote has ended"
+    (newer,) = {psutil.Process(second[name].pid).ppid() for name in ("stream_manager-1", "metrics_manager-1")}
+    assert newer != zygote
+    assert second["container_1_word_1"].pid == first["container_1_word_1"].pid
+
+
+async def test_services_are_execed_when_they_cannot_be_forked(world: LocalWorld) -> None:
+    broken = world.rooms / "stream_manager" / "__main__.py"
+    thread = "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+    broken.write_text(thread + broken.read_text())
+    container = world.start_container(1)
+    found = await world.all_running(1)
+    assert psutil.Process(found["metrics_manager-1"].pid).ppid() == container.pid
+    assert psutil.Process(found["container_1_word_1"].pid).ppid() != container.pid
+
+
+async def test_the_zygote_of_instances_knows_no_grpc(world: LocalWorld) -> None:
+    world.start_container(1)
+    found = await world.all_running(1)
+    zygote = psutil.Process(found["container_1_word_1"].pid).ppid()
+    assert "cygrpc" not in Path(f"/proc/{zygote}/maps").read_text()
+    services = psutil.Process(found["metrics_manager-1"].pid).ppid()
+    assert "cygrpc" in Path(f"/proc/{services}/maps").read_text()
 
 
 async def test_instances_are_execed_when_the_topology_brings_another_version(world: LocalWorld) -> None:

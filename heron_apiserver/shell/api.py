@@ -131,6 +131,7 @@ class Api:
                 self.trouble = f"fault in the api server: {type(error).__name__}; its log says more"
                 log.exception("fault while looking after the topologies")
             self.counters.state(len(self.service.launches), self.ready)
+            await asyncio.to_thread(self.audit.settle)
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _watch(self, scheduler: Watching) -> None:

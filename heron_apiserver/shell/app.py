@@ -20,6 +20,7 @@ DESCRIPTION = (
 )
 SUBMIT_PATH = "/api/v1/topologies"
 SMALL_BODY_BYTES = 64 * 1024
+SMALL_BODY_SECONDS = 30.0
 FORM_BYTES = 8 << 20  # of a submit request beside the package
 
 
@@ -41,14 +42,14 @@ def make_app(api: Api, hosts: Iterable[str] = ()) -> FastAPI:
         app.include_router(module.router)
     replies.install(app)
 
-    def most_bytes(method: str, path: str) -> int:
-        return api.bounds.package_bytes + FORM_BYTES if (method, path) == ("POST", SUBMIT_PATH) else SMALL_BODY_BYTES
-
     bounds = api.bounds
-    app.add_middleware(
-        BodyBounds, most_bytes=most_bytes, failure=replies.failure_body, idle_seconds=bounds.idle_seconds,
-        total_seconds=bounds.upload_seconds,
-    )  # fmt: skip
+
+    def bounds_of(method: str, path: str) -> tuple[int, float]:
+        if (method, path) == ("POST", SUBMIT_PATH):
+            return bounds.package_bytes + FORM_BYTES, bounds.upload_seconds
+        return SMALL_BODY_BYTES, min(SMALL_BODY_SECONDS, bounds.upload_seconds)
+
+    app.add_middleware(BodyBounds, bounds=bounds_of, failure=replies.failure_body, idle_seconds=bounds.idle_seconds)
     app.add_middleware(
         Guard, hosts=tuple(hosts), who="this api server", failure=replies.failure_body,
         observe=api.counters.request,

@@ -1,14 +1,21 @@
-"""The record of who did what: one JSON object a line in ``audit.jsonl``, rotated, never a secret."""
+"""The record of who did what: one JSON object a line in ``audit.jsonl``, rotated, never a secret.
+
+Refusals of others than the administrator are counted where they repeat themselves (``core/repeats.py``): a line with
+``repeats`` follows the first when the minute is over.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
 import threading
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from heron_apiserver.core.access import Role
+from heron_apiserver.core.repeats import Kind, Repeats
 from heron_control.schedulers.log_files import RotatingFile
 
 MAX_BYTES = 16 << 20
@@ -22,10 +29,36 @@ class Audit:
 
     def __init__(self, path: Path) -> None:
         self._file = RotatingFile(path, MAX_BYTES, FILES)
+        self._repeats = Repeats()
         self._lock = threading.Lock()
 
     def write(self, what: str, *, who: str, source: str, result: int | str, **more: Any) -> None:
-        """One line. ``source`` is the address it came from; ``more`` that is None or empty is left out."""
+        """One line, unless it is a refusal like another one just before. ``source`` is the address it came from;
+        ``more`` that is None or empty is left out."""
+        now = time.monotonic()
+        refused = isinstance(result, int) and result >= 400 and who != Role.ADMIN
+        with self._lock:
+            self._settle(now)
+            if refused and not self._repeats.first(Kind(who, source, int(result)), now):
+                return
+            self._line(what, who, source, result, more)
+
+    def settle(self) -> None:
+        """Write down what was counted. Call now and then."""
+        with self._lock:
+            self._settle(time.monotonic())
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._settle(float("inf"))
+            self._file.close()
+
+    def _settle(self, now: float) -> None:
+        for kind, count in self._repeats.take(now):
+            self._line("refused", kind.who, kind.source, kind.result, {"repeats": count})
+
+    def _line(self, what: str, who: str, source: str, result: int | str, more: dict[str, Any]) -> None:
         line = {
             "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "what": what,
@@ -34,14 +67,8 @@ class Audit:
             "result": result,
             **{key: _short(value) for key, value in more.items() if value not in (None, "")},
         }
-        with self._lock:
-            if not self._file.write((json.dumps(line) + "\n").encode()):
-                log.error("the audit file takes no lines: %s", line)
-
-    def close(self) -> None:
-        """Close the file."""
-        with self._lock:
-            self._file.close()
+        if not self._file.write((json.dumps(line) + "\n").encode()):
+            log.error("the audit file takes no lines: %s", line)
 
 
 def _short(value: Any) -> Any:

@@ -1,4 +1,8 @@
-"""How a function becomes a path: who may call it, how its errors become answers, and how a change is written down."""
+"""How a function becomes a path: who may call it, how its errors become answers, and how a change is written down.
+
+A path says which right it needs (``needs``), or stands in OPEN_PATHS; one that does neither cannot be made. ``Route``
+looks at the token before anything else of a request is read: a stranger's body is never parsed.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,7 @@ log = logging.getLogger(__name__)
 _SCHEME = Depends(HTTPBearer(auto_error=False, description="the admin token, or the read token for looking"))
 TOPOLOGY_HEADER = "heronry-topology"
 MAX_NAME = 128
+OPEN_PATHS = ("/api/v1/version", "/healthz", "/readyz", "/metrics", "/docs")  # need no token
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
@@ -44,30 +49,40 @@ def source_of(request: Request) -> str:
     return request.client.host if request.client else ""
 
 
+class Needs:
+    """A dependency that says which right a path needs. ``Route`` sees to it; this is for the documentation."""
+
+    def __init__(self, right: Right) -> None:
+        self.right = right
+
+    async def __call__(self, _: Any = _SCHEME) -> None:
+        """The caller was let in before."""
+
+
 def needs(right: Right) -> Any:
-    """A dependency: the caller has this right. Everything is refused that has not."""
+    """Among the dependencies of a path: who calls it has this right. Everybody else is refused."""
+    return Depends(Needs(right))
 
-    async def check(request: Request, _: Any = _SCHEME) -> Caller:
-        api = api_of(request)
-        request.state.caller = None
-        headers = request.headers.getlist("authorization")
-        token = bearer(headers[0]) if len(headers) == 1 else ""
-        caller = _caller(api, token, request.headers.get(TOPOLOGY_HEADER, ""))
-        if caller is None:
-            if not api.throttle.wrong(source_of(request), time.monotonic()):
-                raise TooManyWrong("too many wrong tokens came from this address", "Wait a few seconds.")
-            raise WrongToken(
-                "the token is wrong" if token else "there is no token in the Authorization header",
-                f"`heron login {api.service.config.cluster} --api URL` stores the right one.",
-            )
-        request.state.caller = caller
-        if not caller.may(right):
-            raise NotAllowed(f"the {caller.role} token does not give the right to {right}", "Use the admin token.")
-        if right is Right.CHANGE and not api.ready:
-            raise Unavailable(f"the api server is not ready: {api.trouble}", "Try again in a few seconds.")
-        return caller
 
-    return Depends(check)
+def admit(request: Request, right: Right) -> None:
+    """Note who calls. Raises WrongToken, TooManyWrong, NotAllowed, Unavailable; reads nothing but headers."""
+    api = api_of(request)
+    request.state.caller = None
+    headers = request.headers.getlist("authorization")
+    token = bearer(headers[0]) if len(headers) == 1 else ""
+    caller = _caller(api, token, request.headers.get(TOPOLOGY_HEADER, ""))
+    if caller is None:
+        if not api.throttle.wrong(source_of(request), time.monotonic()):
+            raise TooManyWrong("too many wrong tokens came from this address", "Wait a few seconds.")
+        raise WrongToken(
+            "the token is wrong" if token else "there is no token in the Authorization header",
+            f"`heron login {api.service.config.cluster} --api URL` stores the right one.",
+        )
+    request.state.caller = caller
+    if not caller.may(right):
+        raise NotAllowed(f"the {caller.role} token does not give the right to {right}", "Use the admin token.")
+    if right is Right.CHANGE and not api.ready:
+        raise Unavailable(f"the api server is not ready: {api.trouble}", "Try again in a few seconds.")
 
 
 def _caller(api: Api, token: str, topology_id: str) -> Caller | None:
@@ -82,13 +97,23 @@ def _caller(api: Api, token: str, topology_id: str) -> Caller | None:
 class Route(APIRoute):
     """A path whose errors are answers of ours, and whose changes and refusals are in the audit file."""
 
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        asked = [d.dependency.right for d in options.get("dependencies") or () if isinstance(d.dependency, Needs)]
+        if len(asked) != (path not in OPEN_PATHS):
+            raise ValueError(f"{path} says {len(asked)} rights; it needs one, or to stand in OPEN_PATHS")
+        self.right: Right | None = asked[0] if asked else None
+        super().__init__(path, endpoint, **options)
+
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Around FastAPI's own."""
         original: Callable[[Request], Awaitable[Response]] = super().get_route_handler()
+        right = self.right
 
         async def handle(request: Request) -> Response:
             message = ""
             try:
+                if right is not None:
+                    admit(request, right)
                 response = await original(request)
             except (WrongToken, TooManyWrong) as error:
                 response = answer_to(error, 401 if isinstance(error, WrongToken) else 429)
@@ -102,10 +127,8 @@ class Route(APIRoute):
         return handle
 
     def _write_down(self, request: Request, code: int, message: str) -> None:
-        if request.method in ("GET", "HEAD") and code not in (401, 403):
+        if request.method in ("GET", "HEAD") and code not in (401, 403, 429):
             return
-        if code == 429:
-            return  # whoever knocks without end shall not fill the disk
         caller = getattr(request.state, "caller", None)
         parts = [request.path_params.get(key, "") for key in ("cluster", "role", "environ", "name")]
         topology = getattr(request.state, "topology", "") or "/".join(part for part in parts if part)

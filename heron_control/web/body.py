@@ -1,8 +1,8 @@
 """Bounds of request bodies: how large, and how slow. An ASGI middleware around an application.
 
-Each path has its own largest body; a ``Content-Length`` above it is refused before a byte is read. A client that sends
-nothing for IDLE_SECONDS, or is not done after the time in all, gets 408 and loses its connection: a slow sender costs
-one task and no thread.
+Each path has its own largest body and longest time; a ``Content-Length`` above it is refused before a byte is read. A
+client that sends nothing for IDLE_SECONDS, or is not done after the time in all, gets 408 and loses its connection: a
+slow sender costs one task and no thread.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class TooSlow(HTTPException):
 
 
 class BodyBounds:
-    """``most_bytes`` gives the bound of a path and method; ``total_seconds`` is for the whole body.
+    """``bounds`` gives the most bytes of a body, and the most seconds for all of it, by method and path.
 
     The exceptions are raised to whoever reads the body; ``failure`` makes the body of the answer where nobody has read
     yet.
@@ -43,23 +43,21 @@ class BodyBounds:
     def __init__(
         self,
         app: ASGIApp,
-        most_bytes: Callable[[str, str], int],
+        bounds: Callable[[str, str], tuple[int, float]],
         failure: Callable[[str], bytes],
         idle_seconds: float = IDLE_SECONDS,
-        total_seconds: float = 900.0,
     ) -> None:
         self._app = app
-        self._most_bytes = most_bytes
+        self._bounds = bounds
         self._failure = failure
         self._idle_seconds = idle_seconds
-        self._total_seconds = total_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, its body under watch."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        most = self._most_bytes(scope["method"], scope["path"])
+        most, total_seconds = self._bounds(scope["method"], scope["path"])
         announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
         if announced.isdigit() and int(announced[:20]) > most:
             message = f"the body of this request has at most {most} bytes"
@@ -73,7 +71,7 @@ class BodyBounds:
             nonlocal received, complete
             if complete:
                 return await receive()  # waits for the end of the connection, as long as the answer takes
-            left = self._total_seconds - (time.monotonic() - began)
+            left = total_seconds - (time.monotonic() - began)
             try:
                 async with asyncio.timeout(max(0.0, min(self._idle_seconds, left))):
                     message = await receive()

@@ -1,7 +1,8 @@
 """Binds a port and serves an application on it until SIGTERM or SIGINT, which end the process with exit code 0.
 
 uvicorn lets a client take its time for the head of a request. Here it has HEAD_SECONDS, on every connection and for
-every request on it, so that a few slow clients cannot hold all connections.
+every request on it, so that a few slow clients cannot hold all connections; the rest of a body that nobody reads any
+more, since the request is answered, has as long. What may stand in a head is in ``strict_http``.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from heron_control.web.strict_http import StrictConnection
 from heron_runtime.failures import Failure, Unavailable
 
 BACKLOG = 256
@@ -105,6 +108,10 @@ class ImpatientProtocol(H11Protocol):
     """HTTP/1.1 that closes a connection on which the head of a request takes too long."""
 
     _late: asyncio.TimerHandle | None = None
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.conn = StrictConnection(h11.SERVER, MAX_HEAD_BYTES)
 
     def connection_made(self, transport: Any) -> None:
         """Wait for the first request."""

@@ -25,6 +25,7 @@ CALLED = {
     "readinto": "io.RawIOBase",
     "seekable": "io.RawIOBase",
     "capture_signals": "uvicorn.Server",
+    "conn": "uvicorn: the connection of its protocol",
     "get_buffer": "asyncio.BufferedProtocol",
     "buffer_updated": "asyncio.BufferedProtocol",
     "eof_received": "asyncio.BufferedProtocol",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from api_process import TOPOLOGIES, ApiProcess, api_server, until
 
@@ -93,6 +95,48 @@ def test_nothing_without_a_token(api: ApiProcess, method: str, path: str, token:
     if method != "HEAD":
         assert "token" in answer.json()["message"]
     assert api.request("GET", "/api/v1/whoami").json()["role"] == "admin"  # never throttled
+
+
+@pytest.mark.parametrize(("method", "path"), CHANGES + LOOKS + CODE)
+def test_the_token_is_looked_at_before_the_body(api: ApiProcess, method: str, path: str) -> None:
+    """The body is garbage, and the rest of it never comes: a stranger is told at once, and nothing is parsed."""
+    head = (
+        f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer wrong\r\n"
+        "Content-Type: multipart/form-data; boundary=x\r\nContent-Length: 60000\r\n\r\n--x\r\n\r\n--y"
+    )
+    with socket.create_connection(("127.0.0.1", api.port), timeout=60) as connection:
+        connection.sendall(head.encode())
+        assert connection.recv(4096)[:12] in (b"HTTP/1.1 401", b"HTTP/1.1 429")
+
+
+def test_a_stranger_s_knocking_is_counted(api: ApiProcess) -> None:
+    """As many lines for a thousand refusals as for ten."""
+    before = len(api.audit())
+    with httpx.Client(timeout=60, trust_env=False) as client:
+        for _ in range(300):
+            files = {"x": ("y", b"garbage")}
+            assert client.post(f"{api.url}{PLACE}/restart", files=files).status_code in (401, 429)
+    assert len(api.audit()) - before <= 8
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
+        "Content-Length: 5\r\nContent-Length: 6\r\n", "A: b\nC: d\r\n", "A: b\r\n C: d\r\n",
+        "Transfer-Encoding:\r\n\tchunked\r\n", "Content-Length : 5\r\n", "Content-Length: +5\r\n",
+    ],
+)  # fmt: skip
+def test_heads_that_can_be_read_in_two_ways_are_400(api: ApiProcess, lines: str) -> None:
+    body = "0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", api.port), timeout=60) as connection:
+        connection.sendall(f"POST {TOPOLOGIES} HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n{body}".encode())
+        answer = b""
+        with contextlib.suppress(ConnectionResetError):
+            while chunk := connection.recv(4096):
+                answer += chunk
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert answer.count(b"HTTP/1.1") == 1
 
 
 @pytest.mark.parametrize(("method", "path"), CHANGES + CODE)
@@ -277,12 +321,30 @@ def test_slow_senders_lose_their_connection(api: ApiProcess) -> None:
     assert answer.startswith(b"HTTP/1.1 408")
 
 
-def test_slow_heads_lose_their_connection(api: ApiProcess) -> None:
-    for begin in (b"", b"GET /healthz HTTP/1.1\r\nHost: loc", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET"):
-        with socket.create_connection(("127.0.0.1", api.port), timeout=120) as connection:
-            connection.sendall(begin)
-            while connection.recv(4096):  # ends when the server closes the connection
-                pass
+def test_slow_heads_and_bodies_lose_their_connection(api: ApiProcess) -> None:
+    """Also a body that nobody waits for, since the request is answered, however it dribbles."""
+    dribbling = f"POST {PLACE}/restart HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n".encode()
+    begun = [
+        b"",
+        b"GET /healthz HTTP/1.1\r\nHost: loc",
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET",
+        dribbling,
+    ]
+    opened = [socket.create_connection(("127.0.0.1", api.port), timeout=120) for _ in begun]
+    for connection, begin in zip(opened, begun, strict=True):
+        connection.sendall(begin)
+    with contextlib.suppress(ConnectionError):
+        while True:  # ends when the server closes the connection
+            opened[-1].sendall(b"-")
+            opened[-1].settimeout(0.5)
+            with contextlib.suppress(TimeoutError):
+                if not opened[-1].recv(4096):
+                    break
+    for connection in opened[:-1]:
+        while connection.recv(4096):
+            pass
+    for connection in opened:
+        connection.close()
 
 
 def test_an_upload_that_breaks_off_leaves_nothing(api: ApiProcess) -> None:

@@ -1,4 +1,4 @@
-"""How the cost of a tuple grows with tasks, containers, fan-out and size, with acks, flat out.
+"""How the cost of a tuple grows with tasks, containers, fan-out and size, with acks, flat out unless a rate is given.
 
     .venv/bin/python -m benchmarks.growth [--only size] [--runs 3]
 
@@ -34,6 +34,16 @@ GROWTHS = (
     ),
     Growth(
         "containers", tuple((str(n), Options("wordcount", True, 4, n), 1.0) for n in (1, 2, 4)), "per tuple"
+    ),
+    Growth(
+        "containers at 20 000/s each",
+        tuple((str(n), Options("wordcount", True, n, n, rate=20_000 * n), 1.0) for n in (1, 4, 8)),
+        "per tuple",
+    ),
+    Growth(
+        "containers at 2 000/s each",
+        tuple((str(n), Options("wordcount", True, n, n, rate=2_000 * n), 1.0) for n in (1, 4, 8)),
+        "per tuple",
     ),
     Growth(
         "fan-out",

@@ -160,6 +160,10 @@ class Link:
         frames, queue.frames = queue.frames, deque()  # the credit stays: the task may come back
         yield from frames
 
+    def waiting_bytes(self) -> int:
+        """How much is queued, by weight, without a credit or with; 0 if there is nothing to send now."""
+        return self.settlements.bytes + self.weight if self.has_work() else 0
+
     def sendable_weight(self) -> int:
         """What waits for the link itself, rather than for a task behind it."""
         if not self.is_open:

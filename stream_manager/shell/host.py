@@ -17,7 +17,15 @@ from heron_runtime.wire.metrics import ProcessMetrics
 from stream_manager.core.effects import Effect, End, Replaced, Send, Wake
 from stream_manager.core.events import ConnectionEnded, DataOpened, Event, Heard
 from stream_manager.core.stream_manager import StreamManager
-from stream_manager.shell.streams import MALFORMED, Connection, Pump
+from stream_manager.shell.streams import (
+    GAP_SECONDS_EACH_PEER,
+    LONGEST_GAP_SECONDS,
+    MALFORMED,
+    Connection,
+    Gathering,
+    GatheringPump,
+    Pump,
+)
 
 log = logging.getLogger(__name__)
 
@@ -80,13 +88,24 @@ class Host:
     async def data(self, connection: Connection, stream: Any) -> None:
         """Run the data stream of a connection."""
         number = connection.number
-        pump = connection.data = Pump(partial(self._next_packet, number))
+        pump = connection.data = self._pump(number)
         self.handle(DataOpened(number))
 
         def arrived(packet: Packet) -> None:
             self._act(self.core.packet(number, packet))
 
         await connection.converse(stream, arrived, pump)
+
+    def _pump(self, number: int) -> Pump:
+        """Of the data stream: its packets gather."""
+        take, neighbour = partial(self._next_packet, number), self.core.connections.at(number)
+        if neighbour is not None:
+            return GatheringPump(take, Gathering(self._gap, neighbour.link.waiting_bytes))
+        return Pump(take)
+
+    def _gap(self) -> float:
+        """Seconds from packet to packet on one stream."""
+        return min(LONGEST_GAP_SECONDS, GAP_SECONDS_EACH_PEER * len(self.core.standing.routes.peers))
 
     def _act(self, effects: list[Effect]) -> None:
         """Do these, in order. What they lead to is done after them."""

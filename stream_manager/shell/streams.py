@@ -2,8 +2,13 @@
 that read.
 
 A connection is two streams, control and data; when either ends, both do. Each stream has one writer (a *pump*) with one
-write in flight, which is never cancelled, since that would end the call under the packets before it. Nothing waits for
-a timer: what queues up during a write goes with the next one.
+write in flight, which is never cancelled, since that would end the call under the packets before it. What queues up
+during a write goes with the next one.
+
+Each of k containers has k - 1 peers, and what its tasks send, and ack, comes a little for each of them at a time: at a
+given load packets would grow with the square of k, and a packet costs as much as a hundred tuples. So data packets
+*gather*: they leave at a distance that grows with the number of peers, to them and to the instances that hear from them
+all, unless enough has come together. One that comes after a rest leaves at once. Without peers nothing waits.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -22,6 +28,9 @@ from stream_manager.core.control_outbox import ControlOutbox
 
 FAREWELL_SECONDS = 1.0
 MALFORMED = "malformed message"
+GATHERED_BYTES = 64 * 1024  # so much is worth a packet
+GAP_SECONDS_EACH_PEER = 0.0015
+LONGEST_GAP_SECONDS = 0.005
 
 Read = Callable[[], Awaitable[Any]]
 Write = Callable[[Any], Awaitable[Any]]
@@ -57,6 +66,56 @@ class Pump:
             else:
                 self._work.clear()
                 await self._work.wait()
+
+
+@dataclass(frozen=True)
+class Gathering:
+    """``gap`` gives the least seconds from packet to packet, ``waiting_bytes`` what there is for the next one."""
+
+    gap: Callable[[], float]
+    waiting_bytes: Callable[[], int]
+
+
+class GatheringPump(Pump):
+    """A pump whose messages gather."""
+
+    def __init__(self, take: Callable[[], Any | None], gathering: Gathering) -> None:
+        super().__init__(take)
+        self._gathering = gathering
+        self._loop = asyncio.get_running_loop()
+        self._due = 0.0  # the next message may leave then
+        self._timer: asyncio.TimerHandle | None = None
+
+    def wake(self) -> None:
+        """There may be something."""
+        seconds = self._due - self._loop.time()
+        if seconds <= 0 or self._gathering.waiting_bytes() >= GATHERED_BYTES:
+            self._go()
+        elif self._timer is None:
+            self._timer = self._loop.call_later(seconds, self._go)
+
+    def _go(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._work.set()
+
+    async def run(self, write: Write) -> None:
+        """Write until closed. Raises what ``write`` raises."""
+        try:
+            while not self._closing:
+                await self._work.wait()
+                self._work.clear()
+                message = self._take()
+                if message is not None:
+                    self._due = self._loop.time() + self._gathering.gap()
+                    await write(message)
+                    if self._gathering.waiting_bytes():
+                        self.wake()
+            await super().run(write)
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
 
 
 class Connection:

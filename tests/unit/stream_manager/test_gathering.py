@@ -1,0 +1,138 @@
+"""Packets to a peer gather: never sooner than the gap, unless there is much, and nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from stream_manager.shell.streams import GATHERED_BYTES, Gathering, GatheringPump
+
+GAP_SECONDS = 0.05
+
+
+class World:
+    """A queue of numbers, written as lists of all that wait."""
+
+    def __init__(self) -> None:
+        self.queue: list[int] = []
+        self.size = 1  # bytes of each
+        self.written: list[tuple[float, list[int]]] = []
+        self.pump = GatheringPump(self.take, Gathering(lambda: GAP_SECONDS, lambda: self.size * len(self.queue)))
+
+    def take(self) -> list[int] | None:
+        taken, self.queue = self.queue, []
+        return taken or None
+
+    def put(self, number: int) -> None:
+        self.queue.append(number)
+        self.pump.wake()
+
+    async def write(self, message: list[int]) -> None:
+        self.written.append((asyncio.get_running_loop().time(), message))
+        await asyncio.sleep(0)
+
+    def numbers(self) -> list[int]:
+        return [number for _, message in self.written for number in message]
+
+
+async def run(scene: Callable[[World], object]) -> World:
+    """Run the pump while ``scene`` puts; close it then."""
+    world = World()
+    pumping = asyncio.ensure_future(world.pump.run(world.write))
+    await scene(world)  # type: ignore[misc]
+    world.pump.close()
+    await asyncio.wait_for(pumping, 30)
+    return world
+
+
+async def few(world: World) -> None:
+    for number in range(200):
+        world.put(number)
+        await asyncio.sleep(0.001)
+
+
+def test_what_comes_little_by_little_leaves_together_and_whole() -> None:
+    world = asyncio.run(run(few))
+    assert world.numbers() == list(range(200))
+    times = [at for at, _ in world.written[:-1]]  # the last leaves because of the close
+    assert all(later - sooner >= GAP_SECONDS - 0.002 for sooner, later in itertools.pairwise(times))
+
+
+def test_much_leaves_at_once() -> None:
+    async def much(world: World) -> None:
+        world.size = GATHERED_BYTES
+        for number in range(50):
+            world.put(number)
+            await asyncio.sleep(0.001)
+        world.size = 1
+
+    world = asyncio.run(run(much))
+    assert world.numbers() == list(range(50))
+    assert len(world.written) >= 40
+
+
+def test_what_comes_after_a_rest_leaves_at_once_and_what_comes_during_a_write_does_not_stay() -> None:
+    async def lone(world: World) -> None:
+        world.put(1)
+        world.put(2)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert world.numbers() == [1, 2]
+        world.put(3)  # within the gap, and nobody wakes the pump again
+        await asyncio.sleep(0)
+        assert world.numbers() == [1, 2]
+        while world.numbers() != [1, 2, 3]:
+            await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(run(lone), 30))
+
+
+def test_what_comes_while_a_write_is_in_flight_leaves_without_a_wake() -> None:
+    async def scene(world: World) -> None:
+        real = world.write
+
+        async def slow(message: list[int]) -> None:
+            if message == [1]:
+                world.queue.append(2)  # its wake was heard while the write was in flight
+                world.pump.wake()
+                world.pump._work.clear()
+            await real(message)
+
+        pump = asyncio.ensure_future(world.pump.run(slow))
+        world.put(1)
+        while world.numbers() != [1, 2]:
+            await asyncio.sleep(0.01)
+        world.pump.close()
+        await pump
+
+    async def main() -> None:
+        await scene(World())
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def nothing_gathers(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(GatheringPump, "wake", lambda self: self._work.set())
+
+
+def much_waits_too(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("stream_manager.shell.streams.GATHERED_BYTES", 1 << 60)
+
+
+@pytest.mark.parametrize(
+    ("mutation", "law"),
+    [
+        (nothing_gathers, test_what_comes_little_by_little_leaves_together_and_whole),
+        (much_waits_too, test_much_leaves_at_once),
+    ],
+    ids=lambda given: given.__name__,
+)
+def test_each_law_notices_its_mutation(
+    mutation: Callable[[pytest.MonkeyPatch], None], law: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutation(monkeypatch)
+    with pytest.raises(AssertionError):
+        law()

@@ -80,7 +80,7 @@ class BoltCollector(TaskCollector):
             if stream is not DEFAULT_STREAM or direct_task is not None or need_task_ids:
                 return carefully(tup if values is None else values, anchors, stream, direct_task, need_task_ids)
             if len(rows) >= out.look_at:
-                look(out)
+                look(out, 1)
             if values.__class__ is not tuple:
                 values = tuple(values) if values.__class__ is list else row_of(tup if values is None else values)
             if len(values) != width:

@@ -23,7 +23,7 @@ class Bursts:
     def run(self, room: int) -> tuple[int, bool]:
         """One burst of about ``room`` rows at most; (how many were emitted, True if another might be)."""
         task, clock = self._task, self._task.clock
-        started, already = clock(), self._emitted_ever()
+        started, already = clock(), self._collector.emitted_ever()
         calls, more = [0], False
         try:
             with task.user_code("next_tuple"):
@@ -38,21 +38,22 @@ class Bursts:
             if calls[0]:
                 self._call_ms = elapsed_ms / calls[0]
                 task.telemetry.latency(NEXT_TUPLE_LATENCY, self._call_ms, calls[0])
-        return self._emitted_ever() - already, more
+        return self._collector.emitted_ever() - already, more
 
     def _call(self, last: int, until: float, counted: list[int]) -> bool:
         """Call until ``last`` rows were ever emitted; False if a call emitted none. What is routed meanwhile moves from
         ``rows`` to ``emitted_ever``."""
         clock, next_tuple = self._task.clock, self._task.component.next_tuple
+        emitted_ever = self._collector.emitted_ever
         look = 7 if self._call_ms < FAST_CALL_MS else 0  # every 8th call of a fast spout
-        before, calls = self._emitted_ever(), 0
+        before, calls = emitted_ever(), 0
         streams = list(self._collector.streams.values())
         out, rows = (streams[0], streams[0].rows) if len(streams) == 1 else (None, [])
         try:
             while before < last:
                 calls += 1
                 next_tuple()
-                here = out.emitted_ever + len(rows) if out is not None else self._emitted_ever()
+                here = out.emitted_ever + len(rows) if out is not None else emitted_ever()
                 if here == before:
                     return False
                 before = here
@@ -61,6 +62,3 @@ class Bursts:
         finally:
             counted[0] = calls
         return True
-
-    def _emitted_ever(self) -> int:
-        return sum(out.emitted_ever + len(out.rows) for out in self._collector.streams.values())

@@ -36,7 +36,7 @@ class TaskCollector(Collector, ABC):
 
     anchors_are = "anchors"  # for messages
 
-    look: Callable[[OutputStream], None]  # see ``emit_gate.py``
+    look: Callable[[OutputStream, int], None]  # before so many rows; see ``emit_gate.py``
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class TaskCollector(Collector, ABC):
         out = self.streams.get(stream) or self._no_stream(stream)
         row = out.checked_row(values, direct_task)
         if len(out.rows) >= out.look_at:
-            self.look(out)
+            self.look(out, 1)
         with self._lock:
             kept = self.anchor_of(anchor) if self.tracked else None
             for keep in self.filters:
@@ -113,7 +113,7 @@ class TaskCollector(Collector, ABC):
             elif anchor is not None:
                 self.untracked((anchor,))
             out.rows.append(row)
-            return self.route_stream(out) if need_task_ids else None
+            return self.route_stream(out, need_task_ids) if need_task_ids else None
 
     def emit_rows(
         self, rows: Iterable[Any], anchors: Any = None, one_to_one: bool = False, stream: str = DEFAULT_STREAM
@@ -130,7 +130,7 @@ class TaskCollector(Collector, ABC):
             super().emit_rows(many, anchors if each is None else each, one_to_one, stream)
             return
         if len(out.rows) + len(many) >= out.look_at:
-            self.look(out)
+            self.look(out, len(many))
         with self._lock:
             kept: Iterable[Any] = ()
             if self.tracked:
@@ -158,14 +158,18 @@ class TaskCollector(Collector, ABC):
             if out.rows:
                 self.route_stream(out)
 
-    def route_stream(self, out: OutputStream) -> list[int]:
+    def route_stream(self, out: OutputStream, need_task_ids: bool = False) -> list[int]:
         """Route what waits in one stream; returns the tasks that get a copy."""
         rows, anchors = out.take()
         if not rows:
             return []
-        parts = [part for grouping in out.groupings for part in grouping.split(rows)]
+        parts = out.split(rows)
         self._route(out, rows, anchors, parts)
-        return [task for part in parts for task in part.tasks]
+        return tasks_of(parts)
+
+    def emitted_ever(self) -> int:
+        """How many rows user code has emitted."""
+        return sum(out.emitted_ever + len(out.rows) for out in self.streams.values())
 
     @abstractmethod
     def _route(self, out: OutputStream, rows: list[Row], anchors: list[Any], parts: list[Part]) -> None:
@@ -174,3 +178,8 @@ class TaskCollector(Collector, ABC):
     def _route_untracked(self, out: OutputStream, parts: list[Part]) -> None:
         for part in parts:
             self._outbox.add(part.tasks, Segment(out.number, Shape.UNTRACKED, part.rows))
+
+
+def tasks_of(parts: Iterable[Part]) -> list[int]:
+    """The tasks that get a copy."""
+    return [task for part in parts for task in part.tasks]

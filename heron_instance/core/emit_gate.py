@@ -10,6 +10,9 @@ is due, and while nothing more may be emitted it waits, so that the maximum of p
 data-out hold within the call. Acks and fails are settled meanwhile, so the window opens again; telling user code about
 them is left to ``poll`` or to the end of the call, unless too many gather.
 
+``ack`` and ``fail`` have an allowance (``allowance.py``), since many calls follow each other and nobody looks in
+between. What they emit beyond it is held; only a call that goes on emitting then, for long, waits like any other.
+
 A call that emits nothing more cannot look. The shell's timer flushes for it, from another thread (``user_code.py``).
 """
 
@@ -18,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from heron_instance.core.allowance import Allowance
 from heron_instance.core.collector import TaskCollector
 from heron_instance.core.outbox import Flush
 from heron_instance.core.output import Output
@@ -69,6 +73,7 @@ class EmitGate:
         self.shell: Shell | None = None
         self.closing = False  # nothing holds a close
         self.waits_since_ms: float | None = None  # an emit waits for room since then
+        self.allowance = Allowance(collector)
         self._held = held
         self._output = output
         self._collector = collector
@@ -78,11 +83,14 @@ class EmitGate:
         self.lock = user_code.lock
         collector.look = self.look
 
-    def look(self, out: OutputStream) -> None:
-        """Called by an emit when ``out`` holds ``out.look_at`` rows; sets when it is to be called again."""
+    def look(self, out: OutputStream, rows: int) -> None:
+        """Called by an emit of so many rows when ``out`` holds ``out.look_at`` rows with them or without; sets when it
+        is to be called again."""
         now_ms = self._clock() * 1000
         shell, call = self.shell, self._user_code.call
-        if shell is None or call is None or self.closing or now_ms - call.since_ms < LONG_CALL_MS:
+        if self.allowance.lasts and not self.allowance.used_up:
+            self.allowance.look(out, rows)
+        elif shell is None or call is None or self.closing or now_ms - call.since_ms < LONG_CALL_MS:
             out.look_at = len(out.rows) + LOOK_ROWS
         else:
             with self.lock:

@@ -2,8 +2,8 @@
 
 Verdicts are *settled* at any time: the roots leave the pending table and are counted. The spout is told when its code
 may be called, which is between two calls of it or when it polls (``tell``): for many roots at a time and in their
-order; what it raises ends the call for that root alone. It may emit in ``ack`` and ``fail``: that is routed before
-anything else happens.
+order; what it raises ends the call for that root alone. It may emit in ``ack`` and ``fail``, within its allowance
+(``allowance.py``): when that is used up the rest is told later. What waits here is bounded by the roots that were open.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from operator import length_hint
 from typing import Any
 
 import numpy as np
 
+from heron_instance.core.allowance import Allowance
 from heron_instance.core.failures import takes_reason
 from heron_instance.core.hooks import Hooks
 from heron_instance.core.pending import PendingTable, Settled
@@ -41,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class Outcomes:
-    """Of one spout task."""
+    """Of one spout task. ``room`` says how many rows ``ack`` and ``fail`` may emit; None: they are not to be called."""
 
     def __init__(
         self,
@@ -53,6 +55,8 @@ class Outcomes:
         count: Callable[[str, float], None],
         figures: SettledFigures,
         user_code: UserCode,
+        allowance: Allowance,
+        room: Callable[[], int | None],
     ) -> None:
         self._spout = spout
         self._pending = pending
@@ -62,6 +66,8 @@ class Outcomes:
         self._count = count
         self._figures = figures
         self._user_code = user_code
+        self._allowance = allowance
+        self._room = room
         self._wants_ack = type(spout).ack is not Spout.ack
         self._wants_fail = type(spout).fail is not Spout.fail
         self._wants_reason = takes_reason(spout.fail)
@@ -76,7 +82,7 @@ class Outcomes:
 
     def waiting(self) -> bool:
         """True if there is something to settle or to tell."""
-        return bool(self._verdicts or self._untold)
+        return bool(self._verdicts or self._untold or self._collector.at_once)
 
     def settle(self, now_ms: float) -> None:
         """Settle what waits."""
@@ -118,15 +124,32 @@ class Outcomes:
         self.untold += len(settled.ids)
 
     def tell(self) -> None:
-        """Call ``ack`` or ``fail`` of the spout for each settled root."""
-        while self._untold:
-            settled, reason = self._untold.popleft()
-            self.untold -= len(settled.ids)
-            if reason is None:
-                self._tell_acked(settled)
-            else:
-                self._tell_failed(settled, reason)
-            self._collector.route_pending()  # a spout may emit in ack, and emit again in fail
+        """Call ``ack`` or ``fail`` of the spout for each settled root, while there is room for what it emits."""
+        if not self._untold or not self._begin():
+            return
+        try:
+            while self._untold and not self._allowance.used_up:
+                settled, reason = self._untold.popleft()
+                ids = settled.ids
+                told = self._tell_acked(settled) if reason is None else self._tell_failed(settled, reason)
+                self.untold -= told
+                if told < len(ids):
+                    rest = Settled(ids[told:], settled.streams[told:], settled.ages_ms[told:])
+                    self._untold.appendleft((rest, reason))
+        finally:
+            self._end()
+
+    def _begin(self) -> bool:
+        """True if user code may be told now; ``_end`` must follow."""
+        room = None if self._allowance.lasts else self._room()  # an ``ack`` that polls is told of nothing more
+        if room is not None:
+            self._allowance.begin(room)
+        return room is not None
+
+    def _end(self) -> None:
+        """What user code has emitted meanwhile is routed, or held."""
+        self._allowance.end()
+        self._collector.route_pending()
 
     def relieve(self) -> None:
         """Within a long call: keep bounded what waits for user code."""
@@ -144,26 +167,41 @@ class Outcomes:
         self.tell()
         self.ack_at_once()
 
-    def _tell_acked(self, settled: Settled) -> None:
-        if self._hooks:
-            for tup_id, age in zip(settled.ids, settled.ages_ms.tolist(), strict=True):
-                self._hooks.spout_ack(tup_id, age)
-        if self._wants_ack:
-            self._call_acks(settled.ids)
+    def _tell_acked(self, settled: Settled) -> int:
+        """How many it was told of."""
+        ids = settled.ids
+        if not self._hooks:
+            return self._call_acks(ids)
+        for told, (tup_id, age) in enumerate(zip(ids, settled.ages_ms.tolist(), strict=True)):
+            if self._allowance.used_up:
+                return told
+            self._hooks.spout_ack(tup_id, age)
+            if self._wants_ack:
+                self._call_acks([tup_id])
+        return len(ids)
 
-    def _call_acks(self, ids: list[Any]) -> None:
-        left = iter(ids)
+    def _call_acks(self, ids: list[Any]) -> int:
+        """How many were called."""
+        ack, allowance, left = self._spout.ack, self._allowance, iter(ids)
         while True:
             try:
                 with self._user_code("ack"):
-                    # In C, a call of the user's method each; after an exception it goes on behind the one that raised.
-                    deque(map(self._spout.ack, left), 0)
-                return
-            except Exception as error:
+                    for tup_id in left:
+                        ack(tup_id)
+                        if allowance.used_up:
+                            break
+                break
+            except Exception as error:  # it goes on behind the one that raised
                 self._errors.raised(error, "ack")
+                if allowance.used_up:
+                    break
+        return len(ids) - length_hint(left)
 
-    def _tell_failed(self, settled: Settled, reason: Reason) -> None:
-        for tup_id, age in zip(settled.ids, settled.ages_ms.tolist(), strict=True):
+    def _tell_failed(self, settled: Settled, reason: Reason) -> int:
+        """How many it was told of."""
+        for told, (tup_id, age) in enumerate(zip(settled.ids, settled.ages_ms.tolist(), strict=True)):
+            if self._allowance.used_up:
+                return told
             why = FailReason(reason.kind, reason.component, reason.task, reason.message, reason.traceback, age)
             if self._hooks:
                 self._hooks.spout_fail(tup_id, age, why)
@@ -177,13 +215,25 @@ class Outcomes:
                         self._spout.fail(tup_id)
             except Exception as error:
                 self._errors.raised(error, "fail")
+        return len(settled.ids)
 
     def ack_at_once(self) -> None:
         """Ack what was emitted with an id and is not tracked, or went to no task."""
-        while self._collector.at_once:
-            ids = self._collector.at_once[:]
-            self._collector.at_once.clear()
-            self._count("__untracked-ack-count", len(ids))
-            if self._wants_ack:
-                self._call_acks(ids)
-                self._collector.route_pending()
+        at_once = self._collector.at_once
+        if not at_once:
+            return
+        if not self._wants_ack:
+            self._count("__untracked-ack-count", len(at_once))
+            at_once.clear()
+            return
+        if not self._begin():
+            return
+        try:
+            while at_once and not self._allowance.used_up:
+                ids = at_once[:]
+                at_once.clear()
+                acked = self._call_acks(ids)
+                self._count("__untracked-ack-count", acked)
+                at_once[:0] = ids[acked:]
+        finally:
+            self._end()

@@ -2,17 +2,22 @@
 
 A row's anchor is its message id. Routing numbers the tracked rows of a run (a row that goes to no task is not numbered
 but acked at once), draws one key for every copy, and gives the XOR of a root's keys to its init.
+
+While the spout may not emit (it is paused, say) what it emits all the same, in ``ack`` or ``fail``, is *held*: kept as
+it was emitted, without a root, until it may. The executor tells a spout nothing more while anything is held, so that is
+what one call emits.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
-from heron_instance.core.collector import TaskCollector
+from heron_instance.core.collector import TaskCollector, tasks_of
 from heron_instance.core.groupings import EVERYTHING, Part, Row
 from heron_instance.core.outbox import U64, Flush, Outbox, Segment, Shape
 from heron_instance.core.pending import PendingTable
@@ -47,6 +52,8 @@ class SpoutCollector(TaskCollector):
         self._clock = clock
         self._sequence = 0
         self._inits: list[tuple[int, U64]] = []
+        self._holding = False
+        self._held: deque[tuple[OutputStream, list[Row], list[Any], list[Part] | None]] = deque()
 
     def fast_emit(self, out: OutputStream) -> Callable[..., list[int] | None]:
         """Nothing to decide but whether the values fit."""
@@ -66,7 +73,7 @@ class SpoutCollector(TaskCollector):
             if stream is not DEFAULT_STREAM or direct_task is not None or need_task_ids:
                 return carefully(tup if values is None else values, tup_id, stream, direct_task, need_task_ids)
             if len(rows) >= out.look_at:
-                look(out)
+                look(out, 1)
             if values.__class__ is not tuple:
                 values = tuple(values) if values.__class__ is list else row_of(tup if values is None else values)
             if len(values) != width:
@@ -81,6 +88,35 @@ class SpoutCollector(TaskCollector):
             return None
 
         return emit
+
+    @property
+    def held(self) -> bool:
+        """True if something was emitted that may not leave yet."""
+        return bool(self._held)
+
+    @property
+    def routed_ever(self) -> int:
+        """How many rows have been routed."""
+        held = sum(len(rows) for _, rows, _, _ in self._held)
+        return sum(out.emitted_ever for out in self.streams.values()) - held
+
+    def hold(self, holding: bool) -> None:
+        """While ``holding`` nothing is routed; afterwards what was emitted meanwhile is, in order."""
+        self._holding = holding
+        while self._held and not holding:
+            out, rows, anchors, parts = self._held.popleft()
+            self._route(out, rows, anchors, out.split(rows) if parts is None else parts)
+
+    def route_stream(self, out: OutputStream, need_task_ids: bool = False) -> list[int]:
+        """Route what waits in one stream, or hold it; returns the tasks that get a copy, if they are needed."""
+        if not self._holding:
+            return super().route_stream(out)
+        rows, anchors = out.take()
+        # Where user code has chosen tasks, or asks for them, this is the moment; else they are those of the day.
+        parts = out.split(rows) if rows and (need_task_ids or out.deciders) else None
+        if rows:
+            self._held.append((out, rows, anchors, parts))
+        return tasks_of(parts or ())
 
     def poll(self) -> None:
         """Have the spout told of what was settled."""

@@ -3,8 +3,8 @@
 ``next_tuple`` is called only while the topology is active, nobody has paused this spout, fewer than
 ``topology.max.spout.pending`` roots are open and data-out has room. Each of these is asked between any two calls, and
 by the emits of a call that lasts (``emit_gate.py``), so what a short call emits beyond a bound is the most that ever
-lies beyond it (the pending-emits list of the protocol: it is simply what that call left in the outbox). Acks, fails and
-control are served in any case.
+lies beyond it. Acks, fails and control are served in any case; what ``ack`` or ``fail`` emits while ``next_tuple`` must
+not be called is held (``spout_collector.py``), and the spout is told no more until that has left.
 
 A call that emits nothing ends the burst; ``pacing`` says when the next one is due.
 """
@@ -36,6 +36,8 @@ from heron_runtime.model.reasons import FailKind
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.data import Frame, Reason, Verdict
+
+MAY_WAIT = frozenset({"next_tuple", "ack", "fail"})
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +85,8 @@ class SpoutExecutor:
             task.counts.count,
             SettledFigures(streams, task.counts.count, task.telemetry),
             task.user_code,
+            self.gate.allowance,
+            self._room_to_tell,
         )
         self.window = PendingWindow(max_pending, self.output.interval_ms)
         self.paused = False
@@ -169,8 +173,9 @@ class SpoutExecutor:
         output.data_out.adjust(now_ms)
         self._settle(now_ms)
         self._outcomes.tell()
-        self._follow_state()
-        blocked = self.blocked(now_ms)
+        self._outcomes.ack_at_once()
+        self._follow_state(now_ms)
+        blocked = self._hold(now_ms)
         emitted, more, nothing = 0, False, False  # more: a call now would perhaps emit
         if not blocked and now_ms >= pacing.next_call_ms and self.failed is None:
             emitted, more = self._bursts.run(self.room())
@@ -188,6 +193,24 @@ class SpoutExecutor:
             pacing.had_nothing(now_ms, emitted, output.next_flush_ms(gap_ms))
         pacing.at_rest = pacing.slow and not blocked and self._nothing_else_to_do()
         return RunResult(flushes, self._wait_ms(now_ms, blocked, gap_ms))
+
+    def _hold(self, now_ms: float) -> bool:
+        """What is emitted while ``next_tuple`` must not be called is held; True if that is so now."""
+        blocked = self.blocked(now_ms)
+        if self.collector.held and not blocked:
+            self.collector.hold(False)
+            blocked = self.blocked(now_ms)
+        self.collector.hold(blocked)
+        return blocked
+
+    def _room_to_tell(self) -> int | None:
+        """How many rows the spout may emit while it is told what became of its tuples; None while it is not to be."""
+        now_ms = self.task.clock() * 1000
+        self._hold(now_ms)
+        self.collector.route_pending()  # what is not routed is not counted as pending
+        if self.collector.held:
+            return None
+        return 0 if self._hold(now_ms) else self.room()
 
     def _settle(self, now_ms: float) -> None:
         self._outcomes.settle(now_ms)
@@ -239,12 +262,13 @@ class SpoutExecutor:
         return dropped > 0
 
     def _wait_ms(self, now_ms: float, blocked: bool, gap_ms: float) -> float | None:
-        if self._outcomes.waiting() or self.failed is not None:
+        told_now = self._outcomes.waiting() and not self.collector.held
+        if told_now or self.failed is not None:
             return 0.0
         return soonest(
             now_ms,
             None if blocked else self._pacing.next_call_ms,
-            self.window.reopens_ms(self.pending.count),
+            self._window_reopens_ms(),
             self.output.deadline_ms(gap_ms),
             self._next_expiry_ms if self.pending.count else None,
             self.output.data_out.deadline_ms(),
@@ -257,6 +281,7 @@ class SpoutExecutor:
         self.output.data_out.adjust(now_ms)
         self._settle(now_ms)
         self._outcomes.relieve()
+        self._hold(now_ms)
 
     def room(self) -> int:
         """How many rows may be emitted now."""
@@ -264,16 +289,16 @@ class SpoutExecutor:
         return min(room, self.window.max_pending - self.pending.count) if self.collector.tracked else room
 
     def holds(self, now_ms: float) -> bool:
-        """True while emits of a call that lasts must wait. Only ``next_tuple`` is held like its next call would be."""
+        """True while emits of a call that lasts must wait: in ``next_tuple`` as its next call would have to."""
         call = self.task.user_code.call
-        if call is not None and call.method == "next_tuple":
+        if call is not None and call.method in MAY_WAIT:
             return self.blocked(now_ms)
         return self.output.data_out.full
 
     def reopens_ms(self) -> float | None:
         """When time alone lets it emit again, or something is due."""
         deadlines = (
-            self.window.reopens_ms(self.pending.count),
+            self._window_reopens_ms(),
             self._next_expiry_ms if self.pending.count else None,
             self.output.data_out.deadline_ms(),
         )
@@ -294,24 +319,30 @@ class SpoutExecutor:
     def blocked(self, now_ms: float) -> bool:
         """True while ``next_tuple`` must not be called."""
         return (
-            self.paused
-            or not self._active
-            or not self.is_active()
-            or self._stream_manager is None
+            self._stands()
             or (self.collector.tracked and self.window.shut(self.pending.count, now_ms))
             or self.output.data_out.full
         )
+
+    def _stands(self) -> bool:
+        """True while others want it to stand still, whatever room there is."""
+        return self.paused or not self._active or not self.is_active() or self._stream_manager is None
+
+    def _window_reopens_ms(self) -> float | None:
+        """When time opens the window; None if it does not, or if that would help nobody."""
+        return None if self._stands() else self.window.reopens_ms(self.pending.count)
 
     def is_active(self) -> bool:
         """True if the topology's owner wants it to run."""
         return self.output.plan.state is TopologyState.RUNNING
 
-    def _follow_state(self) -> None:
+    def _follow_state(self, now_ms: float) -> None:
         wanted = self.is_active()
         if wanted is self._active:
             return
         self._active = wanted
         self.task.telemetry.gauge("__paused", float(self.paused or not wanted))
+        self._hold(now_ms)
         call = self._spout.activate if wanted else self._spout.deactivate
         try:
             with self.task.user_code("activate" if wanted else "deactivate"):
@@ -347,6 +378,7 @@ class SpoutExecutor:
             except Exception:
                 log.exception("%s.deactivate raised", self.task.name)
         self.task.close()
+        self.collector.hold(False)  # it will not come back to what user code has emitted
         return self.output.take_all(now_ms)
 
     def check(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from heron_instance.core.groupings import Fields, Grouping, Row, make_grouping
+from heron_instance.core.groupings import Fields, Grouping, Part, Row, make_grouping
 from heron_runtime.model.keys import UnsupportedKey, group_of
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.topology import GroupingKind
@@ -129,6 +129,10 @@ class OutputStream:
                 for earlier in self.deciders[:place]:
                     earlier.forget_last()
                 raise
+
+    def split(self, rows: list[Row]) -> list[Part]:
+        """Which of these rows, the next in order, go to which tasks."""
+        return [part for grouping in self.groupings for part in grouping.split(rows)]
 
     def take(self) -> tuple[list[Row], list[Any]]:
         """What waits, as lists of the caller's own. User code may emit meanwhile: an emit appends to ``anchors`` first,

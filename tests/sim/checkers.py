@@ -135,10 +135,18 @@ class Checkers:
 
     # Instances.
 
-    def instance_ran(self, instance: SimInstance) -> None:
+    def before_run(self, instance: SimInstance) -> int | None:
+        """Before a step: how many rows a spout that may not emit has had routed; None for others."""
+        executor: Any = instance.executor
+        may_emit = not instance.paused_by_pressure and executor.output.plan.state is TopologyState.RUNNING
+        return None if may_emit or not instance.is_spout else executor.collector.routed_ever
+
+    def instance_ran(self, instance: SimInstance, opened: int | None) -> None:
         """After each step of an executor."""
         executor: Any = instance.executor
         if instance.is_spout:
+            if opened not in (None, executor.collector.routed_ever):
+                raise Violation(f"{instance.name} lets tuples go while it is paused or inactive")
             pending = executor.pending.count
             self.most_pending = max(self.most_pending, pending)
             if pending > self.max_pending + MOST_EMITS_OF_A_CALL - 1:

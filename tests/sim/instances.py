@@ -270,9 +270,10 @@ class SimInstance(SimProcess):
         if self._sent_bytes != self._sent_seen:
             executor.on_sent(now, self._sent_bytes - self._sent_seen)
             self._sent_seen = self._sent_bytes
+        opened = self.cluster.checkers.before_run(self)
         step = executor.run(now)
         executor.check()
-        self.cluster.checkers.instance_ran(self)
+        self.cluster.checkers.instance_ran(self, opened)
         # Time spent in user code passes before anything else happens to the executor, or comes out of it.
         self._busy_until_ms = now + self.spent_ms
         if self.spent_ms:

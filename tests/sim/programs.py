@@ -69,6 +69,7 @@ class Program:
     gap_ms: float
     pad_bytes: int
     untracked: float = 0.0
+    eager: float = 0.0  # how often a spout emits in ``ack`` and ``fail``
     calm: bool = False
     slow_ms: dict[int, float] = field(default_factory=dict)  # extra cost for each tuple, by task
     hold_tasks: set[int] = field(default_factory=set)
@@ -87,8 +88,11 @@ class SimSpout(Spout):
 
     def next_tuple(self) -> None:
         """One to three messages."""
-        node, world = self.node, self.node.world
-        node.cluster.checkers.next_tuple_called(node)
+        self.node.cluster.checkers.next_tuple_called(self.node)
+        self._emit_some()
+
+    def _emit_some(self) -> None:
+        world = self.node.world
         for _ in range(world.rng.choice((1, 1, 3))):
             message = self.source.take(world.now_ms)
             if message is None:
@@ -121,6 +125,7 @@ class SimSpout(Spout):
         else:
             node.cluster.oracle.roots[tup_id].settled = "acked at once"
         self.source.finished.add(self.source.opened.pop(tup_id))
+        self._perhaps_emit()
 
     def fail(self, tup_id: Any, reason: FailReason) -> None:
         """The message is to be sent again."""
@@ -128,6 +133,12 @@ class SimSpout(Spout):
         root = node.cluster.oracle.spout_failed(tup_id, node.task, node.life, reason)
         node.cluster.checkers.root_failed(node, root, reason)
         self.source.again(self.source.opened.pop(tup_id))
+        self._perhaps_emit()
+
+    def _perhaps_emit(self) -> None:
+        eager = self.node.cluster.program.eager
+        if eager and self.node.world.chance(eager):
+            self._emit_some()
 
 
 class Source:
@@ -390,6 +401,7 @@ def random_program(rng: random.Random, containers: int) -> Program:
         gap_ms=rng.choice((1.0, 30.0, 80.0)),
         pad_bytes=rng.choice((2000, 6000)) if heavy else rng.choice((1, 50)),
         untracked=rng.choice((0.0, 0.0, 0.2)),
+        eager=rng.choice((0.0, 0.3, 1.0)),
     )
 
 

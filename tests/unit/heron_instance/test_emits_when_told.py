@@ -1,0 +1,312 @@
+"""What a spout emits in ``ack`` and ``fail``: held while it may not emit, within its bounds otherwise, never lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from instance_world import SHUFFLE, Part, World
+from spout_alone import Alone, Nothing, Source
+
+from heron_instance.core import spout_executor
+from heron_instance.core.allowance import Allowance
+from heron_instance.core.outcomes import Outcomes
+from heron_instance.core.spout_collector import SpoutCollector
+from heron_instance.core.spout_executor import SpoutExecutor
+from heron_runtime.model.reasons import FailKind
+from heron_runtime.model.topology import TopologyState
+from heron_runtime.wire.data import Reason
+
+MOST = 50
+TIMED_OUT = Reason(FailKind.TIMEOUT)
+Way = Callable[[Any, int], None]
+
+
+def one_by_one(spout: Any, count: int) -> None:
+    for _ in range(count):
+        spout.emit(["again"], tup_id=spout.n)
+        spout.n += 1
+
+
+def in_bulk(spout: Any, count: int) -> None:
+    spout.emit_many([["again"]] * count, list(range(spout.n, spout.n + count)))
+    spout.n += count
+
+
+def with_task_ids(spout: Any, count: int) -> None:
+    for _ in range(count):
+        assert spout.emit(["again"], tup_id=spout.n, need_task_ids=True) == [2]
+        spout.n += 1
+
+
+WAYS = [one_by_one, in_bulk, with_task_ids]
+
+
+def eager(way: Way, again: int, config: dict[str, Any] | None = None) -> Alone:
+    """A spout with ``MOST`` open roots that emits ``again`` tuples for each ack and each fail."""
+
+    def ack(self: Any, tup_id: Any) -> None:
+        Source.ack(self, tup_id)
+        way(self, again)
+
+    def fail(self: Any, tup_id: Any, reason: Any) -> None:
+        Source.fail(self, tup_id, reason)
+        way(self, again)
+
+    alone = Alone({"topology.max.spout.pending": MOST, **(config or {})}, ack=ack, fail=fail)
+    while alone.executor.pending.count < MOST:
+        alone.step()
+    alone.step(10)
+    alone.drain()
+    return alone
+
+
+def pause(alone: Alone) -> None:
+    alone.executor.on_pause(alone.world.clock.ms, True)
+
+
+def go_on(alone: Alone) -> None:
+    alone.executor.on_pause(alone.world.clock.ms, False)
+
+
+def deactivate(alone: Alone) -> None:
+    alone.executor.on_plan(0, replace(alone.executor.output.plan, state=TopologyState.PAUSED))
+
+
+def activate(alone: Alone) -> None:
+    alone.executor.on_plan(0, replace(alone.executor.output.plan, state=TopologyState.RUNNING))
+
+
+def told(alone: Alone) -> int:
+    return len(alone.spout.acked) + len(alone.spout.failed)
+
+
+def law_a_spout_that_may_not_emit_emits_nothing(way: Way, stop: Any = pause, resume: Any = go_on) -> None:
+    """Whatever it is told; it is told on when that has left, and in the end everything has left in order."""
+    alone = eager(way, 10)
+    stop(alone)
+    alone.step()
+    opened = len(alone.roots)
+    alone.verdict(alone.roots[:20])
+    alone.verdict(alone.roots[20:30], TIMED_OUT)
+    for _ in range(30):
+        step = alone.step(50)
+        assert step.flushes == []
+        assert step.wait_ms is None or step.wait_ms > 0, "it does not spin"
+    assert len(alone.roots) == opened, "no root is opened"
+    assert alone.executor.pending.count == MOST - 30, "what it is told is settled"
+    assert told(alone) == 1, "it is told no more than it can hold the emits of"
+    resume(alone)
+    done = 30
+    for _ in range(200):
+        alone.step(20)
+        alone.drain()
+        if told(alone) >= 30:
+            break
+        if not alone.executor._outcomes._verdicts and len(alone.roots) > done:
+            alone.verdict(alone.roots[done : done + MOST])
+            done += MOST
+    assert alone.spout.acked[:20] == list(range(20)), "each once, in order"
+    assert [n for n, _ in alone.spout.failed] == list(range(20, 30))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("stop", "resume"), [(pause, go_on), (deactivate, activate)])
+def test_a_spout_that_may_not_emit_emits_nothing(way: Way, stop: Any, resume: Any) -> None:
+    law_a_spout_that_may_not_emit_emits_nothing(way, stop, resume)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("again", [1, 10, 200])
+def test_pending_exceeds_its_maximum_by_what_one_call_emits(way: Way, again: int) -> None:
+    law_pending_is_bounded(way, again)
+
+
+def law_pending_is_bounded(way: Way, again: int) -> None:
+    alone = eager(way, again)
+    done = 0
+    for turn in range(60):
+        alone.verdict(alone.roots[done : done + MOST], TIMED_OUT if turn % 3 == 0 else None)
+        done = min(len(alone.roots), done + MOST)
+        for _ in range(4):
+            alone.step(3.0)
+            alone.drain()
+            assert alone.executor.pending.count < MOST + again
+    assert told(alone) > 10, "it is told on"
+
+
+def test_one_verdict_of_fifty_acks_that_emit_ten_each() -> None:
+    alone = eager(one_by_one, 10)
+    alone.verdict(alone.roots[:MOST])
+    for _ in range(3):
+        alone.step(0.01)
+        assert MOST <= alone.executor.pending.count < MOST + 10
+
+
+def test_what_is_held_leaves_when_the_spout_is_stopped() -> None:
+    alone = eager(one_by_one, 7)
+    pause(alone)
+    alone.verdict(alone.roots[:5])
+    alone.step()
+    flushes = alone.executor.stop(alone.world.clock.ms)
+    assert sum(frame.count for flush in flushes for frame in flush.frames) == 7
+    assert sum(len(init.xors) // 8 for flush in flushes for init in flush.inits) == 7
+
+
+def test_acks_of_untracked_tuples_that_emit_do_not_go_on_for_ever() -> None:
+    """Without acks each tuple is acked when its call has returned; an ``ack`` that emits leads to the next."""
+    config = {"topology.reliability.mode": "ATMOST_ONCE", "topology.instance.data.out.capacity.bytes": 65_536}
+    alone = Alone(config, ack=lambda self, tup_id: one_by_one(self, 1), total=3, payload="x" * 100)
+    for _ in range(200):
+        alone.step(6.0)
+    assert alone.executor.full, "nobody takes what it sends"
+    emitted = alone.spout.n
+    alone.step(50)
+    assert alone.spout.n <= emitted + 1
+    assert alone.step(50).wait_ms != 0
+
+
+def law_order_is_kept_across_a_hold() -> None:
+    """Two streams to one task, task ids asked for or not: what was emitted first arrives first."""
+    count = 12
+
+    class Numbered(Source):
+        def next_tuple(self) -> None:
+            if self.n < count:
+                self.say("default")
+
+        def say(self, stream: str, need_task_ids: bool = False) -> None:
+            self.emit([self.n], tup_id=self.n, stream=stream, need_task_ids=need_task_ids)
+            self.n += 1
+
+        def ack(self, tup_id: Any) -> None:
+            self.acked.append(tup_id)
+            if tup_id == 0:
+                for turn in range(9):
+                    self.say(("default", "more")[turn % 2], turn % 4 == 3)
+
+    parts = {
+        "s": Part(Numbered, 1, {"default": ["n"], "more": ["n"]}),
+        "r": Part(Nothing, 1, {}, [("s", "default", SHUFFLE), ("s", "more", SHUFFLE)]),
+    }
+    world = World(parts, {"topology.max.spout.pending": count})
+    spout, executor = world.components[1], world.executors[1]
+    assert isinstance(executor, SpoutExecutor)
+    sent: list[int] = []
+
+    def step() -> None:
+        world.clock.now += 0.01
+        for flush in executor.run(world.clock.ms).flushes:
+            for frame in flush.frames:
+                sent.extend(row[0] for row in executor.task.codec.decode(frame.codec, frame.values))
+
+    for _ in range(40):
+        step()
+    executor.on_pause(0, True)
+    first = np.array([np.uint64(executor.collector._base)]).tobytes()
+    executor.on_verdicts(0, [spout_executor.Verdict(1, first, None)])
+    step()
+    assert sent == list(range(count))
+    assert spout.n == count + 9
+    executor.on_pause(0, False)
+    for _ in range(40):
+        step()
+    assert sent == list(range(count + 9))
+
+
+def test_order_is_kept_across_a_hold() -> None:
+    law_order_is_kept_across_a_hold()
+
+
+steps = st.lists(
+    st.sampled_from(["pause", "go on", "verdict", "fail", "drain", "step", "step", "wait"]), min_size=5, max_size=30
+)
+
+
+@given(steps=steps, again=st.integers(0, 6), way=st.sampled_from(WAYS))
+def test_whatever_happens_it_is_told_of_each_root_once(steps: list[str], again: int, way: Way) -> None:
+    alone, done, paused = eager(way, again), 0, False
+    for what in steps:
+        before = len(alone.roots)
+        if what in ("pause", "go on"):
+            paused = what == "pause"
+            (pause if paused else go_on)(alone)
+        elif what in ("verdict", "fail"):
+            alone.verdict(alone.roots[done : done + 10], TIMED_OUT if what == "fail" else None)
+            done = min(len(alone.roots), done + 10)
+        elif what == "drain":
+            alone.drain()
+        alone.step(1.0 if what != "wait" else 200.0)
+        assert not paused or what == "pause" or len(alone.roots) == before
+        assert alone.executor.pending.count < MOST + max(1, again)
+    go_on(alone)
+    for _ in range(80):
+        alone.step(20.0)
+        alone.drain()
+    seen = [*alone.spout.acked, *(n for n, _ in alone.spout.failed)]
+    assert len(seen) == len(set(seen))
+    assert set(range(done)) <= set(seen) or alone.executor.pending.count >= MOST
+
+
+# Mutations: each breaks one of the above.
+
+
+def nothing_is_held(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SpoutCollector, "hold", lambda self, holding: None)
+
+
+def only_next_tuple_is_held(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SpoutExecutor, "_room_to_tell", lambda self: 1 << 30)
+
+
+def the_room_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Allowance, "look", lambda self, out, rows: setattr(out, "look_at", 1 << 30))
+
+
+def what_is_held_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    def hold(self: SpoutCollector, holding: bool) -> None:
+        self._holding = holding
+        if not holding:
+            self._held.clear()
+
+    patch.setattr(SpoutCollector, "hold", hold)
+
+
+def the_rest_is_not_told(patch: pytest.MonkeyPatch) -> None:
+    real = Outcomes._call_acks
+    patch.setattr(Outcomes, "_call_acks", lambda self, ids: real(self, ids) and len(ids))
+
+
+def what_asks_for_tasks_goes_first(patch: pytest.MonkeyPatch) -> None:
+    real = SpoutCollector.route_stream
+
+    def route_stream(self: SpoutCollector, out: Any, need_task_ids: bool = False) -> list[int]:
+        holding, self._holding = self._holding, self._holding and not need_task_ids
+        try:
+            return real(self, out, need_task_ids)
+        finally:
+            self._holding = holding
+
+    patch.setattr(SpoutCollector, "route_stream", route_stream)
+
+
+MUTATIONS: list[tuple[Any, Callable[[], None]]] = [
+    (nothing_is_held, lambda: law_a_spout_that_may_not_emit_emits_nothing(one_by_one)),
+    (only_next_tuple_is_held, lambda: law_pending_is_bounded(one_by_one, 10)),
+    (the_room_is_not_looked_at, lambda: law_pending_is_bounded(one_by_one, 10)),
+    (what_is_held_is_forgotten, law_order_is_kept_across_a_hold),
+    (the_rest_is_not_told, lambda: law_a_spout_that_may_not_emit_emits_nothing(one_by_one)),
+    (what_asks_for_tasks_goes_first, law_order_is_kept_across_a_hold),
+]
+
+
+@pytest.mark.parametrize(("mutation", "law"), MUTATIONS, ids=[mutation.__name__ for mutation, _ in MUTATIONS])
+def test_each_law_notices_its_mutation(mutation: Any, law: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    mutation(monkeypatch)
+    with pytest.raises(AssertionError):
+        law()

@@ -15,10 +15,12 @@ import numpy as np
 import pytest
 from budget import Budget
 
+from heron_instance.core.allowance import Allowance
 from heron_instance.core.bolt_collector import BoltCollector
 from heron_instance.core.groupings import Fields, Part
 from heron_instance.core.outgoing import Outgoing
 from heron_instance.core.pending import PendingTable
+from heron_instance.core.spout_collector import SpoutCollector
 from heron_instance.core.spout_executor import SpoutExecutor
 from heron_runtime.model.plan import PlanVersion
 from heron_runtime.state.store import CheckOwner
@@ -120,6 +122,16 @@ def a_spout_ignores_its_maximum(patch: pytest.MonkeyPatch) -> None:
 @mutation("while it is paused")
 def a_spout_ignores_pauses(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SpoutExecutor, "on_pause", lambda self, now_ms, paused: None)
+
+
+@mutation("lets tuples go while|roots pending; the maximum")
+def what_is_emitted_in_acks_is_not_held(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SpoutCollector, "hold", lambda self, holding: None)
+
+
+@mutation("roots pending; the maximum|quiet seconds")
+def acks_may_emit_whatever_they_like(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Allowance, "look", lambda self, out, rows: setattr(out, "look_at", 1 << 30))
 
 
 @mutation("while the topology is paused")

@@ -94,12 +94,6 @@ class SpoutCollector(TaskCollector):
         """True if something was emitted that may not leave yet."""
         return bool(self._held)
 
-    @property
-    def routed_ever(self) -> int:
-        """How many rows have been routed."""
-        held = sum(len(rows) for _, rows, _, _ in self._held)
-        return sum(out.emitted_ever for out in self.streams.values()) - held
-
     def hold(self, holding: bool) -> None:
         """While ``holding`` nothing is routed; afterwards what was emitted meanwhile is, in order."""
         self._holding = holding

@@ -139,13 +139,13 @@ class Checkers:
         """Before a step: how many rows a spout that may not emit has had routed; None for others."""
         executor: Any = instance.executor
         may_emit = not instance.paused_by_pressure and executor.output.plan.state is TopologyState.RUNNING
-        return None if may_emit or not instance.is_spout else executor.collector.routed_ever
+        return None if may_emit or not instance.is_spout else _routed(executor.collector)
 
     def instance_ran(self, instance: SimInstance, opened: int | None) -> None:
         """After each step of an executor."""
         executor: Any = instance.executor
         if instance.is_spout:
-            if opened not in (None, executor.collector.routed_ever):
+            if opened not in (None, _routed(executor.collector)):
                 raise Violation(f"{instance.name} lets tuples go while it is paused or inactive")
             pending = executor.pending.count
             self.most_pending = max(self.most_pending, pending)
@@ -348,3 +348,10 @@ class Checkers:
             if not self.tampered and not lost <= counted <= given:
                 where = f"container {link.container}" if link.container else f"task {link.task}"
                 raise Violation(f"{manager.name} has lost {lost} tuples on the way to {where} and counted {counted}")
+
+
+def _routed(collector: Any) -> int:
+    """How many rows a spout has had routed: all that were emitted but those that wait, or are held."""
+    return sum(out.emitted_ever for out in collector.streams.values()) - sum(
+        len(rows) for _, rows, *_ in collector._held
+    )

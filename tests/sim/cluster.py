@@ -17,7 +17,8 @@ from .checkers import Checkers
 from .instances import SimInstance
 from .masters import SimMaster
 from .oracle import Oracle
-from .programs import Program, SimSpout, Source, make_component
+from .programs import Program, SimSpout, make_component
+from .sources import Source
 from .stream_managers import SimStreamManager
 from .wire import Network
 from .world import SimProcess, World

@@ -9,7 +9,6 @@ holds any more, so that everything can come to its end.
 from __future__ import annotations
 
 import random
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -30,6 +29,7 @@ from heronry.api.component import BasicBolt, BatchBolt, Bolt, Spout
 from heronry.api.tuples import Tuple
 
 from .oracle import Copy
+from .sources import Source
 from .world import Violation
 
 if TYPE_CHECKING:
@@ -139,48 +139,6 @@ class SimSpout(Spout):
         eager = self.node.cluster.program.eager
         if eager and self.node.world.chance(eager):
             self._emit_some()
-
-
-class Source:
-    """Messages 0, 1, …, one more each ``gap_ms``; what failed, or was open when the spout died, comes again."""
-
-    def __init__(self, count: int, gap_ms: float) -> None:
-        self.opened: dict[int, int] = {}
-        self.finished: set[int] = set()
-        self._fresh = deque((n * gap_ms, n) for n in range(count))
-        self._again: deque[int] = deque()
-        self.total = count
-
-    def take(self, now_ms: float) -> int | None:
-        """The next message that is there, or None."""
-        if self._again:
-            return self._again.popleft()
-        if self._fresh and self._fresh[0][0] <= now_ms:
-            return self._fresh.popleft()[1]
-        return None
-
-    def add(self, count: int, now_ms: float) -> None:
-        """More messages."""
-        self._fresh.extend((now_ms, self.total + n) for n in range(count))
-        self.total += count
-
-    def again(self, message: int) -> None:
-        """To be emitted anew."""
-        self._again.append(message)
-
-    def spout_died(self) -> None:
-        """Nobody will settle what is open."""
-        self._again.extend(self.opened.values())
-        self.opened.clear()
-
-    def hurry(self, now_ms: float) -> None:
-        """What has not come yet comes now."""
-        self._fresh = deque((min(when, now_ms), n) for when, n in self._fresh)
-
-    @property
-    def done(self) -> bool:
-        """True if every message has been acked (or was emitted without an id)."""
-        return len(self.finished) == self.total
 
 
 class _Worker:

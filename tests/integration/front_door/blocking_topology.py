@@ -15,7 +15,8 @@ from typing import Any
 from heronry import Bolt, Grouping, Spout, Topology
 
 SLEEP_SECONDS = 0.3
-STUCK_SECONDS = 12.0
+STUCK_SECONDS = 24.0
+TIMEOUT_SECONDS = 12
 MANY = 100_000
 
 
@@ -84,21 +85,25 @@ class Many(Spout):
 
 
 class Once(Spout):
-    """One tuple for the bolt that takes long."""
+    """One tuple for the bolt that takes long, and one that waits behind it."""
 
     outputs = ["n"]
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        self.left = 1
+        self.writer, self.left = Writer(), [2, 1]
+        self.writer.open(config, "once")
 
     def next_tuple(self) -> None:
         if self.left:
-            self.left -= 1
-            self.emit([1], tup_id=1)
+            n = self.left.pop()
+            self.emit([n], tup_id=n)
+
+    def fail(self, tup_id: Any, reason: Any) -> None:
+        self.writer.write(id=tup_id, kind=reason.kind, component=reason.component, message=reason.message)
 
 
 class Stuck(Bolt):
-    """Emits, acks, and then takes long."""
+    """Emits, acks, and then takes long over the first tuple."""
 
     outputs = ["kind", "at"]
 
@@ -107,6 +112,9 @@ class Stuck(Bolt):
         self.writer.open(config, "stuck")
 
     def process(self, tup: Any) -> None:
+        if tup["n"] > 1:
+            self.ack(tup)
+            return
         for _ in range(3):
             self.emit(["stuck", time.time()], anchors=[tup])
         self.ack(tup)
@@ -137,6 +145,7 @@ class Blocking(Topology):
     config = {
         "topology.reliability.mode": "ATLEAST_ONCE",
         "topology.max.spout.pending": 500,
+        "topology.message.timeout.secs": TIMEOUT_SECONDS,
         "user.folder": sys.argv[1] if len(sys.argv) > 1 else "",
     }
     endless = Endless.spec()

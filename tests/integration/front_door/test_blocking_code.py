@@ -69,6 +69,13 @@ def test_what_a_bolt_emits_and_acks_does_not_wait_until_it_returns(run: Run) -> 
     assert [line["arrived"] < returned["returned"] for line in run.arrivals("stuck")] == [True] * 3
 
 
+def test_a_tuple_that_times_out_says_who_held_it_up(run: Run) -> None:
+    (failed,) = eventually(lambda: run.diary("once"), "the tuple behind the long call times out")
+    assert (failed["id"], failed["kind"], failed["component"]) == (2, "timeout", "stuck")
+    assert "stuck task " in failed["message"]
+    assert "in one call for " in failed["message"]
+
+
 def test_status_tells_where_user_code_is(run: Run) -> None:
     def told() -> str:
         (process,) = (p for p in run.door.status(run.name)["processes"] if p["component"] == "endless")

@@ -1,7 +1,8 @@
 """The ``heron`` command: its sub-commands, and what happens when one of them fails.
 
 A sub-command is a function in a file of its own that raises ``Failure``, or what ``translate`` knows. ``guarded``
-turns that into words on stderr and an exit code; a Python traceback is shown with ``--verbose`` only.
+turns that into words on stderr and an exit code; a Python traceback is shown with ``--verbose`` only. A command
+imports itself alone: to import all of them takes a third more.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import pkgutil
 import sys
 import traceback
 from collections.abc import Callable
@@ -16,21 +18,27 @@ from typing import Any
 
 import typer
 
-from heron_cli import activate, config, doctor, kill, login, logs, metrics, restart, status, submit, tracker, version
-from heron_cli import list as list_command
-from heron_cli import pipeline as pipeline_commands
 from heron_cli.console import is_verbose, say, show_error
 from heron_runtime.failures import Interrupted
 from heron_runtime.net.foreign import translate
 
-app = typer.Typer(
-    name="heron",
-    help="Submit topologies to a cluster, watch them, and end them.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+_COMMANDS = {
+    "submit": "heron_cli.submit:submit",
+    "kill": "heron_cli.kill:kill",
+    "activate": "heron_cli.activate:activate",
+    "deactivate": "heron_cli.activate:deactivate",
+    "restart": "heron_cli.restart:restart",
+    "list": "heron_cli.list:list_topologies",
+    "status": "heron_cli.status:status",
+    "logs": "heron_cli.logs:logs",
+    "metrics": "heron_cli.metrics:metrics",
+    "config": "heron_cli.config:config",
+    "login": "heron_cli.login:login",
+    "logout": "heron_cli.login:logout",
+    "tracker": "heron_cli.tracker:tracker",
+    "version": "heron_cli.version:version",
+    "doctor": "heron_cli.doctor:doctor",
+}
 
 
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
@@ -71,30 +79,28 @@ def _report_fault(error: Exception) -> None:
         say("Run the command again with --verbose to see where; please report it.")
 
 
-_COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
-    ("submit", submit.submit),
-    ("kill", kill.kill),
-    ("activate", activate.activate),
-    ("deactivate", activate.deactivate),
-    ("restart", restart.restart),
-    ("list", list_command.list_topologies),
-    ("status", status.status),
-    ("logs", logs.logs),
-    ("metrics", metrics.metrics),
-    ("config", config.config),
-    ("login", login.login),
-    ("logout", login.logout),
-    ("tracker", tracker.tracker),
-    ("version", version.version),
-    ("doctor", doctor.doctor),
-)
-for _name, _command in _COMMANDS:
-    app.command(_name)(guarded(_command))
-
-_pipeline = typer.Typer(help="Batches on Spark for merged views, and what is known of them.", no_args_is_help=True)
-for _name, _command in pipeline_commands.COMMANDS:
-    _pipeline.command(_name)(guarded(_command))
-app.add_typer(_pipeline, name="pipeline")
+def make_app(only: str = "") -> typer.Typer:
+    """The program, with every sub-command; or, if ``only`` is the name of one, with that one alone."""
+    app = typer.Typer(
+        name="heron",
+        help="Submit topologies to a cluster, watch them, and end them.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    if only in _COMMANDS:
+        app.callback()(lambda: None)  # else a single command would be the program itself
+    for name in [only] if only in _COMMANDS else _COMMANDS:
+        app.command(name)(guarded(pkgutil.resolve_name(_COMMANDS[name])))
+    if only not in _COMMANDS:
+        pipeline = typer.Typer(
+            help="Batches on Spark for merged views, and what is known of them.", no_args_is_help=True
+        )
+        for name, command in pkgutil.resolve_name("heron_cli.pipeline:COMMANDS"):
+            pipeline.command(name)(guarded(command))
+        app.add_typer(pipeline, name="pipeline")
+    return app
 
 
 def main() -> None:
@@ -102,4 +108,4 @@ def main() -> None:
     # What the state store or gRPC logs goes to stderr, warnings and worse only.
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s", stream=sys.stderr)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    app(prog_name="heron")
+    make_app(sys.argv[1] if len(sys.argv) > 1 else "")(prog_name="heron")

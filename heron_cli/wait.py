@@ -13,6 +13,7 @@ from heron_runtime.failures import Failure, Unavailable
 from heron_runtime.wire.container import ProcessState
 
 POLL_SECS = 0.2
+SOON_SECS = 0.04  # between looks once every process has been born
 RUNNING = ("running", "paused")
 LOOKS = 3  # in a row: on a machine under load nobody may answer a single one, which is no failure
 MAX_SHOWN = 5  # processes
@@ -57,7 +58,7 @@ def wait_for_state(
             )
         working = sum(process.state is ProcessState.RUNNING for process in status.processes)
         progress(f"{name} is {status.state}: {working} of {len(status.processes)} processes run")
-        time.sleep(POLL_SECS)
+        time.sleep(SOON_SECS if all(process.pid for process in status.processes) else POLL_SECS)
 
 
 def _summary(status: TopologyStatus, starter_lives: bool) -> str:

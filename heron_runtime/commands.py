@@ -2,16 +2,20 @@
 
 ``-P`` keeps the working folder off ``sys.path``: that folder is the topology's home, and nothing in it may shadow a
 module. When Heronry runs from a source checkout instead of site-packages, the checkout goes on PYTHONPATH.
+
+A process that will be needed soon can be started early (``warm_up``): it imports while its parent does other things.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import resource
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import heron_runtime
@@ -40,15 +44,42 @@ def child_environment(extra: Mapping[str, str] | None = None, first_on_path: str
     return environment
 
 
-def start_session(command: list[str], folder: str, log_file: Path) -> subprocess.Popen[bytes]:
-    """Start it in a session of its own, so that it outlives us. Raises OSError.
+_warm: dict[str, subprocess.Popen[bytes]] = {}  # started by ``warm_up`` and not used yet
 
-    ``log_file``: its own log, which gets what it prints before it has set that up.
-    """
-    with open(os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
-        return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder, env=child_environment(),
+
+def warm_up(module: str, imports: Iterable[str], environment: Mapping[str, str] | None = None) -> None:
+    """Start a process that imports these and waits until ``start_session`` wants this module. It ends with us, unless
+    it was wanted; where it cannot be started, ``start_session`` will say why."""
+    with contextlib.suppress(OSError):
+        _warm[module] = subprocess.Popen(
+            python_command("heron_runtime.warm", module, *imports),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=child_environment(environment),
             start_new_session=True,
+        )
+
+
+def start_session(
+    module: str, arguments: Sequence[str], folder: str, output: Path, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start ``python -m module arguments`` in a session of its own, so that it outlives us. Raises OSError.
+
+    What it prints is appended to ``output``. A process that was warmed up for this module becomes it; ``environment``
+    is what it was given then.
+    """
+    warm = _warm.pop(module, None)
+    if warm is not None and warm.stdin is not None:
+        order = {"arguments": list(arguments), "folder": folder, "output": str(output.absolute())}
+        with contextlib.suppress(OSError), warm.stdin:  # it may have died
+            warm.stdin.write(json.dumps(order).encode() + b"\n")
+            warm.stdin.flush()
+            return warm
+    with open(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
+        return subprocess.Popen(
+            python_command(module, *arguments), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder,
+            env=child_environment(environment), start_new_session=True,
         )  # fmt: skip
 
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import grpc
 
-from heron_control.inspection import metrics_table
 from heron_control.inspection.asking import Asker
 from heron_control.inspection.log_reading import read_local
 from heron_control.inspection.questions import read_secret
@@ -110,6 +109,8 @@ class Inspector:
         self, record: TopologyRecord, component: str = "", interval: float = SINCE_THE_START, wanted: Iterable[str] = ()
     ) -> dict[str, Any]:
         """The ``metrics_table.document`` of the last ``interval`` seconds. Raises NotFound, Unavailable, RpcError."""
+        from heron_control.inspection import metrics_table  # here, since no other question needs sketches
+
         name = record.definition.name
         known = [spec.name for spec in record.definition.components]
         if component and component not in known and not component.startswith("__"):

@@ -20,6 +20,7 @@ from typing import Any
 import heron_control
 import heron_runtime
 import heronry
+from heron_control.packaging.definer import INVALID, NOT_FOUND, OK, RAISED
 from heron_control.packaging.find import find_topology
 from heron_runtime.failures import users_traceback
 from heron_runtime.files import replace_file
@@ -28,7 +29,6 @@ from heron_runtime.model.topology import TopologyDefinition
 from heronry.api.errors import TopologyError, TopologyNotFound
 from heronry.api.validate import problems_of, unsafe_name
 
-OK, RAISED, NOT_FOUND, INVALID = 0, 1, 3, 7
 _OWN_FRAMES = (
     *(str(Path(package.__file__ or "").parent) + os.sep for package in (heronry, heron_runtime, heron_control)),
     "<frozen importlib",

@@ -10,14 +10,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from heron_control.packaging.define import INVALID, NOT_FOUND, OK
-from heron_runtime.commands import child_environment
+from heron_control.packaging.definer import ENVIRONMENT, INVALID, MODULE, NOT_FOUND, OK
+from heron_runtime.commands import start_session
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.wire.codec import TOPOLOGY
 from heronry.api.errors import TopologyError, TopologyNotFound, UserCodeError
@@ -32,7 +31,6 @@ def define_topology(
     name: str | None = None,
     args: Sequence[str] = (),
     timeout: float = DEFAULT_TIMEOUT,
-    python: str = sys.executable,
     show: Callable[[str], None] | None = None,
 ) -> TopologyDefinition:
     """The definition of ``topology`` in ``file``, which is a .py file or a folder (see ``packaging.package``).
@@ -43,12 +41,10 @@ def define_topology(
     """
     with tempfile.TemporaryDirectory(prefix="heronry-define-") as folder:
         output, printed = Path(folder, "answer"), Path(folder, "printed")
-        command = [python, "-P", "-m", "heron_control.packaging.define", os.fspath(file)]
-        command += [topology] if topology else []
-        command += ["--name", name] if name else []
-        command += ["--output", str(output), "--", *args]
+        arguments = [os.fspath(file), *([topology] if topology else []), *(["--name", name] if name else [])]
+        arguments += ["--output", str(output), "--", *args]
         with printed.open("wb+") as sink:
-            code = _run(command, sink, timeout)
+            code = _run(arguments, printed, timeout)
             said = _end_of(sink)
         answer = output.read_bytes() if output.exists() else None
     shown = Path(file).name
@@ -68,16 +64,9 @@ def define_topology(
     raise _error(code, json.loads(answer), said)
 
 
-def _run(command: list[str], sink: IO[bytes], timeout: float) -> int | None:
+def _run(arguments: list[str], output: Path, timeout: float) -> int | None:
     """The exit code, or None after ``timeout`` seconds; nothing of the process is left in either case."""
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=sink,
-        stderr=subprocess.STDOUT,
-        env=child_environment({"PYTHONDONTWRITEBYTECODE": "1"}),  # no compiled files beside the user's
-        start_new_session=True,
-    )
+    process = start_session(MODULE, arguments, os.getcwd(), output, ENVIRONMENT)
     try:
         return process.wait(timeout)
     except subprocess.TimeoutExpired:

@@ -17,7 +17,7 @@ from heron_control.schedulers.local_processes import end_processes
 from heron_control.schedulers.runtime import make_runtime_dir, remove_runtime_dir
 from heron_control.schedulers.scheduler import SchedulerContext, SchedulerError
 from heron_control.schedulers.topology_folder import LOG_FILES, METRICS, PACKAGE
-from heron_runtime.commands import python_command, start_session
+from heron_runtime.commands import start_session
 from heron_runtime.launch import Launch
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.net.rpc import credentials, make_blocking_channel
@@ -38,8 +38,7 @@ def start(launch: Launch, launch_file: Path) -> int:
     except OSError as error:
         raise SchedulerError(f"cannot write the logs of {launch.topology}: {error}; check {launch.log_dir}") from error
     try:
-        command = python_command("heron_scheduler", "--launch", str(launch_file.resolve()))
-        process = start_session(command, launch.home, log_file)
+        process = start_session("heron_scheduler", ["--launch", str(launch_file.resolve())], launch.home, log_file)
     except OSError as error:
         raise SchedulerError(f"cannot start heron_scheduler of {launch.topology}: {error}") from error
     process.returncode = 0  # it is to outlive us: no warning about a child that still runs

@@ -190,9 +190,10 @@ class Gateway:
             quiet = True
             if self._closing:
                 return
-            delay = FIRST_DELAY_SECONDS if self._linked else min(LAST_DELAY_SECONDS, 2 * delay)
+            delay = FIRST_DELAY_SECONDS if self._linked else delay
             self._linked = False
             await asyncio.sleep(delay)
+            delay = min(LAST_DELAY_SECONDS, 2 * delay)
 
     def _finished(self) -> bool:
         return self._closing and not self._posted and self._outgoing.empty()

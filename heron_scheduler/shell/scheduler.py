@@ -26,7 +26,7 @@ from heron_control.schedulers.containers import (
 )
 from heron_control.schedulers.endings import exit_in_words
 from heron_control.schedulers.identity import group_exists, group_members, kill_group
-from heron_runtime.commands import python_command, start_session
+from heron_runtime.commands import start_session
 from heron_runtime.launch import Launch
 from heron_runtime.model.ids import container_name
 from heron_runtime.wire.container import ProcessState, ProcessStatus, SchedulerStatus
@@ -112,11 +112,9 @@ class LocalContainers:
     def _start(self, number: int) -> None:
         row = self.core.rows[number]
         log.info("starting container %d%s", number, f" (restart {row.restarts})" if row.restarts else "")
-        command = python_command(
-            "heron_container", "--launch", str(self._launch_file), "--container", str(number), "--own-log"
-        )
+        arguments = ("--launch", str(self._launch_file), "--container", str(number), "--own-log")
         try:
-            process = start_session(command, self._launch.home, self._log_file(number))
+            process = start_session("heron_container", arguments, self._launch.home, self._log_file(number))
         except OSError as error:
             self._loop.call_soon(self._not_started, number, f"not started: {error}")
             return

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from typer.testing import CliRunner
 
-from heron_cli.main import app
+from heron_cli.main import make_app
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 180.0
@@ -148,7 +148,7 @@ class ComposeCluster:
 
     def say(self, *arguments: str) -> str:
         """A command that only looks, without a new interpreter for it: some are asked again and again."""
-        done = CliRunner().invoke(app, arguments, env=self.environment)
+        done = CliRunner().invoke(make_app(), arguments, env=self.environment)
         if done.exit_code == EXIT_UNAVAILABLE:
             raise Unavailable(done.output)
         assert done.exit_code == 0, done.output

@@ -25,7 +25,7 @@ import psutil
 from fault_ledger import all_acked, written_bytes
 from typer.testing import CliRunner
 
-from heron_cli.main import app
+from heron_cli.main import make_app
 from heron_runtime.launch import Launch
 from heron_runtime.model.stored import MasterEpoch, MasterLocation
 from heron_runtime.state import open_address, paths
@@ -170,7 +170,7 @@ class FaultCluster:
 
     def say(self, *arguments: str) -> str:
         """A command that only looks, without a new interpreter for it: some are asked again and again."""
-        done = CliRunner().invoke(app, arguments, env=self.environment)
+        done = CliRunner().invoke(make_app(), arguments, env=self.environment)
         assert done.exit_code == 0, done.output
         return done.stdout
 

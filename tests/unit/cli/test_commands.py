@@ -12,7 +12,7 @@ import pytest
 from topology_world import NAME, World, all_processes, process
 from typer.testing import CliRunner, Result
 
-from heron_cli.main import app
+from heron_cli.main import make_app
 from heron_runtime.model.causes import Cause, CauseKind
 from heron_runtime.model.plan import PlanVersion
 from heron_runtime.model.topology import TopologyState
@@ -43,7 +43,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 def heron(*arguments: str) -> Result:
     """Run a command in this process."""
-    return CliRunner().invoke(app, list(arguments))
+    return CliRunner().invoke(make_app(), list(arguments))
 
 
 def data(*arguments: str) -> Any:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from heron_cli import home
 from heron_cli.address import Address, parse_address
 from heron_cli.home import Home
-from heron_cli.main import app
+from heron_cli.main import make_app
 from heron_control.schedulers.runtime import SOCKET_PATH_BYTES, make_runtime_dir, runtime_base, runtime_dir
 from heron_runtime.failures import Failure, NotAllowed, UsageError
 from heronry.pipeline.registry import views_folder
@@ -118,10 +118,10 @@ def test_a_full_disk_is_told_before_anything_is_started(tmp_path: Path, monkeypa
 def test_where_the_state_is_belongs_to_the_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HERONRY_HOME", str(tmp_path))
     url, key = "zookeeper://zk:2181/x", "heron.state.url"
-    assert CliRunner().invoke(app, ["config", "local", "set", key, url]).exit_code == 0
+    assert CliRunner().invoke(make_app(), ["config", "local", "set", key, url]).exit_code == 0
     assert Home.of_user().store.url == url
     file = tmp_path / "words.py"
     file.write_text("")
-    refused = CliRunner().invoke(app, ["submit", "local", str(file), "--config-property", f"{key}={url}"])
+    refused = CliRunner().invoke(make_app(), ["submit", "local", str(file), "--config-property", f"{key}={url}"])
     assert refused.exit_code == 2
     assert "whole cluster" in refused.output

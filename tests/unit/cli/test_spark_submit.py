@@ -74,5 +74,6 @@ def test_without_the_extra_the_cure_is_told(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_command_line_does_not_import_pyspark() -> None:
-    code = "import sys, heron_cli.main; sys.exit('pyspark' in sys.modules or 'pyarrow' in sys.modules)"
+    program = "import sys, heron_cli.main; heron_cli.main.make_app()"
+    code = f"{program}; sys.exit('pyspark' in sys.modules or 'pyarrow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0

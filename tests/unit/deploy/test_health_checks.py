@@ -1,4 +1,4 @@
-"""Health checks of the cluster: rare while all is well, soon while it is not, without an interpreter, never two at once."""
+"""Health checks of the cluster: rare while all is well, soon while it is not, no interpreter, never two at once."""
 
 from __future__ import annotations
 

@@ -1,0 +1,24 @@
+"""What ``heron submit`` can begin before the command itself is imported: the processes that it will need.
+
+They import while the command does, on another core, and end with it if nobody wants them. A wrong guess costs that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from heron_control.packaging import definer
+from heron_runtime.commands import warm_up
+
+SUBMIT, LOCAL = "submit", "local"
+SCHEDULER_NEEDS = ("heron_scheduler.shell.main", "heron_runtime.state.files")
+CHANGE_NOTHING = frozenset({"--help", "-h", "--dry-run"})
+
+
+def begin(arguments: Sequence[str]) -> None:
+    """Start what this command line will need, as far as a glance can tell."""
+    if list(arguments[:1]) != [SUBMIT] or not any(word.partition("/")[0] == LOCAL for word in arguments):
+        return
+    definer.warm_up()
+    if CHANGE_NOTHING.isdisjoint(arguments):
+        warm_up("heron_scheduler", SCHEDULER_NEEDS)

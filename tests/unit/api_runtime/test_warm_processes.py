@@ -1,0 +1,72 @@
+"""Processes that are started before it is known what for: they become what is wanted, or end."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+from pathlib import Path
+
+from heron_cli import early
+from heron_runtime import commands
+
+SHOW = """
+import json, os, sys
+print(json.dumps([sys.argv[1:], os.getcwd(), os.environ.get("COLOUR"), "sqlite3" in sys.modules, sys.stdin.read()]))
+"""
+
+
+def run(folder: Path, *arguments: str) -> list[object]:
+    process = commands.start_session("shown", arguments, str(folder), folder / "out", {"COLOUR": "green"})
+    assert process.wait(60) == 0
+    return list(json.loads((folder / "out").read_text().splitlines()[-1]))
+
+
+def test_a_warm_process_becomes_what_is_wanted_once(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "shown.py").write_text(SHOW)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    commands.warm_up("shown", ["sqlite3"], {"COLOUR": "green"})
+    warm = commands._warm["shown"]
+    expected = [["a", "--b"], str(tmp_path), "green"]
+    assert run(tmp_path, "a", "--b") == [*expected, True, ""]
+    assert warm.returncode == 0
+    assert run(tmp_path, "a", "--b") == [*expected, False, ""], "the second one is started anew"
+
+
+def test_one_that_has_died_is_replaced(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "shown.py").write_text(SHOW)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    commands.warm_up("shown", ["no_such_module"])
+    commands._warm["shown"].wait(60)
+    assert run(tmp_path, "x")[0] == ["x"]
+
+
+def test_one_that_nobody_wants_ends_with_its_parent() -> None:
+    code = "from heron_runtime.commands import _warm, warm_up; warm_up('x', ['json']); print(_warm['x'].pid)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    try:
+        descriptor = os.pidfd_open(int(done.stdout))
+    except ProcessLookupError:
+        return  # it has gone already
+    assert select.select([descriptor], [], [], 60)[0], "it lives on"
+    os.close(descriptor)
+
+
+def test_only_a_submit_to_the_local_cluster_begins_early(monkeypatch) -> None:
+    begun: list[str] = []
+    monkeypatch.setattr(commands, "warm_up", lambda module, *_: begun.append(module))
+    monkeypatch.setattr(early, "warm_up", lambda module, *_: begun.append(module))
+    define, scheduler = "heron_control.packaging.define", "heron_scheduler"
+    for line, expected in (
+        ("submit local flow.py", [define, scheduler]),
+        ("submit --name x local/ada/prod flow.py", [define, scheduler]),
+        ("submit --dry-run local flow.py", [define]),
+        ("submit docker flow.py", []),
+        ("kill local flow", []),
+        ("", []),
+    ):
+        begun.clear()
+        early.begin(line.split())
+        assert begun == expected, line

@@ -17,14 +17,15 @@ from pathlib import Path
 
 from rich.text import Text
 
+from heron_cli.address import LOCAL
 from heron_cli.console import Format, print_json, print_table, say
 from heron_cli.credentials import read_credentials
 from heron_cli.home import Home
 from heron_cli.options import Output, Verbose
 from heron_control.schedulers.local_processes import processes_of
 from heron_control.schedulers.runtime import make_runtime_dir, runtime_base
-from heron_control.schedulers.topology_folder import load_launch
-from heron_runtime.failures import Failure
+from heron_control.schedulers.topology_folder import Homes, load_launch
+from heron_runtime.failures import Failure, NotAllowed
 from heron_runtime.net.foreign import translate
 from heron_runtime.state import open_address, topologies
 from heron_runtime.state.files import FilesStore
@@ -140,22 +141,23 @@ def _store(home: Home) -> Iterator[Finding]:
             return
         good = f"{home.root / 'state'} is sound" if isinstance(store, FilesStore) else f"{home.store.url} answers"
         yield Finding("state store", Health.GOOD, good)
-        for name, place in _stale(store):
+        for name, place in _stale(home, store):
             cure = f"heron kill local/{place} {name}"
             yield Finding("stale topology", Health.BAD, f"{name} stands in the store, but nothing of it runs", cure)
     finally:
         store.close()
 
 
-def _stale(store: StateStore) -> Iterator[tuple[str, str]]:
+def _stale(home: Home, store: StateStore) -> Iterator[tuple[str, str]]:
     """(name, role/environ) of topologies that stand in the store while nothing of them lives."""
+    homes = Homes(home.root, LOCAL, shared=True)
     for state in topologies.list_topologies(store):
         try:
             record = topologies.read_topology(store, state.topology)
-        except StoreError:
+            launch = load_launch(homes.of(state))
+        except (StoreError, NotAllowed):
             alive: object = False
         else:
-            launch = load_launch(Path(state.home))
             alive = record.scheduler or record.containers or (launch is not None and processes_of(launch))
         if not alive:
             yield state.topology, f"{state.role}/{state.environ}"

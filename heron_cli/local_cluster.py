@@ -52,14 +52,18 @@ class LocalCluster:
     @contextmanager
     def _topology(self, address: Address, name: str) -> Iterator[tuple[Inspector, TopologyRecord]]:
         with self.session() as store:
-            inspector = Inspector(store, self.name)
+            inspector = Inspector(store, self._config.homes)
             yield inspector, inspector.find(name, address.role, address.environ)
 
     def target(self) -> None:
         """Instances run in this interpreter."""
 
     def _service(self, store: StateStore) -> SubmissionService:
-        return SubmissionService(ClusterConfig(self.home.root, self.name, self.home.store), store, LocalScheduler())
+        return SubmissionService(self._config, store, LocalScheduler())
+
+    @property
+    def _config(self) -> ClusterConfig:
+        return ClusterConfig(self.home.root, self.name, self.home.store, shared=True)
 
     def submit(self, submission: Submission, progress: Progress, *, replace: bool = False) -> Callable[[], bool]:
         """Stage the package, write the state, start the scheduler."""
@@ -87,7 +91,7 @@ class LocalCluster:
     def topologies(self, address: Address) -> list[dict[str, Any]]:
         """Those in the store."""
         with self.session() as store:
-            return Inspector(store, self.name).rows(address.covers)
+            return Inspector(store, self._config.homes).rows(address.covers)
 
     def status(self, address: Address, name: str) -> TopologyStatus:
         """Ask all of its processes."""

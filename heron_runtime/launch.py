@@ -24,7 +24,7 @@ class Launch:
     topology: str
     topology_id: str
     store_url: str  # files:///path, zookeeper://host:port,…/root or memory://
-    home: str  # the topology's folder: log-files/ package/ metrics/ secret launch.json
+    home: str  # the topology's folder: log-files/ package/ metrics/ secret key.pem launch.json
     runtime_dir: str  # short, 0700: Unix sockets and heartbeat slots
     host: str = "127.0.0.1"  # the name or address that this host's processes publish
     settings: dict[str, Any] = field(default_factory=dict)  # heron.* keys, see heron_runtime.model.settings
@@ -32,6 +32,7 @@ class Launch:
     package_digest: str = ""  # SHA-256 of the user's package (tar.gz) at the api server; "" where it lies in package/
     api_url: str = ""  # where containers fetch the package
     bind: str = ""  # the address they listen on, where that is not ``host``: a container's changes with its networks
+    key: str = ""  # path of the file with the topology's key, where that is not in ``home``
 
     @property
     def bind_host(self) -> str:
@@ -59,12 +60,17 @@ class Launch:
 
     @property
     def secret_file(self) -> Path:
-        """The topology's secret, mode 0400."""
+        """What instances and their stream manager prove to know, without saying it; mode 0400."""
         return Path(self.home, "secret")
 
     def secret(self) -> str:
         """The topology's secret. Raises OSError."""
         return self.secret_file.read_text().strip()
+
+    @property
+    def key_file(self) -> Path:
+        """The topology's key and certificate, mode 0400 (``heron_runtime.net.identity``)."""
+        return Path(self.key or Path(self.home, "key.pem"))
 
     def stream_manager_socket(self, container: int) -> str:
         """Path of the socket where the container's stream manager serves its instances."""

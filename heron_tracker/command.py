@@ -29,7 +29,9 @@ def tracker(
             help="A file of mode 0400 with the credential of that cluster's store; a reader's is enough.",
         ),
     ] = None,
-    home: Annotated[Path | None, typer.Option("--home", help="Where the local cluster is.")] = None,
+    home: Annotated[
+        Path | None, typer.Option("--home", help="Where topologies have their folders, and the local cluster is.")
+    ] = None,
     allow_host: Annotated[
         list[str] | None,
         typer.Option("--allow-host", metavar="NAME", help="Answer to this host name, too; may be repeated."),

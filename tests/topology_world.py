@@ -12,6 +12,7 @@ import grpc
 import grpc.aio
 
 from heron_cli.home import Home
+from heron_control.schedulers.topology_folder import identity_in, write_secrets
 from heron_runtime.model.ids import instance_id
 from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan, PhysicalPlan, PlanVersion
 from heron_runtime.model.stored import ContainerLocation, ExecutionState, MasterLocation, SchedulerLocation
@@ -32,7 +33,6 @@ from heron_runtime.wire.container import (
 from heron_runtime.wire.master import ExceptionsReply, MasterStatus, MetricsReply
 
 NAME = "words"
-SECRET = "s" * 64
 
 
 def definition(name: str = NAME) -> TopologyDefinition:
@@ -79,7 +79,8 @@ class World:
         self.home = Home(root)
         self.place = self.home.topology("local", "me", "default", NAME)
         (self.place / "log-files").mkdir(parents=True)
-        (self.place / "secret").write_text(SECRET)
+        write_secrets(self.place)
+        self.identity = identity_in(self.place, f"{NAME}-abc")
         root.chmod(0o700)
         self.store = open_store(self.home.store.url)
         self.store.open()
@@ -114,8 +115,7 @@ class World:
 
         async def start() -> int:
             handler = service.handler(**{name: implementation(answer) for name, answer in answers.items()})
-            server = make_server(SECRET, f"{NAME}-abc", [handler])
-            port = server.add_insecure_port("127.0.0.1:0")
+            server, port = make_server(self.identity, "127.0.0.1:0", [handler])
             await server.start()
             self.servers.append(server)
             return port

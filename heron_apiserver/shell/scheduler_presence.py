@@ -1,7 +1,7 @@
 """For schedulers without a process of their own per topology: this process is it, and says so where others ask.
 
 Trackers and ``heron status`` find a topology's scheduler at ``/schedulers/<topology>`` and ask it over gRPC with the
-topology's secret. So there is one small server for each topology, and its ephemeral node, kept every few seconds.
+topology's key. So there is one small server for each topology, and its ephemeral node, kept every few seconds.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from heron_control.schedulers.scheduler import SchedulerError
 from heron_control.web.names import is_loopback
 from heron_runtime.launch import Launch
 from heron_runtime.model.stored import SchedulerLocation
+from heron_runtime.net.identity import Identity
 from heron_runtime.net.rpc import make_server
 from heron_runtime.net.services import SCHEDULER_SERVICE
 from heron_runtime.state import paths
@@ -53,10 +54,10 @@ class SchedulerPresence:
             if topology_id not in self._served:
                 if await asyncio.to_thread(self._status, launch) is None:
                     continue  # a process of its own tells
-                secret = self._service.secret_of(topology_id)
-                if secret is None:
+                identity = self._service.identity_of(topology_id)
+                if identity is None:
                     continue  # killed at this moment
-                self._served[topology_id] = await self._serve(launch, secret)
+                self._served[topology_id] = await self._serve(launch, identity)
             await asyncio.to_thread(self._served[topology_id].presence.keep)
 
     async def close(self) -> None:
@@ -78,7 +79,7 @@ class SchedulerPresence:
             log.warning("%s", error)
             return None
 
-    async def _serve(self, launch: Launch, secret: str) -> _Served:
+    async def _serve(self, launch: Launch, identity: Identity) -> _Served:
         async def answer(_: SchedulerStatusRequest, context: grpc.aio.ServicerContext) -> SchedulerStatus:
             status = await asyncio.to_thread(self._status, launch)
             if status is None:
@@ -97,8 +98,8 @@ class SchedulerPresence:
             return RestartReply(done)
 
         handler = SCHEDULER_SERVICE.handler(Status=answer, Restart=restart)
-        server = make_server(secret, launch.topology_id, [handler])
-        port = server.add_insecure_port("127.0.0.1:0" if is_loopback(self._advertise) else "0.0.0.0:0")
+        address = "127.0.0.1:0" if is_loopback(self._advertise) else "0.0.0.0:0"
+        server, port = make_server(identity, address, [handler])
         await server.start()
         location = SchedulerLocation(launch.topology_id, self._advertise, port, os.getpid())
         data = codec.SCHEDULER_LOCATION.encode(location)

@@ -14,22 +14,24 @@ from heron_apiserver.core.submission import SubmitFields
 from heron_apiserver.shell.packages import Packages
 from heron_control.inspection.inspector import Inspector
 from heron_control.schedulers.scheduler import Scheduler
-from heron_control.schedulers.topology_folder import SECRET_FILE
+from heron_control.schedulers.topology_folder import SECRET_FILE, identity_in
 from heron_control.submission.service import SubmissionService
 from heron_control.submission.submission import ClusterConfig, Submission
 from heron_runtime.failures import NotFound
 from heron_runtime.launch import Launch
 from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.topology import TopologyDefinition
+from heron_runtime.net.identity import Identity
 from heron_runtime.state.store import StateStore
 
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """A topology that stands in its place, and the secret that lets its containers fetch its code."""
+    """A topology that stands in its place, the secret that lets its containers fetch its code, and its key."""
 
     launch: Launch
     secret: str = field(repr=False)
+    identity: Identity = field(repr=False)
 
 
 class TopologyService:
@@ -38,7 +40,7 @@ class TopologyService:
     def __init__(self, config: ClusterConfig, store: StateStore, scheduler: Scheduler, packages: Packages) -> None:
         self.config = config
         self.packages = packages
-        self.inspector = Inspector(store, config.cluster)
+        self.inspector = Inspector(store, config.homes)
         self.submissions = SubmissionService(config, store, scheduler, self._placed, self._removed)
         self._residents: dict[str, Resident] = {}  # by topology id
 
@@ -82,9 +84,14 @@ class TopologyService:
         resident = self._residents.get(topology_id)
         return resident.secret if resident else None
 
+    def identity_of(self, topology_id: str) -> Identity | None:
+        """A topology's key; None if there is no such topology."""
+        resident = self._residents.get(topology_id)
+        return resident.identity if resident else None
+
     def _placed(self, launch: Launch, folder: Path) -> None:
         secret = (folder / SECRET_FILE).read_text().strip()
-        self._residents[launch.topology_id] = Resident(launch, secret)
+        self._residents[launch.topology_id] = Resident(launch, secret, identity_in(folder, launch.topology_id))
 
     def _removed(self, launch: Launch) -> None:
         self._residents.pop(launch.topology_id, None)

@@ -13,6 +13,7 @@ from heron_container.shell.children import Child
 from heron_container.shell.log_access import BadPath, NotThere, list_files, read_file
 from heron_container.shell.stacks import NoStacks, dump_stacks
 from heron_runtime.launch import Launch
+from heron_runtime.net.identity import identity_of
 from heron_runtime.net.rpc import make_server
 from heron_runtime.net.services import CONTAINER_SERVICE
 from heron_runtime.wire.container import (
@@ -64,8 +65,7 @@ async def serve(
     handler = CONTAINER_SERVICE.handler(
         Status=answer_status, ListFiles=answer_list, ReadFile=answer_read, Stacks=answer_stacks
     )
-    server = make_server(launch.secret(), launch.topology_id, [handler])
-    port = server.add_insecure_port(f"{launch.bind_host}:0")
+    server, port = make_server(identity_of(launch), f"{launch.bind_host}:0", [handler])
     await server.start()
     return server, port
 

@@ -11,19 +11,21 @@ import grpc
 from heron_control.inspection.questions import DEADLINE_SECS, NoAnswer, Question, answers_of, status_questions
 from heron_control.inspection.topology_status import Answers
 from heron_runtime.model.record import TopologyRecord
-from heron_runtime.net.rpc import Service, credentials, make_blocking_channel
+from heron_runtime.net.identity import Identity
+from heron_runtime.net.rpc import Service, make_blocking_channel
 
 
 class Asker:
-    """Calls processes of one topology with its secret. Blocks."""
+    """Calls processes of one topology, with its key. Blocks."""
 
-    def __init__(self, secret: str, topology_id: str, deadline_secs: float = DEADLINE_SECS) -> None:
-        self._metadata = credentials(secret, topology_id)
+    def __init__(self, identity: Identity, deadline_secs: float = DEADLINE_SECS) -> None:
+        self._identity = identity
+        self._metadata = identity.metadata()
         self._deadline_secs = deadline_secs
 
     def call(self, location: Any, service: Service, method: str, request: object) -> Any:
         """One call to whoever listens at ``location`` (with host and port). Raises grpc.RpcError."""
-        with make_blocking_channel(f"{location.host}:{location.port}") as channel:
+        with make_blocking_channel(f"{location.host}:{location.port}", self._identity) as channel:
             call = service.blocking_call(channel, method)
             return call(request, metadata=self._metadata, timeout=self._deadline_secs)
 
@@ -41,7 +43,7 @@ class Asker:
         with ExitStack() as channels:
             pending = {}
             for name, question in questions.items():
-                channel = channels.enter_context(make_blocking_channel(question.address))
+                channel = channels.enter_context(make_blocking_channel(question.address, self._identity))
                 call: Any = question.service.blocking_call(channel, question.method)
                 pending[name] = call.future(question.request, metadata=self._metadata, timeout=deadline_secs)
             for name, future in pending.items():

@@ -18,7 +18,7 @@ import grpc
 
 from heron_control.inspection.asking import Asker
 from heron_control.inspection.log_reading import read_local
-from heron_control.inspection.questions import read_secret
+from heron_control.inspection.questions import identity_of_record
 from heron_control.inspection.topology_status import (
     HERON_SCHEDULER,
     TopologyStatus,
@@ -27,7 +27,7 @@ from heron_control.inspection.topology_status import (
     topology_status,
 )
 from heron_control.progress import Progress, silent
-from heron_control.schedulers.topology_folder import LOG_FILES, SECRET_FILE
+from heron_control.schedulers.topology_folder import KEY_FILE, LOG_FILES, Homes
 from heron_runtime.failures import Failure, NotAllowed, NotFound, Unavailable, did_you_mean
 from heron_runtime.model.ids import MASTER_CONTAINER
 from heron_runtime.model.record import TopologyRecord
@@ -59,19 +59,26 @@ class LoggedProcess:
 class Inspector:
     """Asks about the topologies in one open store. Thread-safe; blocks."""
 
-    def __init__(self, store: StateStore, cluster: str) -> None:
+    def __init__(self, store: StateStore, homes: Homes) -> None:
         self._store = store
-        self._cluster = cluster
+        self._homes = homes
+        self._cluster = homes.cluster
 
     def find(self, name: str, role: str, environ: str) -> TopologyRecord:
-        """The topology of this name, which must run for this role and environment. Raises NotFound, StoreError."""
+        """The topology of this name, which must run for this role and environment.
+
+        Raises NotFound, NotAllowed, StoreError.
+        """
         try:
-            record = topologies.read_topology(self._store, name)
+            record = self._read(name)
         except NoSuchTopology:
             known = [state.topology for state in topologies.list_topologies(self._store)]
             raise topology_not_found(name, self._cluster, known) from None
         check_place(record.execution, self._cluster, role, environ)
         return record
+
+    def _read(self, name: str) -> TopologyRecord:
+        return self._homes.believed(topologies.read_topology(self._store, name))
 
     def rows(self, covers: Callable[[str, str], bool]) -> list[dict[str, Any]]:
         """The rows of ``heron list`` for topologies whose role and environment ``covers`` takes. Raises StoreError."""
@@ -81,8 +88,8 @@ class Inspector:
 
     def _row(self, state: ExecutionState) -> dict[str, Any]:
         try:
-            record: TopologyRecord | None = topologies.read_topology(self._store, state.topology)
-        except StoreError:
+            record: TopologyRecord | None = self._read(state.topology)
+        except (StoreError, NotAllowed):
             record = None  # killed a moment ago, or damaged: listed with what is known
         return {
             "cluster": state.cluster,
@@ -130,7 +137,7 @@ class Inspector:
         deadline = time.monotonic() + MASTER_WAIT_SECS
         asker = asker_of(record)
         while True:
-            record = topologies.read_topology(self._store, record.definition.name)
+            record = self._read(record.definition.name)
             if record.master is not None:
                 try:
                     asker.call(record.master, MASTER_SERVICE, "SetState", SetState(state))
@@ -166,12 +173,14 @@ def check_container(record: TopologyRecord, container: int) -> None:
 
 
 def asker_of(record: TopologyRecord) -> Asker:
-    """Who may ask the topology's processes: the secret stands in its folder. Raises NotAllowed, Failure."""
-    file = Path(record.execution.home, SECRET_FILE)
+    """Who may ask the topology's processes: the key stands in its folder. Raises NotAllowed, Failure."""
+    file = Path(record.execution.home, KEY_FILE)
     try:
-        return Asker(read_secret(record), record.definition.id)
+        return Asker(identity_of_record(record))
     except PermissionError as error:
         raise NotAllowed(f"{file}: {error.strerror}", "Only the user who submitted it may do this.") from error
+    except ValueError as error:
+        raise Failure(str(error), "Kill the topology and submit it again.") from error
     except OSError as error:
         name = record.definition.name
         raise Failure(f"{file}: {error.strerror}", f"{name}'s folder is gone; `heron kill` cleans up.") from error

@@ -14,10 +14,11 @@ import grpc
 import grpc.aio
 
 from heron_control.inspection.topology_status import HERON_SCHEDULER, TOPOLOGY_MASTER, Answers
-from heron_control.schedulers.topology_folder import SECRET_FILE
+from heron_control.schedulers.topology_folder import identity_in
 from heron_runtime.failures import Unavailable
 from heron_runtime.model.record import TopologyRecord
 from heron_runtime.model.stored import ContainerLocation, MasterLocation, SchedulerLocation
+from heron_runtime.net.identity import Identity
 from heron_runtime.net.rpc import Service
 from heron_runtime.net.services import CONTAINER_SERVICE, MASTER_SERVICE, SCHEDULER_SERVICE
 from heron_runtime.wire.container import ContainerStatusRequest, SchedulerStatusRequest
@@ -57,6 +58,8 @@ class Question:
             code, details = error.code(), error.details()
         if code is grpc.StatusCode.DEADLINE_EXCEEDED or isinstance(error, TimeoutError):
             return NoAnswer(f"{self.who} did not answer within {deadline_secs:g} s", grpc.StatusCode.DEADLINE_EXCEEDED)
+        if code is grpc.StatusCode.UNAVAILABLE and details and "handshake" in details:
+            return NoAnswer(f"{self.who} does not prove that it is of this topology: its address is another's", code)
         if code is grpc.StatusCode.UNAVAILABLE:
             return NoAnswer(f"{self.who} is not there: nobody answers at its address", code)
         return NoAnswer(details or (code.name if code else str(error)), code)
@@ -107,9 +110,13 @@ def answers_of(record: TopologyRecord, replies: Mapping[str, Any]) -> Answers:
     )
 
 
-def read_secret(record: TopologyRecord) -> str:
-    """The topology's secret, which only its owner may read. Raises OSError, UnicodeDecodeError."""
-    return Path(record.execution.home, SECRET_FILE).read_text().strip()
+def identity_of_record(record: TopologyRecord) -> Identity:
+    """The topology's own key, which only its owner may read. Raises OSError, ValueError.
+
+    The record is one that ``Homes`` has believed: whoever else may have written the addresses in it can be reached with
+    this key only if he holds it, too.
+    """
+    return identity_in(Path(record.execution.home), record.definition.id)
 
 
 def _name(location: ContainerLocation) -> str:

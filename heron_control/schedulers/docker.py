@@ -34,7 +34,8 @@ from heron_control.schedulers.docker_topology import DockerTopology
 from heron_control.schedulers.engine import Engine, EngineError, Joiner, Owner, Seen
 from heron_control.schedulers.killed import is_killed
 from heron_control.schedulers.scheduler import SchedulerContext, SchedulerError
-from heron_control.schedulers.topology_folder import LOG_FILES, load_launch
+from heron_control.schedulers.topology_folder import LOG_FILES, Homes, load_launch
+from heron_runtime.failures import NotAllowed
 from heron_runtime.launch import Launch
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.stored import ExecutionState
@@ -77,9 +78,9 @@ class DockerOptions:
 class DockerScheduler:
     """See ``heron_control.schedulers.scheduler.Scheduler`` and ``Watching``."""
 
-    def __init__(self, store: StateStore, cluster: str, options: DockerOptions, engine: Engine | None = None) -> None:
+    def __init__(self, store: StateStore, homes: Homes, options: DockerOptions, engine: Engine | None = None) -> None:
         self._store = store
-        self._cluster = cluster
+        self._homes = homes
         self._options = options
         self._engine = engine or DockerEngine(options.project, options.address)
         self._pool = ThreadPoolExecutor(STARTS_AT_ONCE, "docker-start")
@@ -241,7 +242,7 @@ class DockerScheduler:
         """
         try:
             for state in topologies.list_topologies(self._store):
-                if state.cluster == self._cluster:
+                if state.cluster == self._homes.cluster:
                     self._learn(state)
             return {owner.topology_id for owner in shown if self._is_over(owner)}
         except StoreError as error:
@@ -256,7 +257,11 @@ class DockerScheduler:
         except StoreError as error:  # killed at this moment, or damaged
             log.warning("%s", error)
             return
-        folder = Path(state.home)
+        try:
+            folder = self._homes.of(state)
+        except NotAllowed as error:
+            log.warning("%s", error)
+            return
         topology = self._topologies.get(state.topology_id)
         if topology is None and (launch := load_launch(folder)) is not None and launch.topology_id == state.topology_id:
             topology = self._known(launch, folder)
@@ -334,4 +339,4 @@ class DockerScheduler:
 def scheduler_of(context: SchedulerContext) -> DockerScheduler:
     """For an api server."""
     options = DockerOptions.of_environment(context.environment, context.store_credential)
-    return DockerScheduler(context.store, context.cluster, options)
+    return DockerScheduler(context.store, context.homes, options)

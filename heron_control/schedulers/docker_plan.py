@@ -39,7 +39,7 @@ NO_COMPOSE = {f"com.docker.compose.{name}": "" for name in ("project", "service"
 VOLUME_PATH = "/var/lib/heronry"  # in containers: what the topology's containers share, and what outlives them
 HOME = f"{VOLUME_PATH}/topology"
 RUNTIME_DIR = f"{VOLUME_PATH}/run"
-SECRET, CREDENTIAL, LAUNCH_FILE = "secret", "store-credential", "launch.json"
+SECRET, KEY, CREDENTIAL, LAUNCH_FILE = "secret", "key.pem", "store-credential", "launch.json"
 
 OWN_RAM = 256 * MiB
 OWN_CPU = 0.5
@@ -51,7 +51,7 @@ _LONGEST = {"project": 20, "topology": 28}
 
 
 def start_folder(number: int) -> str:
-    """Where a container finds its ``launch.json``, secret and credential."""
+    """Where a container finds its ``launch.json``, secret, key and credential."""
     return f"{VOLUME_PATH}/start/{number}"
 
 
@@ -118,7 +118,8 @@ def launch_inside(launch: Launch, api_url: str, with_credential: bool) -> Launch
 def launch_of(launch: Launch, project: str, number: int) -> Launch:
     """The launch of one container."""
     credential = f"{start_folder(number)}/{CREDENTIAL}" if launch.store_credential else ""
-    return replace(launch, host=container_host(project, launch, number), store_credential=credential)
+    key = f"{start_folder(number)}/{KEY}"
+    return replace(launch, host=container_host(project, launch, number), store_credential=credential, key=key)
 
 
 def reader_name(project: str, launch: Launch) -> str:

@@ -52,7 +52,7 @@ class View:
 
 
 class DockerTopology:
-    """One submission. ``folder`` is where its secret and credential lie here."""
+    """One submission. ``folder`` is where its secret, key and credential lie here."""
 
     def __init__(
         self, engine: Engine, image: str, launch: Launch, folder: Path, credential: str, pool: ThreadPoolExecutor
@@ -270,7 +270,8 @@ class DockerTopology:
     def _files(self, number: int) -> dict[str, bytes]:
         """What a container finds at its start."""
         launch = plan.launch_of(self.launch, self._engine.project, number)
-        files = {plan.LAUNCH_FILE: launch.to_json().encode(), plan.SECRET: (self._folder / "secret").read_bytes()}
+        files = {name: (self._folder / name).read_bytes() for name in (plan.SECRET, plan.KEY)}
+        files[plan.LAUNCH_FILE] = launch.to_json().encode()
         if launch.store_credential:
             files[plan.CREDENTIAL] = Path(self._credential).read_bytes()
         return files

@@ -20,7 +20,8 @@ from heron_control.schedulers.topology_folder import LOG_FILES, METRICS, PACKAGE
 from heron_runtime.commands import start_session
 from heron_runtime.launch import Launch
 from heron_runtime.model.settings import Keys, setting
-from heron_runtime.net.rpc import credentials, make_blocking_channel
+from heron_runtime.net.identity import identity_of
+from heron_runtime.net.rpc import make_blocking_channel
 from heron_runtime.net.services import SCHEDULER_SERVICE
 from heron_runtime.state import paths, store_of
 from heron_runtime.wire import codec
@@ -104,11 +105,11 @@ class LocalScheduler:
 
 def _call(launch: Launch, method: str, request: object, timeout_seconds: float) -> Any:
     target = _address(launch)
-    with make_blocking_channel(target) as channel:
+    identity = identity_of(launch)
+    with make_blocking_channel(target, identity) as channel:
         call = SCHEDULER_SERVICE.blocking_call(channel, method)
-        metadata = credentials(launch.secret(), launch.topology_id)
         try:
-            return call(request, metadata=metadata, timeout=timeout_seconds)
+            return call(request, metadata=identity.metadata(), timeout=timeout_seconds)
         except grpc.RpcError as error:
             detail = error.details() if isinstance(error, grpc.Call) else str(error)
             raise SchedulerError(f"heron_scheduler of {launch.topology} at {target}: {detail}") from error

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from heron_control.progress import Progress, silent
+from heron_control.schedulers.topology_folder import Homes
 from heron_runtime.failures import Unavailable
 from heron_runtime.launch import Launch
 from heron_runtime.state.store import StateStore
@@ -83,12 +84,14 @@ class Watching(Protocol):
 @dataclass(frozen=True, slots=True)
 class SchedulerContext:
     """What an api server tells the scheduler it makes: its cluster, the store (opened before anything is asked of the
-    scheduler), the file with the store's credential, and its own environment variables, for options."""
+    scheduler), the file with the store's credential, its own environment variables, for options, and where the folders
+    of topologies are."""
 
     cluster: str
     store: StateStore
     store_credential: str
     environment: Mapping[str, str]
+    homes: Homes
 
 
 class SchedulerMaker(Protocol):

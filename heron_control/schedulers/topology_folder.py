@@ -1,7 +1,10 @@
-"""The folder of a topology on the host that submits it: ``launch.json``, the secret, and what else belongs there.
+"""The folder of a topology on the host that submits it: ``launch.json``, secret and key, and what else belongs there.
 
 It is prepared beside its place, so that two who submit the same name at once cannot mix their files, and takes the
 place by one rename when the state store has decided who wins.
+
+Where a folder is, follows from a topology's cluster, role, environment and name, and from nothing else: its record in
+the state store says it, too, but user code may be able to write there (``Homes``).
 """
 
 from __future__ import annotations
@@ -10,12 +13,19 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from heron_runtime.failures import NotAllowed
 from heron_runtime.launch import Launch
+from heron_runtime.model.ids import is_safe_name
+from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.stored import ExecutionState
+from heron_runtime.net.identity import Identity, draw_key, read_identity
 
 LAUNCH_FILE = "launch.json"
 SECRET_FILE = "secret"
+KEY_FILE = "key.pem"
 LOG_FILES = "log-files"
 METRICS = "metrics"
 PACKAGE = "package"
@@ -26,6 +36,47 @@ TOPOLOGIES = "topologies"
 def place_of(root: Path, cluster: str, role: str, environ: str, name: str) -> Path:
     """Where the topology's folder is, below a home."""
     return root / TOPOLOGIES / cluster / role / environ / name
+
+
+@dataclass(frozen=True, slots=True)
+class Homes:
+    """The folders of one cluster's topologies, below ``root``.
+
+    ``shared``: other homes of this very user may submit to the same store. Then a record's own word is taken for the
+    root, but only for a folder of ours whose ``launch.json`` is that of this topology. For commands, which have no more
+    rights than who submitted; never for a service.
+    """
+
+    root: Path
+    cluster: str
+    shared: bool = False
+
+    def of(self, execution: ExecutionState) -> Path:
+        """The folder of this topology. Raises NotAllowed for names that can be no names."""
+        names = (self.cluster, execution.role, execution.environ, execution.topology)
+        if not all(is_safe_name(name) for name in names):
+            raise NotAllowed(f"the record of {execution.topology[:64]!r} holds what can be no name; somebody forged it")
+        place = place_of(self.root, *names)
+        if not self.shared or (place / LAUNCH_FILE).exists():
+            return place
+        other = Path(execution.home)
+        return other if other.parts[-4:] == names and _is_its_own(other, self.cluster, execution) else place
+
+    def believed(self, record: TopologyRecord) -> TopologyRecord:
+        """The record with the home that is its own, whatever it says. Raises NotAllowed."""
+        return replace(record, execution=replace(record.execution, home=str(self.of(record.execution))))
+
+
+def _is_its_own(folder: Path, cluster: str, execution: ExecutionState) -> bool:
+    try:
+        ours = folder.is_absolute() and folder.stat().st_uid == os.geteuid()
+    except OSError:
+        return False
+    launch = load_launch(folder) if ours else None
+    return launch is not None and (
+        (launch.cluster, launch.role, launch.environ, launch.topology, launch.topology_id)
+        == (cluster, execution.role, execution.environ, execution.topology, execution.topology_id)
+    )
 
 
 def staging_beside(place: Path) -> Path:
@@ -40,13 +91,17 @@ def make_folder(folder: Path) -> None:
         path.mkdir(mode=0o700, exist_ok=path in above)  # mkdir(parents=True) would leave those above open to all
 
 
-def write_secret(folder: Path) -> str:
-    """Draw the topology's secret and write it (0400); returns it. Raises OSError."""
-    secret = secrets.token_hex(32)
-    descriptor = os.open(folder / SECRET_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(secret)
-    return secret
+def write_secrets(folder: Path) -> None:
+    """Draw the topology's secret and its key, and write them (0400). Raises OSError."""
+    for name, contents in ((SECRET_FILE, secrets.token_hex(32).encode()), (KEY_FILE, draw_key())):
+        descriptor = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(contents)
+
+
+def identity_in(folder: Path, topology_id: str) -> Identity:
+    """What proves that one is of this topology. Raises OSError, ValueError."""
+    return read_identity(folder / KEY_FILE, topology_id)
 
 
 def take_place(staging: Path, place: Path) -> None:

@@ -32,7 +32,7 @@ from heron_control.schedulers.topology_folder import (
     remove_folder,
     staging_beside,
     take_place,
-    write_secret,
+    write_secrets,
 )
 from heron_control.submission.submission import ClusterConfig, Submission
 from heron_runtime.failures import Failure, Interrupted, NotFound
@@ -134,7 +134,7 @@ class SubmissionService:
         launch.save(staging / LAUNCH_FILE)  # before anything else is made: whoever finds it knows what to remove
         launch = self.scheduler.prepare(launch, staging, package)
         launch.save(staging / LAUNCH_FILE)
-        write_secret(staging)
+        write_secrets(staging)
         return launch
 
     def _make_room(self, submission: Submission, progress: Progress) -> None:
@@ -263,14 +263,8 @@ class SubmissionService:
         return place_of(self.config.home, self.config.cluster, role, environ, name)
 
     def _folder_of(self, stored: ExecutionState | None, place: Path) -> Path:
-        """``place``, unless the submission was made from another home that shares the store.
-
-        The store alone is not believed: user code may be able to write it.
-        """
-        if stored is None or (place / LAUNCH_FILE).exists():
-            return place
-        found = load_launch(Path(stored.home))
-        return Path(stored.home) if found is not None and found.topology_id == stored.topology_id else place
+        """``place``, unless the submission was made from another home that shares the store (``Homes``)."""
+        return place if stored is None else self.config.homes.of(stored)
 
     def _stored(self, name: str, *, insist: bool = False) -> ExecutionState | None:
         try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from heron_control.schedulers.topology_folder import Homes
 from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.topology import TopologyDefinition, TopologyState
 from heron_runtime.state.local import StoreAddress
@@ -14,11 +15,18 @@ from heron_runtime.state.local import StoreAddress
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """What all submissions of a cluster share: the home with their folders, the cluster's name, the store's address."""
+    """What all submissions of a cluster share: the home with their folders, the cluster's name, the store's address,
+    and whether other homes of this user share that (``Homes``)."""
 
     home: Path
     cluster: str
     store: StoreAddress
+    shared: bool = False
+
+    @property
+    def homes(self) -> Homes:
+        """Where the folders are."""
+        return Homes(self.home, self.cluster, self.shared)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,13 @@
 """gRPC without generated stubs: a service is a table of methods, each with the codecs of its messages.
 
-Shells therefore see the plain types of ``heron_runtime.wire`` only. Both ends authenticate every call before a message
-is read: the caller's metadata carries the topology's secret and id; a call without them is refused with
-UNAUTHENTICATED (wrong secret) or FAILED_PRECONDITION (another topology). gRPC's own retries are off, since a packet is
-handed to a stream exactly once.
+Shells therefore see the plain types of ``heron_runtime.wire`` only. Every connection is TLS, and both ends prove that
+they hold the topology's key before a call is made (``identity``); who does not is UNAVAILABLE to the other. The
+caller's metadata says which topology it means; one of another id is refused with FAILED_PRECONDITION. gRPC's own
+retries are off, since a packet is handed to a stream exactly once.
 """
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -18,9 +17,7 @@ import grpc
 import grpc.aio
 
 from heron_runtime.net.frames import MAX_MESSAGE_BYTES
-
-SECRET_KEY = "heronry-secret"
-TOPOLOGY_KEY = "heronry-topology"
+from heron_runtime.net.identity import NAME, TOPOLOGY_KEY, Identity
 
 _COMMON_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -45,6 +42,7 @@ CHANNEL_OPTIONS = [
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.enable_http_proxy", 0),
+    ("grpc.ssl_target_name_override", NAME),
 ]
 
 
@@ -124,16 +122,10 @@ class Service:
         return call
 
 
-def credentials(secret: str, topology_id: str, *extra: tuple[str, str]) -> tuple[tuple[str, str], ...]:
-    """Metadata for a call."""
-    return ((SECRET_KEY, secret), (TOPOLOGY_KEY, topology_id), *extra)
+class RightTopology(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpcio ships no types
+    """Refuses every call that means another topology, or an earlier submission, before any message of it is read."""
 
-
-class Authenticate(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpcio ships no types
-    """Refuses every call whose secret or topology is wrong, before any message of it is read."""
-
-    def __init__(self, secret: str, topology_id: str) -> None:
-        self._secret = secret.encode()
+    def __init__(self, topology_id: str) -> None:
         self._topology = topology_id
 
     async def intercept_service(
@@ -143,9 +135,6 @@ class Authenticate(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpcio 
     ) -> grpc.RpcMethodHandler:
         """Let the call pass, or answer it with a refusal."""
         metadata = dict(handler_call_details.invocation_metadata or ())
-        given = metadata.get(SECRET_KEY, "")
-        if not hmac.compare_digest(str(given).encode(), self._secret):
-            return _refusal(grpc.StatusCode.UNAUTHENTICATED, "wrong or missing secret")
         if metadata.get(TOPOLOGY_KEY) != self._topology:
             return _refusal(grpc.StatusCode.FAILED_PRECONDITION, f"this is topology {self._topology}")
         return await continuation(handler_call_details)
@@ -158,18 +147,23 @@ def _refusal(code: grpc.StatusCode, text: str) -> grpc.RpcMethodHandler:
     return grpc.stream_stream_rpc_method_handler(refuse)
 
 
-def make_server(secret: str, topology_id: str, handlers: Sequence[grpc.GenericRpcHandler]) -> grpc.aio.Server:
-    """A server that authenticates every call; the caller binds ports and starts it."""
-    server = grpc.aio.server(interceptors=[Authenticate(secret, topology_id)], options=SERVER_OPTIONS)
+def make_server(
+    identity: Identity, address: str, handlers: Sequence[grpc.GenericRpcHandler]
+) -> tuple[grpc.aio.Server, int]:
+    """A server for callers of this topology, bound to ``address`` (``host:port`` or ``unix:/path``); and its port.
+
+    The caller starts it. Raises RuntimeError where the address cannot be had, or the key is none.
+    """
+    server = grpc.aio.server(interceptors=[RightTopology(identity.topology_id)], options=SERVER_OPTIONS)
     server.add_generic_rpc_handlers(tuple(handlers))
-    return server
+    return server, server.add_secure_port(address, identity.of_servers())
 
 
-def make_channel(target: str) -> grpc.aio.Channel:
-    """An asyncio channel with our options. ``target``: ``host:port`` or ``unix:/path``."""
-    return grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
+def make_channel(target: str, identity: Identity) -> grpc.aio.Channel:
+    """An asyncio channel to a server of this topology. ``target``: ``host:port`` or ``unix:/path``."""
+    return grpc.aio.secure_channel(target, identity.of_callers(), options=CHANNEL_OPTIONS)
 
 
-def make_blocking_channel(target: str) -> grpc.Channel:
-    """A synchronous channel with our options."""
-    return grpc.insecure_channel(target, options=CHANNEL_OPTIONS)
+def make_blocking_channel(target: str, identity: Identity) -> grpc.Channel:
+    """A synchronous channel to a server of this topology."""
+    return grpc.secure_channel(target, identity.of_callers(), options=CHANNEL_OPTIONS)

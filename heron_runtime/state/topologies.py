@@ -142,10 +142,14 @@ def read_topology(store: StateStore, name: str) -> TopologyRecord:
         execution = _read(store, paths.execution_state(name), codec.EXECUTION_STATE)
         if execution is None:
             raise NoSuchTopology(name)
+        if execution.topology != name:
+            raise StoreError(f"the record of topology {name!r} is that of {execution.topology[:64]!r}: it was forged")
         definition = _read(store, paths.topology(name), codec.TOPOLOGY)
         packing = _read(store, paths.packing_plan(name), codec.PACKING_PLAN)
         if definition is None or packing is None or definition.id != execution.topology_id:
             continue  # killed, and perhaps submitted anew, between two reads
+        if definition.name != name:
+            raise StoreError(f"the definition of topology {name!r} is that of {definition.name[:64]!r}: it was forged")
         physical = _read(store, paths.physical_plan(name), codec.PHYSICAL_PLAN)
         if physical is not None and physical.topology.id != definition.id:
             physical = None
@@ -186,8 +190,10 @@ def list_topologies(store: StateStore) -> tuple[ExecutionState, ...]:
         except StoreError as error:
             log.warning("%s", error)
             continue
-        if state is not None:
+        if state is not None and state.topology == name:
             found.append(state)
+        elif state is not None:
+            log.warning("the record of topology %r is that of %r: it was forged", name, state.topology[:64])
     return tuple(found)
 
 

@@ -18,7 +18,8 @@ import grpc.aio
 
 from heron_runtime.launch import Launch
 from heron_runtime.model.settings import Keys, setting
-from heron_runtime.net.rpc import credentials, make_channel
+from heron_runtime.net.identity import identity_of
+from heron_runtime.net.rpc import make_channel
 from heron_runtime.net.services import METRICS_SERVICE
 from heron_runtime.process_stats import LoopLag
 from heron_runtime.wire.metrics import ProcessMetrics, Reports
@@ -116,8 +117,9 @@ class Reporter:
     async def _send(self, timeout: float) -> None:
         try:
             if self._publish is None:
-                self._metadata = credentials(self._launch.secret(), self._launch.topology_id)
-                self._channel = make_channel(self._launch.metrics_manager_socket(self._container))
+                identity = identity_of(self._launch)
+                self._metadata = identity.metadata()
+                self._channel = make_channel(self._launch.metrics_manager_socket(self._container), identity)
                 self._publish = METRICS_SERVICE.call(self._channel, "Publish")
             report = self._collect()
             report = replace(report, gauges={**report.gauges, "__event-loop-lag-ms": self._lag.take_ms()})

@@ -10,6 +10,7 @@ import grpc.aio
 from heron_control.schedulers.scheduler import ALL
 from heron_runtime.launch import Launch
 from heron_runtime.model.settings import Keys, setting
+from heron_runtime.net.identity import identity_of
 from heron_runtime.net.rpc import make_server
 from heron_runtime.net.services import SCHEDULER_SERVICE
 from heron_runtime.wire.container import (
@@ -44,7 +45,6 @@ async def serve(launch: Launch, containers: LocalContainers) -> tuple[grpc.aio.S
             raise
 
     handler = SCHEDULER_SERVICE.handler(Status=answer_status, Restart=restart)
-    server = make_server(launch.secret(), launch.topology_id, [handler])
-    port = server.add_insecure_port(f"{launch.bind_host}:0")
+    server, port = make_server(identity_of(launch), f"{launch.bind_host}:0", [handler])
     await server.start()
     return server, port

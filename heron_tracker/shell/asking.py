@@ -2,7 +2,8 @@
 
 Every call has a deadline. Answers are kept for a second, so a hundred open pages cost a master no more than one, and a
 process that did not answer is not asked again for a few seconds: a dead master delays one request, not every one. Calls
-that are under way are shared. Channels are kept per address and closed when they have not been used for a while.
+that are under way are shared. Channels are kept per topology and address, and closed when they have not been used for
+a while.
 
 Bounds: MAX_ANSWERS kept answers, MAX_CHANNELS channels, MAX_CALLS calls at a time.
 """
@@ -24,14 +25,15 @@ from heron_control.inspection.questions import (
     NoAnswer,
     Question,
     answers_of,
-    read_secret,
+    identity_of_record,
     status_questions,
     to_container,
     to_master,
 )
 from heron_control.inspection.topology_status import Answers
 from heron_runtime.model.record import TopologyRecord
-from heron_runtime.net.rpc import credentials, make_channel
+from heron_runtime.net.identity import Identity
+from heron_runtime.net.rpc import make_channel
 from heron_tracker.shell.self_metrics import Counters
 
 FRESH_SECONDS = 1.0
@@ -40,6 +42,7 @@ IDLE_SECONDS = 120.0
 MAX_ANSWERS = 4096
 MAX_CHANNELS = 2048
 MAX_CALLS = 128
+Address = tuple[str, str]  # id of the topology, host and port: no channel of one topology is another's
 
 
 class Asker:
@@ -48,10 +51,10 @@ class Asker:
     def __init__(self, counters: Counters, deadline_seconds: float = DEADLINE_SECS) -> None:
         self._counters = counters
         self._deadline = deadline_seconds
-        self._channels: OrderedDict[str, tuple[grpc.aio.Channel, float]] = OrderedDict()
+        self._channels: OrderedDict[Address, tuple[grpc.aio.Channel, float]] = OrderedDict()
         self._answers: OrderedDict[Hashable, tuple[float, Any]] = OrderedDict()
         self._under_way: dict[Hashable, asyncio.Future[Any]] = {}
-        self._silent: dict[str, tuple[float, NoAnswer]] = {}
+        self._silent: dict[Address, tuple[float, NoAnswer]] = {}
         self._slots = asyncio.Semaphore(MAX_CALLS)
 
     async def close(self) -> None:
@@ -102,15 +105,15 @@ class Asker:
             self._answers.popitem(last=False)
 
     async def _call(self, record: TopologyRecord, question: Question) -> Any:
-        address = question.address
+        identity = await _identity(record)
+        address = (identity.topology_id, question.address)
         known = self._silent.get(address)
         if known is not None and time.monotonic() - known[0] < SILENCE_SECONDS:
             raise NoAnswer(str(known[1]), known[1].code)
-        metadata = credentials(await _secret(record), record.definition.id)
-        call = question.service.call(self._channel(address), question.method)
+        call = question.service.call(self._channel(address, identity), question.method)
         try:
             async with asyncio.timeout(2 * self._deadline), self._slots:
-                answer = await call(question.request, metadata=metadata, timeout=self._deadline)
+                answer = await call(question.request, metadata=identity.metadata(), timeout=self._deadline)
         except (grpc.aio.AioRpcError, TimeoutError) as error:
             waited = self._deadline * (2 if isinstance(error, TimeoutError) else 1)
             failure = question.no_answer(error, waited)
@@ -121,16 +124,16 @@ class Asker:
         self._silent.pop(address, None)
         return answer
 
-    def _remember_silence(self, address: str, failure: NoAnswer) -> None:
+    def _remember_silence(self, address: Address, failure: NoAnswer) -> None:
         now = time.monotonic()
         self._silent[address] = (now, failure)
         if len(self._silent) > MAX_CHANNELS:
             self._silent = {a: s for a, s in self._silent.items() if now - s[0] < SILENCE_SECONDS}
 
-    def _channel(self, address: str) -> grpc.aio.Channel:
+    def _channel(self, address: Address, identity: Identity) -> grpc.aio.Channel:
         now = time.monotonic()
         known = self._channels.get(address)
-        channel = known[0] if known is not None else make_channel(address)
+        channel = known[0] if known is not None else make_channel(address[1], identity)
         self._channels[address] = (channel, now)
         self._channels.move_to_end(address)
         while len(self._channels) > MAX_CHANNELS or now - next(iter(self._channels.values()))[1] > IDLE_SECONDS:
@@ -140,12 +143,12 @@ class Asker:
         return channel
 
 
-async def _secret(record: TopologyRecord) -> str:
-    """The topology's secret. Raises NoAnswer."""
+async def _identity(record: TopologyRecord) -> Identity:
+    """The topology's own key. Raises NoAnswer."""
     name, user = record.definition.name, record.execution.submission_user
     try:
-        return await asyncio.to_thread(read_secret, record)
+        return await asyncio.to_thread(identity_of_record, record)
     except PermissionError:
-        raise NoAnswer(f"the tracker may not read the secret of {name}; run it as {user or 'its owner'}") from None
-    except (OSError, UnicodeDecodeError):
-        raise NoAnswer(f"the secret of {name} is not on this machine") from None
+        raise NoAnswer(f"the tracker may not read the key of {name}; run it as {user or 'its owner'}") from None
+    except (OSError, ValueError):
+        raise NoAnswer(f"the key of {name} is not on this machine") from None

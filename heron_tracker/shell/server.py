@@ -24,7 +24,10 @@ log = logging.getLogger("heron_tracker")
 
 @dataclass(frozen=True)
 class Options:
-    """How the tracker is started. Without ``clusters`` it follows ``local`` in the home."""
+    """How the tracker is started. Without ``clusters`` it follows ``local`` in the home.
+
+    ``home`` also has the folders of the topologies of every cluster.
+    """
 
     host: str = "127.0.0.1"
     port: int = 8888
@@ -58,7 +61,7 @@ def serve(options: Options) -> None:
     set_up_process("heron_tracker", "INFO")
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     clusters = stores(options)
-    tracker = Tracker(clusters)
+    tracker = Tracker(clusters, (options.home or home_of_user()).absolute())
     listener = bind(options.host, options.port, "tracker")
     hosts = hosts_of(options.host, options.allowed_hosts)
     if options.host not in ALWAYS_ALLOWED:

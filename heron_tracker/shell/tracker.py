@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 from heron_control.inspection.questions import DEADLINE_SECS
+from heron_control.schedulers.topology_folder import Homes
 from heron_runtime.failures import NotFound, Unavailable, did_you_mean
 from heron_runtime.model.ids import instance_id
 from heron_runtime.model.record import TopologyRecord
@@ -63,13 +65,20 @@ class Found:
 
 
 class Tracker:
-    """Everything that requests share. ``start`` and ``stop`` are called on the loop that serves."""
+    """Everything that requests share. ``start`` and ``stop`` are called on the loop that serves.
 
-    def __init__(self, clusters: Mapping[str, StoreAddress], deadline_seconds: float = DEADLINE_SECS) -> None:
+    ``home`` is where the folders of all topologies are, with the keys by which their processes can be asked.
+    """
+
+    def __init__(
+        self, clusters: Mapping[str, StoreAddress], home: Path = Path(), deadline_seconds: float = DEADLINE_SECS
+    ) -> None:
         self.counters = Counters()
         self.asker = Asker(self.counters, deadline_seconds)
         self.events = Broadcast(self.counters.listeners)
-        self.watches = {name: ClusterWatch(name, address, self._changed) for name, address in clusters.items()}
+        self.watches = {
+            name: ClusterWatch(address, Homes(home, name), self._changed) for name, address in clusters.items()
+        }
         self._thread = ThreadPoolExecutor(1, "query")
         self._queries = 0
 

@@ -21,6 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from heron_control.schedulers.topology_folder import Homes
+from heron_runtime.failures import NotAllowed
 from heron_runtime.model.record import TopologyRecord
 from heron_runtime.state import open_address, paths
 from heron_runtime.state.local import StoreAddress
@@ -64,14 +66,15 @@ class ClusterState:
 class ClusterWatch:
     """One cluster. ``state`` is always there; ``changed`` is called on the loop after each change."""
 
-    def __init__(self, name: str, address: StoreAddress, changed: Callable[[Change], None]) -> None:
-        self.state = ClusterState(name)
-        self.name = name
+    def __init__(self, address: StoreAddress, homes: Homes, changed: Callable[[Change], None]) -> None:
+        self.name = homes.cluster
+        self.state = ClusterState(self.name)
+        self._homes = homes
         self.address = address
         self._changed = changed
         self._store: StateStore | None = None
         self._dirty = asyncio.Event()
-        self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix=f"store {name}")
+        self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix=f"store {self.name}")
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -131,7 +134,7 @@ class ClusterWatch:
         assert store is not None
         while True:
             self._dirty.clear()
-            self._take(await self._in_thread(_read_all, store, self.name))
+            self._take(await self._in_thread(_read_all, store, self._homes))
             while not self._dirty.is_set():
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._dirty.wait(), CHECK_SECONDS)
@@ -181,16 +184,19 @@ class ClusterWatch:
             self.state = replace(self.state, error=why)
 
 
-def _read_all(store: StateStore, name: str) -> ClusterState:
+def _read_all(store: StateStore, homes: Homes) -> ClusterState:
+    """Raises StoreError. What a record says of its home is not believed: user code may be able to write there."""
     found: dict[str, TopologyRecord] = {}
     unreadable: dict[str, str] = {}
     for topology in store.children(paths.EXECUTION_STATES):
         try:
-            found[topology] = read_topology(store, topology)
+            found[topology] = homes.believed(read_topology(store, topology))
         except NoSuchTopology:
             continue  # killed between the two reads
         except StoreError as error:
             if store.session() is not SessionState.CONNECTED:
                 raise
             unreadable[topology] = str(error)
-    return ClusterState(name, found, unreadable, time.time(), stale=False, error="")
+        except NotAllowed as error:
+            unreadable[topology] = str(error)
+    return ClusterState(homes.cluster, found, unreadable, time.time(), stale=False, error="")

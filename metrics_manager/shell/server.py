@@ -13,6 +13,7 @@ import grpc.aio
 from heron_runtime.launch import Launch
 from heron_runtime.liveness import Phase
 from heron_runtime.model.settings import Keys, setting
+from heron_runtime.net.identity import identity_of
 from heron_runtime.net.rpc import make_server
 from heron_runtime.net.services import METRICS_SERVICE
 from heron_runtime.process_stats import LoopLag
@@ -52,12 +53,11 @@ class MetricsManager:
         """Restore what was saved, listen, start the sinks. Raises OSError."""
         self.collection.restore(await asyncio.to_thread(saved.load, self._state_file))
         self._saved_version = self.collection.version
-        secret = await asyncio.to_thread(self.launch.secret)
+        identity = await asyncio.to_thread(identity_of, self.launch)
         handler = METRICS_SERVICE.handler(Publish=self._publish)
-        self._server = make_server(secret, self.launch.topology_id, [handler])
         target = self.launch.metrics_manager_socket(self.container)
         Path(target.removeprefix("unix:")).unlink(missing_ok=True)  # left by one that was killed
-        self._server.add_insecure_port(target)
+        self._server, _ = make_server(identity, target, [handler])
         await self._server.start()
         context = SinkContext(self.launch, self.container, self.collection, self.telemetry, self._saved_version)
         names = setting(self.launch.settings, Keys.HERON_METRICS_SINKS)

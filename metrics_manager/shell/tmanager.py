@@ -18,7 +18,8 @@ from typing import Any
 import grpc.aio
 
 from heron_runtime.model.stored import MasterLocation
-from heron_runtime.net.rpc import credentials, make_channel
+from heron_runtime.net.identity import identity_of
+from heron_runtime.net.rpc import make_channel
 from heron_runtime.net.services import MASTER_SERVICE
 from heron_runtime.state import paths, store_of
 from heron_runtime.state.store import StateStore, StoreError
@@ -35,7 +36,7 @@ class TopologyMasterSink:
     async def open(self, context: SinkContext) -> None:
         """Open the store. Raises StoreError, OSError."""
         self._context = context
-        self._metadata = credentials(await asyncio.to_thread(context.launch.secret), context.launch.topology_id)
+        self._identity = await asyncio.to_thread(identity_of, context.launch)
         self._epoch = 0
         self._sent = 0
         self._location: MasterLocation | None = None
@@ -75,11 +76,12 @@ class TopologyMasterSink:
             await self._channel.close()
         self._location, self._channel, self._publish = location, None, None
         if location is not None and location.topology_id == self._context.launch.topology_id:
-            self._channel = make_channel(f"{location.host}:{location.port}")
+            self._channel = make_channel(f"{location.host}:{location.port}", self._identity)
             self._publish = MASTER_SERVICE.call(self._channel, "PublishMetrics")
 
     async def _send(self, after: int) -> PublishReply:
         assert self._publish is not None
         message = PublishMetrics(self._context.container, self._context.metrics.entries(after), time.time())
-        reply: PublishReply = await self._publish(message, timeout=PUBLISH_SECONDS, metadata=self._metadata)
+        metadata = self._identity.metadata()
+        reply: PublishReply = await self._publish(message, timeout=PUBLISH_SECONDS, metadata=metadata)
         return reply

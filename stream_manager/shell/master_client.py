@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from heron_runtime.launch import Launch
 from heron_runtime.model.stored import MasterLocation
-from heron_runtime.net.rpc import credentials, make_channel
+from heron_runtime.net.identity import Identity
+from heron_runtime.net.rpc import make_channel
 from heron_runtime.net.services import MASTER_SERVICE
 from heron_runtime.state import paths, store_of
 from heron_runtime.state.store import StateStore, StoreError
@@ -80,9 +81,9 @@ class MasterWatch:
 class MasterClient:
     """Keeps a stream to the master: registers, sends what the core says, hands it what the master says."""
 
-    def __init__(self, host: Host, secret: str) -> None:
+    def __init__(self, host: Host, identity: Identity) -> None:
         self._host = host
-        self._secret = secret
+        self._identity = identity
         self._dialer = Dialer("topology master", self._connect)
         self.run = self._dialer.run
         host.on(TellMaster, self._tell)
@@ -105,10 +106,8 @@ class MasterClient:
             self._dialer.answered()
             self._host.handle(MasterHeard(message))
 
-        async with make_channel(f"{location.host}:{location.port}") as channel:
-            stream = MASTER_SERVICE.call(channel, "StreamManager")(
-                metadata=credentials(self._secret, self._host.core.topology_id)
-            )
+        async with make_channel(f"{location.host}:{location.port}", self._identity) as channel:
+            stream = MASTER_SERVICE.call(channel, "StreamManager")(metadata=self._identity.metadata())
             self._dialer.connection = connection = Connection(0, "topology master", self._gone)
             self._host.handle(MasterConnected())
             try:

@@ -9,7 +9,8 @@ import grpc
 import grpc.aio
 
 from heron_runtime.model.plan import PhysicalPlan, StreamManagerInfo
-from heron_runtime.net.rpc import credentials, make_channel, make_server
+from heron_runtime.net.identity import Identity
+from heron_runtime.net.rpc import make_channel, make_server
 from heron_runtime.net.services import PEER_SERVICE
 from heron_runtime.wire.control import Leave, PeerHello
 from heron_runtime.wire.errors import MalformedMessage
@@ -22,12 +23,11 @@ INCARNATION_KEY = "heronry-incarnation"
 HELLO_SECONDS = 10.0
 
 
-async def start_peer_server(host: Host, secret: str, address: str) -> tuple[grpc.aio.Server, int]:
+async def start_peer_server(host: Host, identity: Identity, address: str) -> tuple[grpc.aio.Server, int]:
     """Serve peers on a free port of ``address``. Returns the server and the port."""
     service = _PeerService(host)
     handler = PEER_SERVICE.handler(Control=service.control, Data=service.data)
-    server = make_server(secret, host.core.topology_id, [handler])
-    port = server.add_insecure_port(f"{address}:0")
+    server, port = make_server(identity, f"{address}:0", [handler])
     await server.start()
     return server, port
 
@@ -70,9 +70,9 @@ def _who(hello: PeerHello) -> str:
 class Connector:
     """Keeps a connection to one peer with a higher container number."""
 
-    def __init__(self, host: Host, secret: str, container: int) -> None:
+    def __init__(self, host: Host, identity: Identity, container: int) -> None:
         self._host = host
-        self._secret = secret
+        self._identity = identity
         self._container = container
         self._dialer = Dialer(f"container {container}", self._connect)
         self.run = self._dialer.run
@@ -85,8 +85,8 @@ class Connector:
         """One connection from hello to end. False if there was no hello."""
         us = self._host.core.peer_hello()
         keys = (CONTAINER_KEY, str(us.container)), (INCARNATION_KEY, str(us.incarnation))
-        metadata = credentials(self._secret, us.topology_id, *keys)
-        async with make_channel(f"{target.host}:{target.port}") as channel:
+        metadata = self._identity.metadata(*keys)
+        async with make_channel(f"{target.host}:{target.port}", self._identity) as channel:
             try:
                 stream = PEER_SERVICE.call(channel, "Control")(metadata=metadata)
                 async with asyncio.timeout(HELLO_SECONDS):

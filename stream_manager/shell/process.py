@@ -19,6 +19,7 @@ from heron_runtime.liveness import Phase
 from heron_runtime.model.plan import StreamManagerInfo
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.stored import MasterLocation
+from heron_runtime.net.identity import identity_of
 from heron_runtime.telemetry.reporter import Reporter
 from heron_runtime.telemetry.reporting import Telemetry
 from heron_runtime.wire.codec import MASTER_LOCATION, PHYSICAL_PLAN
@@ -46,7 +47,7 @@ class StreamManagerProcess:
     def __init__(self, launch: Launch, container: int) -> None:
         self.launch = launch
         self.container = container
-        self._secret = launch.secret()
+        self._identity = identity_of(launch)
         self._file = MemoryFile(Path(launch.home, f"stream_manager-{container}.plan"), launch.topology_id)
         # Incarnations grow, so that peers can tell a newer stream manager from an older one.
         self._incarnation = max(time.time_ns() // 1_000_000, self._file.memory.incarnation + 1)
@@ -59,7 +60,7 @@ class StreamManagerProcess:
         self._telemetry = Telemetry("__stmgr__", f"stream_manager-{container}", container, 0, self._incarnation)
         info = StreamManagerInfo(container, launch.host, 0, self._incarnation, os.getpid())
         self.host = Host(StreamManager(launch.topology_id, info, launch.settings, now_ms()))
-        self._instances = InstanceServer(self.host, self._secret)
+        self._instances = InstanceServer(self.host, launch.secret())
         self.reporter = Reporter(launch, container, self._collect, self.host.reports)
 
     @property
@@ -81,14 +82,14 @@ class StreamManagerProcess:
         """Listen, recall the last plan, look for master and peers. Raises OSError, RuntimeError (no port)."""
         self.host.on(PlanAccepted, self._plan_accepted)
         # The port is part of what the core says of itself, so the peers' server comes first.
-        peers, port = await start_peer_server(self.host, self._secret, self.launch.bind_host)
+        peers, port = await start_peer_server(self.host, self._identity, self.launch.bind_host)
         self.host.handle(Listening(port))
         path = self.launch.stream_manager_socket(self.container)
         self._servers = [peers]
         await self._instances.start(path)
         self._file.update(incarnation=self._incarnation)
         self._recall()
-        master = MasterClient(self.host, self._secret)
+        master = MasterClient(self.host, self._identity)
         if self._last_master is not None:
             master.set_location(self._last_master)
 
@@ -146,7 +147,7 @@ class StreamManagerProcess:
         self._file.update(plan=PHYSICAL_PLAN.encode(plan), epoch=epoch)
         for container in effect.call:
             if container not in self._connectors:
-                connector = self._connectors[container] = Connector(self.host, self._secret, container)
+                connector = self._connectors[container] = Connector(self.host, self._identity, container)
                 self._spawn(connector.run(), f"connector to {container}")
         for connector in self._connectors.values():
             connector.set_plan(plan)

@@ -41,7 +41,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StateStore]:
 
 @pytest.fixture(scope="module")
 def played(store: Any) -> Iterator[PlayedTopology]:
-    topology = PlayedTopology(store, store.folder / "WordCount")
+    topology = PlayedTopology(store, store.folder)
     topology.report()
     topology.press("count")
     yield topology
@@ -50,7 +50,7 @@ def played(store: Any) -> Iterator[PlayedTopology]:
 
 @pytest.fixture(scope="module")
 def evil(store: Any) -> Iterator[PlayedTopology]:
-    topology = PlayedTopology(store, store.folder / "Invoices", word_count("Invoices", EVIL))
+    topology = PlayedTopology(store, store.folder, word_count("Invoices", EVIL))
     topology.report(minutes=2)
     topology.errors["container_1_sentences_1"] = EVIL
     topology.write("container_1_sentences_1", f"\x1b[31m{EVIL}\n")
@@ -226,7 +226,7 @@ def test_the_keyboard_reaches_the_graph(browser: Any, rest: TrackerProcess) -> N
 def test_changes_appear_by_themselves(browser: Any, rest: TrackerProcess, store: Any) -> None:
     browser.get(rest.url + "/")
     shows(browser, "#topologies a", "WordCount")
-    newer = PlayedTopology(store, store.folder / "Newer", word_count("Newer"))
+    newer = PlayedTopology(store, store.folder, word_count("Newer"))
     shows(browser, "#topologies a", "Newer")
     newer.pause()
     shows(browser, "#topologies tr .state.calm", "paused")

@@ -21,6 +21,7 @@ from heron_runtime.launch import Launch
 from heron_runtime.liveness import Phase
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.stored import MasterLocation
+from heron_runtime.net.identity import identity_of
 from heron_runtime.net.rpc import make_server
 from heron_runtime.net.services import MASTER_SERVICE
 from heron_runtime.state.store import StateStore
@@ -82,7 +83,7 @@ class TopologyMaster:
 
     async def start(self) -> None:
         """Bind, open the store, stand for election. Raises StoreError, OSError."""
-        secret = await asyncio.to_thread(self.launch.secret)
+        identity = await asyncio.to_thread(identity_of, self.launch)
         handler = MASTER_SERVICE.handler(
             StreamManager=self._links.serve,
             SetState=self._set_state,
@@ -92,10 +93,9 @@ class TopologyMaster:
             Timeline=self._if_acting(lambda request: self._metrics.timeline(time.time(), request)),
             Exceptions=self._if_acting(lambda request: self._metrics.exceptions(request)),
         )
-        self._server = make_server(secret, self.launch.topology_id, [handler])
-        self.port = self._server.add_insecure_port(f"{self.launch.bind_host}:0")
-        identity = (self.launch.host, self.port, os.getpid())
-        self._core = Master(self.launch.topology_id, identity, int(self._lease * 1000))
+        self._server, self.port = make_server(identity, f"{self.launch.bind_host}:0", [handler])
+        own = (self.launch.host, self.port, os.getpid())
+        self._core = Master(self.launch.topology_id, own, int(self._lease * 1000))
         location = MasterLocation(self.launch.topology_id, self.launch.host, self.port, 0, os.getpid(), self._container)
         self._store = MasterStore(self._store_client, self.launch, location, self._inbox.put_nowait)
         await self._server.start()

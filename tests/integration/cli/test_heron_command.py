@@ -121,7 +121,8 @@ def nothing_is_left(cluster: Cluster, runtime: str) -> None:
 
 def launch_of(cluster: Cluster, name: str) -> dict[str, Any]:
     (place,) = (cluster.home / "topologies" / "local").glob(f"*/default/{name}")
-    assert stat.S_IMODE((place / "secret").stat().st_mode) == 0o400
+    for name in ("secret", "key.pem"):
+        assert stat.S_IMODE((place / name).stat().st_mode) == 0o400
     assert stat.S_IMODE(place.stat().st_mode) == 0o700
     return dict(json.loads((place / "launch.json").read_text()))
 

@@ -21,12 +21,14 @@ from typing import Any
 
 import psutil
 
+from heron_control.schedulers.topology_folder import write_secrets
 from heron_runtime.commands import source_root
 from heron_runtime.launch import Launch
 from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan
 from heron_runtime.model.stored import ContainerLocation, ExecutionState, SchedulerLocation
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, TopologyDefinition, TopologyState
-from heron_runtime.net.rpc import credentials, make_channel
+from heron_runtime.net.identity import identity_of
+from heron_runtime.net.rpc import make_channel
 from heron_runtime.net.services import CONTAINER_SERVICE, SCHEDULER_SERVICE
 from heron_runtime.state import open_store, paths
 from heron_runtime.state.store import Create, Delete
@@ -151,7 +153,7 @@ class LocalWorld:
         home = folder / "home"
         for name in ("log-files", "package", "orders"):
             (home / name).mkdir(parents=True)
-        (home / "secret").write_text("a secret\n")
+        write_secrets(home)
         self.runtime = os.path.join(tempfile.mkdtemp(prefix="heronry-test-"), "0badcafe")
         os.mkdir(self.runtime, 0o700)
         self.launch = Launch(
@@ -229,9 +231,9 @@ class LocalWorld:
         return await self._call(SCHEDULER_SERVICE, f"{location.host}:{location.port}", method, request)
 
     async def _call(self, service: Any, target: str, method: str, request: Any) -> Any:
-        async with make_channel(target) as channel:
-            metadata = credentials("a secret", "words-1")
-            return await service.call(channel, method)(request, metadata=metadata, timeout=30)
+        identity = identity_of(self.launch)
+        async with make_channel(target, identity) as channel:
+            return await service.call(channel, method)(request, metadata=identity.metadata(), timeout=30)
 
     async def processes(self, number: int) -> dict[str, ProcessStatus]:
         status: ContainerStatus = await self.call(number, "Status", ContainerStatusRequest())

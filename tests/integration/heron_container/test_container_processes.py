@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -14,7 +15,8 @@ import pytest
 from local_world import LocalWorld, alive, eventually, eventually_async, kill_9, local_world
 
 from heron_container.shell.logs import READ_BYTES
-from heron_runtime.net.rpc import credentials, make_channel
+from heron_runtime.net.identity import draw_key, identity_of, parse_identity
+from heron_runtime.net.rpc import make_channel
 from heron_runtime.net.services import CONTAINER_SERVICE
 from heron_runtime.wire.container import ListFiles, ReadFile
 
@@ -249,7 +251,7 @@ async def test_it_starts_by_the_saved_plan_while_the_store_is_away(world: LocalW
     await eventually(lambda: titles <= world.titles())
 
 
-async def test_logs_are_served_to_those_who_know_the_secret_and_stay_inside(world: LocalWorld) -> None:
+async def test_logs_are_served_to_those_who_hold_the_key_and_stay_inside(world: LocalWorld) -> None:
     world.launch.settings["heron.logging.maximum.size.mb"] = 1
     world.launch.save(world.launch_file)
     world.start_container(1)
@@ -270,9 +272,10 @@ async def test_logs_are_served_to_those_who_know_the_secret_and_stay_inside(worl
         assert refused.value.code().name == code
     place = world.location(1)
     assert place is not None
-    async with make_channel(f"{place.host}:{place.port}") as channel:
-        wrong = ("no secret", "words-1", "UNAUTHENTICATED"), ("a secret", "other", "FAILED_PRECONDITION")
-        for secret, topology, code in wrong:
+    ours = identity_of(world.launch)
+    stranger, namesake = parse_identity(draw_key(), "words-1"), replace(ours, topology_id="other")
+    for identity, code in ((stranger, "UNAVAILABLE"), (namesake, "FAILED_PRECONDITION")):
+        async with make_channel(f"{place.host}:{place.port}", identity) as channel:
             with pytest.raises(grpc.aio.AioRpcError) as refused:
-                await CONTAINER_SERVICE.call(channel, "ListFiles")(ListFiles(), metadata=credentials(secret, topology))
+                await CONTAINER_SERVICE.call(channel, "ListFiles")(ListFiles(), metadata=identity.metadata())
             assert refused.value.code().name == code

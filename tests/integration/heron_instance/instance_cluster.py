@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from heron_control.schedulers.topology_folder import write_secrets
 from heron_runtime.launch import Launch
 from heron_runtime.liveness import Phase, Slots
 from heron_runtime.model.plan import (
@@ -54,7 +55,7 @@ class Cluster:
     ) -> None:
         (home / "package").mkdir()
         (home / "package" / "user_code.py").write_text(code)
-        (home / "secret").write_text("s3cret")
+        write_secrets(home)
         self.home = home
         launch = Launch(
             "local", "me", "d", "t", "t-1", f"files://{home}/state", str(home), str(home), settings=settings

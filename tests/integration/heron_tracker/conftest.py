@@ -30,7 +30,7 @@ def store(folder: Path) -> Iterator[StateStore]:
 
 @pytest.fixture(scope="module")
 def played(store: StateStore, folder: Path) -> Iterator[PlayedTopology]:
-    topology = PlayedTopology(store, folder / "WordCount")
+    topology = PlayedTopology(store, folder)
     topology.report()
     yield topology
     topology.close()

@@ -16,6 +16,7 @@ import grpc
 import grpc.aio
 
 from heron_container.shell.service import serve
+from heron_control.schedulers.topology_folder import place_of, write_secrets
 from heron_runtime.launch import Launch
 from heron_runtime.model.causes import Cause, CauseKind
 from heron_runtime.model.ids import instance_id
@@ -39,6 +40,7 @@ from heron_runtime.model.topology import (
     TopologyDefinition,
     TopologyState,
 )
+from heron_runtime.net.identity import identity_of
 from heron_runtime.net.rpc import make_server
 from heron_runtime.net.services import MASTER_SERVICE, SCHEDULER_SERVICE
 from heron_runtime.state import paths, topologies
@@ -115,17 +117,18 @@ class PlayedTopology:
     """Submitted to ``store``; its servers run on a loop in a thread until ``close``."""
 
     def __init__(
-        self, store: StateStore, folder: Path, definition: TopologyDefinition | None = None, *, cluster: str = "local"
+        self, store: StateStore, root: Path, definition: TopologyDefinition | None = None, *, cluster: str = "local"
     ) -> None:
         self.store = store
         self.definition = definition or word_count()
         self.name = self.definition.name
         self.packing = pack(self.definition)
+        folder = place_of(root, cluster, "ada", "default", self.name)
         self.launch = Launch(
             cluster, "ada", "default", self.name, self.definition.id, "", str(folder), str(folder / "run"), HOST
         )
         self.launch.log_dir.mkdir(parents=True)
-        self.launch.secret_file.write_text("played-secret\n")
+        write_secrets(folder)
         self.causes: tuple[Cause, ...] = ()
         self.states: dict[str, ProcessState] = {}
         self.errors: dict[str, str] = {}
@@ -280,7 +283,7 @@ class PlayedTopology:
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(30)
 
     async def _serve(self) -> None:
-        secret = self.launch.secret()
+        identity = identity_of(self.launch)
 
         def answering(method: str, answer: Callable[[Any], Any]) -> Callable[..., Awaitable[Any]]:
             async def handle(request: Any, _: Any) -> Any:
@@ -296,8 +299,8 @@ class PlayedTopology:
             Timeline=answering("Timeline", lambda r: self.metrics.timeline(self.clock(), r)),
             Exceptions=answering("Exceptions", self.metrics.exceptions),
         )
-        server = self._servers["master"] = make_server(secret, self.definition.id, [master])
-        port = server.add_insecure_port(f"{HOST}:0")
+        server, port = make_server(identity, f"{HOST}:0", [master])
+        self._servers["master"] = server
         await server.start()
         location = MasterLocation(self.definition.id, HOST, port, 3, os.getpid())
         nodes = [(paths.master(self.name), codec.MASTER_LOCATION.encode(location))]
@@ -306,10 +309,9 @@ class PlayedTopology:
             own = ProcessStatus("heron_scheduler", "heron_scheduler", 0, "", 0, os.getpid(), ProcessState.RUNNING, 1.0)
             return SchedulerStatus(own)
 
-        scheduler = self._servers["scheduler"] = make_server(
-            secret, self.definition.id, [SCHEDULER_SERVICE.handler(Status=scheduler_status)]
-        )
-        port = scheduler.add_insecure_port(f"{HOST}:0")
+        handler = SCHEDULER_SERVICE.handler(Status=scheduler_status)
+        scheduler, port = make_server(identity, f"{HOST}:0", [handler])
+        self._servers["scheduler"] = scheduler
         await scheduler.start()
         placed = SchedulerLocation(self.definition.id, HOST, port, os.getpid())
         nodes.append((paths.scheduler(self.name), codec.SCHEDULER_LOCATION.encode(placed)))

@@ -61,7 +61,7 @@ def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Tracker
         store.open()
         stack.callback(store.close)
         for name in ("WordCount", "Invoices", "Clicks"):
-            played = PlayedTopology(store, folder / name, word_count(name))
+            played = PlayedTopology(store, folder, word_count(name))
             stack.callback(played.close)
             played.report(now)
             played.press("count")

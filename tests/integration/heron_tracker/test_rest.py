@@ -85,11 +85,11 @@ def test_etags(rest: TrackerProcess) -> None:
     assert rest.raw(path, {"If-None-Match": '"other"'})[0] == 200
 
 
-def test_secrets_are_shown_nowhere(rest: TrackerProcess) -> None:
+def test_secrets_are_shown_nowhere(rest: TrackerProcess, played: PlayedTopology) -> None:
     for path in ("info", "config", "physicalplan", "logicalplan"):
         _, _, body = rest.raw(f"/topologies/{path}?{urlencode(PLACE)}")
         assert b"s3cr3t" not in body
-        assert b"played-secret" not in body
+        assert played.launch.secret().encode() not in body
     config = rest.result("/topologies/config", **PLACE)
     assert config["topology.environment"]["LANG"] == "C"
 
@@ -205,7 +205,7 @@ ESCAPES = (
 def test_no_path_leaves_the_log_folder(rest: TrackerProcess, played: PlayedTopology, folder: Path) -> None:
     outside = folder / "outside"
     outside.mkdir()
-    (outside / "passwd").write_text("played-secret")
+    (outside / "passwd").write_text(played.launch.secret())
     logs = played.launch.log_dir
     (logs / "folder").mkdir()
     (logs / "link").symlink_to(outside)
@@ -219,7 +219,7 @@ def test_no_path_leaves_the_log_folder(rest: TrackerProcess, played: PlayedTopol
                 query = f"{urlencode(PLACE)}&container=1&path={text}{extra}"
                 status, _, body = rest.raw(f"/topologies/container/{name}?{query}")
                 assert status in (404, 422), (name, path, status, body)
-                assert b"played-secret" not in body
+                assert played.launch.secret().encode() not in body
     listed = rest.result("/topologies/container/filestats", **PLACE, container=1, path="")
     assert not {"link", "hard", "pipe"} & set(listed)
     for name in ("..%2findex.html", "%2e%2e%2f__main__.py", "....", "..\\app.py", "main.js%00"):
@@ -301,7 +301,7 @@ def test_changes_are_told(rest: TrackerProcess, store: StateStore, folder: Path)
     listener = threading.Thread(target=listen)
     listener.start()
     assert opened.wait(30)
-    other = PlayedTopology(store, folder / "Other", word_count("Other"))
+    other = PlayedTopology(store, folder, word_count("Other"))
     until(lambda: "Other" in rest.result("/topologies")["local"]["ada"]["default"])
     other.pause()
     until(lambda: rest.result("/topologies/states")["local"]["default"]["Other"]["status"] == "Paused")
@@ -321,7 +321,7 @@ def test_changes_are_told(rest: TrackerProcess, store: StateStore, folder: Path)
 
 def test_a_dead_or_silent_master_holds_up_nobody(tmp_path: Path) -> None:
     with _opened(tmp_path) as store:
-        played = PlayedTopology(store, tmp_path / "t")
+        played = PlayedTopology(store, tmp_path)
         played.report(minutes=2)
         with tracker("--cluster", f"local=files://{tmp_path}/state", log=tmp_path / "log") as rest:
             until(lambda: rest.raw("/readyz")[0] == 200)
@@ -349,7 +349,7 @@ def test_a_dead_or_silent_master_holds_up_nobody(tmp_path: Path) -> None:
 
 def test_without_the_store_the_last_state_is_served_as_stale(tmp_path: Path) -> None:
     with _opened(tmp_path) as store:
-        played = PlayedTopology(store, tmp_path / "t")
+        played = PlayedTopology(store, tmp_path)
         played.report(minutes=2)
         with tracker("--cluster", f"local=files://{tmp_path}/state", log=tmp_path / "log") as rest:
             until(lambda: rest.raw("/readyz")[0] == 200)

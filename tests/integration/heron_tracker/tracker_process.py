@@ -55,10 +55,11 @@ class TrackerProcess:
 
 @contextlib.contextmanager
 def tracker(*arguments: str, log: Path) -> Iterator[TrackerProcess]:
-    """A tracker until the end of the block; it must end by SIGTERM, with exit code 0."""
+    """A tracker until the end of the block; it must end by SIGTERM, with exit code 0. Its home is that of its log."""
+    home = () if "--home" in arguments else ("--home", str(log.parent))
     with open(log, "ab") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "heron_tracker", "--port", "0", *arguments],
+            [sys.executable, "-m", "heron_tracker", "--port", "0", *home, *arguments],
             cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )  # fmt: skip
     try:

@@ -11,10 +11,12 @@ from typing import Any
 import grpc.aio
 import numpy as np
 
+from heron_control.schedulers.topology_folder import write_secrets
 from heron_runtime.launch import Launch
 from heron_runtime.model.ids import PROTOCOL_VERSION, root_base
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.net.frames import Tag
+from heron_runtime.net.identity import Identity
 from heron_runtime.net.link import EOF, LinkLost, LinkStream, connect
 from heron_runtime.net.rpc import make_server
 from heron_runtime.net.services import MASTER_SERVICE
@@ -39,7 +41,7 @@ async def until(condition: Callable[[], Any], what: str = "") -> Any:
 def make_launch(home: Path, topology_id: str, **settings: Any) -> Launch:
     """A launch file's content for a folder; the store is shared by name within this process."""
     home.mkdir(exist_ok=True)
-    (home / "secret").write_text("s3cret")
+    write_secrets(home)
     return Launch(
         "local", "me", "default", "t", topology_id, f"files://{home}/state", str(home), str(home), settings=settings
     )
@@ -157,14 +159,14 @@ class TestMaster:
 
     __test__ = False
 
-    def __init__(self, secret: str, topology_id: str, epoch: int = 1) -> None:
+    def __init__(self, identity: Identity, epoch: int = 1) -> None:
         self.epoch = epoch
         self.plan: PhysicalPlan | None = None
         self.registered: dict[int, Register] = {}
         self.beats: dict[int, Heartbeat] = {}
         self._streams: dict[int, grpc.aio.ServicerContext] = {}
-        self._server = make_server(secret, topology_id, [MASTER_SERVICE.handler(StreamManager=self._talk)])
-        self.port = self._server.add_insecure_port("127.0.0.1:0")
+        handler = MASTER_SERVICE.handler(StreamManager=self._talk)
+        self._server, self.port = make_server(identity, "127.0.0.1:0", [handler])
 
     async def start(self) -> None:
         """Serve."""

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,8 +39,9 @@ from heron_runtime.model.topology import (
 )
 from heron_runtime.net.frames import Tag
 from heron_runtime.net.handshake import LinkRefused
+from heron_runtime.net.identity import draw_key, identity_of, parse_identity
 from heron_runtime.net.link import EOF
-from heron_runtime.net.rpc import credentials, make_channel, make_server
+from heron_runtime.net.rpc import make_channel, make_server
 from heron_runtime.net.services import METRICS_SERVICE, PEER_SERVICE
 from heron_runtime.state import open_store, paths
 from heron_runtime.state.store import Create
@@ -110,7 +111,7 @@ class Cluster:
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     launch = make_launch(tmp_path / "h", TOPOLOGY_ID)
-    master = TestMaster(launch.secret(), TOPOLOGY_ID)
+    master = TestMaster(identity_of(launch))
     await master.start()
     store = open_store(launch.store_url)
     store.open()
@@ -250,11 +251,15 @@ async def test_malformed_and_unauthenticated_ends_a_stream_and_nothing_else(clus
     await bad.send(acks=[Ack(1, b"12345678", b"1234")])
     await until(lambda: bad.closed, "the end of the stream")
     assert manager.core.violations == before + 1
-    # A peer with the wrong secret.
-    async with make_channel(f"127.0.0.1:{manager.core.info.port}") as channel:
-        stranger = PEER_SERVICE.call(channel, "Control")(metadata=credentials("guess", TOPOLOGY_ID))
-        assert await stranger.code() is grpc.StatusCode.UNAUTHENTICATED
-        older = PEER_SERVICE.call(channel, "Control")(metadata=credentials(cluster.launch.secret(), TOPOLOGY_ID))
+    # A peer that does not hold the key, and one that means another topology.
+    address, identity = f"127.0.0.1:{manager.core.info.port}", identity_of(cluster.launch)
+    async with make_channel(address, parse_identity(draw_key(), TOPOLOGY_ID)) as channel:
+        stranger = PEER_SERVICE.call(channel, "Control")(metadata=identity.metadata())
+        assert await stranger.code() is grpc.StatusCode.UNAVAILABLE
+    async with make_channel(address, identity) as channel:
+        lost = PEER_SERVICE.call(channel, "Control")(metadata=replace(identity, topology_id="other").metadata())
+        assert await lost.code() is grpc.StatusCode.FAILED_PRECONDITION
+        older = PEER_SERVICE.call(channel, "Control")(metadata=identity.metadata())
         await older.write(PeerHello(PROTOCOL_VERSION, TOPOLOGY_ID, 2, 1, 1))
         heard = [type(message).__name__ async for message in older]
         assert heard == ["PeerHello", "Leave"]
@@ -271,8 +276,8 @@ async def test_reports_of_instances_go_to_the_metrics_manager_in_one_message(clu
         return MetricsAck()
 
     manager = cluster.managers[1]
-    server = make_server(cluster.launch.secret(), TOPOLOGY_ID, [METRICS_SERVICE.handler(Publish=publish)])
-    server.add_insecure_port(cluster.launch.metrics_manager_socket(1))
+    handler = METRICS_SERVICE.handler(Publish=publish)
+    server, _ = make_server(identity_of(cluster.launch), cluster.launch.metrics_manager_socket(1), [handler])
     await server.start()
     spout, bolt = await cluster.instance(1), await cluster.instance(2)
     reports = {task: ProcessMetrics("c", f"container_1_c_{task}", 1, task, 1, 0.0, {"n": task}) for task in (1, 2)}

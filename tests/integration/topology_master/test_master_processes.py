@@ -17,6 +17,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from heron_control.schedulers.topology_folder import write_secrets
 from heron_runtime.launch import Launch
 from heron_runtime.liveness import Phase, Slots
 from heron_runtime.model.plan import (
@@ -29,7 +30,8 @@ from heron_runtime.model.plan import (
 )
 from heron_runtime.model.stored import ExecutionState, MasterLocation
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition, TopologyState
-from heron_runtime.net.rpc import credentials, make_channel
+from heron_runtime.net.identity import draw_key, identity_of, parse_identity
+from heron_runtime.net.rpc import make_channel
 from heron_runtime.net.services import MASTER_SERVICE
 from heron_runtime.state import open_store, paths
 from heron_runtime.state.store import Create, Delete, StateStore
@@ -69,7 +71,7 @@ class World:
 
     def __init__(self, folder: Path, store: StateStore, launch: Launch) -> None:
         self.store, self.launch, self.folder = store, launch, folder
-        self.secret = launch.secret()
+        self.identity = identity_of(launch)
         self.processes: list[asyncio.subprocess.Process] = []
         self.log = folder / "log"
 
@@ -96,10 +98,10 @@ class World:
         return await until(found)
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        return credentials(self.secret, self.launch.topology_id)
+        return self.identity.metadata()
 
     async def call(self, location: MasterLocation, method: str, request: Any) -> Any:
-        channel = make_channel(f"{location.host}:{location.port}")
+        channel = make_channel(f"{location.host}:{location.port}", self.identity)
         try:
             return await MASTER_SERVICE.call(channel, method)(request, timeout=BOUND, metadata=self.metadata())
         finally:
@@ -115,7 +117,7 @@ class PlayedStreamManager:
         self.epochs: list[int] = []
         self.left: list[str] = []
         self.ended = asyncio.Event()
-        self._channel = make_channel(f"{location.host}:{location.port}")
+        self._channel = make_channel(f"{location.host}:{location.port}", world.identity)
         self._call = MASTER_SERVICE.call(self._channel, "StreamManager")(metadata=world.metadata())
         self._register = Register(1, world.launch.topology_id, self.info, (), PlanVersion())
         self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._beat())]
@@ -155,7 +157,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     (tmp_path / "state").mkdir()
     launch = Launch("local", "me", "default", NAME, "words-1", f"files://{tmp_path}/state", str(tmp_path), str(runtime),
                     settings=settings)  # fmt: skip
-    launch.secret_file.write_text("s3cret")
+    write_secrets(tmp_path)
     launch.save(tmp_path / "launch.json")
     store = open_store(launch.store_url, **settings)
     await asyncio.to_thread(store.open)
@@ -247,13 +249,13 @@ async def test_sigterm_hands_over_at_once_and_a_kill_of_the_topology_ends_all(wo
     slots.close()
 
 
-async def test_a_wrong_secret_is_refused(world: World) -> None:
+async def test_another_key_is_refused(world: World) -> None:
     await world.start("topology_master")
     leader = await world.master()
-    world.secret = "wrong"
+    world.identity = parse_identity(draw_key(), "words-1")
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await world.call(leader, "Status", StatusRequest())
-    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
 async def test_the_lifeline_ends_the_process(world: World) -> None:

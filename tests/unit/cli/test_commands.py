@@ -16,6 +16,7 @@ from heron_cli.main import make_app
 from heron_runtime.model.causes import Cause, CauseKind
 from heron_runtime.model.plan import PlanVersion
 from heron_runtime.model.topology import TopologyState
+from heron_runtime.net.identity import draw_key
 from heron_runtime.wire.container import ProcessState, RestartContainer
 from heron_runtime.wire.master import (
     ExceptionsReply,
@@ -123,16 +124,18 @@ def test_names_and_places_that_are_not_there_exit_with_3(world: World, command: 
     assert "did you mean 'local'?" in result.stderr
 
 
-def test_the_wrong_secret_is_refused(world: World) -> None:
+def test_who_does_not_hold_the_key_is_not_believed(world: World) -> None:
     all_well(world)
-    (world.place / "secret").write_text("wrong")
+    (world.place / "key.pem").chmod(0o600)
+    (world.place / "key.pem").write_bytes(draw_key())  # that of the listeners is another now
     found = data("status", PLACE, NAME)
-    assert "secret" in found["processes"][0]["last_error"]
-    assert heron("metrics", PLACE, NAME).exit_code == 5
+    assert {p["state"] for p in found["processes"]} == {"dead"}
+    assert "does not prove that it is of this topology" in found["processes"][0]["last_error"]
+    assert heron("metrics", PLACE, NAME).exit_code == 6
 
 
 def test_a_missing_folder_names_the_cure(world: World) -> None:
-    (world.place / "secret").unlink()
+    (world.place / "key.pem").unlink()
     result = heron("status", PLACE, NAME)
     assert result.exit_code == 1
     assert "heron kill" in result.stderr

@@ -17,6 +17,7 @@ from heron_apiserver.shell.scheduler_presence import SchedulerPresence
 from heron_apiserver.shell.service import TopologyService
 from heron_control.inspection.asking import Asker
 from heron_runtime.launch import Launch
+from heron_runtime.net.identity import Identity, draw_key, parse_identity
 from heron_runtime.net.services import SCHEDULER_SERVICE
 from heron_runtime.state import topologies
 from heron_runtime.wire.container import RestartContainer, RestartReply, SchedulerStatus, SchedulerStatusRequest
@@ -47,21 +48,22 @@ async def test_the_api_server_answers_as_the_scheduler(service: TopologyService)
         await presence.keep()
         record = await asyncio.to_thread(topologies.read_topology, service.submissions.store, "words")
         assert record.scheduler is not None
-        secret = service.secret_of("words-1")
-        assert secret is not None
+        identity = service.identity_of("words-1")
+        assert identity is not None
+        stranger = parse_identity(draw_key(), "words-1")
 
-        def ask(given: str, method: str, request: object) -> object:
-            return Asker(given, "words-1", 20.0).call(record.scheduler, SCHEDULER_SERVICE, method, request)
+        def ask(given: Identity, method: str, request: object) -> object:
+            return Asker(given, 20.0).call(record.scheduler, SCHEDULER_SERVICE, method, request)
 
-        status = await asyncio.to_thread(ask, secret, "Status", SchedulerStatusRequest())
+        status = await asyncio.to_thread(ask, identity, "Status", SchedulerStatusRequest())
         assert status == service.submissions.scheduler.status(service.launches["words-1"])
-        assert await asyncio.to_thread(ask, secret, "Restart", RestartContainer(1)) == RestartReply((1,))
-        with pytest.raises(grpc.RpcError, match="secret"):
-            await asyncio.to_thread(ask, "0" * 64, "Status", SchedulerStatusRequest())
+        assert await asyncio.to_thread(ask, identity, "Restart", RestartContainer(1)) == RestartReply((1,))
+        with pytest.raises(grpc.RpcError, match="handshake"):
+            await asyncio.to_thread(ask, stranger, "Status", SchedulerStatusRequest())
         await asyncio.to_thread(service.submissions.kill, "words", "ads", "prod")
         await presence.keep()
         with pytest.raises(grpc.RpcError):
-            await asyncio.to_thread(ask, secret, "Status", SchedulerStatusRequest())
+            await asyncio.to_thread(ask, identity, "Status", SchedulerStatusRequest())
     finally:
         await presence.close()
 

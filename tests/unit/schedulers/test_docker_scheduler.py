@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from heron_control.schedulers import containers, docker, docker_topology
 from heron_control.schedulers import docker_plan as plan
 from heron_control.schedulers.docker import DockerOptions, DockerScheduler
 from heron_control.schedulers.scheduler import SchedulerError
+from heron_control.schedulers.topology_folder import Homes, place_of, write_secrets
 from heron_runtime.launch import Launch
 from heron_runtime.model.stored import ExecutionState
 from heron_runtime.model.topology import (
@@ -40,6 +42,7 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.homes = Homes(folder, "docker")
         self.machine = Machine()
         self.machine.images.add(IMAGE)
         labels = {plan.JOINS_LABEL: "heronry", plan.ALIAS_LABEL: "zookeeper"}
@@ -51,14 +54,18 @@ class World:
     def anew(self) -> DockerScheduler:
         """As after a restart of the api server."""
         engine = FakeEngine(self.machine, "heronry")
-        self.scheduler = DockerScheduler(self.store, "docker", DockerOptions(), engine)
+        self.scheduler = DockerScheduler(self.store, self.homes, DockerOptions(), engine)
         return self.scheduler
+
+    def place(self, name: str) -> Path:
+        """The folder of a topology."""
+        return place_of(self.folder, "docker", "ads", "prod", name)
 
     def submit(self, name: str = "words", **settings: float) -> Launch:
         """A topology in the store, with its folder; nothing of it runs yet."""
-        home = self.folder / name
-        home.mkdir()
-        (home / "secret").write_text("0123")
+        home = self.place(name)
+        home.mkdir(parents=True)
+        write_secrets(home)
         definition = TopologyDefinition(name, f"{name}-0a1b2c", (SPOUT,))
         state = ExecutionState(
             name, definition.id, "docker", "ads", "prod", TopologyState.RUNNING, "ada", 1.0, "0", str(home)
@@ -73,7 +80,7 @@ class World:
     def running(self, name: str = "words") -> Launch:
         """A topology whose containers run."""
         launch = self.submit(name)
-        self.scheduler.start(launch, self.folder / name / "launch.json")
+        self.scheduler.start(launch, self.place(name) / "launch.json")
         self.scheduler.observe()
         assert self.states(launch) == BOTH_RUN
         time.sleep(0.002)  # what was born in the millisecond of an observation is too young for it
@@ -123,8 +130,12 @@ def test_the_containers_of_the_plan_are_started_each_with_its_files(world: World
     name = plan.shared_name("heronry", launch)
     assert name in world.machine.find("zookeeper-1").networks, "the state store can be reached"
     files = world.machine.volumes[name]
-    assert files["start/1/secret"] == b"0123"
-    assert set(files) == {f"start/{number}/{file}" for number in (0, 1) for file in ("secret", "launch.json")}
+    for file in ("secret", "key.pem"):
+        assert files[f"start/1/{file}"] == (world.place("words") / file).read_bytes()
+    started = Launch(**json.loads(files["start/1/launch.json"]))
+    assert str(started.key_file) == "/var/lib/heronry/start/1/key.pem"
+    known = ("secret", "key.pem", "launch.json")
+    assert set(files) == {f"start/{number}/{file}" for number in (0, 1) for file in known}
     assert world.status(launch).state is ProcessState.RUNNING
     world.scheduler.observe()
     assert len(world.states(launch)) == 2, "nothing is started twice"

@@ -84,10 +84,10 @@ class World:
         self.said: list[str] = []
         self.service = self.at(home)
 
-    def at(self, home: Path) -> SubmissionService:
+    def at(self, home: Path, *, shared: bool = False) -> SubmissionService:
         """A service of another home over the same store."""
         store: Any = self.store  # delegates the rest
-        return SubmissionService(ClusterConfig(home, "local", self.address), store, self.scheduler)
+        return SubmissionService(ClusterConfig(home, "local", self.address, shared), store, self.scheduler)
 
     def submit(self, serial: int = 1, **more: Any) -> int | None:
         """A package, staged as the command line does it."""
@@ -176,10 +176,23 @@ def test_who_insists_ends_the_processes_even_if_the_store_takes_no_writes(world:
 
 def test_homes_that_share_a_store_find_each_others_folders(world: World, tmp_path: Path) -> None:
     world.submit()
-    other = world.at(tmp_path / "other")
+    other = world.at(tmp_path / "other", shared=True)
     assert other.kill("words", "ada", "default", keep_logs=True) == str(
         world.home / "topologies/local/ada/default/words/log-files"
     )
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_topology_that_calls_another_its_own_takes_nothing_of_it_along(world: World, shared: bool) -> None:
+    """It writes the other's folder and id into its own record; whoever kills it then must not remove that folder."""
+    world.submit()
+    victim = world.home / "topologies/local/ada/default/words"
+    record = topologies.read_topology(world.real, "words")
+    forged = replace(record.execution, topology="thief", home=str(victim))
+    definition = replace(record.definition, name="thief")
+    topologies.submit(world.real, definition, record.packing, forged)
+    world.at(world.home, shared=shared).kill("thief", "ada", "default")
+    assert (victim / "key.pem").is_file()
 
 
 @pytest.mark.parametrize("serial", [None, 9])

@@ -1,0 +1,100 @@
+"""Who belongs to a topology: one key, which both ends of every gRPC connection prove to hold, and which never travels.
+
+At submit a key pair is drawn for the topology alone, with a certificate of it that is signed by itself. Every server of
+the topology shows this certificate and takes only callers that show it, too; a caller takes only a server that does.
+So TLS 1.3 proves on each connection, over fresh random numbers of both sides, that both hold the private key. Who
+listens at an address that a process of the topology had learns nothing and can answer nothing, and what was heard on
+one connection is of no use on another. A topology's certificate is the only one that its processes trust; no authority
+signs it, so nobody can make another. All its processes have the same key: the proof is of the topology, and who of
+its processes it is (container, incarnation, epoch) is said after it.
+
+The file (``key.pem``, mode 0400) holds the private key and the certificate. The certificate is good from a day before
+it was made (clocks of hosts differ) for ``LIFETIME_DAYS``; a topology that lives longer is submitted anew.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+
+from heron_runtime.launch import Launch
+
+NAME = "topology.heronry"  # what every certificate says, whatever host its holder is on
+LIFETIME_DAYS = 3650
+EARLIER_DAYS = 1
+TOPOLOGY_KEY = "heronry-topology"
+_CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A topology's key and certificate (PEM), and its id. Its repr shows neither."""
+
+    topology_id: str
+    key: bytes = field(repr=False)
+    certificate: bytes = field(repr=False)
+
+    def metadata(self, *extra: tuple[str, str]) -> tuple[tuple[str, str], ...]:
+        """For a call: which topology is meant. Nothing of it is secret."""
+        return ((TOPOLOGY_KEY, self.topology_id), *extra)
+
+    def of_servers(self) -> grpc.ServerCredentials:
+        """What a server shows, and demands."""
+        pair = ((self.key, self.certificate),)
+        return grpc.ssl_server_credentials(pair, root_certificates=self.certificate, require_client_auth=True)
+
+    def of_callers(self) -> grpc.ChannelCredentials:
+        """What a caller shows, and demands."""
+        return grpc.ssl_channel_credentials(self.certificate, self.key, self.certificate)
+
+
+def read_identity(file: Path, topology_id: str) -> Identity:
+    """The identity in ``file``. Raises OSError, ValueError."""
+    try:
+        return parse_identity(file.read_bytes(), topology_id)
+    except ValueError as error:
+        raise ValueError(f"{file} {error}") from None
+
+
+def parse_identity(contents: bytes, topology_id: str) -> Identity:
+    """The identity that such a file's contents are. Raises ValueError."""
+    key, mark, certificate = contents.partition(_CERTIFICATE)
+    if not key or not mark:
+        raise ValueError("holds no key and certificate of a topology")
+    return Identity(topology_id, key, mark + certificate)
+
+
+def identity_of(launch: Launch) -> Identity:
+    """That of a process's own topology. Raises OSError, ValueError."""
+    return read_identity(launch.key_file, launch.topology_id)
+
+
+def draw_key(now: dt.datetime | None = None) -> bytes:
+    """A new key and its certificate: the contents of ``key.pem``."""
+    # Here, since only who submits draws keys.
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    now = now or dt.datetime.now(dt.UTC)
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, NAME)])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=EARLIER_DAYS))
+        .not_valid_after(now + dt.timedelta(days=LIFETIME_DAYS))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(NAME)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return private + certificate.public_bytes(serialization.Encoding.PEM)

@@ -17,10 +17,12 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import grpc
+from typing import TYPE_CHECKING
 
 from heron_runtime.launch import Launch
+
+if TYPE_CHECKING:
+    import grpc
 
 NAME = "topology.heronry"  # what every certificate says, whatever host its holder is on
 LIFETIME_DAYS = 3650
@@ -43,11 +45,15 @@ class Identity:
 
     def of_servers(self) -> grpc.ServerCredentials:
         """What a server shows, and demands."""
+        import grpc  # here, since who only knows where keys are needs none of it
+
         pair = ((self.key, self.certificate),)
         return grpc.ssl_server_credentials(pair, root_certificates=self.certificate, require_client_auth=True)
 
     def of_callers(self) -> grpc.ChannelCredentials:
         """What a caller shows, and demands."""
+        import grpc
+
         return grpc.ssl_channel_credentials(self.certificate, self.key, self.certificate)
 
 

@@ -26,7 +26,7 @@ from protos import heronry_topology_pb2 as protos_dot_heronry__topology__pb2
 from protos import heronry_metrics_pb2 as protos_dot_heronry__metrics__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cprotos/heronry_control.proto\x12\nheronry.v1\x1a\x1dprotos/heronry_topology.proto\x1a\x1cprotos/heronry_metrics.proto\"W\n\x05\x43\x61use\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x11\n\tcomponent\x18\x02 \x01(\t\x12\x0c\n\x04task\x18\x03 \x01(\r\x12\x11\n\tcontainer\x18\x04 \x01(\r\x12\x0c\n\x04peer\x18\x05 \x01(\r\"f\n\rInstanceHello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x13\n\x0btopology_id\x18\x02 \x01(\t\x12\x0c\n\x04task\x18\x03 \x01(\r\x12\x13\n\x0bincarnation\x18\x04 \x01(\r\x12\x0b\n\x03pid\x18\x05 \x01(\r\"c\n\x12StreamManagerHello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x13\n\x0btopology_id\x18\x02 \x01(\t\x12\x11\n\tcontainer\x18\x03 \x01(\r\x12\x13\n\x0bincarnation\x18\x04 \x01(\x04\"C\n\nPlanUpdate\x12&\n\x04plan\x18\x01 \x01(\x0b\x32\x18.heronry.v1.PhysicalPlan\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\"3\n\x06\x43redit\x12\x13\n\x0blimit_bytes\x18\x01 \x01(\x04\x12\x14\n\x0ctuple_weight\x18\x02 \x01(\x04\")\n\nTaskWeight\x12\x0c\n\x04task\x18\x01 \x01(\r\x12\r\n\x05\x62ytes\x18\x02 \x01(\x04\"4\n\x0bTaskWeights\x12%\n\x05tasks\x18\x01 \x03(\x0b\x32\x16.heronry.v1.TaskWeight\"\x1e\n\x06InCall\x12\x14\n\x0cmilliseconds\x18\x01 \x01(\x04\":\n\x05Pause\x12\x0e\n\x06paused\x18\x01 \x01(\x08\x12!\n\x06\x63\x61uses\x18\x02 \x03(\x0b\x32\x11.heronry.v1.Cause\"\x17\n\x05Leave\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\xba\x03\n\x0fInstanceControl\x12\x33\n\x0einstance_hello\x18\x01 \x01(\x0b\x32\x19.heronry.v1.InstanceHelloH\x00\x12>\n\x14stream_manager_hello\x18\x02 \x01(\x0b\x32\x1e.heronry.v1.StreamManagerHelloH\x00\x12-\n\x0bplan_update\x18\x03 \x01(\x0b\x32\x16.heronry.v1.PlanUpdateH\x00\x12$\n\x06\x63redit\x18\x04 \x01(\x0b\x32\x12.heronry.v1.CreditH\x00\x12\"\n\x05pause\x18\x05 \x01(\x0b\x32\x11.heronry.v1.PauseH\x00\x12\"\n\x05leave\x18\x06 \x01(\x0b\x32\x11.heronry.v1.LeaveH\x00\x12/\n\x0ctask_weights\x18\x07 \x01(\x0b\x32\x17.heronry.v1.TaskWeightsH\x00\x12\x35\n\x0fprocess_metrics\x18\x08 \x01(\x0b\x32\x1a.heronry.v1.ProcessMetricsH\x00\x12%\n\x07in_call\x18\t \x01(\x0b\x32\x12.heronry.v1.InCallH\x00\x42\x06\n\x04kind\"i\n\tPeerHello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x13\n\x0btopology_id\x18\x02 \x01(\t\x12\x11\n\tcontainer\x18\x03 \x01(\r\x12\x13\n\x0bincarnation\x18\x04 \x01(\x04\x12\r\n\x05\x65poch\x18\x05 \x01(\x03\"E\n\nTaskCredit\x12\x0c\n\x04task\x18\x01 \x01(\r\x12\x13\n\x0blimit_bytes\x18\x02 \x01(\x04\x12\x14\n\x0ctuple_weight\x18\x03 \x01(\x04\"3\n\nPeerCredit\x12%\n\x05tasks\x18\x01 \x03(\x0b\x32\x16.heronry.v1.TaskCredit\"=\n\x08\x43\x61useSet\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12!\n\x06\x63\x61uses\x18\x02 \x03(\x0b\x32\x11.heronry.v1.Cause\"`\n\x0b\x43\x61useChange\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12 \n\x05start\x18\x02 \x03(\x0b\x32\x11.heronry.v1.Cause\x12\x1f\n\x04stop\x18\x03 \x03(\x0b\x32\x11.heronry.v1.Cause\"\xf1\x01\n\x0bPeerControl\x12+\n\npeer_hello\x18\x01 \x01(\x0b\x32\x15.heronry.v1.PeerHelloH\x00\x12-\n\x0bpeer_credit\x18\x02 \x01(\x0b\x32\x16.heronry.v1.PeerCreditH\x00\x12)\n\tcause_set\x18\x03 \x01(\x0b\x32\x14.heronry.v1.CauseSetH\x00\x12/\n\x0c\x63\x61use_change\x18\x04 \x01(\x0b\x32\x17.heronry.v1.CauseChangeH\x00\x12\"\n\x05leave\x18\x05 \x01(\x0b\x32\x11.heronry.v1.LeaveH\x00\x42\x06\n\x04kindb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cprotos/heronry_control.proto\x12\nheronry.v1\x1a\x1dprotos/heronry_topology.proto\x1a\x1cprotos/heronry_metrics.proto\"W\n\x05\x43\x61use\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x11\n\tcomponent\x18\x02 \x01(\t\x12\x0c\n\x04task\x18\x03 \x01(\r\x12\x11\n\tcontainer\x18\x04 \x01(\r\x12\x0c\n\x04peer\x18\x05 \x01(\r\"f\n\rInstanceHello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x13\n\x0btopology_id\x18\x02 \x01(\t\x12\x0c\n\x04task\x18\x03 \x01(\r\x12\x13\n\x0bincarnation\x18\x04 \x01(\r\x12\x0b\n\x03pid\x18\x05 \x01(\r\"c\n\x12StreamManagerHello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x13\n\x0btopology_id\x18\x02 \x01(\t\x12\x11\n\tcontainer\x18\x03 \x01(\r\x12\x13\n\x0bincarnation\x18\x04 \x01(\x04\"C\n\nPlanUpdate\x12&\n\x04plan\x18\x01 \x01(\x0b\x32\x18.heronry.v1.PhysicalPlan\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\"H\n\x06\x43redit\x12\x13\n\x0blimit_bytes\x18\x01 \x01(\x04\x12\x14\n\x0ctuple_weight\x18\x02 \x01(\x04\x12\x13\n\x0btaken_bytes\x18\x03 \x01(\x04\")\n\nTaskWeight\x12\x0c\n\x04task\x18\x01 \x01(\r\x12\r\n\x05\x62ytes\x18\x02 \x01(\x04\"4\n\x0bTaskWeights\x12%\n\x05tasks\x18\x01 \x03(\x0b\x32\x16.heronry.v1.TaskWeight\"\x1e\n\x06InCall\x12\x14\n\x0cmilliseconds\x18\x01 \x01(\x04\":\n\x05Pause\x12\x0e\n\x06paused\x18\x01 \x01(\x08\x12!\n\x06\x63\x61uses\x18\x02 \x03(\x0b\x32\x11.heronry.v1.Cause\"\x17\n\x05Leave\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\xba\x03\n\x0fInstanceControl\x12\x33\n\x0einstance_hello\x18\x01 \x01(\x0b\x32\x19.heronry.v1.InstanceHelloH\x00\x12>\n\x14stream_manager_hello\x18\x02 \x01(\x0b\x32\x1e.heronry.v1.StreamManagerHelloH\x00\x12-\n\x0bplan_update\x18\x03 \x01(\x0b\x32\x16.heronry.v1.PlanUpdateH\x00\x12$\n\x06\x63redit\x18\x04 \x01(\x0b\x32\x12.heronry.v1.CreditH\x00\x12\"\n\x05pause\x18\x05 \x01(\x0b\x32\x11.heronry.v1.PauseH\x00\x12\"\n\x05leave\x18\x06 \x01(\x0b\x32\x11.heronry.v1.LeaveH\x00\x12/\n\x0ctask_weights\x18\x07 \x01(\x0b\x32\x17.heronry.v1.TaskWeightsH\x00\x12\x35\n\x0fprocess_metrics\x18\x08 \x01(\x0b\x32\x1a.heronry.v1.ProcessMetricsH\x00\x12%\n\x07in_call\x18\t \x01(\x0b\x32\x12.heronry.v1.InCallH\x00\x42\x06\n\x04kind\"i\n\tPeerHello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x13\n\x0btopology_id\x18\x02 \x01(\t\x12\x11\n\tcontainer\x18\x03 \x01(\r\x12\x13\n\x0bincarnation\x18\x04 \x01(\x04\x12\r\n\x05\x65poch\x18\x05 \x01(\x03\"Z\n\nTaskCredit\x12\x0c\n\x04task\x18\x01 \x01(\r\x12\x13\n\x0blimit_bytes\x18\x02 \x01(\x04\x12\x14\n\x0ctuple_weight\x18\x03 \x01(\x04\x12\x13\n\x0btaken_bytes\x18\x04 \x01(\x04\"3\n\nPeerCredit\x12%\n\x05tasks\x18\x01 \x03(\x0b\x32\x16.heronry.v1.TaskCredit\"=\n\x08\x43\x61useSet\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12!\n\x06\x63\x61uses\x18\x02 \x03(\x0b\x32\x11.heronry.v1.Cause\"`\n\x0b\x43\x61useChange\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12 \n\x05start\x18\x02 \x03(\x0b\x32\x11.heronry.v1.Cause\x12\x1f\n\x04stop\x18\x03 \x03(\x0b\x32\x11.heronry.v1.Cause\"\xf1\x01\n\x0bPeerControl\x12+\n\npeer_hello\x18\x01 \x01(\x0b\x32\x15.heronry.v1.PeerHelloH\x00\x12-\n\x0bpeer_credit\x18\x02 \x01(\x0b\x32\x16.heronry.v1.PeerCreditH\x00\x12)\n\tcause_set\x18\x03 \x01(\x0b\x32\x14.heronry.v1.CauseSetH\x00\x12/\n\x0c\x63\x61use_change\x18\x04 \x01(\x0b\x32\x17.heronry.v1.CauseChangeH\x00\x12\"\n\x05leave\x18\x05 \x01(\x0b\x32\x11.heronry.v1.LeaveH\x00\x42\x06\n\x04kindb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,29 +42,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PLANUPDATE']._serialized_start=399
   _globals['_PLANUPDATE']._serialized_end=466
   _globals['_CREDIT']._serialized_start=468
-  _globals['_CREDIT']._serialized_end=519
-  _globals['_TASKWEIGHT']._serialized_start=521
-  _globals['_TASKWEIGHT']._serialized_end=562
-  _globals['_TASKWEIGHTS']._serialized_start=564
-  _globals['_TASKWEIGHTS']._serialized_end=616
-  _globals['_INCALL']._serialized_start=618
-  _globals['_INCALL']._serialized_end=648
-  _globals['_PAUSE']._serialized_start=650
-  _globals['_PAUSE']._serialized_end=708
-  _globals['_LEAVE']._serialized_start=710
-  _globals['_LEAVE']._serialized_end=733
-  _globals['_INSTANCECONTROL']._serialized_start=736
-  _globals['_INSTANCECONTROL']._serialized_end=1178
-  _globals['_PEERHELLO']._serialized_start=1180
-  _globals['_PEERHELLO']._serialized_end=1285
-  _globals['_TASKCREDIT']._serialized_start=1287
-  _globals['_TASKCREDIT']._serialized_end=1356
-  _globals['_PEERCREDIT']._serialized_start=1358
-  _globals['_PEERCREDIT']._serialized_end=1409
-  _globals['_CAUSESET']._serialized_start=1411
-  _globals['_CAUSESET']._serialized_end=1472
-  _globals['_CAUSECHANGE']._serialized_start=1474
-  _globals['_CAUSECHANGE']._serialized_end=1570
-  _globals['_PEERCONTROL']._serialized_start=1573
-  _globals['_PEERCONTROL']._serialized_end=1814
+  _globals['_CREDIT']._serialized_end=540
+  _globals['_TASKWEIGHT']._serialized_start=542
+  _globals['_TASKWEIGHT']._serialized_end=583
+  _globals['_TASKWEIGHTS']._serialized_start=585
+  _globals['_TASKWEIGHTS']._serialized_end=637
+  _globals['_INCALL']._serialized_start=639
+  _globals['_INCALL']._serialized_end=669
+  _globals['_PAUSE']._serialized_start=671
+  _globals['_PAUSE']._serialized_end=729
+  _globals['_LEAVE']._serialized_start=731
+  _globals['_LEAVE']._serialized_end=754
+  _globals['_INSTANCECONTROL']._serialized_start=757
+  _globals['_INSTANCECONTROL']._serialized_end=1199
+  _globals['_PEERHELLO']._serialized_start=1201
+  _globals['_PEERHELLO']._serialized_end=1306
+  _globals['_TASKCREDIT']._serialized_start=1308
+  _globals['_TASKCREDIT']._serialized_end=1398
+  _globals['_PEERCREDIT']._serialized_start=1400
+  _globals['_PEERCREDIT']._serialized_end=1451
+  _globals['_CAUSESET']._serialized_start=1453
+  _globals['_CAUSESET']._serialized_end=1514
+  _globals['_CAUSECHANGE']._serialized_start=1516
+  _globals['_CAUSECHANGE']._serialized_end=1612
+  _globals['_PEERCONTROL']._serialized_start=1615
+  _globals['_PEERCONTROL']._serialized_end=1856
 # @@protoc_insertion_point(module_scope)

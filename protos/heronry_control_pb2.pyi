@@ -57,12 +57,14 @@ class PlanUpdate(_message.Message):
     def __init__(self, plan: _Optional[_Union[_heronry_topology_pb2.PhysicalPlan, _Mapping]] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class Credit(_message.Message):
-    __slots__ = ("limit_bytes", "tuple_weight")
+    __slots__ = ("limit_bytes", "tuple_weight", "taken_bytes")
     LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     TUPLE_WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_BYTES_FIELD_NUMBER: _ClassVar[int]
     limit_bytes: int
     tuple_weight: int
-    def __init__(self, limit_bytes: _Optional[int] = ..., tuple_weight: _Optional[int] = ...) -> None: ...
+    taken_bytes: int
+    def __init__(self, limit_bytes: _Optional[int] = ..., tuple_weight: _Optional[int] = ..., taken_bytes: _Optional[int] = ...) -> None: ...
 
 class TaskWeight(_message.Message):
     __slots__ = ("task", "bytes")
@@ -135,14 +137,16 @@ class PeerHello(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., topology_id: _Optional[str] = ..., container: _Optional[int] = ..., incarnation: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class TaskCredit(_message.Message):
-    __slots__ = ("task", "limit_bytes", "tuple_weight")
+    __slots__ = ("task", "limit_bytes", "tuple_weight", "taken_bytes")
     TASK_FIELD_NUMBER: _ClassVar[int]
     LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     TUPLE_WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_BYTES_FIELD_NUMBER: _ClassVar[int]
     task: int
     limit_bytes: int
     tuple_weight: int
-    def __init__(self, task: _Optional[int] = ..., limit_bytes: _Optional[int] = ..., tuple_weight: _Optional[int] = ...) -> None: ...
+    taken_bytes: int
+    def __init__(self, task: _Optional[int] = ..., limit_bytes: _Optional[int] = ..., tuple_weight: _Optional[int] = ..., taken_bytes: _Optional[int] = ...) -> None: ...
 
 class PeerCredit(_message.Message):
     __slots__ = ("tasks",)

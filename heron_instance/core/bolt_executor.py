@@ -153,7 +153,7 @@ class BoltExecutor:
         flushes = output.take_due(now_ms, idle, self._gap_ms)
         self._weigh(now_ms, now_ms - began_ms)
         self._busy_since_ms = None if idle else now_ms
-        return RunResult(flushes, self._wait_ms(now_ms, idle), self._new_credit(), self._told_weight)
+        return RunResult(flushes, self._wait_ms(now_ms, idle), self._new_credit(), self._told_weight, self.taken_weight)
 
     def _weigh(self, now_ms: float, elapsed_ms: float) -> None:
         """How long input takes, and how much work it makes for others."""

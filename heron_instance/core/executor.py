@@ -29,7 +29,7 @@ class RunResult:
     """What one ``run`` leads to. ``wait_ms`` None: until something arrives.
 
     ``credit_bytes``: the stream manager may now send frames of so much weight in all, and a tuple weighs
-    ``tuple_weight`` at least; None if neither is news yet.
+    ``tuple_weight`` at least; None if neither is news yet. ``taken_weight``: of frames it has taken in all.
     ``poll_idle``: a spout is at rest. After each wait in which nothing arrived it may be called in place of ``run``,
     with the time; it gives the next wait, or None when ``run`` is to be called at once.
     """
@@ -38,6 +38,7 @@ class RunResult:
     wait_ms: float | None
     credit_bytes: int | None = None
     tuple_weight: int = 0
+    taken_weight: int = 0
     poll_idle: Callable[[float], float | None] | None = None
 
 

@@ -2,7 +2,8 @@
 
 Inits, acks and fails of everything that waits go with the next packet, in order and ahead of frames; they need no
 credit. Frames follow, first in first out, while ``sent < limit``; a packet is cut at 1 MiB; both count by weight.
-Limit and sent start from zero at each hello; what waits stays and goes on the next stream.
+Limit and sent start from zero at each hello; what waits stays and goes on the next stream. What was handed to a stream
+and is not known to be taken when it ends is lost; the stream manager tells what it has taken with its credit.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class Outgoing:
         self._limit = 0
         self._sent = 0
         self._sequence = 0
+        self._handed: deque[tuple[int, int, int]] = deque()  # (sent so far, stream, tuples), not yet known to be taken
 
     def put(self, flush: Flush) -> None:
         """Queue a flush behind what waits."""
@@ -41,10 +43,21 @@ class Outgoing:
     def begin_stream(self) -> None:
         """A new hello: credit and sequence numbers start afresh."""
         self._limit = self._sent = self._sequence = 0
+        self._handed.clear()
 
-    def grant(self, limit_bytes: int) -> None:
-        """The stream manager's credit; an older limit that comes late changes nothing."""
+    def end_stream(self) -> dict[int, int]:
+        """The stream has ended: what is lost with it, by stream of the topology, in tuples. Never less than it was."""
+        lost: dict[int, int] = {}
+        for _, stream, tuples in self._handed:
+            lost[stream] = lost.get(stream, 0) + tuples
+        self._handed.clear()
+        return lost
+
+    def grant(self, limit_bytes: int, taken_bytes: int = 0) -> None:
+        """The stream manager's credit, and what it has taken; an older limit that comes late changes nothing."""
         self._limit = max(self._limit, limit_bytes)
+        while self._handed and self._handed[0][0] <= taken_bytes:
+            self._handed.popleft()
 
     def sendable(self) -> bool:
         """True if ``take`` has a packet."""
@@ -76,7 +89,9 @@ class Outgoing:
                 room -= weight
                 self._sent += weight
                 frame_weight += weight
-                packet.frames.append(frames.popleft())
+                frame = frames.popleft()
+                packet.frames.append(frame)
+                self._handed.append((self._sent, frame.stream, frame.count))
         return packet, frame_weight
 
     def check(self) -> None:

@@ -2,8 +2,8 @@
 
 One asyncio loop, two framed streams (``docs/internals.md`` section 3). One write is in flight on each; what queues up
 meanwhile goes with the next packet. Frames wait for upload credit, nothing else does. When a stream ends both are
-closed and opened again with back-off; the packet whose write failed is lost and counted, what waits goes on the next
-stream. After an outage the backlog is sent before anything is read.
+closed and opened again with back-off; what was handed over and is not known to be taken is lost and counted, what waits
+goes on the next stream. After an outage the backlog is sent before anything is read.
 
 The executor thread calls ``post``, ``offer_credit`` and ``close``, at any time; it is woken through the inbox. To wake
 the loop costs more than anything else here, so it is done once for whatever gathers until the loop gets to it.
@@ -97,10 +97,11 @@ class Gateway:
         self._tuple_weight = UNKNOWN_WEIGHT  # what a tuple weighs for the executor
         self._received_total = 0
         self._received_before_hello = 0
-        self._granted = (-1, 0)  # limit and weight as told
+        self._granted = (-1, 0, 0)  # limit, weight and what is taken, as told
+        self.taken_weight = 0  # of frames the executor has taken, counted over all connections; it says so itself
         self._in_call_ms = self._told_in_call_ms = 0
         self._incarnation_seen: int | None = None
-        self._linked = False
+        self._linked = self._taken_due = False
         self._collect: Callable[[], ProcessMetrics]
         self._report_due = True  # the first one goes at once
         self._reported: asyncio.Event
@@ -148,6 +149,16 @@ class Gateway:
         if milliseconds != self._in_call_ms:
             self._in_call_ms = milliseconds
             self._control_work.set()
+
+    def tell_taken(self) -> None:
+        """Once a second: what has been taken since it was told last, so that little counts as lost with the link."""
+        if self._granted[0] >= 0 and self._taken() != self._granted[2]:
+            self._taken_due = True
+            self._control_work.set()
+
+    def _taken(self) -> int:
+        """The weight that is taken of what came on this connection; what the one before left comes first."""
+        return max(0, self.taken_weight - self._received_before_hello)
 
     async def run(self, collect: Callable[[], ProcessMetrics]) -> None:
         """Keep the link until ``close``, or until told to leave. ``collect`` makes the reports that travel on it."""
@@ -226,7 +237,7 @@ class Gateway:
                     f"the stream manager speaks protocol {hello.protocol}, this instance {PROTOCOL_VERSION}"
                 )
             self._outgoing.begin_stream()
-            self._received_before_hello, self._granted = self._received_total, (-1, 0)
+            self._received_before_hello, self._granted = self._received_total, (-1, 0, 0)
             self._told_in_call_ms = 0
             self._inbox.put(StreamManagerSaidHello(hello.incarnation))
             if self._incarnation_seen is not None:
@@ -259,12 +270,14 @@ class Gateway:
             for part in parts:
                 part.cancel()
             await asyncio.gather(*parts, return_exceptions=True)
+            for number, tuples in self._outgoing.end_stream().items():
+                setup.count(f"__gateway-lost-on-break/{self._stream_name(number)}", tuples)
 
     async def _read_control(self, read: Callable[[], Awaitable[Any]]) -> None:
         while True:
             message = _heard(await read())
             if isinstance(message, Credit):
-                self._outgoing.grant(message.limit_bytes)
+                self._outgoing.grant(message.limit_bytes, message.taken_bytes)
                 self._work.set()
             elif isinstance(message, PlanUpdate):
                 self._streams = message.plan.streams
@@ -282,9 +295,10 @@ class Gateway:
         """Renew the credit for frames to us; send reports, for the metrics manager."""
         while True:
             limit, weight = max(0, self._credit_total - self._received_before_hello), self._tuple_weight
-            if limit > self._granted[0] or weight != self._granted[1]:
-                self._granted = (limit, weight)
-                await write(Credit(limit, weight))
+            if limit > self._granted[0] or weight != self._granted[1] or self._taken_due:
+                self._taken_due = False
+                self._granted = (limit, weight, self._taken())
+                await write(Credit(*self._granted))
                 continue
             if self._in_call_ms != self._told_in_call_ms:
                 self._told_in_call_ms = self._in_call_ms
@@ -316,11 +330,6 @@ class Gateway:
             packet, weight = taken
             try:
                 await write(packet)
-            except BaseException:
-                # Handed over once, and lost with the stream.
-                for frame in packet.frames:
-                    setup.count(f"__gateway-lost-on-break/{self._stream_name(frame.stream)}", frame.count)
-                raise
             finally:
                 self._room_made(weight)
             setup.count("__gateway-sent-packets-count", 1)

@@ -64,7 +64,7 @@ class LoopThread:
         arguments, loop = self._arguments, asyncio.get_running_loop()
         watch_lifeline(arguments.lifeline, loop)
         timers = (
-            loop.create_task(beat_forever(arguments, self._phase, self._lag, self._doing)),
+            loop.create_task(beat_forever(arguments, self._beat, self._lag, self._doing)),
             loop.create_task(self._report_forever()),
         )
         try:
@@ -73,6 +73,10 @@ class LoopThread:
             for timer in timers:
                 timer.cancel()
             await asyncio.gather(*timers, return_exceptions=True)
+
+    def _beat(self) -> Phase:
+        self._gateway.tell_taken()  # it needs no timer of its own
+        return self._phase()
 
     async def _report_forever(self) -> None:
         while True:

@@ -85,6 +85,7 @@ class Runner:
             result = executor.run(now)
             if result.flushes:
                 gateway.post(result.flushes)
+            gateway.taken_weight = result.taken_weight
             if result.credit_bytes is not None:
                 gateway.offer_credit(result.credit_bytes, result.tuple_weight)
             if executor.failed is not None:

@@ -2,7 +2,8 @@
 
 Credit is a *limit*, not an increment: frames may be sent while the weight sent since the hello is below it. Repeating
 a limit does no harm, and a link that starts afresh starts from zero on both sides. With the limit goes what a tuple
-weighs for the task that gives it (``heron_runtime/model/weights.py``).
+weighs for the task that gives it (``heron_runtime/model/weights.py``), and the weight of the frames that were taken of
+those sent since the hello: what was sent and is not known to be taken is lost when the link breaks.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class Credit:
 
     limit_bytes: int
     tuple_weight: int = 0
+    taken_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +104,12 @@ class PeerHello:
 
 @dataclass(frozen=True, slots=True)
 class TaskCredit:
-    """The limit for frames to one task of the sender of this message, and what a tuple weighs for it."""
+    """The same for frames to one task of the sender of this message."""
 
     task: int
     limit_bytes: int
     tuple_weight: int = 0
+    taken_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

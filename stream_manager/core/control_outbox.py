@@ -6,10 +6,11 @@ changes of the cause set since its last whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from heron_runtime.wire.control import CauseChange, CauseSet, PeerCredit, TaskCredit, TaskWeights
+from stream_manager.core.credit import Grant
 
 MAX_CHANGES = 64
 
@@ -49,6 +50,9 @@ class ControlOutbox:
         return self._waiting.pop(next(iter(self._waiting))) if self._waiting else None
 
 
-def peer_credit(limits: dict[int, int], weight_of: Callable[[int], int]) -> PeerCredit:
-    """Limits by task as a message; ``weight_of`` gives what a tuple weighs for a task."""
-    return PeerCredit(tuple(TaskCredit(task, limits[task], weight_of(task)) for task in sorted(limits)))
+def peer_credit(grants: Iterable[Grant], weight_of: Callable[[int], int]) -> PeerCredit:
+    """What a peer may send, as a message; ``weight_of`` gives what a tuple weighs for a task."""
+    told = sorted(grants, key=lambda grant: grant.task)
+    for grant in told:
+        grant.told = grant.taken
+    return PeerCredit(tuple(TaskCredit(g.task, g.limit, weight_of(g.task), g.told) for g in told))

@@ -7,7 +7,8 @@ costs as much as a packet, so it must be rare.
 
 *Upload grants* (local instance → here) count a frame as used when it has arrived; a renewal is withheld while any
 destination the instance has sent to is over its bound. *Peer grants* (peer → here, one per local task) count a frame as
-used when it is handed on to the instance.
+used when it is handed on to the instance. With each limit goes how much of what came on the connection is used, and
+once a second where that has changed: the sender counts the rest as lost if the connection breaks.
 
 Memory. Let H be the high water mark, W_u and W_p the upload and peer windows, F the largest frame, I the local
 instances, P the peers that send here, D the destination queues (local instances, and remote tasks sent to). A queue
@@ -28,7 +29,7 @@ from __future__ import annotations
 class Grant:
     """A sender's limit: weight since the hello of its connection."""
 
-    __slots__ = ("container", "limit", "received", "task", "used", "window")
+    __slots__ = ("container", "limit", "received", "task", "told", "used", "window")
 
     def __init__(self, window: int, container: int = 0, task: int = 0, open_now: bool = True) -> None:
         self.window = window
@@ -37,12 +38,19 @@ class Grant:
         self.received = 0
         self.used = 0
         self.limit = window if open_now else 0
+        self.told = 0
+
+    @property
+    def taken(self) -> int:
+        """How much is used of what came on this connection; what the one before left comes first."""
+        return max(0, self.used)
 
     def restart(self, open_now: bool) -> None:
         """A new connection: count from zero, but what is still queued from the old one takes up room."""
         queued = self.received - self.used
         self.received = 0
         self.used = -queued
+        self.told = 0
         self.limit = max(0, self.window - queued) if open_now else 0
 
     def receive(self, weight: int) -> bool:

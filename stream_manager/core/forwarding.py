@@ -122,7 +122,7 @@ class Forwarding:
         """The other end takes frames for these tasks."""
         link = neighbour.link
         for limit in limits:
-            link.set_limit(limit.task, limit.limit_bytes)
+            link.heard(limit.task, limit.limit_bytes, limit.taken_bytes)
         self._connections.dirty[neighbour] = None
         if link.weight >= self.high:
             self._observe_link(link)

@@ -68,7 +68,8 @@ class InstanceSide:
         instance.pid = hello.pid
         instance.upload.restart(self._flow.may_renew(instance))
         self._tracking.begin(hello.task, hello.incarnation)
-        self._effects.add(Send(connection, self._hello), Send(connection, Credit(instance.upload.limit)))
+        self._effects.add(Send(connection, self._hello))
+        self._tell_credit(instance)
         self._give_plan(instance, standing)
 
     def lost(self, instance: LocalInstance) -> None:
@@ -86,7 +87,7 @@ class InstanceSide:
             return
         if not isinstance(message, Credit):
             raise ProtocolViolation(f"{type(message).__name__} is not for stream managers")
-        self._flow.credit(instance, [TaskCredit(instance.task, message.limit_bytes)])
+        self._flow.credit(instance, [TaskCredit(instance.task, message.limit_bytes, 0, message.taken_bytes)])
         self._weights.tell(instance.task, message.tuple_weight)
 
     def packet(self, instance: LocalInstance, packet: Packet) -> None:
@@ -119,10 +120,14 @@ class InstanceSide:
     def renew(self, grant: Grant) -> None:
         """Give upload credit if half of it is used up and nothing the instance feeds is over its bound."""
         instance = self._connections.instance(grant.task)
-        if instance.connection is not None and self._flow.may_renew(instance):
-            limit = grant.renewal()
-            if limit is not None:
-                self._effects.add(Send(instance.connection, Credit(limit)))
+        if instance.connection is not None and self._flow.may_renew(instance) and grant.renewal() is not None:
+            self._tell_credit(instance)
+
+    def tell_taken(self) -> None:
+        """What has been taken since it was told last."""
+        for instance in self._connections.instances.values():
+            if instance.upload.taken != instance.upload.told:
+                self._tell_credit(instance)
 
     def give_plans(self, standing: Standing) -> None:
         """There is a new plan."""
@@ -182,6 +187,12 @@ class InstanceSide:
             if readers:  # first, so that nothing is emitted before
                 self._effects.add(Send(instance.connection, self._task_weights(readers)))
             self._effects.add(Send(instance.connection, PlanUpdate(standing.routes.plan, standing.epoch)))
+
+    def _tell_credit(self, instance: LocalInstance) -> None:
+        upload = instance.upload
+        upload.told = upload.taken
+        if instance.connection is not None:
+            self._effects.add(Send(instance.connection, Credit(upload.limit, 0, upload.taken)))
 
     def _task_weights(self, tasks: Iterable[int]) -> TaskWeights:
         return TaskWeights(tuple(TaskWeight(task, self._weights.of(task)) for task in tasks))

@@ -8,8 +8,9 @@ which they came, so order is kept per (source task, destination task). Bounds, c
 weight: their bytes or, for slow tasks, the time their work takes (``heron_runtime/model/weights.py``).
 
 Credit, sequence numbers and the account of what was handed over begin anew with each connection. Frames that were
-handed over and not yet known to be taken (the credit for them has not come back) when a connection ends are lost and
-counted; what is queued goes on the next connection.
+handed over and not yet known to be taken when a connection ends are lost and counted; what is queued goes on the next
+connection. The far end tells with its credit, and each second, how much it has taken of what came on the connection. So
+the count is never less than what was lost, and more by what was taken within that second or still waited over there.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Traffic:
 class Destination:
     """The frames for one task, and the credit its far end has given."""
 
-    __slots__ = ("frames", "handed", "in_turn", "limit", "pressed", "sent", "task", "weight", "window")
+    __slots__ = ("frames", "handed", "in_turn", "limit", "pressed", "sent", "task", "weight")
 
     def __init__(self, task: int) -> None:
         self.task = task
@@ -53,7 +54,6 @@ class Destination:
         self.weight = 0
         self.sent = 0
         self.limit = 0
-        self.window = 0  # the first limit of a connection
         self.handed: deque[tuple[int, int, int]] = deque()  # (sent so far, stream, tuples), not yet known to be taken
         self.in_turn = False
         self.pressed = False  # over the high mark, and not yet below the low one
@@ -97,17 +97,15 @@ class Link:
         self._take_turn(queue)
         return queue
 
-    def set_limit(self, task: int, limit: int) -> None:
-        """The far end's word: frames to ``task`` may be sent while what was sent is below ``limit``."""
+    def heard(self, task: int, limit: int, taken: int = 0) -> None:
+        """The far end's word: frames to ``task`` may be sent while what was sent is below ``limit``; of what was sent
+        on this connection so much is ``taken``."""
         queue = self.destination(task)
-        if limit <= queue.limit:
-            return
-        queue.window = queue.window or limit
-        queue.limit = limit
-        taken = limit - queue.window
         while queue.handed and queue.handed[0][0] <= taken:
             queue.handed.popleft()
-        self._take_turn(queue)
+        if limit > queue.limit:
+            queue.limit = limit
+            self._take_turn(queue)
 
     def open(self) -> None:
         """The data stream is there."""
@@ -122,7 +120,7 @@ class Link:
             for _, stream, tuples in queue.handed:
                 self.lost[stream] = self.lost.get(stream, 0) + tuples
             queue.handed.clear()
-            queue.sent = queue.limit = queue.window = 0
+            queue.sent = queue.limit = 0
             queue.in_turn = False
 
     def has_work(self) -> bool:

@@ -105,10 +105,9 @@ class PeerSide:
     def renew(self, grant: Grant) -> None:
         """Give credit if half of it is used up."""
         peer = self._connections.peers.get(grant.container)
-        if peer is not None and peer.accepted and peer.grants.get(grant.task) is grant:
-            limit = grant.renewal()
-            if limit is not None:
-                self._tell(peer, peer_credit({grant.task: limit}, self._weights.of))
+        known = peer is not None and peer.accepted and peer.grants.get(grant.task) is grant
+        if peer is not None and known and grant.renewal() is not None:
+            self._tell(peer, peer_credit([grant], self._weights.of))
 
     def tell_weights(self, tasks: Collection[int], routes: Routes) -> None:
         """The weight of these tasks has changed: tell every peer of those that live here, with what it may send."""
@@ -116,6 +115,12 @@ class PeerSide:
         for peer in self._connections.peers.values():
             if peer.accepted:
                 self._grant(peer, [task for task in here if task in peer.grants])
+
+    def tell_taken(self) -> None:
+        """What has been taken since it was told last."""
+        for peer in self._connections.peers.values():
+            if peer.accepted:
+                self._grant(peer, [task for task, grant in peer.grants.items() if grant.taken != grant.told])
 
     def announce(self) -> None:
         """StartBackPressure and StopBackPressure to every peer, if the own causes have changed."""
@@ -188,9 +193,9 @@ class PeerSide:
         self._flow.close(peer)
 
     def _grant(self, peer: Peer, tasks: Iterable[int]) -> None:
-        limits = {task: self._connections.grant(peer, task).limit for task in tasks}
-        if limits:
-            self._tell(peer, peer_credit(limits, self._weights.of))
+        grants = [self._connections.grant(peer, task) for task in tasks]
+        if grants:
+            self._tell(peer, peer_credit(grants, self._weights.of))
 
     def _tell_all(self, message: PeerControl) -> None:
         for peer in self._connections.peers.values():

@@ -321,6 +321,8 @@ class StreamManager:
             self._heartbeat_at_ms = self._now_ms + self._heartbeat_ms
             self.mesh.announce()
             self.mesh.announce_whole()
+            self.mesh.tell_taken()
+            self.local.tell_taken()
             self._tell_master()
 
     def _finish(self) -> list[f.Effect]:

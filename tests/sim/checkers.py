@@ -31,10 +31,13 @@ from .oracle import Root
 from .world import SimProcess, Violation
 
 if TYPE_CHECKING:
+    from stream_manager.core.links import Link
+
     from .cluster import Cluster
     from .instances import SimInstance
     from .masters import SimMaster
     from .stream_managers import SimStreamManager
+    from .wire import Pipe
 
 BUCKETS = 3
 TICK_SLACK_MS = 4 * 110.0  # a rotation waits for its tick, and there are three of them
@@ -333,21 +336,26 @@ class Checkers:
             came, done = instance.received_tuples, instance.processed
             if came != done:
                 raise Violation(f"{instance.name}: {came} tuples came, {done} were processed")
+            self._losses_of(instance.name, instance.links, instance.lost)
         if self.cluster.tracked:
             for root in self.cluster.oracle.open_roots():
                 raise Violation(f"root {root.uid} was never settled", root.story)
 
     def _losses_counted(self, manager: SimStreamManager) -> None:
-        """Each link has counted at least what its broken connections lost, and no more than they were given."""
-        links = {id(link): link for link, _ in manager.pipes}
-        for key, link in links.items():
-            pipes = [pipe for of, pipe in manager.pipes if id(of) == key]
-            lost = sum(pipe.sent - pipe.handed for pipe in pipes)
-            counted = sum(link.lost.values())
-            given = sum(pipe.sent for pipe in pipes)
-            if not self.tampered and not lost <= counted <= given:
-                where = f"container {link.container}" if link.container else f"task {link.task}"
-                raise Violation(f"{manager.name} has lost {lost} tuples on the way to {where} and counted {counted}")
+        """Each link has counted at least what each of its broken connections lost, and no more than that was given."""
+        by_link: dict[Link, list[tuple[Pipe, int]]] = {}
+        for link, pipe, before in manager.pipes:
+            by_link.setdefault(link, []).append((pipe, before))
+        for link, pipes in by_link.items():
+            where = f"container {link.container}" if link.container else f"task {link.task}"
+            self._losses_of(f"{manager.name} on the way to {where}", pipes, sum(link.lost.values()))
+
+    def _losses_of(self, who: str, pipes: list[tuple[Pipe, int]], counted_in_all: int) -> None:
+        ends = [before for _, before in pipes[1:]]
+        for (pipe, before), after in zip(pipes, [*ends, counted_in_all], strict=True):
+            lost, counted = pipe.sent - pipe.handed, after - before
+            if not self.tampered and not lost <= counted <= pipe.sent:
+                raise Violation(f"{who}: {lost} of {pipe.sent} tuples were lost and counted are {counted}")
 
 
 def _routed(collector: Any) -> int:

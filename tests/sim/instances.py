@@ -32,7 +32,7 @@ from heron_runtime.wire.control import (
 )
 from heron_runtime.wire.data import Packet
 
-from .wire import DATA_OPEN, End
+from .wire import DATA_OPEN, End, Pipe
 from .world import SimProcess, World
 
 if TYPE_CHECKING:
@@ -97,7 +97,9 @@ class SimInstance(SimProcess):
         self._writing = False
         self._sent_bytes = self._sent_seen = 0
         self._received_bytes = self._received_before = 0
-        self._credit_total, self._tuple_weight = 0, UNKNOWN_WEIGHT
+        self._credit_total, self._tuple_weight, self._taken_weight = 0, UNKNOWN_WEIGHT, 0
+        self.lost = 0  # as the gateway counts it, over all connections
+        self.links: list[tuple[Pipe, int]] = []  # of this life: the data pipe, and what was counted as lost before it
         self._granted = self._told_weight = NO_CREDIT_YET
         self.heaviest_told = 0
         self._expected = 1
@@ -133,6 +135,7 @@ class SimInstance(SimProcess):
         self.log(f"link ends: {reason}")
         self.on_fault()
         self._end = None
+        self.lost += sum(self._outgoing.end_stream().values())
         self._writing = False
         self._granted = self._told_weight = NO_CREDIT_YET
         self.stream_manager = None
@@ -145,12 +148,13 @@ class SimInstance(SimProcess):
                 self._outgoing.begin_stream()
                 self._received_before, self._granted, self._expected = self._received_bytes, 0, 1
                 self.stream_manager = incarnation
+                self.links.append((self._end.data, self.lost))
                 self._end.data.send(DATA_OPEN)
                 self._to_executor(lambda executor, now: executor.on_stream_manager(now, incarnation))
                 self._offer()
                 self._write()
-            case Credit(limit_bytes=limit):
-                self._outgoing.grant(limit)
+            case Credit(limit_bytes=limit, taken_bytes=taken):
+                self._outgoing.grant(limit, taken)
                 self._write()
             case PlanUpdate(plan=plan):
                 self._plan(plan)
@@ -192,10 +196,11 @@ class SimInstance(SimProcess):
 
     def _offer(self) -> None:
         limit = max(0, self._credit_total - self._received_before)
+        taken = max(0, self._taken_weight - self._received_before)
         news = limit > self._granted or self._tuple_weight != self._told_weight
         if self._end is not None and self._granted != NO_CREDIT_YET and news:
             self._granted, self._told_weight = limit, self._tuple_weight
-            self._end.control.send(Credit(limit, self._tuple_weight))
+            self._end.control.send(Credit(limit, self._tuple_weight, taken))
 
     def _write(self) -> None:
         if self._writing or self._end is None or self._granted == NO_CREDIT_YET:
@@ -289,6 +294,7 @@ class SimInstance(SimProcess):
         assert executor is not None
         self.spent_ms = 0.0
         self.post(step.flushes)
+        self._taken_weight = step.taken_weight
         if step.credit_bytes is not None:
             self._credit_total, self._tuple_weight = step.credit_bytes, step.tuple_weight
             self.heaviest_told = max(self.heaviest_told, step.tuple_weight)

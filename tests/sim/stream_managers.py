@@ -117,7 +117,8 @@ class SimStreamManager(SimProcess):
         self.container = container
         self.disk = Disk()
         self.tampered = 0  # packets the network has lost or repeated on the way here
-        self.pipes: list[tuple[Link, Pipe]] = []  # of this life: every data pipe a link has had
+        # Of this life: every data pipe a link has had, and what the link had counted as lost before it.
+        self.pipes: list[tuple[Link, Pipe, int]] = []
 
     # Start, death, time.
 
@@ -240,7 +241,8 @@ class SimStreamManager(SimProcess):
             connection.end("say hello on a control stream first")
             return
         connection.has_data = True
-        self.pipes.append((neighbour.link, connection.data_pipe()))
+        link = neighbour.link
+        self.pipes.append((link, connection.data_pipe(), sum(link.lost.values())))
         self.handle(e.DataOpened(connection.number))
 
     def accept_instance(self, end: End, hello: Any) -> None:

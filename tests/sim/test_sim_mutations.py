@@ -215,7 +215,7 @@ def a_link_that_closes_drops_its_queue(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Link, "close", close)
 
 
-@mutation("and counted")
+@mutation("and counted are")
 def losses_are_not_counted(patch: pytest.MonkeyPatch) -> None:
     real = Link.close
 

@@ -111,7 +111,7 @@ class TestInstance:
         await until(lambda: self.frames, f"a frame for task {self.task}")
         frame = self.frames.popleft()
         self.taken += frame.size_bytes()
-        await self.control.write(Credit(self.taken + self.window))
+        await self.control.write(Credit(self.taken + self.window, 0, self.taken))
         return frame
 
     def open_root(self, keys: list[int]) -> tuple[int, Init]:

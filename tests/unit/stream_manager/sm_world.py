@@ -343,7 +343,9 @@ class World:
         instance.taken += taken.size_bytes()
         if instance.connection is not None and instance.taken + instance.window - instance.granted >= 1000:
             instance.granted = instance.taken + instance.window
-            self.tell(self.plan.container_of(task), Heard(instance.connection, Credit(instance.granted)))
+            self.tell(
+                self.plan.container_of(task), Heard(instance.connection, Credit(instance.granted, 0, instance.taken))
+            )
         return taken
 
     def open_root(self, task: int, edges: list[int]) -> int:

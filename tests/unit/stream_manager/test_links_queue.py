@@ -21,7 +21,7 @@ def opened(*tasks: int, limit: int = 1 << 30) -> Link:
     link = Link(container=2)
     link.open()
     for task in tasks:
-        link.set_limit(task, limit)
+        link.heard(task, limit)
     return link
 
 
@@ -98,7 +98,7 @@ def test_destinations_take_turns_and_one_without_credit_holds_up_nobody() -> Non
         link.push(made, made.size_bytes(), None)
     assert [f.destination_task for f in packets(link)[0].frames] == [1, 2, 1, 2, 1]
     assert not link.has_work()
-    link.set_limit(3, 1)
+    link.heard(3, 1)
     assert [f.destination_task for f in packets(link)[0].frames] == [3]
 
 

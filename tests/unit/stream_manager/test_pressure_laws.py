@@ -227,10 +227,10 @@ def test_control_messages_are_coalesced() -> None:
     for message in (
         CauseSet(0),
         change,
-        peer_credit({1: 10, 2: 20}, light),
+        peer_credit([Grant(10, task=1), Grant(20, task=2)], light),
         CauseChange(2),
         TaskWeights((TaskWeight(1, 5), TaskWeight(2, 6))),
-        peer_credit({2: 30}, light),
+        peer_credit([Grant(30, task=2)], light),
         TaskWeights((TaskWeight(2, 0),)),
         Pause(True),
         Pause(False),
@@ -240,7 +240,14 @@ def test_control_messages_are_coalesced() -> None:
     while outbox:
         sent.append(outbox.take())
     weights = TaskWeights((TaskWeight(1, 5), TaskWeight(2, 0)))
-    assert sent == [CauseSet(0), change, peer_credit({1: 10, 2: 30}, light), CauseChange(2), weights, Pause(False)]
+    assert sent == [
+        CauseSet(0),
+        change,
+        peer_credit([Grant(10, task=1), Grant(30, task=2)], light),
+        CauseChange(2),
+        weights,
+        Pause(False),
+    ]
     outbox.put(change)
     outbox.put(CauseSet(7))
     assert outbox.take() == CauseSet(7)

@@ -1,0 +1,184 @@
+"""What a broken link has lost is counted: never less than it was, and not what was known to be taken."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from typing import Any
+
+import pytest
+from sm_world import World, frame, make_plan
+
+from heron_instance.core.outbox import Flush
+from heron_instance.core.outgoing import Outgoing
+from heron_runtime.wire.control import Credit, PeerCredit
+from stream_manager.core.credit import Grant
+from stream_manager.core.links import Link
+
+WINDOW = 100
+SIZE = frame(1, 2, b"x").weight()
+
+
+class Sender:
+    """One end: a link of a stream manager, or the gateway of an instance."""
+
+    def __init__(self, of_gateway: bool) -> None:
+        self.link = None if of_gateway else Link(container=2)
+        self.gateway = Outgoing()
+
+    def open(self) -> None:
+        if self.link is None:
+            self.gateway.begin_stream()
+        else:
+            self.link.open()
+
+    def credit(self, limit: int, taken: int) -> None:
+        if self.link is None:
+            self.gateway.grant(limit, taken)
+        else:
+            self.link.heard(2, limit, taken)
+
+    def send(self, serial: int) -> None:
+        tuples = frame(1, 2, b"x", count=1)
+        if self.link is None:
+            self.gateway.put(Flush(frames=[tuples]))
+        else:
+            self.link.push(tuples, tuples.weight(), None)
+
+    def packet(self) -> int:
+        """How many tuples the next packet has."""
+        if self.link is None:
+            found: Any = self.gateway.take()
+        else:
+            found = self.link.next_packet()
+        return 0 if found is None else sum(frame.count for frame in found[0].frames)
+
+    def end(self) -> int:
+        """How many are counted as lost with this connection."""
+        if self.link is None:
+            return sum(self.gateway.end_stream().values())
+        before = sum(self.link.lost.values())
+        self.link.close()
+        return sum(self.link.lost.values()) - before
+
+
+def law_no_loss_is_missed(of_gateway: bool, seed: int) -> None:
+    """Tuples are sent, taken in order, credit is told late or not at all, and the link breaks and comes back."""
+    rng, sender = random.Random(seed), Sender(of_gateway)
+    grant = Grant(WINDOW * SIZE, task=2)
+    wire: deque[int] = deque()  # tuples on their way
+    queue = 0  # arrived and not taken
+    sender.open()
+    sender.credit(grant.limit, grant.taken)
+    here = taken_here = known = 0  # handed to this connection; taken of these, and what the sender was told of that
+    for step in range(400):
+        sender.send(step)
+        match rng.choice(("send", "arrive", "take", "take", "tell", "break")):
+            case "send":
+                count = sender.packet()
+                wire.append(count)
+                here += count
+            case "arrive" if wire:
+                for _ in range(wire.popleft()):
+                    assert grant.receive(SIZE)
+                    queue += 1
+            case "take":
+                for _ in range(min(queue, rng.randrange(8))):
+                    queue -= 1
+                    grant.use(SIZE)
+                taken_here = max(0, grant.used) // SIZE
+                if grant.renewal() is not None:
+                    sender.credit(grant.limit, grant.taken)
+                    known = taken_here
+            case "tell":
+                sender.credit(grant.limit, grant.taken)
+                known = taken_here
+            case "break" if rng.random() < 0.2:
+                lost, counted = sum(wire), sender.end()
+                assert lost <= counted, "no loss is missed"
+                assert counted == here - known, "nor is anything counted that was known to be taken"
+                wire.clear()
+                grant.restart(open_now=True)
+                sender.open()
+                sender.credit(grant.limit, grant.taken)
+                here = taken_here = known = 0
+
+
+@pytest.mark.parametrize("of_gateway", [False, True])
+def test_no_loss_is_missed(of_gateway: bool) -> None:
+    for seed in range(20):
+        law_no_loss_is_missed(of_gateway, seed)
+
+
+def test_what_is_taken_is_told_each_second_to_instances_and_peers() -> None:
+    world = World(make_plan())
+    world.start()
+    world.send(1, [frame(1, 6, b"there"), frame(1, 2, b"here")])
+    world.settle()
+    upload = 2 * SIZE + 7  # of values
+    world.instances[1].heard.clear()
+    world.tick(1000)
+    world.settle()
+    assert [m.taken_bytes for m in world.instances[1].heard if isinstance(m, Credit)] == [upload]
+    peer = world.cores[1].connections.peers[2]
+    assert not peer.link.destinations[6].handed, "container 2 has handed it on"
+    world.instances[1].heard.clear()
+    world.tick(1000)
+    assert not [m for m in world.instances[1].heard if isinstance(m, Credit | PeerCredit)], "only what is new"
+
+
+def what_is_granted_counts_as_taken(patch: pytest.MonkeyPatch) -> None:
+    heard, grant = Link.heard, Outgoing.grant
+    patch.setattr(Link, "heard", lambda self, task, limit, taken=0: heard(self, task, limit, limit))
+    patch.setattr(Outgoing, "grant", lambda self, limit, taken=0: grant(self, limit, limit))
+
+
+def what_the_limit_has_grown_by_counts_as_taken(patch: pytest.MonkeyPatch) -> None:
+    """As it was: right while nothing is queued from an older connection."""
+    first: dict[Any, int] = {}
+
+    def grown(who: Any, limit: int) -> int:
+        return limit - first.setdefault(who, limit)
+
+    heard, grant, close, end = Link.heard, Outgoing.grant, Link.close, Outgoing.end_stream
+
+    def forget(real: Any) -> Any:
+        def forgetting(self: Any) -> Any:
+            first.pop(self, None)
+            return real(self)
+
+        return forgetting
+
+    patch.setattr(Link, "heard", lambda self, task, limit, taken=0: heard(self, task, limit, grown(self, limit)))
+    patch.setattr(Outgoing, "grant", lambda self, limit, taken=0: grant(self, limit, grown(self, limit)))
+    patch.setattr(Link, "close", forget(close))
+    patch.setattr(Outgoing, "end_stream", forget(end))
+
+
+def only_the_last_packet_is_lost(patch: pytest.MonkeyPatch) -> None:
+    close, end = Link.close, Outgoing.end_stream
+
+    def closing(self: Link) -> None:
+        for queue in self.destinations.values():
+            while len(queue.handed) > 1:
+                queue.handed.popleft()
+        close(self)
+
+    def ending(self: Outgoing) -> dict[int, int]:
+        while len(self._handed) > 1:
+            self._handed.popleft()
+        return end(self)
+
+    patch.setattr(Link, "close", closing)
+    patch.setattr(Outgoing, "end_stream", ending)
+
+
+@pytest.mark.parametrize("of_gateway", [False, True])
+@pytest.mark.parametrize(
+    "mutation",
+    [what_is_granted_counts_as_taken, what_the_limit_has_grown_by_counts_as_taken, only_the_last_packet_is_lost],
+)
+def test_a_loss_that_is_missed_is_noticed(mutation: Any, of_gateway: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutation(monkeypatch)
+    with pytest.raises(AssertionError):
+        test_no_loss_is_missed(of_gateway)

@@ -197,7 +197,7 @@ class Story:
             "abandoned": oracle.abandoned,
             "open": len(oracle.open_roots()),
             "paused": sum(s.paused_by_pressure for s in spouts),
-            "lost": sum(sum(link.lost.values()) for m in managers for link in {id(k): k for k, _ in m.pipes}.values()),
+            "lost": sum(sum(link.lost.values()) for m in managers for link in {k for k, *_ in m.pipes}),
             "causes": "; ".join(causes) or "none",
             "leader": ", ".join(leaders) or "none",
             "plans": ", ".join(sorted({str(m.core.version) for m in managers})),

@@ -1,4 +1,5 @@
-"""Which task gets which row. One small class for each grouping, each told a whole run of rows at once.
+"""Which task gets which row. One small class for each grouping, each told a whole run of rows at once. Those that go by
+a key are in ``key_groupings``; ``make_grouping`` chooses.
 
 The collector only remembers what was emitted; ``split`` divides it when the run is routed. So shuffle is slicing,
 fields grouping one pass of hashes in C, and an emit costs the same whatever the grouping. Two groupings must decide
@@ -10,23 +11,12 @@ rows are encoded once for all tasks).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import repeat
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-import mmh3
-import msgspec
 import numpy as np
 
-from heron_runtime.model.keys import HASH_SEED, UnsupportedKey, group_of, group_of_many
-from heron_runtime.model.plan import KEY_GROUPS, PhysicalPlan
-from heron_runtime.model.topology import Edge, GroupingKind
-
 Row = tuple[Any, ...]
-_KEY_TYPES = frozenset({str, bytes, int, float, bool, type(None)})
-_NO_SIGN = repeat(False)
-_SEEDS = repeat(HASH_SEED)
 
 
 class Part(NamedTuple):
@@ -96,42 +86,6 @@ class Shuffle(Grouping):
         ]
 
 
-class Fields(Grouping):
-    """Equal keys to the same task: key, key group, task, by the plan's table."""
-
-    def __init__(self, tasks: tuple[int, ...], table: Sequence[int], positions: tuple[int, ...]) -> None:
-        super().__init__(tasks)
-        slot_of = {task: slot for slot, task in enumerate(tasks)}
-        self._slots = np.array([slot_of[task] for task in table], dtype=np.uint16)
-        self._positions = positions
-        self._key: Callable[[Row], Any] = itemgetter(*positions)
-        self._single = len(positions) == 1
-
-    def check(self, row: Row) -> None:
-        """Raises UnsupportedKey, which names no place yet, when the row's key cannot be hashed."""
-        for position in self._positions:
-            if type(row[position]) not in _KEY_TYPES:
-                group_of(row[position])
-
-    def split(self, rows: list[Row]) -> list[Part]:
-        """Hash, look up, sort stably by task."""
-        if len(self.tasks) == 1:
-            return [Part(self.tasks, rows, EVERYTHING)]
-        return _by_slot(self._slots[self.groups(rows)], rows, self.tasks)
-
-    def groups(self, rows: list[Row]) -> Any:
-        """The key group of each row."""
-        keys = list(map(self._key, rows))
-        count = len(keys)
-        if self._single:
-            # mmh3 must not see a str without UTF-8 (keys.py), hence the test for ASCII.
-            if set(map(type, keys)) == {str} and "".join(keys).isascii():
-                hashes = np.fromiter(map(mmh3.hash, keys, _SEEDS, _NO_SIGN), np.uint32, count)
-                return hashes & (KEY_GROUPS - 1)
-            return np.fromiter(map(group_of, keys), np.uint16, count)
-        return np.fromiter(map(group_of_many, keys), np.uint16, count)
-
-
 class Direct(Grouping):
     """The emitter names the task."""
 
@@ -159,7 +113,7 @@ class Direct(Grouping):
         chosen, self._chosen = self._chosen, []
         slot_of = {task: slot for slot, task in enumerate(self.tasks)}
         slots = np.fromiter(map(slot_of.__getitem__, chosen), np.uint16, len(rows))
-        return _by_slot(slots, rows, self.tasks)
+        return by_slot(slots, rows, self.tasks)
 
 
 class OneOfMany(Direct):
@@ -224,7 +178,8 @@ class Custom(Grouping):
         ]
 
 
-def _by_slot(slots: Any, rows: list[Row], tasks: tuple[int, ...]) -> list[Part]:
+def by_slot(slots: Any, rows: list[Row], tasks: tuple[int, ...]) -> list[Part]:
+    """One part for each slot that occurs, rows in order. ``slots`` says for each row which of ``tasks`` gets it."""
     if len(rows) == 1:
         return [Part((tasks[int(slots[0])],), rows, EVERYTHING)]
     counts = np.bincount(slots, minlength=len(tasks)).tolist()
@@ -238,60 +193,3 @@ def _by_slot(slots: Any, rows: list[Row], tasks: tuple[int, ...]) -> list[Part]:
             found.append(Part((tasks[slot],), list(sorted_rows[start : start + count]), order[start : start + count]))
             start += count
     return found
-
-
-def make_grouping(
-    edge: Edge,
-    plan: PhysicalPlan,
-    task: int,
-    rng: np.random.Generator,
-    *,
-    load: Callable[[str], Any] | None = None,
-    context: Any = None,
-    direct_readers: int = 1,
-) -> Grouping | None:
-    """The grouping of ``edge`` as ``task`` applies it; None while the destination has no task.
-
-    ``rng`` gives shuffle its random start; ``load`` turns ``module:Class`` into the class.
-    """
-    tasks = plan.tasks_of(edge.destination)
-    if not tasks:
-        return None
-    where = f"stream {edge.source}/{edge.stream}"
-    kind = edge.grouping.kind
-    if kind is GroupingKind.ALL:
-        return All(tasks)
-    if kind is GroupingKind.GLOBAL:
-        return Global(tasks)
-    if kind is GroupingKind.FIELDS:
-        schema = plan.topology.component(edge.source).output(edge.stream)
-        fields = schema.fields if schema else ()
-        positions = tuple(fields.index(name) for name in edge.grouping.fields)
-        return Fields(tasks, plan.key_group_table(edge.destination), positions)
-    if kind is GroupingKind.DIRECT:
-        return Direct(tasks, where) if direct_readers == 1 else OneOfMany(tasks, where)
-    if kind is GroupingKind.CUSTOM:
-        if load is None:
-            raise ValueError(f"{where}: no loader for the custom grouping {edge.grouping.python_class}")
-        arguments = msgspec.msgpack.decode(edge.grouping.arguments) if edge.grouping.arguments else {}
-        chooser = load(edge.grouping.python_class)(**arguments)
-        chooser.prepare(context, edge.source, edge.stream, list(tasks))
-        return Custom(tasks, chooser, where)
-    if kind is GroupingKind.LOCAL_OR_SHUFFLE:
-        here = plan.container_of(task)
-        tasks = tuple(t for t in tasks if plan.container_of(t) == here) or tasks
-    return Shuffle(tasks, int(rng.integers(0, len(tasks))))
-
-
-__all__ = [
-    "All",
-    "Custom",
-    "Direct",
-    "Fields",
-    "Global",
-    "Grouping",
-    "Part",
-    "Shuffle",
-    "UnsupportedKey",
-    "make_grouping",
-]

@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from heron_instance.core.groupings import Fields, Grouping, Part, Row, make_grouping
+from heron_instance.core.groupings import Grouping, Part, Row
+from heron_instance.core.key_groupings import Fields
+from heron_instance.core.make_grouping import make_grouping
 from heron_runtime.model.keys import UnsupportedKey, group_of
 from heron_runtime.model.plan import PhysicalPlan
-from heron_runtime.model.topology import GroupingKind
+from heron_runtime.model.topology import KEYED, GroupingKind
 
 KEY_TYPES = frozenset({str, bytes, int, float, bool, type(None)})
 
@@ -185,9 +187,7 @@ class Router:
                 for name in dict.fromkeys(e.stream for e in edges if e.destination in readers)
                 if name != stream.name
             ]
-            keyed = {
-                name for edge in mine if edge.grouping.kind is GroupingKind.FIELDS for name in edge.grouping.fields
-            }
+            keyed = {name for edge in mine if edge.grouping.kind in KEYED for name in edge.grouping.fields}
             stream.key_positions = tuple(sorted(map(stream.fields.index, keyed)))
         self._edges = edges
         self.route(plan)

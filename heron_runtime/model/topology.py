@@ -27,12 +27,16 @@ class GroupingKind(StrEnum):
 
     SHUFFLE = "shuffle"
     FIELDS = "fields"
+    PARTIAL_KEY = "partial_key"
     ALL = "all"
     GLOBAL = "global"
     NONE = "none"
     LOCAL_OR_SHUFFLE = "local_or_shuffle"
     DIRECT = "direct"
     CUSTOM = "custom"
+
+
+KEYED = (GroupingKind.FIELDS, GroupingKind.PARTIAL_KEY)  # which task gets a tuple is seen from some of its fields
 
 
 class TopologyState(StrEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
-from heron_runtime.model.topology import GroupingKind
+from heron_runtime.model.topology import KEYED, GroupingKind
 
 
 class CustomGrouping(Protocol):
@@ -19,7 +19,7 @@ class CustomGrouping(Protocol):
 
 
 class Grouping:
-    """A grouping. Use the constants, or ``Grouping.fields`` and ``Grouping.custom``.
+    """A grouping. Use the constants, or ``Grouping.fields``, ``Grouping.partial_key`` and ``Grouping.custom``.
 
     ``SHUFFLE`` deals tuples out evenly; ``ALL`` gives each task a copy; ``GLOBAL`` (alias ``LOWEST``) sends everything
     to the task with the lowest id; ``NONE`` means "I do not care" and shuffles; ``LOCAL_OR_SHUFFLE`` prefers tasks in
@@ -60,6 +60,15 @@ class Grouping:
         return cls(GroupingKind.FIELDS, flat)
 
     @classmethod
+    def partial_key(cls, *names: str | Sequence[str]) -> Grouping:
+        """Tuples with equal values in these fields go to one of two tasks, the one that has got less so far.
+
+        For keys so frequent that one task cannot take them. Each of the two tasks sees a part of a key's tuples, so
+        a bolt behind it has to put the parts together: it reads with ``Grouping.fields`` (``docs/groupings.md``).
+        """
+        return cls(GroupingKind.PARTIAL_KEY, cls.fields(*names).field_names)
+
+    @classmethod
     def custom(cls, target: type | str, **arguments: Any) -> Grouping:
         """Tasks chosen by a class of the user's (see ``CustomGrouping``), by ``"module:Class"``, or by the name of a
         grouping that is plugged in (``docs/extending.md``).
@@ -69,8 +78,8 @@ class Grouping:
         return cls(GroupingKind.CUSTOM, (), target, arguments)
 
     def __repr__(self) -> str:
-        if self.kind is GroupingKind.FIELDS:
-            return f"Grouping.fields({', '.join(map(repr, self.field_names))})"
+        if self.kind in KEYED:
+            return f"Grouping.{self.kind.value}({', '.join(map(repr, self.field_names))})"
         if self.kind is GroupingKind.CUSTOM:
             return f"Grouping.custom({self.target!r})"
         return f"Grouping.{self.kind.name}"

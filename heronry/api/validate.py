@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from heron_runtime.failures import did_you_mean, listing
 from heron_runtime.model.ids import MAX_TASK, is_safe_name
 from heron_runtime.model.plan import KEY_GROUPS
-from heron_runtime.model.topology import ComponentSpec, GroupingKind, InputSpec, TopologyDefinition
+from heron_runtime.model.topology import KEYED, ComponentSpec, GroupingKind, InputSpec, TopologyDefinition
 from heronry.api.config import Config
 
 _RULE = "use letters, digits, '_', '-' and '.', a letter or '_' first, 128 characters at most, no '..'"
@@ -89,9 +89,9 @@ def _place(spec: ComponentSpec, incomplete: bool) -> Iterator[str]:
 def _parallelism(spec: ComponentSpec) -> Iterator[str]:
     if spec.parallelism < 1:
         yield f"parallelism is {spec.parallelism}; it needs at least one task: par=1"
-    if spec.parallelism > KEY_GROUPS and any(i.grouping.kind is GroupingKind.FIELDS for i in spec.inputs):
+    if spec.parallelism > KEY_GROUPS and any(i.grouping.kind in KEYED for i in spec.inputs):
         yield (
-            f"parallelism is {spec.parallelism}, but fields grouping divides keys among at most {KEY_GROUPS} tasks; "
+            f"parallelism is {spec.parallelism}, but grouping by fields divides keys among at most {KEY_GROUPS} tasks; "
             f"the others would stay idle: par={KEY_GROUPS}"
         )
 
@@ -129,7 +129,7 @@ def _stream(edge: InputSpec, source: ComponentSpec) -> Iterator[str]:
         yield f"reads {name} with Grouping.DIRECT, but that stream is not direct; declare it Stream(..., direct=True)"
     if schema.direct and kind is not GroupingKind.DIRECT:
         yield f"reads {name}, which is direct, with grouping {kind.value!r}; use Grouping.DIRECT"
-    if kind is GroupingKind.FIELDS:
+    if kind in KEYED:
         yield from _grouping_fields(edge, name, schema.fields)
     if kind is GroupingKind.CUSTOM and not edge.grouping.python_class:
         yield f"reads {name} with a custom grouping without a class; use Grouping.custom(MyGrouping)"

@@ -17,7 +17,8 @@ from budget import Budget
 
 from heron_instance.core.allowance import Allowance
 from heron_instance.core.bolt_collector import BoltCollector
-from heron_instance.core.groupings import Fields, Part
+from heron_instance.core.groupings import Part
+from heron_instance.core.key_groupings import Fields
 from heron_instance.core.outgoing import Outgoing
 from heron_instance.core.pending import PendingTable
 from heron_instance.core.spout_collector import SpoutCollector

@@ -94,6 +94,20 @@ def test_the_join_makes_each_pair_once(door: FrontDoor, tmp_path: Path) -> None:
     door.kill(name)
 
 
+def test_hot_keys_are_counted_by_two_tasks_and_merged(door: FrontDoor, tmp_path: Path) -> None:
+    name, events = unique("HotKeys"), 20_000
+    door.submit(name, EXAMPLES / "hot_keys.py", "HotKeys", "--", str(tmp_path), str(events))
+    pages = ("/" if n % 2 else f"/page/{random.Random(n).randrange(1000)}" for n in range(events))
+    truth = Counter(pages)
+    file = tmp_path / "pages.json"
+    becomes(lambda: json.loads(file.read_text()) if file.exists() else None, dict(truth), "pages")
+    shares = sorted(int(file.read_text()) for file in tmp_path.glob("share-*.txt"))
+    assert sum(shares) == events
+    assert len(shares) == 4
+    assert shares[-1] < 0.4 * events, "half of all are of one page, and two tasks have it"
+    door.kill(name)
+
+
 def test_random_words_are_all_counted_when_the_spout_pauses(door: FrontDoor) -> None:
     name = unique("RandomWordCount")
     door.submit(name, EXAMPLES / "random_words.py", "RandomWordCount")

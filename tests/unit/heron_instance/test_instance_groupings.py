@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from instance_world import ALL, SHUFFLE, Part, World, fields, make_plan
 
-from heron_instance.core.groupings import Direct, Fields, Grouping, make_grouping
+from heron_instance.core.groupings import Direct, Grouping
+from heron_instance.core.key_groupings import Fields, PartialKey
+from heron_instance.core.make_grouping import make_grouping
 from heron_runtime.model.keys import UnsupportedKey, key_group
 from heron_runtime.model.topology import GroupingKind, GroupingSpec
 from heronry.api.component import BasicBolt, Bolt, Spout
@@ -67,6 +70,86 @@ def test_equal_keys_meet_and_follow_the_key_group_table(runs: list[Rows], reader
     for task, rows in deal(made, runs).items():
         for row in rows:
             assert table[key_group(tuple(row[p] for p in positions))] == task
+
+
+PARTIAL = GroupingSpec(GroupingKind.PARTIAL_KEY, ("a",))
+
+
+@settings(max_examples=100, deadline=None)
+@given(runs=st.lists(rows_of_keys, max_size=4), readers=st.integers(1, 5))
+def test_a_partial_key_has_two_tasks_whoever_emits(runs: list[Rows], readers: int) -> None:
+    tasks: dict[int, set[int]] = defaultdict(set)
+    for emitter in range(3):
+        for task, rows in deal(grouping(PARTIAL, readers, seed=emitter), runs[emitter:]).items():
+            for row in rows:
+                tasks[key_group((row[0],))].add(task)
+    assert all(len(found) <= 2 for found in tasks.values())
+
+
+@settings(max_examples=50, deadline=None)
+@given(runs=st.lists(st.integers(1, 60), min_size=1, max_size=20), readers=st.integers(2, 7), name=st.text(max_size=3))
+def test_a_hot_key_is_shared_evenly(runs: list[int], readers: int, name: str) -> None:
+    got = deal(grouping(PARTIAL, readers), [[(name, 0, 0)] * n for n in runs])
+    counts = sorted(len(rows) for rows in got.values())
+    assert sum(counts) == sum(runs)
+    assert len(counts) == min(2, sum(runs))
+    assert counts[-1] - counts[0] <= 1 or len(counts) == 1
+
+
+def test_two_choices_even_out_what_one_choice_does_not() -> None:
+    rng = np.random.default_rng(1)
+    rows: Rows = [(f"k{n}", 0, 0) for n in rng.zipf(1.3, 20_000).tolist()]
+    worst = {}
+    for spec in (fields("a"), PARTIAL):
+        got = deal(grouping(spec, 8), [rows[start : start + 500] for start in range(0, len(rows), 500)])
+        worst[spec.kind] = max(map(len, got.values())) / len(rows)
+    assert worst[GroupingKind.PARTIAL_KEY] < 0.6 * worst[GroupingKind.FIELDS]
+
+
+def the_second_choice_is_the_first(patch: pytest.MonkeyPatch) -> None:
+    real = PartialKey.__init__
+
+    def init(self: PartialKey, *arguments: Any) -> None:
+        real(self, *arguments)
+        self._others = self._slots
+
+    patch.setattr(PartialKey, "__init__", init)
+
+
+def what_was_sent_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    real = PartialKey.split
+
+    def split(self: PartialKey, rows: Rows) -> Any:
+        self._sent = [0] * len(self.tasks)
+        return real(self, rows)
+
+    patch.setattr(PartialKey, "split", split)
+
+
+def each_emitter_has_choices_of_its_own(patch: pytest.MonkeyPatch) -> None:
+    real = PartialKey.__init__
+    emitter = cycle(range(3))
+
+    def init(self: PartialKey, *arguments: Any) -> None:
+        real(self, *arguments)
+        self._others = np.roll(self._others, next(emitter))
+
+    patch.setattr(PartialKey, "__init__", init)
+
+
+@pytest.mark.parametrize(
+    ("mutation", "law"),
+    [
+        (the_second_choice_is_the_first, test_a_hot_key_is_shared_evenly),
+        (what_was_sent_is_forgotten, test_a_hot_key_is_shared_evenly),
+        (each_emitter_has_choices_of_its_own, test_a_partial_key_has_two_tasks_whoever_emits),
+    ],
+    ids=lambda given: given.__name__,
+)
+def test_partial_key_laws_notice_their_mutations(mutation: Any, law: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutation(monkeypatch)
+    with pytest.raises((AssertionError, ExceptionGroup)):
+        law()
 
 
 def test_bulk_hashing_agrees_with_the_single_one_and_survives_surrogates() -> None:

@@ -101,6 +101,9 @@ def preload(names: Iterable[str]) -> None:
     os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
     for name in names:
         importlib.import_module(name)
+    from heron_runtime.wire.codec import prepare_all
+
+    prepare_all()
     threads = os.listdir("/proc/self/task")
     if len(threads) != 1:
         raise RuntimeError(f"an import has started {len(threads) - 1} threads, so this process must not fork")

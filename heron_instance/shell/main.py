@@ -107,7 +107,7 @@ class Instance:
             runner = Runner(executor, self.inbox, self.gateway, self.telemetry, min(1000.0, interval_ms))
             runner.expect(early)
             executor.start()
-            gc.collect()
+            gc.collect(1)  # a full one also empties free lists, which writes to pages that are shared with the zygote
             gc.freeze()
             gc.set_threshold(GC_THRESHOLD, 20, 100)
             self.phase = Phase.RUNNING

@@ -71,3 +71,10 @@ STACKS = Codec(container.Stacks, heronry_container_pb2.Stacks)
 RESTART_REPLY = Codec(container.RestartReply, heronry_container_pb2.RestartReply)
 SCHEDULER_STATUS_REQUEST = Codec(container.SchedulerStatusRequest, heronry_container_pb2.SchedulerStatusRequest)
 SCHEDULER_STATUS = Codec(container.SchedulerStatus, heronry_container_pb2.SchedulerStatus)
+
+
+def prepare_all() -> None:
+    """Make every converter now: for a process that is forked, so that none of its children has to."""
+    for codec in list(globals().values()):
+        if isinstance(codec, Codec | UnionCodec):
+            codec.prepare()

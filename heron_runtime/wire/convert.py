@@ -46,6 +46,10 @@ class Codec(typing.Generic[T]):
         self._python = python_type
         self._message = message_type
 
+    def prepare(self) -> None:
+        """Make its converters now, and not at the first use."""
+        _converter(self._python, self._message)
+
     def encode(self, value: T) -> bytes:
         """``value`` as protobuf bytes."""
         message = self._message()
@@ -87,6 +91,11 @@ class UnionCodec(typing.Generic[T]):
             raise TypeError(f"{message_type.DESCRIPTOR.name} has other members than {sorted(named)}")
         self._by_field = {name: (named[member.DESCRIPTOR.name], member) for name, member in members.items()}
         self._by_type = {python: (name, message) for name, (python, message) in self._by_field.items()}
+
+    def prepare(self) -> None:
+        """Make its converters now, and not at the first use."""
+        for key in self._by_field.values():
+            _converter(*key)
 
     def encode(self, value: T) -> bytes:
         """``value`` as protobuf bytes. Raises TypeError for a type that is no member."""

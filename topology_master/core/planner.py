@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from heron_runtime.model.key_groups import initial_table, rebalance
 from heron_runtime.model.plan import KeyGroupTable, PackingPlan, PhysicalPlan, PlanVersion, StreamManagerInfo
-from heron_runtime.model.topology import GroupingKind, TopologyDefinition, TopologyState
+from heron_runtime.model.topology import KEYED, TopologyDefinition, TopologyState
 
 
 def build_physical_plan(
@@ -62,7 +62,7 @@ def _key_groups(
     definition: TopologyDefinition, packing: PackingPlan, previous: PhysicalPlan | None
 ) -> tuple[KeyGroupTable, ...]:
     """A table for each consumer of a fields grouping; it changes only with the component's tasks, and then least."""
-    consumers = {e.destination for e in definition.edges() if e.grouping.kind is GroupingKind.FIELDS}
+    consumers = {e.destination for e in definition.edges() if e.grouping.kind in KEYED}
     old = {table.component: table.tasks for table in previous.key_groups} if previous is not None else {}
     tables = []
     for component in sorted(consumers):

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_runtime.model.topology import (
+    KEYED,
     ComponentKind,
     ComponentSpec,
     GroupingKind,
@@ -26,7 +27,7 @@ STREAMS = (StreamSchema("default", ("a", "b")), StreamSchema("direct", ("c",), d
 def grouping(stream: str, kind: GroupingKind) -> GroupingSpec:
     if stream == "direct":
         return GroupingSpec(GroupingKind.DIRECT)
-    return GroupingSpec(kind, ("b",) if kind is GroupingKind.FIELDS else ())
+    return GroupingSpec(kind, ("b",) if kind in KEYED else ())
 
 
 @st.composite

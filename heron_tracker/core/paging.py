@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from heron_runtime.failures import UsageError
 
 T = TypeVar("T")
-MAX_CURSOR = 2048
+MAX_CURSOR = 8192
 
 
 class BadCursor(UsageError, ValueError):

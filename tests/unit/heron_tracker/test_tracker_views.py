@@ -133,12 +133,12 @@ def test_pages_give_everything_once_in_order(keys: set[tuple[str, str]], limit: 
     assert seen == sorted(keys)
 
 
-@given(st.lists(st.text(), max_size=5).map(tuple))
+@given(st.lists(st.text(max_size=60), max_size=5).map(tuple))
 def test_cursors_come_back(key: tuple[str, ...]) -> None:
     assert decode_cursor(encode_cursor(key)) == key
 
 
-@pytest.mark.parametrize("cursor", ["x", "!!!!", "bnVsbA", "eyJhIjoxfQ", "W1tb" * 900, "\u00e4"])
+@pytest.mark.parametrize("cursor", ["x", "!!!!", "bnVsbA", "eyJhIjoxfQ", "W1tb" * 900, "W1tb" * 9000, "\u00e4"])
 def test_foreign_cursors_are_refused(cursor: str) -> None:
     with pytest.raises(BadCursor):
         decode_cursor(cursor)

@@ -73,9 +73,8 @@ class Instance:
         self.container = container
         self.component = component
         self.task = task
-        # Of 16 bits, and never that of the process before: two starts of a task are more than 50 ms apart, and by the
-        # time the number comes round again nobody remembers the old one.
-        self.incarnation = int(time.monotonic() / 0.05) & 0xFFFF
+        # Greater than that of every process before it on this host, which is where its stream manager is, too.
+        self.incarnation = time.monotonic_ns()
         name = instance_id(container, component, task)
         self.telemetry = Telemetry(component, name, container, task, self.incarnation)
         self.inbox = Inbox()

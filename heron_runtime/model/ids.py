@@ -3,8 +3,9 @@
 * A **task** has a topology-wide id from 1 up; the container that holds tasks is numbered from 1 up; container 0 holds
   the topology master.
 * An **instance** is the process of a task: ``container_<N>_<component>_<task>``.
-* A **root** is the 64-bit id of a tracked spout tuple: task (16 bits) | incarnation (16) | sequence (32, wraps). The
-  incarnation is new at each start of the spout's process, so a verdict for a dead process is recognised.
+* A **root** is the 64-bit id of a tracked spout tuple: task (16 bits) | incarnation (16) | sequence (32, wraps). These
+  are the low bits of the *incarnation* of the spout's process, which is greater at each start; a verdict for a dead
+  process is recognised by them nearly always, and by the whole where it must be (``docs/decisions/incarnations.md``).
 """
 
 from __future__ import annotations

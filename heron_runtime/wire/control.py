@@ -17,7 +17,7 @@ from heron_runtime.wire.metrics import ProcessMetrics
 
 @dataclass(frozen=True, slots=True)
 class InstanceHello:
-    """First message of an instance. ``incarnation`` (16 bits) is new at each start."""
+    """First message of an instance. ``incarnation`` is greater at each start of the task on one host."""
 
     protocol: int
     topology_id: str

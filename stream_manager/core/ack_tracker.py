@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from heron_runtime.model.ids import SEQUENCE_MASK, root_base, root_incarnation, root_sequence, root_task
+from heron_runtime.model.ids import SEQUENCE_MASK, root_base, root_sequence
 
 Column = NDArray[np.uint64]
 
@@ -107,7 +107,7 @@ class AckTracker:
     def init(self, first_root: int, xors: bytes) -> tuple[Column, Column]:
         """Open the roots ``first_root``, + 1, …. Returns (complete at once, refused): roots without copies; roots too
         many. Raises ValueError for roots of another task or incarnation."""
-        if root_task(first_root) != self.task or root_incarnation(first_root) != self.incarnation:
+        if self.incarnation is None or root_base(self.task, self.incarnation) != first_root & ~SEQUENCE_MASK:
             raise ValueError(f"init of root {first_root:#018x} at the tracker of task {self.task}.{self.incarnation}")
         keys = column(xors)
         refused = NO_ROOTS

@@ -55,8 +55,12 @@ class InstanceSide:
         self._revision = -1  # of the pressure when the spouts were last told; -1: tell them
 
     def hello(self, connection: int, hello: InstanceHello, standing: Standing) -> None:
-        """A new connection; it replaces an older one of the same task."""
+        """A new connection; it replaces an older one of the same task, unless it comes from an older process."""
         instance = self._connections.instance(hello.task)
+        if hello.incarnation < (instance.incarnation or 0):
+            reason = "another process has taken this task"
+            self._effects.add(Send(connection, Leave(reason)), End(connection, f"{instance}: {reason}"))
+            return
         if instance.connection is not None:
             if instance.pid != hello.pid:
                 self._effects.add(Send(instance.connection, Leave("another process has taken this task")))

@@ -128,8 +128,8 @@ class Cluster:
         return process if process is not None and process.alive and process.port == port else None
 
     def next_incarnation(self, before: int) -> int:
-        """The incarnation (16 bits) of an instance's next life."""
-        return (before + 1) & 0xFFFF
+        """The incarnation of an instance's next life. Often roots do not show the difference."""
+        return before + self.world.rng.choice((1, 1 << 16))
 
     # The state of things.
 

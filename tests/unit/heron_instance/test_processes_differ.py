@@ -1,0 +1,77 @@
+"""What must be new with each process of a task: its incarnation, and the keys it draws."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from instance_world import SHUFFLE, Part, make_plan
+from spout_alone import Nothing, Source
+
+from heron_instance.shell import main
+from heron_instance.shell.main import Instance
+from heron_runtime.launch import Launch
+
+
+def an_instance(home: Path) -> Instance:
+    launch = Launch("local", "me", "d", "t", "t-1", f"files://{home}/state", str(home), str(home))
+    return Instance(launch, 1, "s", 1, 0, -1)
+
+
+def law_each_start_has_a_greater_incarnation(home: Path) -> None:
+    incarnations = [an_instance(home).incarnation for _ in range(5)]
+    assert incarnations == sorted(set(incarnations))
+    assert len({number & 0xFFFF for number in incarnations}) > 1, "roots show it, too"
+
+
+def keys_of_a_fork(instance: Instance) -> list[int]:
+    """The first keys that a child draws which is forked now."""
+    plan = make_plan({"s": Part(Source, 1, {"default": ["x"]}), "r": Part(Nothing, 1, {}, [("s", "default", SHUFFLE)])})
+    read, write = os.pipe()
+    if os.fork() == 0:
+        try:
+            executor: Any = instance._make_executor(plan)
+            os.write(write, executor.collector._draw(4).tobytes())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        data = pipe.read()
+    os.wait()
+    return list(np.frombuffer(data, np.uint64))
+
+
+def law_forks_draw_keys_of_their_own(home: Path) -> None:
+    instance = an_instance(home)
+    first, second = keys_of_a_fork(instance), keys_of_a_fork(instance)
+    assert len(first) == len(second) == 4
+    assert not set(first) & set(second)
+
+
+@pytest.fixture(autouse=True)
+def loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main, "load", lambda path: Source)
+
+
+def test_each_start_has_a_greater_incarnation(tmp_path: Path) -> None:
+    law_each_start_has_a_greater_incarnation(tmp_path)
+
+
+def test_forks_draw_keys_of_their_own(tmp_path: Path) -> None:
+    law_forks_draw_keys_of_their_own(tmp_path)
+
+
+def test_a_constant_incarnation_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main.time, "monotonic_ns", lambda: 7)
+    with pytest.raises(AssertionError):
+        law_each_start_has_a_greater_incarnation(tmp_path)
+
+
+def test_keys_seeded_before_the_fork_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seeded = np.random.default_rng(1)
+    monkeypatch.setattr(main.np.random, "default_rng", lambda: seeded)
+    with pytest.raises(AssertionError):
+        law_forks_draw_keys_of_their_own(tmp_path)

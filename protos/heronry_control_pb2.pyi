@@ -95,10 +95,12 @@ class Pause(_message.Message):
     def __init__(self, paused: _Optional[bool] = ..., causes: _Optional[_Iterable[_Union[Cause, _Mapping]]] = ...) -> None: ...
 
 class Leave(_message.Message):
-    __slots__ = ("reason",)
+    __slots__ = ("reason", "epoch")
     REASON_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     reason: str
-    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+    epoch: int
+    def __init__(self, reason: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class InstanceControl(_message.Message):
     __slots__ = ("instance_hello", "stream_manager_hello", "plan_update", "credit", "pause", "leave", "task_weights", "process_metrics", "in_call")

@@ -86,9 +86,10 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """To a process that has been replaced: exit."""
+    """To a process that has been replaced: exit. ``epoch``: of the master that says so; 0 from others."""
 
     reason: str
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

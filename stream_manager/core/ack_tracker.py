@@ -9,7 +9,8 @@ a live root from a late one (settled, expired, or of another incarnation) withou
 A slot that a newer root needs while an older one still lives there is taken: the old root moves to ``overflow``, a
 plain dict. So memory follows the number of *live* roots, never the span from the oldest to the newest: one stuck root
 while millions pass costs one dict entry. The ring doubles while more than half of it would be live, up to
-``max_slots``. Above ``max_live`` roots the rest of an Init is refused and comes back as failed at once.
+``max_slots``. Above ``max_live`` roots the rest of an Init is refused and comes back as failed at once; a spout never
+gets there, since ``topology.max.spout.pending`` has a smaller maximum, and at that a spout waits.
 
 Expiry: ``buckets`` sets of roots; each rotation expires the oldest set. With a rotation every T/(n-1), n the number of
 buckets, a root expires no earlier than T and no later than T(1 + 1/(n-1)) plus the distance of n ticks, since a

@@ -59,13 +59,20 @@ class PlanAccepted:
 
 
 @dataclass(frozen=True, slots=True)
+class EpochHeard:
+    """A higher epoch than ever: store it."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class Replaced:
     """Another stream manager has taken this place: end."""
 
     reason: str
 
 
-Effect = Send | Wake | End | TellMaster | RefuseMaster | PlanAccepted | Replaced
+Effect = Send | Wake | End | TellMaster | RefuseMaster | PlanAccepted | EpochHeard | Replaced
 
 
 class EffectBuffer:

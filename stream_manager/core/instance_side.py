@@ -133,8 +133,14 @@ class InstanceSide:
             if instance.upload.taken != instance.upload.told:
                 self._tell_credit(instance)
 
-    def give_plans(self, standing: Standing) -> None:
-        """There is a new plan."""
+    def give_plans(self, before: Routes, standing: Standing) -> None:
+        """There is a new plan. Instances of tasks that lived here and do so no more are told to leave."""
+        for task in sorted(set(before.local_tasks).difference(standing.routes.local_tasks)):
+            gone = self._connections.instance(task)
+            if gone.connection is not None:
+                reason = f"the plan has no {gone} in this container any more"
+                self._effects.add(Send(gone.connection, Leave(reason)), End(gone.connection, reason))
+                self.lost(gone)
         for instance in self._connections.instances.values():
             if instance.task not in standing.routes.local_spouts:
                 instance.sent_causes = None

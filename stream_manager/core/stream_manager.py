@@ -5,7 +5,8 @@ each changes the state and returns what is to be done, in order. Within one pack
 frames: a root is open before any copy of its tuples has left, so acks commute from then on.
 
 Time comes by ``Tick`` only, and counts only while ticks come: a step of more than a second counts as one second, and
-expiry rests a while after it, so that a stream manager that was stopped first reads what waits in its sockets. Its own
+expiry rests a while after it, so that a stream manager that was stopped first reads what waits in its sockets; where
+every tick is that late it does not rest for ever. Its own
 pause fails no tuple and pauses no spout.
 
 Who owns what: ``connections`` the neighbours with their links and credit (``links``, ``settlements``, ``credit``),
@@ -48,6 +49,7 @@ from stream_manager.core.weights import Weights
 
 LONGEST_STEP_MS = 1000
 REST_MS = 2000  # no root expires so soon after a pause of our own
+MOST_LATE_TICKS = 5  # in a row: then they are no pauses, this is how slow the machine is, and roots must expire
 
 T = TypeVar("T")
 
@@ -81,6 +83,7 @@ class StreamManager:
         self._wall_ms = now_ms
         self._now_ms = now_ms  # counts only while ticks come
         self._expire_from_ms = now_ms
+        self._late_ticks = 0  # one behind the other
         self._heartbeat_at_ms = now_ms
         self._contact_ms = now_ms  # last word of a master or an accepted peer
         self._master_here = False
@@ -206,6 +209,7 @@ class StreamManager:
             self.local.hello(connection, hello, self.standing)
             self._tell_master()
         else:
+            self._hear_epoch(hello.epoch)
             self.mesh.hello(connection, hello, self.standing.routes)
 
     def _wrong(self, hello: InstanceHello | PeerHello) -> str:
@@ -256,7 +260,7 @@ class StreamManager:
         before = self.standing
         if plan.topology.id != self.topology_id or epoch < before.epoch:
             return
-        self.standing = replace(before, epoch=epoch)
+        self._hear_epoch(epoch)
         if plan.version <= self.version:
             return
         routes, scope = Routes(plan, self.container), setting(plan.topology.config, Keys.TOPOLOGY_BACKPRESSURE_SCOPE)
@@ -266,7 +270,7 @@ class StreamManager:
         self.pressure.set_routes(routes)
         self.weights.set_routes(routes)
         self._effects.add(f.PlanAccepted(plan, epoch, tuple(c for c in routes.peers if c > self.container)))
-        self.local.give_plans(self.standing)
+        self.local.give_plans(before.routes, self.standing)
         self.mesh.review(before.routes, routes)
 
     def _master_connected(self) -> None:
@@ -277,17 +281,23 @@ class StreamManager:
 
     def _master_heard(self, message: FromMaster) -> None:
         epoch = self.standing.epoch
-        if isinstance(message, Leave):
-            self._effects.add(f.Replaced(f"topology master: {message.reason}"))
-        elif message.epoch < epoch:
+        if message.epoch < epoch:
             self._effects.add(f.RefuseMaster(f"its epoch {message.epoch} is over; {epoch} was heard"))
+        elif isinstance(message, Leave):
+            self._effects.add(f.Replaced(f"topology master: {message.reason}"))
         else:
             self._contact_ms = self._now_ms
             if isinstance(message, HeartbeatReply):
-                self.standing = replace(self.standing, epoch=message.epoch)
+                self._hear_epoch(message.epoch)
                 self.tracking.holder = message.holder
             else:
                 self._follow(message.plan, message.epoch)
+
+    def _hear_epoch(self, epoch: int) -> None:
+        """The highest epoch that anybody speaks of is kept."""
+        if epoch > self.standing.epoch:
+            self.standing = replace(self.standing, epoch=epoch)
+            self._effects.add(f.EpochHeard(epoch))
 
     def _tell_master(self) -> None:
         """A heartbeat: when it is time, and when an instance comes or goes."""
@@ -307,16 +317,20 @@ class StreamManager:
         """Expiry, heartbeats, the lease."""
         step = wall_ms - self._wall_ms
         self._wall_ms = wall_ms
-        if step > LONGEST_STEP_MS:
+        self._late_ticks = self._late_ticks + 1 if step > LONGEST_STEP_MS else 0
+        if self._late_ticks:
             step = LONGEST_STEP_MS
-            self._expire_from_ms = self._now_ms + step + REST_MS
+            if self._late_ticks <= MOST_LATE_TICKS:
+                self._expire_from_ms = self._now_ms + step + REST_MS
         self._now_ms += step
         self.pressure.pass_time(step)
         self.local.pass_time(step)
         if self._now_ms >= self._expire_from_ms:
             self.tracking.tick(self._now_ms)
         # The lease runs from the last word, not from the end of a connection: a silent master is no contact.
-        self.pressure.set_partitioned(self._now_ms - self._contact_ms >= self._lease_ms)
+        # Where the plan names no peers there is nobody to be cut off from (docs/decisions/lone-container.md).
+        silent = self._now_ms - self._contact_ms >= self._lease_ms
+        self.pressure.set_partitioned(silent and bool(self.standing.routes.peers))
         if self._now_ms >= self._heartbeat_at_ms:
             self._heartbeat_at_ms = self._now_ms + self._heartbeat_ms
             self.mesh.announce()

@@ -25,7 +25,7 @@ from heron_runtime.telemetry.reporting import Telemetry
 from heron_runtime.wire.codec import MASTER_LOCATION, PHYSICAL_PLAN
 from heron_runtime.wire.errors import MalformedMessage
 from heron_runtime.wire.metrics import ProcessMetrics
-from stream_manager.core.effects import PlanAccepted
+from stream_manager.core.effects import EpochHeard, PlanAccepted
 from stream_manager.core.events import Listening, PlanRecalled, Tick
 from stream_manager.core.stream_manager import StreamManager
 from stream_manager.shell.host import Host, now_ms
@@ -81,6 +81,7 @@ class StreamManagerProcess:
     async def start(self) -> None:
         """Listen, recall the last plan, look for master and peers. Raises OSError, RuntimeError (no port)."""
         self.host.on(PlanAccepted, self._plan_accepted)
+        self.host.on(EpochHeard, lambda effect: self._file.update(epoch=effect.epoch))
         # The port is part of what the core says of itself, so the peers' server comes first.
         peers, port = await start_peer_server(self.host, self._identity, self.launch.bind_host)
         self.host.handle(Listening(port))

@@ -135,7 +135,7 @@ class SimMaster(SimProcess):
             case e.Acknowledge(link, epoch, holder):
                 self._send(link, HeartbeatReply(epoch, holder))
             case e.Refuse(link, reason):
-                self._send(link, Leave(reason))
+                self._send(link, Leave(reason, self.core.epoch))
                 self._close(link)
             case e.CloseLinks(links):
                 for link in links:

@@ -201,6 +201,8 @@ class SimStreamManager(SimProcess):
                 self.log(f"refuses its master: {reason}")
                 if self._master is not None:
                     self._master.close(reason)
+            case f.EpochHeard(epoch):
+                self.disk.epoch = epoch
             case f.Replaced(reason):
                 self.cluster.checkers.told_to_leave(self, reason)
                 self.crash(f"told to leave: {reason}", None)

@@ -150,7 +150,7 @@ class TopologyMaster:
             case e.Acknowledge(link, epoch, holder):
                 self._links.send(link, HeartbeatReply(epoch, holder))
             case e.Refuse(link, reason):
-                self._links.send(link, Leave(reason))
+                self._links.send(link, Leave(reason, self._core.epoch))
                 self._links.close(link)
             case e.CloseLinks(links):
                 for link in links:

@@ -27,7 +27,7 @@ from heron_runtime.wire.control import (
 )
 from heron_runtime.wire.data import Ack, Fail, Init, Packet
 from heron_runtime.wire.master import Heartbeat, HeartbeatReply, Register
-from stream_manager.core.effects import End, RefuseMaster, Replaced, Send
+from stream_manager.core.effects import End, EpochHeard, RefuseMaster, Replaced, Send
 from stream_manager.core.events import (
     Connected,
     ConnectionEnded,
@@ -221,12 +221,12 @@ def test_the_highest_epoch_wins() -> None:
     assert str(core.version) == "2.5"
     effects = core.handle(MasterHeard(PlanUpdate(make_plan(number=9, epoch=1), 1)))
     assert [type(effect) for effect in effects] == [RefuseMaster]
-    assert core.handle(MasterHeard(HeartbeatReply(3))) == []
+    assert core.handle(MasterHeard(HeartbeatReply(3))) == [EpochHeard(3)]
     assert core.handle(PlanRecalled(make_plan(number=6, epoch=2), 2)) == []
     assert str(core.version) == "2.5", "a plan of a deposed master is refused once a newer epoch was heard"
     core.handle(PlanRecalled(make_plan(number=1, epoch=3), 3))
     assert str(core.version) == "3.1"
-    assert [type(e) for e in core.handle(MasterHeard(Leave("replaced")))] == [Replaced]
+    assert [type(e) for e in core.handle(MasterHeard(Leave("replaced", 3)))] == [Replaced]
 
 
 def test_registers_and_beats_with_its_instances_and_causes(world: World) -> None:

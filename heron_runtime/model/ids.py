@@ -64,11 +64,6 @@ def root_task(root: int) -> int:
     return root >> 48
 
 
-def root_incarnation(root: int) -> int:
-    """The incarnation (16 bits) of the spout task that emitted this root."""
-    return (root >> SEQUENCE_BITS) & 0xFFFF
-
-
 def root_sequence(root: int) -> int:
     """The 32-bit sequence number of this root."""
     return root & SEQUENCE_MASK

@@ -9,8 +9,14 @@ import numpy as np
 import pytest
 from sm_world import PLACES, World, column, failed, frame, make_plan
 
-from heron_runtime.model.ids import root_incarnation, root_task
+from heron_runtime.model.ids import SEQUENCE_BITS, root_task
 from heron_runtime.wire.data import Ack, Fail, Frame
+
+
+def root_incarnation(root: int) -> int:
+    """As roots show it."""
+    return (root >> SEQUENCE_BITS) & 0xFFFF
+
 
 SETTINGS = {"heron.streammgr.upload.window.bytes": 65_536, "heron.streammgr.peer.window.bytes": 3000}
 CONFIG: dict[str, Any] = {

@@ -11,6 +11,7 @@ from pathlib import Path
 from heron_apiserver.shell.api import Bounds
 from heron_apiserver.shell.server import LOCAL, Options, serve
 from heron_control.packaging.shipping import LIMITS
+from heron_control.schedulers.grants import Quota
 from heron_control.web.serving import exit_code, port
 
 MiB = 1 << 20
@@ -50,6 +51,9 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     parser.add_argument("--max-unpacked-mb", type=_positive, default=2048, help="what a package may unpack to (MiB)")
     parser.add_argument("--upload-seconds", type=_positive, default=900, help="longest time for a request's body")
     parser.add_argument("--idle-seconds", type=_positive, default=30, help="longest pause within a request's body")
+    parser.add_argument("--quota-cores", type=_positive, help="cores that all topologies together may ask for")
+    parser.add_argument("--quota-ram-mb", type=_positive, help="memory that they may ask for (MiB)")
+    parser.add_argument("--quota-containers", type=_positive, help="containers they may have, with those of masters")
     parser.add_argument("--verbose", action="store_true", help="log requests")
     given = parser.parse_args(arguments)
     unpacked = int(given.max_unpacked_mb * MiB)
@@ -58,9 +62,14 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         unpacked=replace(LIMITS, total_bytes=unpacked, file_bytes=min(unpacked, LIMITS.file_bytes)),
         upload_seconds=given.upload_seconds, idle_seconds=given.idle_seconds,
     )  # fmt: skip
+    quota = Quota(
+        given.quota_cores,
+        None if given.quota_ram_mb is None else int(given.quota_ram_mb * MiB),
+        None if given.quota_containers is None else int(given.quota_containers),
+    )
     return Options(
         given.home, given.host, given.port, given.scheduler, given.cluster, given.state_url, given.state_credential,
-        given.public, tuple(given.allow_host), given.advertise, bounds, given.verbose,
+        given.public, tuple(given.allow_host), given.advertise, bounds, quota, given.verbose,
     )  # fmt: skip
 
 

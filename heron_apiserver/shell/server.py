@@ -13,6 +13,7 @@ from heron_apiserver.core.access import Role
 from heron_apiserver.shell.api import Api, Bounds
 from heron_apiserver.shell.app import make_app
 from heron_apiserver.shell.tokens import FILES, load_tokens
+from heron_control.schedulers.grants import Quota
 from heron_control.schedulers.identity import HostLock
 from heron_control.schedulers.scheduler import Scheduler, SchedulerContext, SchedulerMaker
 from heron_control.submission.submission import ClusterConfig
@@ -46,6 +47,7 @@ class Options:
     allowed_hosts: tuple[str, ...] = ()
     advertise: str = ""
     bounds: Bounds = field(default_factory=Bounds)
+    quota: Quota = field(default_factory=Quota)
     verbose: bool = False
 
 
@@ -100,7 +102,7 @@ def config_for(options: Options, home: Path) -> ClusterConfig:
     if not is_safe_name(cluster):
         raise StartError(f"{cluster!r} is no name of a cluster; use letters, digits, '_', '-' and '.'")
     state_url = options.state_url or (home / "state").as_uri().replace("file:", "files:", 1)
-    return ClusterConfig(home, cluster, StoreAddress(state_url, options.state_credential))
+    return ClusterConfig(home, cluster, StoreAddress(state_url, options.state_credential), quota=options.quota)
 
 
 def parts_of(

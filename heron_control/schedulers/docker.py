@@ -1,8 +1,10 @@
 """The ``docker`` cluster: each container of a topology is a Docker container, on the engine of this machine.
 
 The api server owns the one DockerScheduler. ``run`` is its watch: it observes what the engine has, then reads from the
-state store what there should be, and has every topology reconcile the two (``docker_topology``). It wakes up when the
-engine tells of an event, when a deadline has come, and every OBSERVE_SECONDS. The order matters: what the engine shows
+state store which topologies there are, and has every one reconcile the two (``docker_topology``). What a topology may
+have was written down at its submit (``grants``): the plan in the store, where a topology may be able to write, is not
+carried out. The watch wakes up when the engine tells of an event, when a deadline has come, and every OBSERVE_SECONDS.
+The order matters: what the engine shows
 and a *later* read of the store does not know belongs to a topology that was killed, and is removed. While the store is
 away the last plans hold; while the engine is away nothing can be done, and ``status`` says so. When this process is
 away, what runs runs on, and what dies stays down until it is back.
@@ -32,6 +34,7 @@ from heron_control.schedulers.alarm import now_ms
 from heron_control.schedulers.docker_engine import DockerEngine
 from heron_control.schedulers.docker_topology import DockerTopology
 from heron_control.schedulers.engine import Engine, EngineError, Joiner, Owner, Seen
+from heron_control.schedulers.grants import Granted, read_granted
 from heron_control.schedulers.killed import is_killed
 from heron_control.schedulers.scheduler import SchedulerContext, SchedulerError
 from heron_control.schedulers.topology_folder import LOG_FILES, Homes, load_launch
@@ -87,6 +90,7 @@ class DockerScheduler:
         self._topologies: dict[str, DockerTopology] = {}  # by topology id
         self._lock = threading.Lock()
         self._held: set[str] = set()  # ids of those whose volume must not go, for their logs are wanted
+        self._suspected: set[str] = set()  # ids of those whose record is not what was submitted
         self._wake: Callable[[], None] = lambda: None
         self._started = time.time()
         self._trouble = ""
@@ -166,6 +170,7 @@ class DockerScheduler:
         with self._lock:
             self._topologies.pop(launch.topology_id, None)
             self._held.discard(launch.topology_id)
+            self._suspected.discard(launch.topology_id)
 
     def status(self, launch: Launch) -> SchedulerStatus:
         """As of the last observation."""
@@ -265,8 +270,20 @@ class DockerScheduler:
         topology = self._topologies.get(state.topology_id)
         if topology is None and (launch := load_launch(folder)) is not None and launch.topology_id == state.topology_id:
             topology = self._known(launch, folder)
-        if topology is not None and record.definition.id == state.topology_id:
-            topology.plans(record.definition, record.packing)
+        if topology is None or record.definition.id != state.topology_id:
+            return
+        granted = read_granted(folder)
+        if granted is None or granted.definition.id != state.topology_id:
+            self._say_once(state, "there is no record of what it was granted; submit it again")
+            return
+        if granted != Granted(record.definition, record.packing):
+            self._say_once(state, "its record is not the one that was submitted; what was submitted holds")
+        topology.plans(granted.definition, granted.packing)
+
+    def _say_once(self, state: ExecutionState, what: str) -> None:
+        if state.topology_id not in self._suspected:
+            self._suspected.add(state.topology_id)
+            log.warning("%s: %s", state.topology, what)
 
     def _is_over(self, owner: Owner) -> bool:
         try:

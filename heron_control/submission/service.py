@@ -21,6 +21,7 @@ from pathlib import Path
 
 from heron_control.inspection.inspector import check_container, check_place
 from heron_control.progress import Progress, silent
+from heron_control.schedulers.grants import Granted, all_granted, amount_of, write_granted
 from heron_control.schedulers.runtime import runtime_dir
 from heron_control.schedulers.scheduler import ALL, Scheduler
 from heron_control.schedulers.topology_folder import (
@@ -69,6 +70,7 @@ class SubmissionService:
         self.scheduler = scheduler
         self._placed = placed
         self._removed = removed
+        self._granting = threading.Lock()
         self._locks = [threading.Lock() for _ in range(LOCKS)]
 
     # Submit.
@@ -77,7 +79,7 @@ class SubmissionService:
         """Run it, all or nothing; None if this very submission runs already, else what ``Scheduler.start`` returns.
 
         ``replace`` kills a topology of this name, once everything else is prepared. Raises AlreadyExists, NotFound,
-        SchedulerError, StoreError, OSError, PackageError.
+        QuotaSpent, SchedulerError, StoreError, OSError, PackageError.
         """
         definition = submission.definition
         with self._locked(definition.name):
@@ -91,7 +93,7 @@ class SubmissionService:
             topologies.check_size(self.store, definition, submission.packing, execution)
             launch, staging = self._launch(submission, place), staging_beside(place)
             try:
-                launch = self._stage(launch, staging, submission.package)
+                launch = self._stage(launch, staging, submission)
                 if replace:
                     self._make_room(submission, progress)
                 progress("writing the state")
@@ -129,10 +131,14 @@ class SubmissionService:
             store_credential=store.credential_file, package_digest=submission.package_digest,
         )  # fmt: skip
 
-    def _stage(self, launch: Launch, staging: Path, package: Path) -> Launch:
+    def _stage(self, launch: Launch, staging: Path, submission: Submission) -> Launch:
         make_folder(staging)
         launch.save(staging / LAUNCH_FILE)  # before anything else is made: whoever finds it knows what to remove
-        launch = self.scheduler.prepare(launch, staging, package)
+        with self._granting:  # two who submit at once do not both get what is left
+            granted = all_granted(self.config.homes, apart_from=self.place_of(launch))
+            self.config.quota.check(granted, amount_of(submission.packing))
+            write_granted(staging, Granted(submission.definition, submission.packing))
+        launch = self.scheduler.prepare(launch, staging, submission.package)
         launch.save(staging / LAUNCH_FILE)
         write_secrets(staging)
         return launch

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from heron_control.schedulers.grants import Quota
 from heron_control.schedulers.topology_folder import Homes
 from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.topology import TopologyDefinition, TopologyState
@@ -16,12 +17,13 @@ from heron_runtime.state.local import StoreAddress
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
     """What all submissions of a cluster share: the home with their folders, the cluster's name, the store's address,
-    and whether other homes of this user share that (``Homes``)."""
+    whether other homes of this user share that (``Homes``), and the most that all of them may be granted."""
 
     home: Path
     cluster: str
     store: StoreAddress
     shared: bool = False
+    quota: Quota = field(default_factory=Quota)
 
     @property
     def homes(self) -> Homes:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,11 @@ from heron_control.packing import pack
 from heron_control.schedulers import containers, docker, docker_topology
 from heron_control.schedulers import docker_plan as plan
 from heron_control.schedulers.docker import DockerOptions, DockerScheduler
+from heron_control.schedulers.grants import Granted, write_granted
 from heron_control.schedulers.scheduler import SchedulerError
 from heron_control.schedulers.topology_folder import Homes, place_of, write_secrets
 from heron_runtime.launch import Launch
+from heron_runtime.model.plan import PackingPlan, Resources
 from heron_runtime.model.stored import ExecutionState
 from heron_runtime.model.topology import (
     ComponentKind,
@@ -28,7 +31,9 @@ from heron_runtime.model.topology import (
     TopologyDefinition,
     TopologyState,
 )
-from heron_runtime.state import open_store, topologies
+from heron_runtime.state import open_store, paths, topologies
+from heron_runtime.state.store import Set
+from heron_runtime.wire import codec
 from heron_runtime.wire.container import ProcessState, ProcessStatus
 
 SPOUT = ComponentSpec("word", ComponentKind.SPOUT, "m:Word", 1, (StreamSchema(fields=("word",)),))
@@ -71,6 +76,7 @@ class World:
             name, definition.id, "docker", "ads", "prod", TopologyState.RUNNING, "ada", 1.0, "0", str(home)
         )
         topologies.submit(self.store, definition, pack(definition), state)
+        write_granted(home, Granted(definition, pack(definition)))
         given = {f"heron.{key.replace('_', '.')}": value for key, value in settings.items()}
         launch = Launch("docker", "ads", "prod", name, definition.id, "memory://", str(home), "/y", settings=given)
         launch = self.scheduler.prepare(launch, home, home / "package.tar.gz")
@@ -139,6 +145,45 @@ def test_the_containers_of_the_plan_are_started_each_with_its_files(world: World
     assert world.status(launch).state is ProcessState.RUNNING
     world.scheduler.observe()
     assert len(world.states(launch)) == 2, "nothing is started twice"
+
+
+def law_of_grants(world: World) -> None:
+    """A topology that adds to its own plan in the state store, a container and 20 GiB a task, gets nothing of it."""
+    launch = world.running()
+    record = topologies.read_topology(world.store, "words")
+    (first,) = record.packing.containers
+    large = Resources(64.0, 20 << 30)
+    greedy = replace(first, instances=tuple(replace(i, resources=large) for i in first.instances), resources=large)
+    plan_of_its_own = PackingPlan("words", (greedy, replace(greedy, container=2)))
+    config = {"topology.container.ram": 20 << 30, "topology.master.replicas": 9}
+    definition = replace(record.definition, config=config)
+    world.store.commit([
+        Set(paths.packing_plan("words"), codec.PACKING_PLAN.encode(plan_of_its_own)),
+        Set(paths.topology("words"), codec.TOPOLOGY.encode(definition)),
+    ])  # fmt: skip
+    before = {n: world.machine.find(host(launch, n)).host["Memory"] for n in (0, 1)}
+    for scheduler in (world.scheduler, world.anew()):
+        scheduler.observe()
+        assert world.states(launch) == BOTH_RUN, "no container more"
+    for number in (0, 1):
+        world.machine.find(host(launch, number)).state = "exited"
+    world.observe_until(lambda: world.states(launch) == BOTH_RUN)
+    after = {n: world.machine.find(host(launch, n)).host["Memory"] for n in (0, 1)}
+    assert after == before, "nor larger ones when they come back"
+
+
+def test_a_topology_that_adds_to_its_own_plan_gets_nothing(world: World) -> None:
+    law_of_grants(world)
+
+
+def test_the_law_catches_a_scheduler_that_believes_the_store(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def believing(_: Path) -> Granted:
+        record = topologies.read_topology(world.store, "words")
+        return Granted(record.definition, record.packing)
+
+    monkeypatch.setattr(docker, "read_granted", believing)
+    with pytest.raises(AssertionError):
+        law_of_grants(world)
 
 
 def test_without_image_or_engine_nothing_is_submitted(world: World) -> None:

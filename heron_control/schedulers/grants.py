@@ -1,0 +1,109 @@
+"""What a submission was granted, written down outside its reach, and how much a cluster grants in all.
+
+The definition and the packing plan of a submission are kept in its folder, as they were when it was taken in. A
+scheduler whose containers do not reach that folder carries out this plan and no other: what a topology has written into
+its record in the state store since then gives it nothing. The folders are also the cluster's ledger: what all of them
+were granted, with what is being submitted at this moment, stays within the quota.
+
+Counted is what packing plans ask for, and a container for the topology master. The memory and the half core of
+Heronry's own processes come on top (``docker_plan``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from heron_control.schedulers.topology_folder import TOPOLOGIES, Homes
+from heron_runtime.failures import NotAllowed
+from heron_runtime.files import replace_file
+from heron_runtime.model.plan import PackingPlan
+from heron_runtime.model.settings import MiB
+from heron_runtime.model.topology import TopologyDefinition
+from heron_runtime.wire import codec
+from heron_runtime.wire.errors import MalformedMessage
+
+DEFINITION_FILE, PLAN_FILE = "definition.granted", "packing-plan.granted"
+
+
+class QuotaSpent(NotAllowed):
+    """The cluster has nothing left of something."""
+
+    cure = "Kill a topology, ask for less (topology.component.rammap, topology.component.cpumap), or raise the quota."
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A submission as it was taken in."""
+
+    definition: TopologyDefinition
+    packing: PackingPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """Cores, bytes of memory, containers."""
+
+    cores: float = 0.0
+    ram_bytes: int = 0
+    containers: int = 0
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(self.cores + other.cores, self.ram_bytes + other.ram_bytes, self.containers + other.containers)
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """The most that all topologies of a cluster may be granted together; None is no bound."""
+
+    cores: float | None = None
+    ram_bytes: int | None = None
+    containers: int | None = None
+
+    def check(self, granted: Iterable[Amount], wanted: Amount) -> None:
+        """Raises QuotaSpent, which says what of, unless ``wanted`` fits beside what is ``granted``."""
+        so_far = sum(granted, Amount())
+        for what, unit, most, has, asks in (
+            ("cores", 1, self.cores, so_far.cores, wanted.cores),
+            ("MiB of memory", MiB, self.ram_bytes, so_far.ram_bytes, wanted.ram_bytes),
+            ("containers", 1, self.containers, so_far.containers, wanted.containers),
+        ):
+            if most is not None and has + asks > most:
+                raise QuotaSpent(
+                    f"the cluster grants {most / unit:g} {what} in all: {has / unit:g} are spent, and this topology "
+                    f"asks for {asks / unit:g}"
+                )
+
+
+def amount_of(packing: PackingPlan) -> Amount:
+    """What a packing plan asks for, and the container of the topology master."""
+    plans = packing.containers
+    return Amount(
+        sum(plan.resources.cpu for plan in plans), sum(plan.resources.ram_bytes for plan in plans), len(plans) + 1
+    )
+
+
+def write_granted(folder: Path, granted: Granted) -> None:
+    """Into a topology's folder. Raises OSError."""
+    replace_file(folder / DEFINITION_FILE, codec.TOPOLOGY.encode(granted.definition), 0o400)
+    replace_file(folder / PLAN_FILE, codec.PACKING_PLAN.encode(granted.packing), 0o400)
+
+
+def read_granted(folder: Path) -> Granted | None:
+    """What stands in a topology's folder; None if nothing does that can be read."""
+    try:
+        return Granted(
+            codec.TOPOLOGY.decode((folder / DEFINITION_FILE).read_bytes()),
+            codec.PACKING_PLAN.decode((folder / PLAN_FILE).read_bytes()),
+        )
+    except (OSError, MalformedMessage):
+        return None
+
+
+def all_granted(homes: Homes, apart_from: Path) -> Iterator[Amount]:
+    """What every folder of the cluster was granted, those that are being prepared with it, but not ``apart_from``."""
+    for folder in (homes.root / TOPOLOGIES / homes.cluster).glob("*/*/*"):
+        granted = read_granted(folder) if folder != apart_from else None
+        if granted is not None:
+            yield amount_of(granted.packing)

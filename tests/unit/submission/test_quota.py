@@ -1,0 +1,135 @@
+"""What a cluster grants in all: whoever asks for more is told of what there is too little."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_submission_service import SPOUT, ScriptedScheduler
+
+from heron_control.packing import pack
+from heron_control.schedulers import grants
+from heron_control.schedulers.grants import Amount, Quota, QuotaSpent, all_granted, amount_of, read_granted
+from heron_control.submission.service import SubmissionService
+from heron_control.submission.submission import ClusterConfig, Submission
+from heron_runtime.model.settings import MiB
+from heron_runtime.model.topology import TopologyDefinition
+from heron_runtime.state import open_store
+from heron_runtime.state.local import StoreAddress
+
+ONE = amount_of(pack(TopologyDefinition("words", "words-1", (SPOUT,))))
+_amounts = st.builds(Amount, st.integers(0, 9).map(float), st.integers(0, 9), st.integers(0, 9))
+_bounds = st.none() | st.integers(0, 30)
+_quotas = st.builds(Quota, _bounds, _bounds, _bounds)
+
+
+def test_a_plan_is_counted_with_the_masters_container() -> None:
+    assert ONE.containers == 2
+    assert ONE.cores > 0
+    assert ONE.ram_bytes > 0
+
+
+@given(_quotas, st.lists(_amounts, max_size=4), _amounts)
+def test_what_is_granted_stays_within_every_bound(quota: Quota, granted: list[Amount], wanted: Amount) -> None:
+    total = sum(granted, wanted)
+    bounds = ((quota.cores, total.cores), (quota.ram_bytes, total.ram_bytes), (quota.containers, total.containers))
+    fits = all(most is None or has <= most for most, has in bounds)
+    try:
+        quota.check(granted, wanted)
+    except QuotaSpent:
+        assert not fits
+    else:
+        assert fits
+
+
+@pytest.mark.parametrize(
+    ("quota", "what"),
+    [
+        (Quota(cores=1.5 * ONE.cores), "cores"),
+        (Quota(ram_bytes=ONE.ram_bytes + MiB), "MiB of memory"),
+        (Quota(containers=3), "containers"),
+    ],
+)
+def test_the_refusal_says_what_is_spent(quota: Quota, what: str) -> None:
+    with pytest.raises(QuotaSpent, match=f"{what} in all: .* are spent, and this topology asks for"):
+        quota.check([ONE], ONE)
+
+
+class Cluster:
+    """A service with a quota, and as many submissions as are asked for."""
+
+    def __init__(self, home: Path, quota: Quota) -> None:
+        self.home = home
+        home.mkdir()
+        address = StoreAddress((home / "state").as_uri().replace("file:", "files:", 1))
+        self.store = open_store(address.url)
+        self.store.open()
+        self.config = ClusterConfig(home, "local", address, quota=quota)
+        self.service = SubmissionService(self.config, self.store, ScriptedScheduler())
+
+    def submit(self, name: str, serial: int = 1, *, replace: bool = False) -> bool:
+        """False if the quota is spent."""
+        package = self.home / f"staged-{name}-{serial}"
+        package.mkdir()
+        definition = TopologyDefinition(name, f"{name}-{serial}", (SPOUT,))
+        wanted = Submission(definition, pack(definition), package, "ada", "default", "ada")
+        try:
+            self.service.submit(wanted, replace=replace)
+        except QuotaSpent:
+            return False
+        return True
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    return Cluster(tmp_path / "home", Quota(containers=4))
+
+
+def test_what_is_killed_or_refused_is_free_again(cluster: Cluster) -> None:
+    assert cluster.submit("a")
+    assert cluster.submit("b")
+    assert not cluster.submit("c")
+    assert cluster.submit("b", 2, replace=True), "what is replaced makes room"
+    cluster.service.kill("a", "ada", "default")
+    assert cluster.submit("c", 2)
+    place = cluster.home / "topologies/local/ada/default/c"
+    granted = read_granted(place)
+    assert granted is not None
+    assert granted.definition.id == "c-2"
+    assert (place / "packing-plan.granted").stat().st_mode & 0o777 == 0o400
+    cluster.store.close()
+
+
+def law_of_submits_at_once(cluster: Cluster) -> None:
+    """However many submit at once, the cluster grants no more than its quota."""
+    with ThreadPoolExecutor(6) as pool:
+        done = list(pool.map(cluster.submit, "abcdef"))
+    assert sum(done) == 2
+    total = sum(all_granted(cluster.config.homes, Path()), Amount())
+    assert total.containers == 4
+
+
+def test_submits_at_once_share_what_is_left(cluster: Cluster) -> None:
+    law_of_submits_at_once(cluster)
+    cluster.store.close()
+
+
+def test_the_law_catches_a_ledger_that_forgets_what_is_being_prepared(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heron_control.submission.service.write_granted", lambda *_: None)
+    with pytest.raises(AssertionError):
+        law_of_submits_at_once(cluster)
+    cluster.store.close()
+
+
+def test_a_folder_without_a_grant_counts_nothing(cluster: Cluster) -> None:
+    folder = cluster.home / "topologies/local/ada/default/old"
+    folder.mkdir(parents=True)
+    (folder / grants.PLAN_FILE).write_bytes(b"\xff")
+    assert list(all_granted(cluster.config.homes, Path())) == []
+    cluster.store.close()

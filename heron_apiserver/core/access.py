@@ -13,7 +13,7 @@ class Role(StrEnum):
 
     ADMIN = "admin"
     READ = "read"
-    TOPOLOGY = "topology"  # a container of a topology, with that topology's secret
+    TOPOLOGY = "topology"  # a container of a topology, which has proved that
 
 
 class Right(StrEnum):

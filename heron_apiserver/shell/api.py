@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
 from heron_apiserver.core.access import Role
+from heron_apiserver.core.challenge import Challenges
 from heron_apiserver.core.throttle import Throttle
 from heron_apiserver.shell.audit import Audit
 from heron_apiserver.shell.packages import Packages
@@ -67,6 +69,7 @@ class Api:
         self.requests = Requests(config.home)
         self.audit = Audit(config.home / "audit.jsonl")
         self.throttle = Throttle()
+        self.challenges = Challenges(secrets.token_bytes(32))
         self.counters = Counters()
         self.uploads = 0
         self.trouble = "starting"

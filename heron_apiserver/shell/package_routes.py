@@ -1,4 +1,4 @@
-"""``GET /api/v1/packages/{digest}``: a container fetches its code, with its topology's secret and nothing else."""
+"""``GET /api/v1/packages/{digest}``: a container fetches its code, by a proof of its topology's secret."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def package(
     request: Request,
     digest: Annotated[str, Path(description="SHA-256 of the tar.gz, in hex", pattern=f"^{DIGEST.pattern}$")],
 ) -> Response:
-    """For the admin token; and for a topology's secret with the header `heronry-topology` (its id), which gives its own
-    package only."""
+    """For the admin token; and for a container of a topology, which gets its own package only: it asks with the header
+    `heronry-topology` (its id), is answered 401 with `heronry-nonce`, and proves under it that it knows its secret."""
     api = api_of(request)
     caller: Caller = request.state.caller
     if caller.role is Role.TOPOLOGY and api.service.package_of(caller.topology_id) != digest:

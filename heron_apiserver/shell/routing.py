@@ -17,6 +17,7 @@ from fastapi.security import HTTPBearer
 from starlette.responses import Response
 
 from heron_apiserver.core.access import Caller, Right, Role, bearer, role_of
+from heron_apiserver.core.challenge import parts_of
 from heron_apiserver.shell.api import Api
 from heron_apiserver.shell.replies import answer_to, failures
 from heron_runtime.failures import Failure, NotAllowed, NotFound, Unavailable
@@ -25,7 +26,7 @@ from heron_runtime.model.record import TopologyRecord
 
 log = logging.getLogger(__name__)
 _SCHEME = Depends(HTTPBearer(auto_error=False, description="the admin token, or the read token for looking"))
-TOPOLOGY_HEADER = "heronry-topology"
+TOPOLOGY_HEADER, NONCE_HEADER = "heronry-topology", "heronry-nonce"
 MAX_NAME = 128
 OPEN_PATHS = ("/api/v1/version", "/healthz", "/readyz", "/metrics", "/docs")  # need no token
 Handler = TypeVar("Handler", bound=Callable[..., Any])
@@ -33,6 +34,14 @@ Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 class WrongToken(Failure):
     """401."""
+
+
+class Challenged(Failure):
+    """401, with a nonce: a container is asked for its proof."""
+
+    def __init__(self, nonce: str) -> None:
+        super().__init__("prove that you are of this topology", "See docs/apiserver.md.")
+        self.nonce = nonce
 
 
 class TooManyWrong(Failure):
@@ -69,8 +78,11 @@ def admit(request: Request, right: Right) -> None:
     api = api_of(request)
     request.state.caller = None
     headers = request.headers.getlist("authorization")
-    token = bearer(headers[0]) if len(headers) == 1 else ""
-    caller = _caller(api, token, request.headers.get(TOPOLOGY_HEADER, ""))
+    given = headers[0] if len(headers) == 1 else ""
+    token, topology_id = bearer(given), request.headers.get(TOPOLOGY_HEADER, "")
+    caller = _caller(request, token, topology_id, given)
+    if caller is None and right is Right.CODE and topology_id and not headers:
+        raise Challenged(api.challenges.nonce(int(time.time()), topology_id, source_of(request)))
     if caller is None:
         if not api.throttle.wrong(source_of(request), time.monotonic()):
             raise TooManyWrong("too many wrong tokens came from this address", "Wait a few seconds.")
@@ -85,12 +97,15 @@ def admit(request: Request, right: Right) -> None:
         raise Unavailable(f"the api server is not ready: {api.trouble}", "Try again in a few seconds.")
 
 
-def _caller(api: Api, token: str, topology_id: str) -> Caller | None:
+def _caller(request: Request, token: str, topology_id: str, given: str) -> Caller | None:
+    api = api_of(request)
     role = role_of(token, api.tokens)
     if role is not None:
         return Caller(role)
-    if topology_id and api.service.knows(topology_id, token):
-        return Caller(Role.TOPOLOGY, topology_id)
+    nonce, proof = parts_of(given)
+    digest = request.path_params.get("digest", "")
+    if nonce and api.challenges.is_ours(nonce, int(time.time()), topology_id, source_of(request)):
+        return Caller(Role.TOPOLOGY, topology_id) if api.service.proves(topology_id, digest, nonce, proof) else None
     return None
 
 
@@ -115,6 +130,10 @@ class Route(APIRoute):
                 if right is not None:
                     admit(request, right)
                 response = await original(request)
+            except Challenged as error:  # every container begins so: nothing to write down
+                response = answer_to(error, 401)
+                response.headers[NONCE_HEADER] = error.nonce
+                return response
             except (WrongToken, TooManyWrong) as error:
                 response = answer_to(error, 401 if isinstance(error, WrongToken) else 429)
                 message = error.message

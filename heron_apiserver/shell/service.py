@@ -21,6 +21,7 @@ from heron_runtime.failures import NotFound
 from heron_runtime.launch import Launch
 from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.topology import TopologyDefinition
+from heron_runtime.net.handshake import prove_download
 from heron_runtime.net.identity import Identity
 from heron_runtime.state.store import StateStore
 
@@ -69,20 +70,16 @@ class TopologyService:
         """By topology id, of those that stand in their place at this moment."""
         return {key: resident.launch for key, resident in self._residents.copy().items()}
 
-    def knows(self, topology_id: str, secret: str) -> bool:
-        """True if this is the secret of that topology. Takes as long where there is no such topology."""
-        expected = self.secret_of(topology_id)
-        return same(secret, expected or "0" * 64) and expected is not None
+    def proves(self, topology_id: str, digest: str, nonce: str, proof: str) -> bool:
+        """True if who made this proof knows the topology's secret. Takes as long where there is no such topology."""
+        resident = self._residents.get(topology_id)
+        expected = prove_download(resident.secret if resident else "0" * 64, topology_id, digest, nonce)
+        return same(proof, expected) and resident is not None
 
     def package_of(self, topology_id: str) -> str:
         """The digest of a topology's code; "" if there is no such topology."""
         resident = self._residents.get(topology_id)
         return resident.launch.package_digest if resident else ""
-
-    def secret_of(self, topology_id: str) -> str | None:
-        """A topology's secret; None if there is no such topology."""
-        resident = self._residents.get(topology_id)
-        return resident.secret if resident else None
 
     def identity_of(self, topology_id: str) -> Identity | None:
         """A topology's key; None if there is no such topology."""

@@ -1,8 +1,9 @@
 """The user's package, from the api server by its digest, onto the disk that the topology's containers share.
 
-One request, no proxy, no redirect: the topology's secret goes to the api server and nowhere else. What comes is
-counted, its SHA-256 must be the digest that was asked for, and ``heron_control.packaging.shipping`` unpacks it all or
-nothing. Two containers may do this at once; one of them wins the rename, and the other finds what it wanted.
+No proxy, no redirect. The first request is answered by a nonce, the second proves under it that this is a container of
+the topology; the secret itself goes nowhere. What comes is counted, its SHA-256 must be the digest that was asked for,
+and ``heron_control.packaging.shipping`` unpacks it all or nothing. Two containers may do this at once; one of them wins
+the rename, and the other finds what it wanted.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from heron_control.packaging.shipping import unpack_package
 from heron_runtime.launch import Launch
+from heron_runtime.net.handshake import prove_download
 
 TIMEOUT_SECONDS = 30.0
 CHUNK = 1 << 20
@@ -49,10 +51,18 @@ def _download(launch: Launch, target: Path) -> None:
     url = urllib.parse.urlsplit(launch.api_url)
     make = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
     connection = make(url.hostname or "", url.port, timeout=TIMEOUT_SECONDS)
-    headers = {"Authorization": f"Bearer {launch.secret()}", "heronry-topology": launch.topology_id}
+    path = f"{url.path.rstrip('/')}/api/v1/packages/{launch.package_digest}"
+    headers = {"heronry-topology": launch.topology_id}
     try:
-        connection.request("GET", f"{url.path.rstrip('/')}/api/v1/packages/{launch.package_digest}", headers=headers)
+        connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
+        nonce = answer.headers.get("heronry-nonce", "")
+        if answer.status == http.client.UNAUTHORIZED and nonce:
+            answer.read(CHUNK)
+            proof = prove_download(launch.secret(), launch.topology_id, launch.package_digest, nonce)
+            connection.close()  # it opens another by itself
+            connection.request("GET", path, headers={**headers, "Authorization": f"Heronry {nonce} {proof}"})
+            answer = connection.getresponse()
         if answer.status != http.client.OK:
             reason = f"the api server {launch.api_url} answered {answer.status} {answer.reason}"
             raise (Refused if answer.status in _FINAL else FetchError)(reason)

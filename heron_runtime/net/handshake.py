@@ -27,6 +27,7 @@ LINK_VERSION = 1
 NONCE_BYTES = 32
 CALLER = b"heronry link, caller"
 SERVER = b"heronry link, server"
+DOWNLOAD = "heronry package, caller"
 
 T = TypeVar("T")
 _Nonce = Annotated[bytes, msgspec.Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
@@ -78,6 +79,12 @@ def prove(secret: str, role: bytes, opening: bytes, nonce: bytes) -> bytes:
     """The proof of ``role`` for this opening, as it was sent, and this nonce of the server."""
     text = role + struct.pack("<I", len(opening)) + opening + nonce
     return hmac.digest(secret.encode(), text, "sha256")
+
+
+def prove_download(secret: str, topology_id: str, digest: str, nonce: str) -> str:
+    """The proof of a container that asks the api server for this package, under a nonce that it was given."""
+    text = "\0".join((DOWNLOAD, topology_id, digest, nonce)).encode("utf-8", "surrogatepass")
+    return hmac.digest(secret.encode(), text, "sha256").hex()
 
 
 def is_proof(given: bytes, secret: str, role: bytes, opening: bytes, nonce: bytes) -> bool:

@@ -16,6 +16,7 @@ import pytest
 from api_process import ROOT, ApiProcess, Heron, api_server, until
 
 from heron_runtime.launch import Launch
+from heron_runtime.net.handshake import prove_download
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(500)]
 FILE = Path(__file__).parent.parent / "heron_tracker" / "paced_words.py"
@@ -107,19 +108,30 @@ def test_a_life(home: Path, heron: Heron) -> None:
 
 
 def its_package(server: ApiProcess, launch: Launch) -> None:
-    """A container fetches its code with its topology's secret; nobody else's, and nothing else with it."""
+    """A container fetches its code with a proof of its topology's secret; nobody else's, and nothing else with it."""
     headers = {"heronry-topology": launch.topology_id}
     path = f"/api/v1/packages/{launch.package_digest}"
-    answer = server.request("GET", path, token=launch.secret(), headers=headers)
+
+    def prove(asked: str = path) -> dict[str, str]:
+        nonce = server.request("GET", asked, token="", headers=headers).headers["heronry-nonce"]
+        proof = prove_download(launch.secret(), launch.topology_id, asked.rpartition("/")[2], nonce)
+        return {**headers, "Authorization": f"Heronry {nonce} {proof}"}
+
+    answer = server.request("GET", path, token="", headers=prove())
     assert answer.status_code == 200
     assert answer.headers["etag"] == f'"{launch.package_digest}"'
     assert answer.content.startswith(b"\x1f\x8b")
-    assert server.request("GET", path, token=launch.secret()).status_code == 401
-    assert server.request("GET", path, token=launch.secret(), headers={"heronry-topology": "x"}).status_code == 401
-    other = server.request("GET", f"/api/v1/packages/{'a' * 64}", token=launch.secret(), headers=headers)
-    assert other.status_code == 403
+    assert server.request("GET", path, token=launch.secret(), headers=headers).status_code == 401, "it is no token"
+    proved = prove()
+    assert server.request("GET", path, token="", headers={**proved, "heronry-topology": "x"}).status_code == 401
+    nonce, forged = "1.00", {**headers, "Authorization": "Heronry 1.00 00"}
+    assert nonce not in proved["Authorization"]
+    assert server.request("GET", path, token="", headers=forged).status_code == 401
+    another = f"/api/v1/packages/{'a' * 64}"
+    assert server.request("GET", another, token="", headers=proved).status_code == 401, "the proof is of one package"
+    assert server.request("GET", another, token="", headers=prove(another)).status_code == 403
     for method, denied in (("GET", "/api/v1/topologies"), ("DELETE", f"/api/v1/topologies/box/ada/test/{NAME}")):
-        assert server.request(method, denied, token=launch.secret(), headers=headers).status_code == 403
+        assert server.request(method, denied, token="", headers=proved).status_code == 401
 
 
 def test_two_at_once_and_requests_sent_again(home: Path, heron: Heron) -> None:

@@ -23,6 +23,7 @@ from heron_apiserver.shell.service import TopologyService
 from heron_control.schedulers.scheduler import SchedulerError
 from heron_runtime.failures import NotFound
 from heron_runtime.launch import Launch
+from heron_runtime.net.handshake import prove_download
 from heron_runtime.state import topologies
 from heron_runtime.state.store import Create, Operation, StoreUnavailable, ValueTooLarge
 from heron_runtime.state.topologies import AlreadyExists
@@ -55,9 +56,11 @@ def test_submit_and_kill(made: World) -> None:
     assert scheduler.running() == {"words-1"}
     secret = (folder / "secret").read_text()
     digest = Launch.load(folder / "launch.json").package_digest
-    assert service.knows("words-1", secret)
-    assert not service.knows("words-1", secret[:-1] + "x")
-    assert not service.knows("words-2", "0" * 64)
+    proof = prove_download(secret, "words-1", digest, "n")
+    assert service.proves("words-1", digest, "n", proof)
+    for asked in (("words-1", digest, "m"), ("words-1", "0" * 64, "n"), ("words-2", digest, "n")):
+        assert not service.proves(*asked, proof)
+    assert not service.proves("words-2", digest, "n", prove_download("0" * 64, "words-2", digest, "n"))
     assert service.package_of("words-1") == digest
     assert not submit(service)  # this very submission runs
     assert service.submissions.kill("words", "ads", "prod") == ""

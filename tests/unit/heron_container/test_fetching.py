@@ -16,30 +16,39 @@ from heron_container.bootstrap import prepare
 from heron_container.shell.fetching import FetchError, Refused, fetch_package
 from heron_control.packaging.shipping import pack_package
 from heron_runtime.launch import Launch
+from heron_runtime.net.handshake import prove_download
 
 SECRET = "s3cret" * 8
+NONCE = "1f.00"
 
 
 class Server(ThreadingHTTPServer):
-    """Answers with ``status`` and ``body`` to whoever shows the secret; remembers what was asked for."""
+    """Answers with ``status`` and ``body`` to whoever proves the secret; remembers what was asked for, and all said."""
 
     body = b""
     status = 200
     fail_first = 0
     asked: list[str]
+    said = ""
 
 
 class Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
-        self.server.asked.append(self.path)
-        known = self.headers["Authorization"] == f"Bearer {SECRET}" and self.headers["heronry-topology"] == "T-1"
+        self.server.said += f"{self.requestline}{self.headers}"
+        given = self.headers["Authorization"]
+        if given is not None or self.server.fail_first:
+            self.server.asked.append(self.path)
+        proof = prove_download(SECRET, "T-1", self.path.rpartition("/")[2], NONCE)
+        known = given == f"Heronry {NONCE} {proof}" and self.headers["heronry-topology"] == "T-1"
         status = self.server.status if known else 401
         if self.server.fail_first:
             self.server.fail_first -= 1
             status = 503
         self.send_response(status)
+        if given is None:
+            self.send_header("heronry-nonce", NONCE)
         self.send_header("Content-Length", str(len(self.server.body)))
         self.end_headers()
         self.wfile.write(self.server.body)
@@ -83,6 +92,12 @@ def test_a_package_is_fetched_once_and_kept(server: Server, launch: Launch) -> N
     fetch_package(launch)
     assert server.asked == [f"/api/v1/packages/{launch.package_digest}"], "what is there needs no api server"
     assert [p.name for p in Path(launch.home).iterdir()] in (["secret", "package"], ["package", "secret"])
+
+
+def test_the_secret_is_proved_and_never_said(server: Server, launch: Launch) -> None:
+    fetch_package(launch)
+    assert "T-1" in server.said
+    assert SECRET not in server.said
 
 
 def test_another_content_than_the_digest_names_is_not_unpacked(server: Server, launch: Launch) -> None:

@@ -74,6 +74,11 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
+def indented(text: str) -> str:
+    """Foreign text of several lines: none of them begins where ours do."""
+    return "\n".join(f"  {line}" for line in visible(text.rstrip("\n")).split("\n"))
+
+
 def say(text: str, style: str = "") -> None:
     """A message of one line."""
     err().print(Text(visible(text), style=style))
@@ -133,7 +138,9 @@ def show_error(error: Failure) -> None:
     """The error in words, on stderr."""
     console = err()
     for detail in error.details:
-        console.print(Text(visible(detail), style="dim" if console.is_terminal else ""))
-    console.print(Text.assemble(("heron: ", "bold red"), visible(error.message)))
+        console.print(Text(indented(detail), style="dim" if console.is_terminal else ""))
+    first, *more = visible(error.message).split("\n")
+    lines = [first, *(line if line.startswith("  ") else f"  {line}" for line in more)]
+    console.print(Text.assemble(("heron: ", "bold red"), "\n".join(lines)))
     if error.cure:
         console.print(Text(visible(error.cure)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ from heron_cli import dry_run as plan
 from heron_cli.address import LOCAL, Address, parse_address, user
 from heron_cli.cluster import Cluster
 from heron_cli.clusters import cluster_named
-from heron_cli.console import note, say, spinner
+from heron_cli.console import indented, note, say, spinner
 from heron_cli.fit import fit
 from heron_cli.home import Home
 from heron_cli.options import Place, Verbose, Wait, WaitTimeout, read_property
@@ -25,10 +26,11 @@ from heron_control.packaging.requirements import install_requirements
 from heron_control.packing import pack
 from heron_control.progress import Progress
 from heron_control.submission.submission import Submission
-from heron_runtime.failures import Failure, Interrupted, NotFound, UsageError
+from heron_runtime.failures import Failure, Interrupted, InvalidTopology, NotFound, UsageError
 from heron_runtime.model.ids import is_safe_name
 from heron_runtime.model.settings import Keys
 from heron_runtime.model.topology import TopologyDefinition, TopologyState
+from heron_runtime.model.unsaid import RELIABILITY_CURE, hearing_note, reliability_unsaid
 from heron_runtime.state.local import STATE_KEYS
 from heronry.api.config import normalise
 
@@ -53,6 +55,7 @@ def submit(
     dry_run_format: Annotated[
         plan.DryRunFormat | None, typer.Option("--dry-run-format", help="Default: coloured on a terminal.")
     ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse what is otherwise warned of.")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Kill a running one (spark: its result) first.")] = False,
     wait: Wait = True,
     wait_timeout: WaitTimeout = 120.0,
@@ -90,8 +93,10 @@ def submit(
     with tempfile.TemporaryDirectory(prefix=".submit-", dir=home.root) as folder:
         package = Path(folder, "package")
         with spinner(f"submitting {file.name}") as progress:
-            definition = define(home, file, package, topology, name, arguments or [], progress)
+            hearing: dict[str, list[str]] = {}
+            definition = define(home, file, package, topology, name, arguments or [], progress, hearing.update)
             definition = configure(definition, configured, given)
+            check_reliability(definition, hearing, strict=strict)
             packing = pack(definition)
             if not dry_run:
                 target = cluster.target()
@@ -119,6 +124,7 @@ def define(
     name: str | None,
     arguments: list[str],
     progress: Progress,
+    hears: Callable[[dict[str, list[str]]], None],
 ) -> TopologyDefinition:
     """Stage the package with its requirements, and ask it for its topology."""
     progress(f"staging {file}")
@@ -127,7 +133,21 @@ def define(
         progress(f"installing {staged.requirements.name} of {file.name}")
         install_requirements(staged, home.root / "cache")
     progress(f"asking {file.name} for its topology")
-    return define_topology(staged.entry, topology, name, arguments, DEFINE_TIMEOUT_SECS, show=say)
+    seconds = DEFINE_TIMEOUT_SECS
+    return define_topology(
+        staged.entry, topology, name, arguments, seconds, show=lambda text: say(indented(text)), hears=hears
+    )
+
+
+def check_reliability(definition: TopologyDefinition, hearing: dict[str, list[str]], *, strict: bool) -> None:
+    """Spouts that wait for what became of tuples, where nothing tracks them: a warning. Raises InvalidTopology if
+    ``strict``."""
+    if not hearing or not reliability_unsaid(definition.config):
+        return
+    if strict:
+        raise InvalidTopology(hearing_note(hearing), RELIABILITY_CURE)
+    say(f"warning: {hearing_note(hearing)}", "yellow")
+    say(RELIABILITY_CURE)
 
 
 def refuse_state_keys(given: dict[str, Any]) -> None:

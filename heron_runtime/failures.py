@@ -12,6 +12,8 @@ import difflib
 import traceback
 from collections.abc import Callable, Iterable
 
+SCREEN_LINES, SCREEN_COLUMNS = 40, 400
+
 
 class Failure(Exception):
     """Something failed, and the user is told."""
@@ -85,6 +87,23 @@ def listing(names: Iterable[str], limit: int = 12) -> str:
     quoted = [repr(name) for name in names]
     more = f" and {len(quoted) - limit} more" if len(quoted) > limit else ""
     return (", ".join(quoted[:limit]) + more) or "none"
+
+
+def one_line(text: str, most: int = 500) -> str:
+    """Foreign text as a part of a sentence of ours: ``most`` characters, and no line or control character but as an
+    escape, so that it cannot pass for a line of its own."""
+    cut = text if len(text) <= most else text[:most] + "…"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
+
+
+def screenful(text: str) -> str:
+    """The end of foreign text: SCREEN_LINES lines of SCREEN_COLUMNS characters at most."""
+    tail = text[-2 * SCREEN_LINES * SCREEN_COLUMNS :]
+    lines = tail.splitlines(keepends=True)
+    if len(tail) == len(text) and len(lines) <= SCREEN_LINES and max(map(len, lines), default=0) <= SCREEN_COLUMNS:
+        return text
+    kept = (line if len(line) <= SCREEN_COLUMNS else line[:SCREEN_COLUMNS] + "…\n" for line in lines[-SCREEN_LINES:])
+    return "…\n" + "".join(kept)
 
 
 def users_traceback(error: BaseException, is_own: Callable[[str], bool]) -> str:

@@ -1,13 +1,15 @@
 """``python -m heron_control.packaging.define FILE [TOPOLOGY] --output PATH [--name N] [-- ARGS]``: ask a file.
 
 The sub-process of ``load``: the user's code is imported here and nowhere else on the submitting side. PATH gets the
-definition as protobuf, or JSON ``{kind, message, …}`` about what went wrong. Exit codes: 0 definition, 7 invalid
-topology, 3 not found, 1 the user's code raised.
+definition as protobuf, or JSON ``{kind, message, …}`` about what went wrong; ``PATH.hears`` beside it, as JSON, which
+spouts have an ``ack`` or ``fail`` of their own. Exit codes: 0 definition, 7 invalid topology, 3 not found, 1 the user's
+code raised.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import json
 import os
@@ -20,12 +22,13 @@ from typing import Any
 import heron_control
 import heron_runtime
 import heronry
-from heron_control.packaging.definer import INVALID, NOT_FOUND, OK, RAISED
+from heron_control.packaging.definer import INVALID, NOT_FOUND, OK, RAISED, hears_file
 from heron_control.packaging.find import find_topology
-from heron_runtime.failures import users_traceback
+from heron_runtime.failures import one_line, screenful, users_traceback
 from heron_runtime.files import replace_file
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyDefinition
+from heronry.api.component import Spout
 from heronry.api.errors import TopologyError, TopologyNotFound
 from heronry.api.validate import problems_of, unsafe_name
 
@@ -48,15 +51,32 @@ def main(arguments: Sequence[str]) -> int:
         frames = _user_frames(error)
         more = {"problems": error.problems, "topology": error.topology, "heading": error.heading + _at(frames)}
         return _answer(options.output, INVALID, _error("invalid", str(error), **more))
-    except KeyboardInterrupt:
-        return 130
     except BaseException as error:  # the user's code may raise anything, SystemExit too
-        return _answer(
-            options.output, RAISED, _error("raised", _blame(file, error), traceback=users_traceback(error, _is_own))
-        )
+        return _answer(options.output, RAISED, _error("raised", _blame(file, error), traceback=_traceback(error)))
     from heron_runtime.wire.codec import TOPOLOGY  # not before: a wrong file is told without loading protobuf
 
+    replace_file(hears_file(options.output), json.dumps(_hearing(definition)))
     return _answer(options.output, OK, TOPOLOGY.encode(definition))
+
+
+def _hearing(definition: TopologyDefinition) -> dict[str, list[str]]:
+    """Spout to the methods of its own that wait for what became of tuples. (Ours come with what they need.)"""
+    found: dict[str, list[str]] = {}
+    for spec in definition.components:
+        cls = _import(spec.python_class)
+        if spec.is_spout and not cls.__module__.startswith("heronry."):
+            own = [name for name in ("ack", "fail") if getattr(cls, name, None) is not getattr(Spout, name)]
+            found |= {spec.name: own} if own else {}
+    return found
+
+
+def _import(path: str) -> Any:
+    """What ``module:Class`` names. Raises ImportError, AttributeError."""
+    module, _, name = path.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
 
 
 def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -95,11 +115,8 @@ def _missing_classes(definition: TopologyDefinition) -> Iterator[str]:
     if ":" in serializer:
         paths.append(("config key 'topology.serializer'", serializer))
     for where, path in paths:
-        module, _, name = path.partition(":")
         try:
-            found: Any = importlib.import_module(module)
-            for part in name.split("."):
-                found = getattr(found, part)
+            _import(path)
         except (ImportError, AttributeError) as error:
             yield f"{where}: {path} cannot be imported: {error}"
 
@@ -117,14 +134,31 @@ def _blame(file: Path, error: BaseException) -> str:
     """One or two sentences: what happened, and the cure where there is a usual one."""
     if isinstance(error, SystemExit):
         return (
-            f"{file.name} called sys.exit({error.code!r}) while it was imported; "
+            f"{file.name} called sys.exit({one_line(repr(error.code), 100)}) while it was imported; "
             "what is to run only as a script belongs under `if __name__ == '__main__':`"
         )
-    text = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
-    said = f"{file.name} raised {text}"
+    said = f"{file.name} raised {_in_a_line(error)}"
     if isinstance(error, ModuleNotFoundError) and error.name:
         return f"{said}; {_missing_module(file, error.name.partition('.')[0])}"
     return said
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        return screenful(users_traceback(error, _is_own))
+    except Exception:  # an exception of the user's may raise when it is looked at
+        return ""
+
+
+def _in_a_line(error: BaseException) -> str:
+    """``Class: message``."""
+    cls = type(error)
+    name = cls.__qualname__ if cls.__module__ in ("builtins", "__main__") else f"{cls.__module__}.{cls.__qualname__}"
+    try:
+        said = str(error)
+    except Exception:  # of a class of the user's
+        said = "(its text cannot be had)"
+    return one_line(f"{name}: {said}" if said else name)
 
 
 def _missing_module(file: Path, name: str) -> str:
@@ -151,6 +185,7 @@ def _at(frames: list[traceback.FrameSummary]) -> str:
 
 if __name__ == "__main__":
     _code = main(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for _stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # the user's code may have closed or replaced them
+            _stream.flush()
     os._exit(_code)  # threads the user's code may have started must not keep the submit waiting

@@ -15,14 +15,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from heron_control.packaging.definer import ENVIRONMENT, INVALID, MODULE, NOT_FOUND, OK
+from heron_control.packaging.definer import ENVIRONMENT, INVALID, MODULE, NOT_FOUND, OK, hears_file
 from heron_runtime.commands import start_session
+from heron_runtime.failures import Failure, one_line, screenful
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.wire.codec import TOPOLOGY
+from heron_runtime.wire.errors import MalformedMessage
 from heronry.api.errors import TopologyError, TopologyNotFound, UserCodeError
 
 DEFAULT_TIMEOUT = 60.0
 MAX_OUTPUT = 64 * 1024
+MAX_ANSWER = 64 << 20
+MAX_PROBLEMS = 50
 
 
 def define_topology(
@@ -32,12 +36,14 @@ def define_topology(
     args: Sequence[str] = (),
     timeout: float = DEFAULT_TIMEOUT,
     show: Callable[[str], None] | None = None,
+    hears: Callable[[dict[str, list[str]]], None] | None = None,
 ) -> TopologyDefinition:
     """The definition of ``topology`` in ``file``, which is a .py file or a folder (see ``packaging.package``).
 
     ``topology`` is a class, a builder or any object with ``definition()``; ``module:Class`` in a folder; None if there
-    is only one. ``args`` become the file's ``sys.argv[1:]``. ``timeout`` is in seconds. Raises TopologyNotFound,
-    TopologyError (all faults of the topology), UserCodeError (it raised, exited or took too long).
+    is only one. ``args`` become the file's ``sys.argv[1:]``. ``timeout`` is in seconds. ``show`` gets the end of what
+    the file printed, ``hears`` the spouts with ``ack`` or ``fail`` of their own. Raises TopologyNotFound, TopologyError
+    (all faults of the topology), UserCodeError (it raised, exited or took too long).
     """
     with tempfile.TemporaryDirectory(prefix="heronry-define-") as folder:
         output, printed = Path(folder, "answer"), Path(folder, "printed")
@@ -46,7 +52,7 @@ def define_topology(
         with printed.open("wb+") as sink:
             code = _run(arguments, printed, timeout)
             said = _end_of(sink)
-        answer = output.read_bytes() if output.exists() else None
+        answer, hearing = _read(output), _read(hears_file(output))
     shown = Path(file).name
     if code is None:
         raise UserCodeError(
@@ -57,11 +63,27 @@ def define_topology(
     if answer is None:
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         raise UserCodeError(f"{shown} ended the process that imported it ({how})", output=said)
-    if code == OK:
-        if show is not None and said:
-            show(said)
-        return TOPOLOGY.decode(answer)
-    raise _error(code, json.loads(answer), said)
+    try:
+        if code != OK:
+            raise _error(code, json.loads(answer), said)
+        definition = TOPOLOGY.decode(answer)
+        heard = json.loads(hearing or b"{}")
+    except (MalformedMessage, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, Failure):
+            raise
+        raise UserCodeError(f"{shown} spoiled the answer about its topology", output=said) from None
+    if show is not None and said:
+        show(screenful(said))
+    if hears is not None:
+        hears(heard)
+    return definition
+
+
+def _read(file: Path) -> bytes | None:
+    if not file.exists():
+        return None
+    with file.open("rb") as opened:
+        return opened.read(MAX_ANSWER)
 
 
 def _run(arguments: list[str], output: Path, timeout: float) -> int | None:
@@ -88,7 +110,8 @@ def _end_of(sink: IO[bytes]) -> str:
 
 def _error(code: int, answer: dict[str, Any], said: str) -> Exception:
     if code == NOT_FOUND:
-        return TopologyNotFound(answer["message"])
+        return TopologyNotFound(one_line(answer["message"], 4000))
     if code == INVALID:
-        return TopologyError(answer["problems"], answer["topology"], answer["heading"])
+        problems = [one_line(str(problem), 1000) for problem in answer["problems"][:MAX_PROBLEMS]]
+        return TopologyError(problems, answer["topology"], answer["heading"])
     return UserCodeError(answer["message"], answer.get("traceback", ""), said)

@@ -49,6 +49,8 @@ def stage_package(source: Path, destination: Path, limits: ArchiveLimits | None 
     source, destination = Path(source), Path(destination)
     if not source.exists():
         raise FileNotFoundError(2, "there is no such file or folder", str(source))
+    if not source.is_file() and not source.is_dir():  # a pipe would never end, and a device has no bytes of its own
+        raise PackageError(f"{source} is neither a file nor a folder; give a .py file, a folder, a .zip or a .tar.gz")
     if destination.exists() and any(destination.iterdir()):
         raise PackageError(f"{destination} is not empty; a package is staged into a folder of its own")
     destination.parent.mkdir(parents=True, exist_ok=True)

@@ -57,6 +57,7 @@ class BoltCollector(TaskCollector):
         self._anchor_sets: list[AnchorSet] = []
         self._touched: dict[int, InputBatch] = {}  # older batches with new acks
         self._acked: list[Settled] = []
+        self._read: tuple[str, str, float] | None = None  # source and arrival of the batch that was routed last
         # (source, when its batch arrived, acked tuples), for whoever counts
         self.newly_acked: list[tuple[tuple[str, str], float, int]] = []
 
@@ -200,6 +201,11 @@ class BoltCollector(TaskCollector):
         if still:
             self._failures.add(batch, still, FailKind.EXCEPTION, f"{type(error).__name__}: {error}", traceback)
 
+    def refused(self, roots: int) -> None:
+        """Failed here, whatever user code has said: counted by the stream that was last read."""
+        if self._read is not None:
+            self._failures.count(*self._read, FailKind.EXCEPTION, roots)
+
     # Routing.
 
     def route_pending(self) -> None:
@@ -209,6 +215,8 @@ class BoltCollector(TaskCollector):
         if self._touched:
             touched, self._touched = self._touched, {}
             batches += touched.values()
+        if batches:
+            self._read = (batches[0].component, batches[0].stream, batches[0].arrived_ms)
         taken = [(batch, batch.take_acked()) for batch in batches]
         super().route_pending()
         self._anchor_sets.clear()

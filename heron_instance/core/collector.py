@@ -68,6 +68,9 @@ class TaskCollector(Collector, ABC):
     def untracked(self, given: Iterable[Any]) -> None:
         """Rows with these anchors were emitted, and nobody will follow them."""
 
+    def refused(self, roots: int) -> None:
+        """So many roots have failed, since what was emitted cannot be sent."""
+
     @abstractmethod
     def fill(self, flush: Flush) -> None:
         """Add what belongs to the routed rows, besides frames."""

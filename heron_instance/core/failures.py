@@ -30,10 +30,14 @@ class Failures:
 
     def add(self, batch: Any, indices: list[int], kind: FailKind, message: str = "", traceback: str = "") -> None:
         """These tuples of a batch have failed."""
-        key = (batch.component, batch.stream, batch.arrived_ms, kind)
-        self.newly_failed[key] = self.newly_failed.get(key, 0) + len(indices)
+        self.count(batch.component, batch.stream, batch.arrived_ms, kind, len(indices))
         if batch.roots is not None:
             self.add_roots([root for i in indices for root in batch.roots_of(i)], kind, message, traceback)
+
+    def count(self, component: str, stream: str, arrived_ms: float, kind: FailKind, n: int) -> None:
+        """So many tuples of this source have failed; for the figures only."""
+        key = (component, stream, arrived_ms, kind)
+        self.newly_failed[key] = self.newly_failed.get(key, 0) + n
 
     def add_roots(self, roots: list[int], kind: FailKind, message: str = "", traceback: str = "") -> None:
         """These roots have failed."""

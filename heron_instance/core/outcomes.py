@@ -57,6 +57,7 @@ class Outcomes:
         user_code: UserCode,
         allowance: Allowance,
         room: Callable[[], int | None],
+        untracked_note: str = "",
     ) -> None:
         self._spout = spout
         self._pending = pending
@@ -68,6 +69,7 @@ class Outcomes:
         self._user_code = user_code
         self._allowance = allowance
         self._room = room
+        self._untracked_note = untracked_note  # for the log, when the first id comes that nothing tracks
         self._wants_ack = type(spout).ack is not Spout.ack
         self._wants_fail = type(spout).fail is not Spout.fail
         self._wants_reason = takes_reason(spout.fail)
@@ -222,6 +224,9 @@ class Outcomes:
         at_once = self._collector.at_once
         if not at_once:
             return
+        if self._untracked_note:
+            log.warning("%s", self._untracked_note)
+            self._untracked_note = ""
         if not self._wants_ack:
             self._count("__untracked-ack-count", len(at_once))
             at_once.clear()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
+from collections import Counter
 from collections.abc import Callable
 
 from heron_instance.core.collector import TaskCollector
-from heron_instance.core.outbox import Flush
+from heron_instance.core.outbox import Flush, Refused
 from heron_instance.core.queues import AdaptiveQueue
 from heron_instance.core.task import Task
 from heron_runtime.model.instance_metrics import EMIT_COUNT, SERIALIZATION_TIME_NS
@@ -18,8 +18,6 @@ from heron_runtime.model.settings import Keys, setting
 FLUSH_ROWS = 4096  # reached only under load; at rest the flush interval comes first
 QUANTUM_BYTES = 256 * 1024  # about how much user code may emit before data-out is looked at again
 QUANTUM_WEIGHT = 4 * QUANTUM_BYTES
-
-log = logging.getLogger(__name__)
 
 
 class Output:
@@ -118,11 +116,8 @@ class Output:
         task = self._task
         frames, refused = self._outbox.take_frames(self.plan.routing_version)
         flush = Flush(frames=frames)
-        for stream, roots, reason in refused:
-            component, name = self.plan.streams[stream]
-            log.error("%s: a tuple of stream %s cannot be sent: %s", component, name, reason)
-            task.counts.count("__refused-tuple-count", 1)
-            task.failures.add_roots(roots, FailKind.EXCEPTION, reason)
+        if refused:
+            self._refuse(refused)
         self._collector.fill(flush)
         flush.fails = task.failures.take()
         self.data_out.add(flush.weight())
@@ -131,6 +126,15 @@ class Output:
         if self.on_flush is not None:
             self.on_flush(flush)
         return [flush] if flush else []
+
+    def _refuse(self, refused: list[Refused]) -> None:
+        """What cannot be encoded is an exception of user code, and fails what it hangs on."""
+        task = self._task
+        for (stream, reason), n in Counter((r.stream, r.reason) for r in refused).items():
+            task.errors.refused(self.plan.streams[stream][1], reason, n)
+        for each in refused:
+            task.failures.add_roots(each.roots, FailKind.EXCEPTION, each.reason)
+        self._collector.refused(len({root for each in refused for root in each.roots}))
 
     def _report(self) -> None:
         """Hand the counters over."""

@@ -35,6 +35,7 @@ from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.reasons import FailKind
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyState
+from heron_runtime.model.unsaid import reliability_unsaid, untracked_note
 from heron_runtime.wire.data import Frame, Reason, Verdict
 
 MAY_WAIT = frozenset({"next_tuple", "ack", "fail"})
@@ -87,6 +88,7 @@ class SpoutExecutor:
             task.user_code,
             self.gate.allowance,
             self._room_to_tell,
+            untracked_note(task.name) if reliability_unsaid(task.config) else "",
         )
         self.window = PendingWindow(max_pending, self.output.interval_ms)
         self.paused = False

@@ -1,4 +1,7 @@
-"""What happens when user code raises: it is logged and counted, and restarts the instance if that is the policy."""
+"""What happens when user code raises: it is logged and counted, and restarts the instance if that is the policy.
+
+A value that cannot be sent is found after user code has returned: it is an exception, too, but restarts nothing.
+"""
 
 from __future__ import annotations
 
@@ -38,3 +41,15 @@ class UserErrors:
         if self._policy == "restart" and self.failed is None:
             self.failed = UserCodeFailed(f"{self._name}.{where} raised {type(error).__name__}: {error}")
         return text
+
+    def refused(self, stream: str, reason: str, tuples: int) -> None:
+        """So many tuples that user code emitted cannot be sent, for this reason (``Class: message``, or a sentence)."""
+        kind, colon, message = reason.partition(": ")
+        if not colon or not kind.isidentifier():
+            kind, message = "ValuesError", reason
+        text = f"a tuple of stream {stream!r} of {self._name!r} cannot be sent: {message}"
+        log.error("%s (%d tuples)", text, tuples)
+        self._counts.count("__exception-count", tuples)
+        self._counts.count("__refused-tuple-count", tuples)
+        for _ in range(tuples):
+            self._telemetry.exception(kind, text, "", self._wall())

@@ -33,6 +33,7 @@ from heronry.api.config import Config, examine
 from heronry.api.config_values import BadValue, is_class_path, plain_data
 from heronry.api.errors import TopologyError
 from heronry.api.grouping import Grouping
+from heronry.api.signatures import signature_problems
 from heronry.api.spec import ComponentDeclaration, StreamReference
 from heronry.api.stream import Stream
 from heronry.api.validate import problems_of
@@ -125,6 +126,8 @@ class _Assembly:
         if inspect.isabstract(cls):
             missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
             self._problem(f"{cls.__name__} is abstract; define {missing}")
+        for problem in signature_problems(cls):
+            self._problem(problem)
         return cls.component_kind
 
     def _config(self) -> dict[str, Any]:

@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from heron_runtime.extensions import PACKING, SERIALIZERS, ExtensionError
-from heron_runtime.failures import did_you_mean, listing
+from heron_runtime.failures import did_you_mean, listing, one_line
 from heron_runtime.model.settings import Keys, Setting
 
 MAX_DEPTH = 32
+MAX_NUMBER = 2**63 - 1
 _POWERS = {"": 0, "B": 0} | {f"{size}{unit}": power for power, size in enumerate("KMGT", 1) for unit in ("", "B", "IB")}
 _BYTES = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*")
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
@@ -32,7 +33,10 @@ def parse_bytes(text: str) -> int:
     power = _POWERS.get(match[2].upper()) if match else None
     if match is None or power is None:
         raise BadValue(f"{text!r} is no size in bytes; write a number, or '512KB', '64MB', '2GB'")
-    return int(float(match[1]) * 1024**power)
+    size = float(match[1]) * 1024**power
+    if size > MAX_NUMBER:
+        raise BadValue(f"{one_line(text, 40)!r} is more than any machine has; write a size such as '512MB', '2GB'")
+    return int(size)
 
 
 def checked(setting: Setting[Any], value: Any) -> Any:
@@ -72,7 +76,7 @@ def plain_data(value: Any, depth: int = 0) -> Any:
         return value
     if isinstance(value, int):
         if not -(2**63) <= value < 2**64:
-            raise BadValue(f"{value} does not fit into 64 bits; write it as a string")
+            raise BadValue(f"{_shown(value)} does not fit into 64 bits; write it as a string")
         return int(value)
     if isinstance(value, float):
         return float(value)
@@ -199,11 +203,16 @@ def _check_list(setting: Setting[Any], value: Any) -> list[str]:
 
 def _check_bounds(setting: Setting[Any], value: float) -> None:
     unit = f" {setting.unit}" if setting.unit else ""
-    low, high = setting.minimum, setting.maximum
+    low, high = setting.minimum, MAX_NUMBER if setting.maximum is None else setting.maximum
     if low is not None and value < low:
-        raise BadValue(f"{value}{unit} is too small; the least is {low:,}{unit}".replace(",", " "))
-    if high is not None and value > high:
-        raise BadValue(f"{value}{unit} is too large; the most is {high:,}{unit}".replace(",", " "))
+        raise BadValue(f"{_shown(value)}{unit} is too small; the least is {low:,}{unit}".replace(",", " "))
+    if value > high:
+        raise BadValue(f"{_shown(value)}{unit} is too large; the most is {high:,}{unit}".replace(",", " "))
+
+
+def _shown(value: float) -> str:
+    """A number beyond 64 bits may have too many digits to be written at all."""
+    return f"a number of {value.bit_length()} bits" if isinstance(value, int) and abs(value) >= 2**64 else f"{value}"
 
 
 def _wrong_type(setting: Setting[Any], value: Any) -> BadValue:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from heron_runtime.failures import InvalidTopology, NotFound, did_you_mean
+from heron_runtime.failures import InvalidTopology, NotFound, did_you_mean, one_line, screenful
 
 
 class TopologyError(InvalidTopology, ValueError):
@@ -35,13 +35,13 @@ class TopologyNotFound(NotFound, LookupError):
 class UserCodeError(InvalidTopology, RuntimeError):
     """The user's own code raised, exited or hung while it was asked for its topology.
 
-    ``traceback`` holds the frames of the user's code only; ``output`` the end of what it printed.
+    ``traceback`` holds the frames of the user's code only; ``output`` the end of what it printed: a screen of each.
     """
 
     def __init__(self, message: str, traceback: str = "", output: str = "") -> None:
-        super().__init__(message, details=filter(None, (output.rstrip(), traceback.rstrip())))
-        self.traceback = traceback
-        self.output = output
+        self.traceback = screenful(traceback)
+        self.output = screenful(output)
+        super().__init__(one_line(message, 1000), details=filter(None, (self.output.rstrip(), self.traceback.rstrip())))
 
 
 class PackageError(InvalidTopology, ValueError):

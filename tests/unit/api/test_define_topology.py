@@ -151,14 +151,52 @@ def test_an_exception_shows_the_user_s_frames_only(write: Any) -> None:
         ("import os\nos._exit(9)\n", "ended the process that imported it (exit code 9)"),
         ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n", "(SIGSEGV)"),
         ("import a_module_of_nobody\n", "requirements.txt that names the distribution of a_module_of_nobody"),
-        ("raise KeyboardInterrupt\n", "ended the process that imported it"),
+        ("raise KeyboardInterrupt\n", "raised KeyboardInterrupt"),
         ("class Odd(BaseException): pass\nraise Odd('x')\n", "raised my_topology.Odd: x"),
+        ("import os\nos.closerange(0, 100)\nraise ValueError('x')\n", "raised ValueError: x"),
+        ("import os, sys\nsys.stdout = None\nos.closerange(0, 100)\nsys.exit()\n", "called sys.exit(None) while"),
+        ("raise ValueError('a\\r\\nheron: fake line\\x1b[2J')\n", r"raised ValueError: a\r\nheron: fake line\x1b[2J"),
+        (
+            "class Mute(Exception):\n    def __str__(self): return 1 / 0\nraise Mute\n",
+            "raised my_topology.Mute: (its text",
+        ),
+        ("e = ValueError('x')\ne.add_note('y')\nraise e\n", "raised ValueError: x"),
+        (
+            "import os, sys\nopen(sys.orig_argv[sys.orig_argv.index('--output') + 1], 'w').write('{')\nos._exit(0)\n",
+            "spoiled",
+        ),
     ],
 )
 def test_code_that_does_not_come_to_its_end(write: Any, text: str, words: str) -> None:
     with pytest.raises(UserCodeError) as caught:
         define_topology(write(text))
     assert words in str(caught.value)
+
+
+def test_of_a_long_exception_a_screen_is_shown(write: Any) -> None:
+    text = "print('y' * 10**7)\nfor n in range(10**5): print(n)\nraise ValueError('x' * 10**7)\n"
+    with pytest.raises(UserCodeError) as caught:
+        define_topology(write(text))
+    assert len(str(caught.value)) < 1100
+    for shown in caught.value.details:
+        assert len(shown.splitlines()) <= 41
+        assert len(shown) < 41 * 410
+    assert caught.value.output.endswith("99999\n")
+
+
+def test_code_that_closes_what_it_can_still_gives_its_topology(write: Any) -> None:
+    assert define_topology(write(ONE + "import os\nos.closerange(0, 100)\n")).name == "WordCount"
+
+
+def test_spouts_that_wait_for_what_became_of_tuples_are_told(write: Any) -> None:
+    text = PARTS + (
+        "class Heard(Words):\n    def fail(self, tup_id, reason): pass\n    def ack(self, tup_id): pass\n"
+        "class Sub(Heard): pass\n"
+        "class T(Topology):\n    a = Words.spec()\n    b = Sub.spec()\n    c = Count.spec(inputs=[a, b])\n"
+    )
+    heard: list[dict[str, list[str]]] = []
+    define_topology(write(text), "T", hears=heard.append)
+    assert heard == [{"b": ["ack", "fail"]}]
 
 
 def test_a_neighbour_is_not_shipped_and_so_not_found(write: Any) -> None:

@@ -268,6 +268,42 @@ def test_a_refused_tuple_fails_its_root() -> None:
     assert "topology.tuple.max.bytes" in fail.reason.message
 
 
+class Unsendable:
+    """A key like any other, and no serializer takes it."""
+
+    def __heronry_key__(self) -> int:
+        return 7
+
+    def __reduce__(self) -> Any:
+        raise TypeError("not to be sent")
+
+
+@pytest.mark.parametrize("base", [BasicBolt, Bolt])
+def test_a_value_that_cannot_be_sent_is_an_exception_and_a_failure_of_the_bolt(base: type[Bolt]) -> None:
+    """Not only of the spout: where the fault is, it is counted and shown; and it restarts nothing."""
+
+    def process(self: Any, tup: Any) -> None:
+        self.emit([tup["n"] if tup["n"] % 4 else Unsendable()], anchors=tup)
+        if base is Bolt:
+            self.ack(tup)
+
+    alone = Alone(type("Lazy", (base,), {"process": process}))
+    frame = alone.frame([(n,) for n in range(12)])
+    alone.feed(frame)
+    flushes = alone.all()
+    alone.executor.collect_metrics()
+    assert sum(f.count for flush in flushes for f in flush.frames) == 9
+    fails = [f for flush in flushes for f in flush.fails]
+    assert b"".join(f.roots for f in fails) == b"".join(frame.roots[8 * n : 8 * n + 8] for n in (0, 4, 8))
+    assert fails[0].reason.message == "TypeError: not to be sent"
+    assert fails[0].reason.component == "b"
+    counted = alone.world.telemetry[2]
+    assert counted.exceptions == ["TypeError"] * 3
+    assert counted.counters["__fail-count/s/default"] == counted.counters["__exception-count"] == 3
+    assert counted.counters["__refused-tuple-count"] == 3
+    assert alone.executor.failed is None
+
+
 def test_fail_texts_are_sent_once_for_each_reason() -> None:
     class Refuse(Bolt):
         def process(self, tup: Any) -> None:

@@ -17,6 +17,8 @@ from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.data import Reason
 from heronry.api.hooks import TaskHook
 
+MODE = "topology.reliability.mode"
+
 
 @pytest.mark.parametrize("each", [1, 7, 300])
 def test_pending_exceeds_its_maximum_by_one_call_at_most(each: int) -> None:
@@ -429,3 +431,23 @@ def test_emit_many_that_raises_has_emitted_nothing_with_a_hook_and_without() -> 
         alone.step(10)
         assert alone.world.telemetry[1].exceptions[:1] == ["ValueError"]
         assert alone.roots == []
+
+
+@pytest.mark.parametrize(
+    ("config", "warnings"),
+    [({MODE: None}, 1), ({MODE: "ATMOST_ONCE"}, 0), ({MODE: "ATLEAST_ONCE"}, 0)],
+)
+def test_ids_that_nothing_tracks_are_told_once(
+    config: dict[str, Any], warnings: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    alone = Alone(config, total=50)
+    alone.executor.on_plan(alone.world.clock.ms, alone.world.plan)
+    for _ in range(60):
+        alone.step()
+        alone.drain()
+    alone.executor.collect_metrics()
+    said = [record.getMessage() for record in caplog.records if "message ids" in record.getMessage()]
+    assert len(said) == warnings
+    assert all("s emits" in text and '"topology.reliability.mode": "ATLEAST_ONCE"' in text for text in said)
+    untracked = alone.world.telemetry[1].counters["__untracked-ack-count"]
+    assert untracked == (0 if config[MODE] == "ATLEAST_ONCE" else 50)

@@ -1,0 +1,33 @@
+"""What a topology does not say and should: tuples that nobody follows are lost at the first fault, without a word."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from heron_runtime.model.settings import Keys
+
+_CONSEQUENCE = (
+    f"but the topology sets no {Keys.TOPOLOGY_RELIABILITY_MODE}: nothing tracks tuples, ack is called at once, and "
+    "what a fault loses is not emitted again"
+)
+RELIABILITY_CURE = (
+    f'Add config = {{"{Keys.TOPOLOGY_RELIABILITY_MODE}": "ATLEAST_ONCE"}} to the topology, '
+    'or say "ATMOST_ONCE" there, if that is what you want.'
+)
+
+
+def untracked_note(component: str) -> str:
+    """For the log of a spout that emits ids without effect."""
+    return f"{component} emits tuples with message ids, {_CONSEQUENCE}. {RELIABILITY_CURE}"
+
+
+def hearing_note(spouts: Mapping[str, Sequence[str]]) -> str:
+    """For who submits spouts that define these methods, which wait in vain."""
+    named = ", ".join(f"spout {name!r} defines {' and '.join(methods)}" for name, methods in spouts.items())
+    return f"{named}, {_CONSEQUENCE}"
+
+
+def reliability_unsaid(config: Mapping[str, Any]) -> bool:
+    """True if the configuration leaves the reliability mode at its default, ATMOST_ONCE, without saying so."""
+    return config.get(Keys.TOPOLOGY_RELIABILITY_MODE.name) is None

@@ -15,11 +15,12 @@ from typing import Any
 import yaml
 
 from heron_control.schedulers.topology_folder import place_of
-from heron_runtime.failures import Failure, NotAllowed
+from heron_runtime.failures import Failure, InvalidTopology, NotAllowed
 from heron_runtime.files import replace_file
 from heron_runtime.state.local import StoreAddress, home_of_user, local_store
 
 SPACE_NEEDED_BYTES = 16 * 1024 * 1024
+MAX_CONFIG_CHARACTERS = 1024 * 1024  # a megabyte of YAML takes a second to read
 
 
 class Home:
@@ -86,11 +87,17 @@ class Home:
         self.root.chmod(0o700)
 
     def read_config(self) -> dict[str, dict[str, Any]]:
-        """Cluster to settings, as ``config.yaml`` has them. Raises Failure."""
+        """Cluster to settings, as ``config.yaml`` has them. Raises Failure, InvalidTopology."""
         try:
-            text = self.config_file.read_text()
+            with self.config_file.open(encoding="utf-8") as file:
+                text = file.read(MAX_CONFIG_CHARACTERS + 1)
         except FileNotFoundError:
             return {}
+        if len(text) > MAX_CONFIG_CHARACTERS:
+            raise InvalidTopology(
+                f"{self.config_file} has more than {MAX_CONFIG_CHARACTERS} characters",
+                "It holds settings; keep large data in files of the topology's package.",
+            )
         try:
             found = yaml.safe_load(text)
         except yaml.YAMLError as error:

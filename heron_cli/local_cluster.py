@@ -15,14 +15,20 @@ from heron_cli.console import note
 from heron_cli.home import Home
 from heron_control.inspection.inspector import Inspector, LogReader, logged_processes
 from heron_control.inspection.topology_status import TopologyStatus
+from heron_control.packing.demand import amount
 from heron_control.progress import Progress
 from heron_control.schedulers.local import LocalScheduler
 from heron_control.submission.service import SubmissionService
 from heron_control.submission.submission import ClusterConfig, Submission
+from heron_runtime.failures import InvalidTopology
+from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.settings import MiB
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.state import open_address
 from heron_runtime.state.store import StateStore
+
+LEAST_TASK_BYTES = 8 * MiB  # what a process has for itself that was forked and does nothing yet
 
 
 class LocalCluster:
@@ -67,6 +73,7 @@ class LocalCluster:
 
     def submit(self, submission: Submission, progress: Progress, *, replace: bool = False) -> Callable[[], bool]:
         """Stage the package, write the state, start the scheduler."""
+        _check_memory(submission.packing)
         with self.session() as store:
             pid = self._service(store).submit(submission, progress, replace=replace)
         return lambda: pid is None or _lives(pid)
@@ -110,6 +117,18 @@ class LocalCluster:
         with self._topology(address, name) as (_, record):
             components = tuple(spec.name for spec in record.definition.components)
             return Logs(tuple(logged_processes(record)), components, LogReader(record, note).read)
+
+
+def _check_memory(packing: PackingPlan) -> None:
+    """Every task is a process here. Raises InvalidTopology where that cannot be, whatever the tasks do."""
+    tasks, memory = len(packing.instances()), psutil.virtual_memory().total
+    if tasks * LEAST_TASK_BYTES > memory:
+        reserved = sum(container.resources.ram_bytes for container in packing.containers)
+        raise InvalidTopology(
+            f"{tasks} tasks take {amount('ram', tasks * LEAST_TASK_BYTES)} at least as processes of this machine, "
+            f"which has {amount('ram', memory)} (the packing plan reserves {amount('ram', reserved)})",
+            "Lower par, or submit to a cluster of more machines.",
+        )
 
 
 def _lives(pid: int) -> bool:

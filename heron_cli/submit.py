@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -93,8 +92,7 @@ def submit(
     with tempfile.TemporaryDirectory(prefix=".submit-", dir=home.root) as folder:
         package = Path(folder, "package")
         with spinner(f"submitting {file.name}") as progress:
-            hearing: dict[str, list[str]] = {}
-            definition = define(home, file, package, topology, name, arguments or [], progress, hearing.update)
+            definition, hearing = define(home, file, package, topology, name, arguments or [], progress)
             definition = configure(definition, configured, given)
             check_reliability(definition, hearing, strict=strict)
             packing = pack(definition)
@@ -103,11 +101,9 @@ def submit(
                 if target is not None:
                     fit(package, target, cluster.name, home.root / "cache", progress)
                 state = TopologyState.PAUSED if deploy_deactivated else TopologyState.RUNNING
-                settings = {k: v for k, v in {**configured, **given}.items() if k.startswith("heron.")}
-                settings = {k: v for k, v in settings.items() if k not in STATE_KEYS}  # the cluster's own
-                submission = Submission(
-                    definition, packing, package, address.role, address.environ, user(), state, settings
-                )
+                whose = address.role, address.environ, user()
+                settings = settings_of({**configured, **given})
+                submission = Submission(definition, packing, package, *whose, state, settings)
                 run(cluster, address, submission, progress, replace=replace, wait=wait, wait_timeout=wait_timeout)
     if dry_run:
         plan.show(definition, packing, dry_run_format)
@@ -124,19 +120,20 @@ def define(
     name: str | None,
     arguments: list[str],
     progress: Progress,
-    hears: Callable[[dict[str, list[str]]], None],
-) -> TopologyDefinition:
-    """Stage the package with its requirements, and ask it for its topology."""
+) -> tuple[TopologyDefinition, dict[str, list[str]]]:
+    """Stage the package with its requirements, and ask it for its topology; and which spouts define ack or fail."""
     progress(f"staging {file}")
     staged = stage_package(file, package)
     if staged.requirements is not None:
         progress(f"installing {staged.requirements.name} of {file.name}")
         install_requirements(staged, home.root / "cache")
     progress(f"asking {file.name} for its topology")
-    seconds = DEFINE_TIMEOUT_SECS
-    return define_topology(
-        staged.entry, topology, name, arguments, seconds, show=lambda text: say(indented(text)), hears=hears
-    )
+    hearing: dict[str, list[str]] = {}
+    definition = define_topology(
+        staged.entry, topology, name, arguments, DEFINE_TIMEOUT_SECS,
+        show=lambda text: say(indented(text)), hears=hearing.update,
+    )  # fmt: skip
+    return definition, hearing
 
 
 def check_reliability(definition: TopologyDefinition, hearing: dict[str, list[str]], *, strict: bool) -> None:
@@ -148,6 +145,11 @@ def check_reliability(definition: TopologyDefinition, hearing: dict[str, list[st
         raise InvalidTopology(hearing_note(hearing), RELIABILITY_CURE)
     say(f"warning: {hearing_note(hearing)}", "yellow")
     say(RELIABILITY_CURE)
+
+
+def settings_of(values: dict[str, Any]) -> dict[str, Any]:
+    """What is the operator's, without what is the cluster's own."""
+    return {key: value for key, value in values.items() if key.startswith("heron.") and key not in STATE_KEYS}
 
 
 def refuse_state_keys(given: dict[str, Any]) -> None:

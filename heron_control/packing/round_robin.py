@@ -7,7 +7,9 @@ never more containers than tasks. Where ``topology.stmgrs`` is not set, there ar
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 
 from heron_control.packing.demand import Demand, Limit, amount, demand_of, part
 from heron_control.packing.errors import PackingError
@@ -62,10 +64,37 @@ def _fewest(demand: Demand) -> int | None:
     for limit in demand.limits:
         bare = sum(part(instance.resources, limit.resource) for instance in demand.instances)
         least = max(least, math.ceil(bare / limit.most - 1e-6) if limit.most > 0 else 1)
+    runs = [list(same) for _, same in itertools.groupby(demand.instances, key=lambda each: each.component)]
+    alike = [(len(run), run[0].resources) for run in runs]
     for containers in range(max(least, 1), min(tasks, MAX_CONTAINERS) + 1):
-        if _obstacle(demand, _deal(demand, containers)) is None:
+        if not _hopeless(demand, alike, containers) and _obstacle(demand, _deal(demand, containers)) is None:
             return containers
     return None
+
+
+def _hopeless(demand: Demand, runs: Sequence[tuple[int, Resources]], containers: int) -> bool:
+    """True if the neediest container breaks a limit clearly. A look at each run of tasks that need the same instead of
+    each task: with thousands of tasks and numbers of containers to try, dealing them out takes minutes."""
+    most = {limit.resource: _neediest(runs, containers, limit.resource) for limit in demand.limits}
+    needs = demand.padded(Resources(most.get("cpu", 0.0), int(most.get("ram", 0)), int(most.get("disk", 0))))
+    return any(part(needs, limit.resource) > 1.000001 * limit.most + 1e-6 for limit in demand.limits)
+
+
+def _neediest(runs: Sequence[tuple[int, Resources]], containers: int, resource: str) -> float:
+    """The most that the tasks of one container need: a run gives as much to each, and one task more to some in turn."""
+    each, at = 0.0, 0
+    steps: dict[int, float] = {0: 0.0}
+    for tasks, resources in runs:
+        need = part(resources, resource)
+        full, more = divmod(tasks, containers)
+        each += full * need
+        first, last = at % containers, at % containers + more
+        for begin, end in ((first, min(last, containers)), (0, last - containers)):
+            if end > begin:
+                steps[begin] = steps.get(begin, 0.0) + need
+                steps[end] = steps.get(end, 0.0) - need
+        at += tasks
+    return each + max(itertools.accumulate(steps[place] for place in sorted(steps)))
 
 
 def _why_not(demand: Demand, wanted: int | None) -> str:

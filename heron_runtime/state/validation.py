@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from heron_runtime.failures import UsageError
-from heron_runtime.state.store import Create, Operation, Set, StoreError
+from heron_runtime.state.store import Create, Operation, Set, StoreError, ValueTooLarge
 
 MAX_SEGMENT_BYTES = 255
 MAX_VALUE_BYTES = 16 * 1024 * 1024
@@ -49,14 +49,15 @@ def check_folder(path: str) -> str:
 
 
 def check_operations(operations: Sequence[Operation]) -> None:
-    """Raises InvalidPath for a bad path, StoreError for a value or a transaction that is too large."""
+    """Raises InvalidPath for a bad path, ValueTooLarge for a value, StoreError for a transaction that is too large."""
     if len(operations) > MAX_OPERATIONS:
         raise StoreError(f"a transaction has at most {MAX_OPERATIONS} operations, this one {len(operations)}")
     for operation in operations:
         check_node(operation.path)
         if isinstance(operation, (Create, Set)) and len(operation.data) > MAX_VALUE_BYTES:
-            raise StoreError(
-                f"{operation.path}: a value has at most {MAX_VALUE_BYTES} bytes, this one {len(operation.data)}"
+            raise ValueTooLarge(
+                f"{operation.path}: a value has at most {MAX_VALUE_BYTES} bytes, this one {len(operation.data)}",
+                "Keep large data out of the topology's configuration: in files of its package.",
             )
 
 

@@ -129,6 +129,55 @@ def test_invalid_topologies_and_settings(refused: Refused, tmp_path: Path) -> No
         assert told in refused("--config-property", given, file, code=2).stderr
 
 
+def test_what_is_far_too_large_or_never_ends(refused: Refused, door: FrontDoor, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.py"
+    os.mkfifo(pipe)
+    assert "is neither a file nor a folder" in refused(pipe, code=7).stderr
+    large = refused(program(tmp_path, more='config = {"user.x": "x" * (50 << 20)}'), code=7)
+    assert "Keep large data out of the topology's configuration" in large.stderr
+    tasks = refused(program(tmp_path, more="sink = Sink.spec(par=60_000, inputs=[numbers])"), code=7)
+    assert "60001 tasks take 468.76 GiB of memory at least" in tasks.stderr
+    for size in ("10" * 15, "9" * 400 + "MB", "1e400", "nan"):
+        said = refused(program(tmp_path), "--config-property", f"topology.container.ram={size}", code=2).stderr
+        assert "fault in Heronry" not in said
+        assert len(said) < 2000
+    for digits in (30, 5000):
+        config = f"config = {{'topology.container.ram': 10**{digits}}}"
+        assert "too large" in refused(program(tmp_path, more=config), code=7).stderr
+    door.home.joinpath("config.yaml").write_text("local:\n  user.x: " + "x" * (50 << 20) + "\n")
+    assert "config.yaml has more than" in refused(program(tmp_path), code=7).stderr
+    door.home.joinpath("config.yaml").unlink()
+
+
+def test_foreign_text_is_a_screen_and_no_line_of_ours(refused: Refused, tmp_path: Path) -> None:
+    file = tmp_path / "speaking.py"
+    file.write_text("print('heron: fake line')\nraise ValueError('x' * 10**7 + '\\r\\nheron: fake line\\x1b[2J')\n")
+    long = refused(file, code=7).stderr
+    assert len(long) < 40_000
+    file.write_text("print('heron: fake line')\nraise ValueError('bad\\r\\nheron: fake line\\x1b[2J')\n")
+    short = refused(file, code=7).stderr
+    assert r"raised ValueError: bad\r\nheron: fake line\x1b[2J" in short
+    for said in (long, short):
+        assert "\x1b" not in said
+        assert "\r" not in said
+        assert [line[:23] for line in said.splitlines() if line.startswith("heron: ")] == ["heron: speaking.py rais"]
+
+
+def test_spouts_that_wait_in_vain_are_warned_of_and_refused_if_strict(
+    refused: Refused, door: FrontDoor, tmp_path: Path
+) -> None:
+    file = program(tmp_path, initialize="pass\n    def fail(self, tup_id):\n        pass")
+    words = ("spout 'numbers' defines fail", '"topology.reliability.mode": "ATLEAST_ONCE"')
+    said = refused(file, "--strict", code=7).stderr
+    assert all(word in said for word in words)
+    said = door.heron("submit", "local", str(file), "--dry-run").stderr
+    assert all(word in said for word in words)
+    assert "warning: " in said
+    for mode in ("ATMOST_ONCE", "ATLEAST_ONCE"):
+        given = ("--strict", "--dry-run", "--config-property", f"topology.reliability.mode={mode}")
+        assert "warning" not in door.heron("submit", "local", str(file), *given).stderr
+
+
 def test_no_setting_names_a_port() -> None:
     """So a port in use cannot be asked for; where one is, it must get an error of its own, tested here."""
     assert [name for name in ALL_SETTINGS if "port" in name.split(".")] == []

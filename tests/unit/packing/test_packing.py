@@ -13,9 +13,10 @@ from distributions import write_distribution
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from heron_control.packing import PackingError, describe, pack
+from heron_control.packing import PackingError, describe, pack, round_robin
+from heron_control.packing.demand import Demand, demand_of, part
 from heron_runtime.extensions import PACKING
-from heron_runtime.model.plan import PackingPlan, Resources
+from heron_runtime.model.plan import InstancePlan, PackingPlan, Resources
 from heron_runtime.model.settings import GiB, MiB
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, TopologyDefinition
 from heron_runtime.wire.codec import PACKING_PLAN
@@ -260,3 +261,38 @@ def test_the_description_is_plain_data() -> None:
     assert (rows["tasks"], rows["components"]) == (3, {"words": 1, "count": 2})
     assert rows["total"]["ram_bytes"] == sum(c["ram_bytes"] for c in rows["containers"])
     assert [i["task"] for c in rows["containers"] for i in c["instances"]] == [1, 3, 2]
+
+
+def test_thousands_of_tasks_are_packed_or_refused_without_trying_each_deal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no number of containers will do, few of the 4 096 are dealt out task by task."""
+    dealt: list[int] = []
+    deal = round_robin._deal
+
+    def counted(demand: Demand, containers: int) -> list[tuple[InstancePlan, ...]]:
+        dealt.append(containers)
+        return deal(demand, containers)
+
+    monkeypatch.setattr(round_robin, "_deal", counted)
+    config = {"packing": "round_robin", "container__ram": GiB, "container__ram__padding": 0}
+    config |= {"container__padding__percentage": 0, "component__rammap": {"a": 60 * MiB, "b": 1000 * MiB}}
+    with pytest.raises(PackingError, match="GiB of memory"):
+        pack(topology({"a": 9_999, "b": 1}, **config))
+    assert len(dealt) < 10
+    dealt.clear()
+    assert len(pack(topology({"a": 9_999, "b": 1}, **{**config, "container__ram": 2 * GiB})).containers) > 290
+    assert len(dealt) < 10
+
+
+@given(topologies("round_robin"))
+def test_the_quick_look_at_a_deal_says_what_dealing_says(definition: TopologyDefinition) -> None:
+    try:
+        demand = demand_of(definition)
+    except PackingError:
+        assume(False)
+    runs = [list(same) for _, same in itertools.groupby(demand.instances, key=lambda each: each.component)]
+    alike = [(len(run), run[0].resources) for run in runs]
+    for containers in range(1, len(demand.instances) + 1):
+        dealt = round_robin._deal(demand, containers)
+        for resource in ("cpu", "ram", "disk"):
+            most = max(sum(part(each.resources, resource) for each in group) for group in dealt)
+            assert round_robin._neediest(alike, containers, resource) == pytest.approx(most)

@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo demo-pipeline bench-pipeline test test-fast test-sim test-integration test-browser test-faults test-faults-all test-zookeeper test-spark test-docker test-docker-all which-test coverage image up down bench bench-peers check format protos wheel clean
+.PHONY: help setup demo demo-pipeline bench-pipeline test test-fast test-sim test-integration test-browser test-faults test-faults-all test-zookeeper test-spark test-docker test-docker-all which-test coverage image up down bench soak bench-peers check format protos wheel clean
 
 help:  ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ down:  ## End the cluster and all that runs on it; KEEP=1 keeps its volumes
 
 bench: $(READY)  ## The table of benchmarks and bars (about ten minutes; records, never fails on time)
 	@$(BIN)/python -m benchmarks.bars --json bench.json
+
+soak: $(READY)  ## Long run under watch, with kills and submits: make soak MINUTES=120; what grows, and how fast
+	@$(BIN)/python -m benchmarks.soak --minutes $(or $(MINUTES),10)
 
 bench-peers: $(READY)  ## The same workloads on other engines beside ours (installs each into a cache folder, 1 GB)
 	@$(BIN)/python -m benchmarks.peers --json bench-peers.json

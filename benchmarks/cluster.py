@@ -45,11 +45,12 @@ class Usage:
 
 
 class Cluster:
-    """A temporary home, one topology in it."""
+    """A temporary home, one topology in it; or, beside others of this process, in the home that they have."""
 
-    def __init__(self) -> None:
-        self.name = f"{NAME}{os.getpid()}"
-        self.home = Path(tempfile.mkdtemp(prefix="heronry-bench-"))
+    def __init__(self, home: Path | None = None, suffix: str = "") -> None:
+        self.name = f"{NAME}{os.getpid()}{suffix}"
+        self._owns_home = home is None
+        self.home = Path(tempfile.mkdtemp(prefix="heronry-bench-")) if home is None else home
         self.environment = {**os.environ, "HERONRY_HOME": str(self.home)}
 
     def heron(self, *arguments: str) -> str:
@@ -103,12 +104,13 @@ class Cluster:
         return kept
 
     def close(self) -> None:
-        """Kill the topology and remove the home."""
+        """Kill the topology, and remove the home if it is its own."""
         subprocess.run(
             [sys.executable, "-m", "heron_cli", "kill", "local", self.name],
             cwd=ROOT, env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False,
         )  # fmt: skip
-        shutil.rmtree(self.home, ignore_errors=True)
+        if self._owns_home:
+            shutil.rmtree(self.home, ignore_errors=True)
 
 
 def kind_of(line: str) -> str:

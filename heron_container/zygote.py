@@ -46,7 +46,8 @@ INSTANCE_MAIN = "heron_instance.shell.main"
 IMPORTED_FOR_INSTANCES = (
     "asyncio", "uvloop", "google.protobuf.message", "google.protobuf.descriptor_pb2", "numpy",
     "numpy.random", "msgspec", "mmh3", "psutil", "setproctitle", "heron_runtime.process", "heron_runtime.net.link",
-    "heron_runtime.wire.codec", "heron_runtime.wire.data_codec", "heron_runtime.telemetry.reporting",
+    "heron_runtime.wire.codec", "heron_runtime.wire.data_codec", "heron_runtime.telemetry.sketches",
+    "heron_runtime.telemetry.reporting",
     "heronry.api.assemble", "heronry.api.builder",
     "heronry.api.context", "heronry.api.grouping", "heronry.api.metrics", "heronry.api.stream", "heronry.api.topology",
     INSTANCE_MAIN,
@@ -81,6 +82,7 @@ def needs_of(kinds: Iterable[str], launch: Launch) -> list[str]:
         return list(IMPORTED_FOR_INSTANCES)
     named = [STATE_STORES.built_in.get(launch.store_url.partition(":")[0])]
     named += [METRICS_SINKS.built_in.get(name) for name in setting(launch.settings, Keys.HERON_METRICS_SINKS)]
+    named.append("heron_runtime.telemetry.sketches")
     return [f"{kind}.__main__" for kind in kinds] + [name.partition(":")[0] for name in named if name]
 
 

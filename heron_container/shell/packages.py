@@ -6,7 +6,6 @@ interpreter where the topology's own packages come first.
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 from pathlib import Path
 
@@ -17,6 +16,9 @@ LOADED = (
 )  # fmt: skip
 
 
+_METADATA = re.compile(r".*\.(dist-info|egg-info|egg)", re.IGNORECASE)  # how importlib.metadata finds a distribution
+
+
 def package_folders(package_dir: Path) -> list[Path]:
     """Where a topology's installed requirements may lie, the first to be searched first."""
     return [folder for folder in (package_dir, package_dir / "requirements") if folder.is_dir()]
@@ -24,21 +26,20 @@ def package_folders(package_dir: Path) -> list[Path]:
 
 def conflicts(package_dir: Path) -> list[str]:
     """``name theirs (loaded: ours)`` for each distribution of another version than the loaded one."""
-    ours = {name: version for name in LOADED if (version := _installed(name)) is not None}
+    folders = package_folders(package_dir)
+    if not any(_METADATA.fullmatch(path.name) for folder in folders for path in folder.iterdir()):
+        return []  # most topologies bring none, and to read the metadata of ours takes longer than to start an instance
+    import importlib.metadata as metadata
+
     found = []
-    for folder in package_folders(package_dir):
-        for distribution in importlib.metadata.distributions(path=[str(folder)]):
+    for folder in folders:
+        for distribution in metadata.distributions(path=[str(folder)]):
             name = _normal(distribution.metadata["Name"] or "")
-            if name in ours and distribution.version != ours[name]:
-                found.append(f"{name} {distribution.version} (loaded: {ours[name]})")
+            for ours in metadata.distributions(name=name) if name in LOADED else ():
+                if ours.version != distribution.version:
+                    found.append(f"{name} {distribution.version} (loaded: {ours.version})")
+                break  # the first is the one that is imported
     return sorted(set(found))
-
-
-def _installed(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _normal(name: str) -> str:

@@ -1,0 +1,25 @@
+"""``docs/attacks.md`` names tests that exist, and every class of attack in it has one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TEST = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
+
+
+def rows() -> list[str]:
+    lines = (ROOT / "docs" / "attacks.md").read_text().splitlines()
+    return [line for line in lines if line.startswith("| ") and not line.startswith("| class")]
+
+
+def test_every_class_of_attack_has_a_test() -> None:
+    assert len(rows()) >= 24
+    assert [row for row in rows() if not TEST.search(row)] == []
+
+
+def test_every_test_that_is_named_is_there() -> None:
+    named = [found for row in rows() for found in TEST.findall(row)]
+    missing = [f"{path}::{name}" for path, name in named if f"def {name}(" not in (ROOT / path).read_text()]
+    assert missing == []

@@ -1,0 +1,182 @@
+"""Where sequence numbers wrap, what a full data-out stops, what a custom grouping is given; each with its mutation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from instance_world import SHUFFLE, Part, World
+from spout_alone import Alone
+
+from heron_instance.core import streams
+from heron_instance.core.bolt_executor import BoltExecutor
+from heron_instance.core.groupings import Custom
+from heron_instance.core.spout_collector import SpoutCollector
+from heron_runtime.model.ids import SEQUENCE_MASK, root_base
+from heron_runtime.model.topology import GroupingKind, GroupingSpec
+from heronry.api.component import BasicBolt, Spout
+from stream_manager.core.ack_tracker import AckTracker, column
+
+
+def law_inits_are_cut_where_the_sequence_wraps() -> None:
+    """Every copy's root is in an init before it leaves (``Alone.step`` looks), and tracker and table settle it once."""
+    for ahead in (1, 3, 7):
+        alone, tracker = Alone({"topology.max.spout.pending": 20}, each=5), AckTracker(1, 30_000)
+        collector = alone.executor.collector
+        tracker.begin(5)
+        collector._sequence = SEQUENCE_MASK + 1 - ahead
+        keys: dict[int, int] = {}
+        inits: list[Any] = []
+        for _ in range(10):
+            for flush in alone.step(6).flushes:
+                inits += flush.inits
+                for frame in flush.frames:
+                    keys.update(zip(column(frame.roots).tolist(), column(frame.keys).tolist(), strict=True))
+        assert alone.roots == [root_base(1, 5) | (SEQUENCE_MASK + 1 - ahead + n) & SEQUENCE_MASK for n in range(20)]
+        for init in inits:
+            tracker.init(init.first_root, init.xors)
+            tracker.check()
+        assert tracker.live == 20
+        columns = [
+            (column(root.to_bytes(8, "little")), column(key.to_bytes(8, "little"))) for root, key in keys.items()
+        ]
+        done = [tracker.ack(roots, xors) for roots, xors in columns]
+        assert [roots.tolist() for roots in done] == [[root] for root in keys]
+        alone.verdict(alone.roots)
+        alone.step()
+        assert sorted(alone.spout.acked) == list(range(20))
+
+
+class Blow(BasicBolt):
+    """Emits much for each tuple, and something at each tick."""
+
+    ticks = 0
+
+    def process(self, tup: Any) -> None:
+        self.emit(["z" * 5000])
+
+    def process_tick(self, tup: Any) -> None:
+        self.ticks += 1
+
+
+class Numbers(Spout):
+    n = 0
+
+    def next_tuple(self) -> None:
+        if self.n < 200:
+            self.emit([self.n], tup_id=self.n)
+            self.n += 1
+
+
+def law_a_full_data_out_stops_ticks_too() -> None:
+    config = {"topology.instance.data.out.capacity.bytes": 65_536, "topology.tick.tuple.freq.ms": 10}
+    parts = {
+        "s": Part(Numbers, 1, {"default": ["n"]}),
+        "b": Part(Blow, 1, {"default": ["z"]}, [("s", "default", SHUFFLE)]),
+        "r": Part(BasicBolt, 1, {}, [("b", "default", SHUFFLE)]),
+    }
+    world = World(parts, config)
+    bolt, executor = world.components[2], world.executors[2]
+    assert isinstance(executor, BoltExecutor)
+    for _ in range(400):
+        world.step(1)
+        executor.on_frames(world.clock.ms, world.wires.pop((1, 2), []))
+        world.clock.now += 0.001
+        executor.run(world.clock.ms)  # nobody takes what it sends
+    assert executor.full
+    ticks = bolt.ticks
+    for _ in range(20):
+        world.clock.now += 0.05
+        executor.run(world.clock.ms)
+    assert bolt.ticks == ticks > 0
+    executor.on_sent(world.clock.ms, 1 << 40)
+    for _ in range(20):
+        world.clock.now += 0.1
+        executor.run(world.clock.ms)
+        executor.on_sent(world.clock.ms, 1 << 40)
+    assert bolt.ticks > ticks
+
+
+class First:
+    """Chooses the first task it was told of."""
+
+    def prepare(self, context: Any, component: str, stream: str, target_tasks: Any) -> None:
+        self.tasks = list(target_tasks)
+
+    def choose_tasks(self, values: Any) -> Any:
+        return self.tasks[0]
+
+
+def law_a_custom_grouping_is_given_the_tasks_that_read() -> None:
+    spec = GroupingSpec(GroupingKind.CUSTOM, (), "m:First", b"\x80")
+    parts = {
+        "s": Part(Numbers, 1, {"default": ["n"]}),
+        "other": Part(BasicBolt, 2, {}, [("s", "default", SHUFFLE)]),
+        "r": Part(BasicBolt, 3, {}, [("s", "default", spec)]),
+    }
+    world = World(parts, classes={"m:First": First})
+    executor: Any = world.executors[1]
+    (custom,) = [g for g in executor.task.router.streams["default"].groupings if isinstance(g, Custom)]
+    assert custom._chooser.tasks == list(world.plan.tasks_of("r"))
+
+
+def an_init_runs_over_the_wrap(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SpoutCollector, "_add_init", lambda self, roots, xors: self._inits.append((int(roots[0]), xors)))
+
+
+def an_init_is_cut_one_too_late(patch: pytest.MonkeyPatch) -> None:
+    real = SpoutCollector._add_init
+
+    def add_init(self: SpoutCollector, roots: Any, xors: Any) -> None:
+        real(self, roots, xors)
+        if len(self._inits) > 1 and roots[0] > roots[-1]:
+            (first, before), (_, after) = self._inits[-2:]
+            if len(after) > 1:
+                second = int(roots[len(before) + 1])
+                self._inits[-2:] = [(first, streams.np.append(before, after[:1])), (second, after[1:])]
+
+    patch.setattr(SpoutCollector, "_add_init", add_init)
+
+
+def ticks_go_on_while_data_out_is_full(patch: pytest.MonkeyPatch) -> None:
+    real = BoltExecutor.run
+
+    def run(self: BoltExecutor, now_ms: float) -> Any:
+        self._tick(now_ms)
+        return real(self, now_ms)
+
+    patch.setattr(BoltExecutor, "run", run)
+
+
+def a_custom_grouping_is_given_all_tasks(patch: pytest.MonkeyPatch) -> None:
+    real = streams.make_grouping
+
+    def make(edge: Any, plan: Any, *rest: Any, **more: Any) -> Any:
+        made = real(edge, plan, *rest, **more)
+        if isinstance(made, Custom):
+            made._chooser.prepare(more["context"], edge.source, edge.stream, plan.tasks())
+        return made
+
+    patch.setattr(streams, "make_grouping", make)
+
+
+LAWS: list[Callable[[], None]] = [law for name, law in sorted(globals().items()) if name.startswith("law_")]
+MUTATIONS: list[tuple[Any, Callable[[], None]]] = [
+    (an_init_runs_over_the_wrap, law_inits_are_cut_where_the_sequence_wraps),
+    (an_init_is_cut_one_too_late, law_inits_are_cut_where_the_sequence_wraps),
+    (ticks_go_on_while_data_out_is_full, law_a_full_data_out_stops_ticks_too),
+    (a_custom_grouping_is_given_all_tasks, law_a_custom_grouping_is_given_the_tasks_that_read),
+]
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__[4:])
+def test_law(law: Callable[[], None]) -> None:
+    law()
+
+
+@pytest.mark.parametrize(("mutation", "law"), MUTATIONS, ids=[mutation.__name__ for mutation, _ in MUTATIONS])
+def test_each_law_notices_its_mutation(mutation: Any, law: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    mutation(monkeypatch)
+    with pytest.raises((AssertionError, KeyError, OverflowError, ValueError)):
+        law()

@@ -32,7 +32,7 @@ from heron_container.shell.store_loop import Look, Plans
 from heron_control.schedulers import local
 from heron_control.schedulers.alarm import Alarm, now_ms
 from heron_control.schedulers.endings import exit_in_words
-from heron_control.schedulers.identity import catches
+from heron_control.schedulers.identity import catches, traced
 from heron_control.schedulers.scheduler import SchedulerError
 from heron_runtime.launch import Launch
 from heron_runtime.liveness import Phase, Slots
@@ -48,6 +48,8 @@ SPARE_SLOTS = 1024  # for tasks that `update` adds later; a slot is 64 bytes
 LIVENESS_KEYS = (
     Keys.HERON_LIVENESS_SUSPECT_SECS, Keys.HERON_LIVENESS_KILL_SECS, Keys.HERON_LIVENESS_KILL_ALWAYS_SECS,
 )  # fmt: skip
+DUMP_LEASE_MS = 1000  # writing the stacks takes a moment
+TRACED_LEASE_MS = 5000  # from the last look on, while a debugger or profiler has hold of it
 SCHEDULER_BACKOFF = BackoffPolicy(1000, 30_000, 60_000)
 log = logging.getLogger(__name__)
 
@@ -178,6 +180,10 @@ class Container:
     def _tick(self, passed_ms: int) -> None:
         beats = self._read_slots()
         cpu = {slot: seconds for slot in self._liveness.wants_cpu() if (seconds := self._cpu_seconds(slot)) is not None}
+        for slot in self._liveness.wants_cpu():
+            child = self._children.get(slot)
+            if child is not None and traced(child.pid):
+                self._liveness.extend(slot, TRACED_LEASE_MS)
         for silence in self._liveness.tick(passed_ms, beats, cpu):
             name = self.supervisor.processes[silence.slot].spec.name
             if silence.judgement is Judgement.SUSPECT:
@@ -185,6 +191,7 @@ class Container:
                 child = self._children.get(silence.slot)
                 if child is not None and catches(child.pid, signal.SIGUSR1):
                     child.send_signal(signal.SIGUSR1)  # the stacks of its threads go to its log
+                    self._liveness.extend(silence.slot, DUMP_LEASE_MS)
             else:
                 log.error("%s is %s", name, silence.reason())
                 self._act(self.supervisor.kill(silence.slot, silence.reason()))

@@ -117,12 +117,21 @@ def is_process(pid: int, title: str, started: float | None = None) -> bool:
 
 def catches(pid: int, number: int) -> bool:
     """True if the process has a handler for this signal; without one most signals would end it."""
+    return bool(int(_status(pid, "SigCgt"), 16) >> (number - 1) & 1)
+
+
+def traced(pid: int) -> bool:
+    """True while a debugger or profiler has hold of the process (gdb, py-spy, strace), which may keep it stopped."""
+    return int(_status(pid, "TracerPid")) > 0
+
+
+def _status(pid: int, field: str) -> str:
+    """A field of what the kernel says of a process; "0" if it is gone."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
-        return False
-    caught = next((line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), "0")
-    return bool(int(caught, 16) >> (number - 1) & 1)
+        return "0"
+    return next((line.split()[1] for line in status.splitlines() if line.startswith(f"{field}:")), "0")
 
 
 def group_members(group: int) -> list[int]:

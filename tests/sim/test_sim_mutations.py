@@ -146,7 +146,7 @@ def causes_of_peers_are_not_heard(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Pressure, "peer_change", lambda self, container, message: None)
 
 
-@mutation("quiet seconds|has been paused", 2001)
+@mutation("quiet seconds|has been paused")
 def causes_of_peers_stay(patch: pytest.MonkeyPatch) -> None:
     def peer_set(self: Pressure, container: int, message: CauseSet) -> None:
         _, known = self._peers.get(container, (0, {}))

@@ -1,0 +1,170 @@
+"""The gateway and a scripted stream manager: credit begins anew at each hello, and the backlog goes before it reads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heron_instance.core.outbox import Flush
+from heron_instance.core.outgoing import Outgoing
+from heron_instance.shell import gateway as gateway_module
+from heron_instance.shell.gateway import Gateway, GatewaySetup
+from heron_instance.shell.inbox import Inbox
+from heron_runtime.launch import Launch
+from heron_runtime.model.ids import PROTOCOL_VERSION
+from heron_runtime.net.frames import Tag
+from heron_runtime.net.link import EOF
+from heron_runtime.wire.control import Credit, StreamManagerHello
+from heron_runtime.wire.data import Frame, Packet, Verdict
+from heron_runtime.wire.metrics import ProcessMetrics
+
+REPORT = ProcessMetrics("word", "container_1_word_1", 1, 1, 3, 0.0)
+PATIENCE_SECONDS = 60.0
+
+
+class Stream:
+    """The gateway's end of a stream that the test holds the other end of; a write lasts until the test takes it."""
+
+    def __init__(self) -> None:
+        self.heard: asyncio.Queue[Any] = asyncio.Queue()
+        self.said: asyncio.Queue[Any] = asyncio.Queue()
+        self.holds = asyncio.Event()  # set: writes return at once
+        self.holds.set()
+
+    async def read(self) -> Any:
+        return await self.heard.get()
+
+    async def write(self, message: Any) -> None:
+        self.said.put_nowait(message)
+        await self.holds.wait()
+
+    async def done_writing(self) -> None:
+        self.heard.put_nowait(EOF)
+
+    def cancel(self) -> None:
+        pass
+
+
+class Links:
+    """Gives the gateway a pair of streams for each connection."""
+
+    def __init__(self) -> None:
+        self.opened: asyncio.Queue[tuple[Tag, Stream]] = asyncio.Queue()
+
+    async def connect(self, path: str, secret: str, kind: Tag, *rest: Any) -> Stream:
+        stream = Stream()
+        if kind == Tag.CONTROL:
+            stream.heard.put_nowait(StreamManagerHello(PROTOCOL_VERSION, "t-1", 1, 7))
+        self.opened.put_nowait((kind, stream))
+        return stream
+
+    async def pair(self, *control: Any) -> tuple[Stream, Stream]:
+        """The next connection; ``control`` is said behind the hello, before there is a data stream."""
+        _, first = await self.opened.get()
+        for message in control:
+            first.heard.put_nowait(message)
+        _, second = await self.opened.get()
+        return first, second
+
+
+def flush(frames: int, size: int) -> Flush:
+    return Flush(frames=[Frame(1, 0, 2, 1, 1, 0, bytes(size)) for _ in range(frames)])
+
+
+def play(folder: Path, patch: pytest.MonkeyPatch, script: Callable[[Gateway, Links, list[bool]], Any]) -> None:
+    """Run the script beside a gateway; the list tells for each packet read whether nothing was left to send then."""
+    launch = Launch("local", "me", "d", "t", "t-1", f"files://{folder}/state", str(folder), str(folder))
+    launch.secret_file.write_text("s3cret")
+
+    async def run() -> None:
+        links, inbox, sent_before = Links(), Inbox(), list[bool]()
+        patch.setattr(gateway_module, "connect", links.connect)
+        patch.setattr(gateway_module, "FAREWELL_SECONDS", 0.0)
+        gateway = Gateway(GatewaySetup(launch, 1, 1, 3, lambda name, n: None), inbox)
+        put = inbox.put
+
+        def look(item: Any) -> None:
+            if isinstance(item, Packet):
+                sent_before.append(gateway._outgoing.empty())
+            put(item)
+
+        patch.setattr(inbox, "put", look)
+        task = asyncio.get_running_loop().create_task(gateway.run(lambda: REPORT))
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await script(gateway, links, sent_before)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+def law_credit_begins_anew(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    async def script(gateway: Gateway, links: Links, _: list[bool]) -> None:
+        gateway.post([flush(1, 100)])
+        _, data = await links.pair(Credit(1 << 30))
+        assert len((await data.said.get()).frames) == 1
+        data.heard.put_nowait(EOF)
+        control, data = await links.pair()
+        gateway.post([flush(5, 100)])
+        control.heard.put_nowait(Credit(1))
+        assert len((await data.said.get()).frames) == 1, "one frame oversteps a limit of one byte, and no more go"
+
+    play(folder, patch, script)
+
+
+def law_the_backlog_goes_first(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    async def script(gateway: Gateway, links: Links, sent_before: list[bool]) -> None:
+        gateway.post([flush(64, 64 * 1024)])
+        _, data = await links.pair(Credit(1 << 30))
+        data.holds.clear()
+        data.heard.put_nowait(Packet(1, verdicts=[Verdict(1, b"")]))
+        await data.said.get()
+        for _ in range(20):  # it would read now
+            await asyncio.sleep(0)
+        data.holds.set()
+        while not sent_before:
+            await asyncio.sleep(0.01)
+        assert sent_before == [True]
+
+    play(folder, patch, script)
+
+
+def test_credit_begins_anew_with_each_hello(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    law_credit_begins_anew(tmp_path, monkeypatch)
+
+
+def test_the_backlog_goes_before_anything_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    law_the_backlog_goes_first(tmp_path, monkeypatch)
+
+
+def credit_is_kept(patch: pytest.MonkeyPatch) -> None:
+    def begin_stream(self: Outgoing) -> None:
+        self._sequence = 0
+
+    patch.setattr(Outgoing, "begin_stream", begin_stream)
+
+
+def it_reads_at_once(patch: pytest.MonkeyPatch) -> None:
+    async def read_data(self: Gateway, read: Any, backlog_sent: asyncio.Event) -> None:
+        backlog_sent.set()
+        await real(self, read, backlog_sent)
+
+    real = Gateway._read_data
+    patch.setattr(Gateway, "_read_data", read_data)
+
+
+@pytest.mark.parametrize(
+    ("mutation", "law"), [(credit_is_kept, law_credit_begins_anew), (it_reads_at_once, law_the_backlog_goes_first)]
+)
+def test_each_law_notices_its_mutation(
+    mutation: Any, law: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutation(monkeypatch)
+    with pytest.raises(AssertionError):
+        law(tmp_path, monkeypatch)

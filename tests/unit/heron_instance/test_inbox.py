@@ -6,7 +6,8 @@ import random
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -27,11 +28,21 @@ def shaken_threads() -> Iterator[None]:
 @pytest.fixture
 def interruptions() -> Iterator[None]:
     """The main thread is interrupted every 50 µs, so that time passes between any two of its steps."""
-    before = signal.signal(signal.SIGALRM, lambda *_: None)
-    signal.setitimer(signal.ITIMER_REAL, 5e-5, 5e-5)
-    yield
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, before)
+    with alarms(lambda *_: None):
+        signal.setitimer(signal.ITIMER_REAL, 5e-5, 5e-5)
+        yield
+
+
+@contextmanager
+def alarms(handler: Callable[..., None]) -> Iterator[None]:
+    """SIGALRM is ours. It is the timer of each test's time limit, too, which must not get a late one of ours."""
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)  # one that is still on its way to some thread is dropped
+        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.mark.usefixtures("interruptions")
@@ -83,13 +94,9 @@ def test_everything_arrives_once_and_in_order(wait_seconds: float | None) -> Non
 @pytest.mark.parametrize("wait_seconds", [None, 60.0])
 def test_a_signal_handler_wakes_the_thread_it_interrupts(wait_seconds: float | None) -> None:
     inbox = Inbox()
-    before = signal.signal(signal.SIGALRM, lambda *_: inbox.put(Stop()))
-    try:
+    with alarms(lambda *_: inbox.put(Stop())):
         signal.setitimer(signal.ITIMER_REAL, 0.05)
         (item,) = inbox.take(wait_seconds)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
     assert isinstance(item, Stop)
 
 

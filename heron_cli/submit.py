@@ -30,6 +30,7 @@ from heron_runtime.model.ids import is_safe_name
 from heron_runtime.model.settings import Keys
 from heron_runtime.model.topology import TopologyDefinition, TopologyState
 from heron_runtime.model.unsaid import RELIABILITY_CURE, hearing_note, reliability_unsaid
+from heron_runtime.net.identity import warm_up
 from heron_runtime.state.local import STATE_KEYS
 from heronry.api.config import normalise
 
@@ -128,6 +129,7 @@ def define(
         progress(f"installing {staged.requirements.name} of {file.name}")
         install_requirements(staged, home.root / "cache")
     progress(f"asking {file.name} for its topology")
+    warm_up()  # we only wait now
     hearing: dict[str, list[str]] = {}
     definition = define_topology(
         staged.entry, topology, name, arguments, DEFINE_TIMEOUT_SECS,

@@ -36,6 +36,9 @@ def tracker(
         list[str] | None,
         typer.Option("--allow-host", metavar="NAME", help="Answer to this host name, too; may be repeated."),
     ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", metavar="FILE", help="Answer only to whoever shows the token in it.")
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show more, and log requests.")] = False,
 ) -> None:  # fmt: skip
     """Serve the REST interface and the web page until Ctrl-C."""
@@ -43,7 +46,7 @@ def tracker(
 
     clusters = _pairs(cluster or (), "no cluster", "Write NAME=STORE_URL, as local=files:///home/me/heronry/state.")
     credentials = _pairs(store_credential or (), "no credential", "Write NAME=FILE, as docker=/run/secrets/reader.")
-    serve(Options(host, port, clusters, credentials, home, tuple(allow_host or ()), verbose=verbose))
+    serve(Options(host, port, clusters, credentials, home, tuple(allow_host or ()), verbose, token_file))
 
 
 def _pairs(texts: Iterable[str], fault: str, cure: str) -> tuple[tuple[str, str], ...]:

@@ -53,6 +53,7 @@ class Machine:
         self.images = {"debian:bookworm-slim"}
         self.containers: dict[str, Container] = {}
         self.networks: dict[str, Mapping[str, str]] = {}
+        self.ways_out: set[str] = set()  # networks that lead beyond themselves
         self.volumes: dict[str, dict[str, bytes]] = {}
         self.volume_labels: dict[str, Mapping[str, str]] = {}
         self.fails: dict[str, str] = {}
@@ -229,9 +230,11 @@ class FakeEngine:
             ours = {name: found for name, found in labelled.items() if found.get(plan.CLUSTER_LABEL) == self.project}
             return {name: Owner(*_owner(found)) for name, found in ours.items()}
 
-    def make_network(self, name: str, labels: Mapping[str, str]) -> None:
+    def make_network(self, name: str, labels: Mapping[str, str], *, internal: bool = True) -> None:
         """There."""
         self.machine.enter("make_network")
+        if not internal:
+            self.machine.ways_out.add(name)
         self.machine.networks.setdefault(name, dict(labels))
 
     def make_volume(self, name: str, labels: Mapping[str, str]) -> None:

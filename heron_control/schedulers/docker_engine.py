@@ -145,11 +145,11 @@ class DockerEngine:
         with self._explained():
             return _owners(self._api.volumes(filters=self._ours())["Volumes"] or [])
 
-    def make_network(self, name: str, labels: Mapping[str, str]) -> None:
+    def make_network(self, name: str, labels: Mapping[str, str], *, internal: bool = True) -> None:
         """Make it unless it is there."""
         if name not in self.networks():
             with self._explained():
-                self._api.create_network(name, driver="bridge", labels=dict(labels))
+                self._api.create_network(name, driver="bridge", internal=internal, labels=dict(labels))
 
     def make_volume(self, name: str, labels: Mapping[str, str]) -> None:
         """Make it unless it is there."""

@@ -33,7 +33,7 @@ from heron_control.schedulers.engine import Ending, Engine, EngineError, Seen
 from heron_runtime.launch import Launch
 from heron_runtime.model.ids import MASTER_CONTAINER
 from heron_runtime.model.plan import PackingPlan
-from heron_runtime.model.settings import MiB
+from heron_runtime.model.settings import Keys, MiB, setting
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.wire.container import ProcessState, ProcessStatus
 
@@ -236,10 +236,11 @@ class DockerTopology:
 
     def _make_ready(self) -> None:
         """Network, with the services that join it, and volume."""
-        if self._ready:
+        if self._ready or self._plans is None:
             return
+        egress = setting(self._plans[0].config, Keys.TOPOLOGY_NETWORK_EGRESS)
         marks = plan.labels(self._engine.project, self.launch)
-        self._engine.make_network(self.name, marks)
+        self._engine.make_network(self.name, marks, internal=not egress)
         self._engine.make_volume(self.name, marks)
         for joiner in self._engine.joiners():
             if self.name not in joiner.networks:

@@ -109,8 +109,8 @@ class Engine(Protocol):
     def volumes(self) -> dict[str, Owner]:
         """Name of each volume of a topology to its owner."""
 
-    def make_network(self, name: str, labels: Mapping[str, str]) -> None:
-        """Make it unless it is there."""
+    def make_network(self, name: str, labels: Mapping[str, str], *, internal: bool = True) -> None:
+        """Make it unless it is there. ``internal``: nothing leads out of it."""
 
     def make_volume(self, name: str, labels: Mapping[str, str]) -> None:
         """Make it unless it is there."""

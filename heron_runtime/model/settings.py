@@ -86,6 +86,8 @@ class Keys:
     TOPOLOGY_TEAM_ENVIRONMENT = _row("topology.team.environment", str, None, "shown to people")
     TOPOLOGY_PROJECT_NAME = _row("topology.project.name", str, None, "shown to people")
     TOPOLOGY_ENVIRONMENT = _row("topology.environment", dict, {}, "environment variables of instances (name to value)")
+    TOPOLOGY_NETWORK_EGRESS = _row("topology.network.egress", bool, False,
+        "containers may reach what is beyond their topology's own network (cluster docker)")
     TOPOLOGY_SERIALIZER = _row("topology.serializer", str, "auto",
         "how values travel: auto, msgpack, pickle, arrow, one that is plugged in, or module:Class of your own")
     TOPOLOGY_TUPLE_MAX_BYTES = _row("topology.tuple.max.bytes", int, 64 * MiB,

@@ -15,6 +15,7 @@ it was made (clocks of hosts differ) for ``LIFETIME_DAYS``; a topology that live
 from __future__ import annotations
 
 import datetime as dt
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,6 +64,11 @@ def read_identity(file: Path, topology_id: str) -> Identity:
         return parse_identity(file.read_bytes(), topology_id)
     except ValueError as error:
         raise ValueError(f"{file} {error}") from None
+
+
+def warm_up() -> None:
+    """Import, beside whatever else is going on, what ``draw_key`` will need: a tenth of a second on a busy machine."""
+    threading.Thread(target=draw_key, name="warm up", daemon=True).start()
 
 
 def parse_identity(contents: bytes, topology_id: str) -> Identity:

@@ -14,6 +14,7 @@ from heron_runtime.process import set_up_process
 from heron_runtime.state.local import StoreAddress, home_of_user, local_store
 from heron_runtime.state.store import StoreError
 from heron_tracker.shell.app import make_app
+from heron_tracker.shell.login import read_token
 from heron_tracker.shell.tracker import Tracker
 
 __all__ = ["Options", "StartError", "serve"]
@@ -36,6 +37,7 @@ class Options:
     home: Path | None = None
     allowed_hosts: tuple[str, ...] = ()
     verbose: bool = False
+    token_file: Path | None = None
 
 
 def stores(options: Options) -> dict[str, StoreAddress]:
@@ -64,11 +66,12 @@ def serve(options: Options) -> None:
     tracker = Tracker(clusters, (options.home or home_of_user()).absolute())
     listener = bind(options.host, options.port, "tracker")
     hosts = hosts_of(options.host, options.allowed_hosts)
-    if options.host not in ALWAYS_ALLOWED:
+    token = "" if options.token_file is None else read_token(options.token_file)
+    if options.host not in ALWAYS_ALLOWED and not token:
         log.warning("listening beyond this machine: whoever reaches the port reads everything, logs included")
     for name, address in clusters.items():
         log.info("cluster %s: %s", name, address.url)
-    config = config_of(make_app(tracker, hosts), access_log=options.verbose, stop_seconds=STOP_SECONDS)
+    config = config_of(make_app(tracker, hosts, token), access_log=options.verbose, stop_seconds=STOP_SECONDS)
     # uvicorn waits for every answer to be complete, and streams of events have no end: these end first.
     server = Server(config, tracker.events.close)
     sys.stdout.write(url_of(options.host, listener) + "\n")

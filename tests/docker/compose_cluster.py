@@ -107,11 +107,19 @@ class ComposeCluster:
             "HERONRY_PROMETHEUS_PORT": str(self.prometheus_port),
             "HERONRY_HOME": str(self.folder / "home"),
         }
+        self._token = ""
         self.began = time.monotonic()
 
     def lap(self, what: str) -> None:
         """For whoever asks where the time goes."""
         print(f"{time.monotonic() - self.began:6.1f} s  {what}", flush=True)
+
+    def shown(self) -> dict[str, str]:
+        """The header that trackers want."""
+        if not self._token:
+            file = "/srv/heronry/reader/tracker-token"
+            self._token = self.compose("exec", "-T", "--user", "heronry", "api", "cat", file)
+        return {"Authorization": f"Bearer {self._token}"}
 
     # Commands.
 
@@ -161,7 +169,8 @@ class ComposeCluster:
 
     def tracker(self, path: str, host: str = "localhost") -> Any:
         """What the trackers answer, by the one published port. Raises HTTPError."""
-        request = urllib.request.Request(f"http://127.0.0.1:{self.tracker_port}{path}", headers={"Host": host})
+        headers = {"Host": host, **self.shown()}
+        request = urllib.request.Request(f"http://127.0.0.1:{self.tracker_port}{path}", headers=headers)
         with urllib.request.urlopen(request, timeout=10) as answer:
             return json.loads(answer.read())
 

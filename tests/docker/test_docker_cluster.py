@@ -158,8 +158,9 @@ def test_strangers_get_nothing(small: ComposeCluster) -> None:
     """From a container on the topology's network that has no secret."""
     name = small.containers(NAME)[1]
     network = inspect(name)["HostConfig"]["NetworkMode"]
+    assert json.loads(docker("network", "inspect", network))[0]["Internal"], "a way out, although nobody asked for one"
     program = f"""
-import http.client, pickle, socket, sys
+import http.client, os, pickle, socket, sys
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 # Garbage and a pickle to every port: closed, or ignored.
@@ -173,7 +174,19 @@ for port in {ports_of(name)}:
                     pass
             except OSError:
                 pass
-# Code only with the topology's secret.
+# No program gives more rights than one has.
+for folder, _, files in os.walk("/"):
+    if folder.startswith(("/proc", "/sys", "/dev")):
+        continue
+    for file in files:
+        path = os.path.join(folder, file)
+        assert os.path.islink(path) or not os.lstat(path).st_mode & 0o6000, path
+# The trackers show nothing of any topology to whoever has no token.
+for path in ("/topologies", "/", "/topologies/container/filedata", "/events"):
+    c = http.client.HTTPConnection("tracker", 8888, timeout=10)
+    c.request("GET", path)
+    assert c.getresponse().status == 401, path
+# Code only with a proof of the topology's secret.
 for headers in ({{}}, {{"Authorization": "Bearer wrong", "heronry-topology": "{NAME}"}}):
     c = http.client.HTTPConnection("api", 9000, timeout=10)
     c.request("GET", "/api/v1/packages/" + "0" * 64, headers=headers)
@@ -226,7 +239,7 @@ def test_what_user_code_plants_among_the_logs_leads_nowhere(small: ComposeCluste
                                     "container": 1, "path": path, "offset": 0, "length": -1})  # fmt: skip
             for url, headers in (
                 (f"http://127.0.0.1:{small.api_port}{at_api}", {"Authorization": f"Bearer {small.token()}"}),
-                (f"http://127.0.0.1:{small.tracker_port}/topologies/container/filedata?{at_tracker}", {}),
+                (f"http://127.0.0.1:{small.tracker_port}/topologies/container/filedata?{at_tracker}", small.shown()),
             ):
                 with pytest.raises(urllib.error.HTTPError) as refused:
                     urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=20)

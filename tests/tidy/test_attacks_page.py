@@ -1,4 +1,4 @@
-"""``docs/attacks.md`` names tests that exist, and every class of attack in it has one."""
+"""``docs/attacks.md`` and ``docs/security.md`` name tests that exist, and every class of attack has one."""
 
 from __future__ import annotations
 
@@ -23,3 +23,9 @@ def test_every_test_that_is_named_is_there() -> None:
     named = [found for row in rows() for found in TEST.findall(row)]
     missing = [f"{path}::{name}" for path, name in named if f"def {name}(" not in (ROOT / path).read_text()]
     assert missing == []
+
+
+def test_what_one_topology_can_do_to_another_is_held_by_tests_that_are_there() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)`", (ROOT / "docs" / "security.md").read_text())
+    assert len(named) > 20
+    assert [path for path in named if not (ROOT / path).is_file()] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import http.client
 import json
@@ -317,6 +318,27 @@ def test_changes_are_told(rest: TrackerProcess, store: StateStore, folder: Path)
     told = [json.loads(line[6:]) for line in lines if line.startswith(b"data: ")]
     changes = [t["change"] for t in told if t.get("topology") == "Other"]
     assert (changes[0], changes[-1]) == ("added", "removed")
+
+
+def test_with_a_token_only_whoever_shows_it_is_answered(store: StateStore, folder: Path) -> None:
+    secret, file = "0123456789abcdef", folder / "token"
+    file.write_text(secret + "\n")
+    file.chmod(0o400)
+    shown = base64.b64encode(f"me:{secret}".encode()).decode()
+    wrong = base64.b64encode(f"{secret}:me".encode()).decode()
+    cluster = ("--cluster", f"local=files://{folder}/state", "--token-file", str(file))
+    with tracker(*cluster, log=folder / "login.log") as rest:
+        until(lambda: rest.raw("/readyz")[0] == 200)
+        for path in ("/topologies", "/", "/docs", "/openapi.json", "/static/main.js", "/events", "/nowhere"):
+            for given in ("", f"Basic {wrong}", "Bearer x", secret):
+                status, headers, _ = rest.raw(path, {"Authorization": given} if given else {})
+                assert (status, path) == (401, path)
+                assert headers["www-authenticate"].startswith("Basic ")
+                assert "content-security-policy" in headers
+        for right in (f"Bearer {secret}", f"Basic {shown}", f"basic {shown}"):
+            assert rest.raw("/topologies", {"Authorization": right})[0] == 200
+        assert rest.raw("/topologies", {"Authorization": "Basic \xff"})[0] == 401
+        assert rest.raw("/healthz")[0] == 200
 
 
 def test_a_dead_or_silent_master_holds_up_nobody(tmp_path: Path) -> None:

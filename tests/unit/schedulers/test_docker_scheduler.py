@@ -6,10 +6,11 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_engine import Container, FakeEngine, Machine
@@ -38,6 +39,7 @@ from heron_runtime.wire.container import ProcessState, ProcessStatus
 
 SPOUT = ComponentSpec("word", ComponentKind.SPOUT, "m:Word", 1, (StreamSchema(fields=("word",)),))
 IMAGE = "heronry:latest"
+NOTHING: Mapping[str, Any] = {}
 PATIENCE_SECONDS = 30.0
 BOTH_RUN = {0: "running", 1: "running"}
 
@@ -66,12 +68,12 @@ class World:
         """The folder of a topology."""
         return place_of(self.folder, "docker", "ads", "prod", name)
 
-    def submit(self, name: str = "words", **settings: float) -> Launch:
+    def submit(self, name: str = "words", config: Mapping[str, Any] = NOTHING, **settings: float) -> Launch:
         """A topology in the store, with its folder; nothing of it runs yet."""
         home = self.place(name)
         home.mkdir(parents=True)
         write_secrets(home)
-        definition = TopologyDefinition(name, f"{name}-0a1b2c", (SPOUT,))
+        definition = TopologyDefinition(name, f"{name}-0a1b2c", (SPOUT,), dict(config))
         state = ExecutionState(
             name, definition.id, "docker", "ads", "prod", TopologyState.RUNNING, "ada", 1.0, "0", str(home)
         )
@@ -184,6 +186,15 @@ def test_the_law_catches_a_scheduler_that_believes_the_store(world: World, monke
     monkeypatch.setattr(docker, "read_granted", believing)
     with pytest.raises(AssertionError):
         law_of_grants(world)
+
+
+@pytest.mark.parametrize("egress", [False, True])
+def test_nothing_leads_out_of_a_topology_unless_its_submit_says_so(world: World, egress: bool) -> None:
+    launch = world.submit(config={"topology.network.egress": egress})
+    world.scheduler.start(launch, world.place("words") / "launch.json")
+    world.scheduler.observe()
+    assert world.states(launch) == BOTH_RUN
+    assert (plan.shared_name("heronry", launch) in world.machine.ways_out) == egress
 
 
 def test_without_image_or_engine_nothing_is_submitted(world: World) -> None:

@@ -71,7 +71,7 @@ def the_tracker_completes_at_the_first_ack(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AckTracker, "ack", lambda self, roots, xors: self.fail(np.unique(roots)))
 
 
-@mutation("its tree did not finish|times out although its tree was complete", first=550)
+@mutation("its tree did not finish|times out although its tree was complete")
 def one_key_for_all_edges_of_a_copy(patch: pytest.MonkeyPatch) -> None:
     def draw_copy(self: Any, mark: int) -> dict[int, int]:
         if mark == -1:
@@ -87,7 +87,9 @@ def one_key_for_all_edges_of_a_copy(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(BoltCollector, "_draw_copy", draw_copy)
 
 
-@mutation("at task|against the protocol|second verdict|expires root|did not finish|settled twice|quiet seconds")
+@mutation(
+    "at task|against the protocol|second verdict|expires root|did not finish|settled twice|quiet seconds|times out"
+)
 def a_spout_keeps_its_incarnation(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Cluster, "next_incarnation", lambda self, before: before)
 
@@ -180,7 +182,7 @@ def an_epoch_is_not_kept(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(manager_module, "Standing", lambda epoch, routes, scope="": Standing(0, routes, scope))
 
 
-@mutation("it is the one", first=690)
+@mutation("it is the one", first=92)
 def a_peer_stays_accepted_whatever_the_plan_names(patch: pytest.MonkeyPatch) -> None:
     real = PeerSide.review
 
@@ -227,7 +229,7 @@ def losses_are_not_counted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Link, "close", close)
 
 
-@mutation("is bounded|against the protocol", first=287)
+@mutation("is bounded|against the protocol|later than", first=18)
 def upload_credit_is_never_withheld(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Forwarding, "may_renew", lambda self, instance: True)
 

@@ -28,7 +28,7 @@ from stream_manager.core.control_outbox import ControlOutbox
 
 FAREWELL_SECONDS = 1.0
 MALFORMED = "malformed message"
-GATHERED_BYTES = 64 * 1024  # so much is worth a packet
+GATHERED_BYTES = 16 * 1024  # so much is worth a packet
 GAP_SECONDS_EACH_PEER = 0.0015
 LONGEST_GAP_SECONDS = 0.005
 

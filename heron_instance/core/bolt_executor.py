@@ -160,7 +160,9 @@ class BoltExecutor:
         weight = self.input_weight
         weight.worked(self._done, elapsed_ms)
         self._done = 0
-        weight.look(now_ms, self.task.outbox.weights)
+        # The first word counts, and what is emitted but not flushed is not weighed: too light a word opens the gates.
+        if weight.known or not self.output.unsent():
+            weight.look(now_ms, self.task.outbox.weights)
 
     # Within a call of user code that lasts.
 

@@ -77,6 +77,11 @@ class InputWeight:
         self._sent: dict[int, float] = {}  # task that weighs more than bytes to tuples
         self._looked_ms: float | None = None  # None: nothing is known yet
 
+    @property
+    def known(self) -> bool:
+        """True once it was weighed."""
+        return self._looked_ms is not None
+
     def worked(self, tuples: int, elapsed_ms: float) -> None:
         """The executor was busy, or blocked, for so long and has done so many tuples."""
         if not tuples:

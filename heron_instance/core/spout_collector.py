@@ -22,7 +22,7 @@ from heron_instance.core.groupings import EVERYTHING, Part, Row
 from heron_instance.core.outbox import U64, Flush, Outbox, Segment, Shape
 from heron_instance.core.pending import PendingTable
 from heron_instance.core.streams import KEY_TYPES, OutputStream, Router
-from heron_runtime.model.ids import DEFAULT_STREAM, SEQUENCE_MASK, root_base
+from heron_runtime.model.ids import DEFAULT_STREAM, SEQUENCE_MASK, first_sequence, root_base
 from heron_runtime.wire.data import Init
 
 
@@ -50,7 +50,7 @@ class SpoutCollector(TaskCollector):
         self._task = task
         self._base = root_base(task, incarnation)
         self._clock = clock
-        self._sequence = 0
+        self._sequence = first_sequence(incarnation)
         self._inits: list[tuple[int, U64]] = []
         self._holding = False
         self._held: deque[tuple[OutputStream, list[Row], list[Any], list[Part] | None]] = deque()

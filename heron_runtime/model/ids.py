@@ -18,6 +18,7 @@ MASTER_CONTAINER = 0
 MAX_TASK = (1 << 16) - 1
 SEQUENCE_BITS = 32
 SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
+_SPREAD = 0x9E3779B1  # odd, near 2**32 by the golden ratio: multiples lie far apart
 DEFAULT_STREAM = "default"
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,127}")
@@ -57,6 +58,12 @@ def parse_instance_id(name: str) -> InstanceName:
 def root_base(task: int, incarnation: int) -> int:
     """The root of sequence number 0 of this spout task and incarnation."""
     return (task << 48) | ((incarnation & 0xFFFF) << SEQUENCE_BITS)
+
+
+def first_sequence(incarnation: int) -> int:
+    """Where a process begins to number its roots: far from where another began whose roots show the same incarnation,
+    so that what is still said of those strikes none of these."""
+    return ((incarnation >> 16) * _SPREAD) & SEQUENCE_MASK
 
 
 def root_task(root: int) -> int:

@@ -68,7 +68,7 @@ def read_identity(file: Path, topology_id: str) -> Identity:
 
 def warm_up() -> None:
     """Import, beside whatever else is going on, what ``draw_key`` will need: a tenth of a second on a busy machine."""
-    threading.Thread(target=draw_key, name="warm up", daemon=True).start()
+    threading.Thread(target=draw_key, name="warm up").start()  # no daemon: an import must not be cut off at the exit
 
 
 def parse_identity(contents: bytes, topology_id: str) -> Identity:

@@ -177,9 +177,9 @@ class Checkers:
             self.cluster.sources[instance.task].spout_died()
 
     def root_failed(self, instance: SimInstance, root: Root, reason: FailReason) -> None:
-        """The spout has been told of a fail: is the reason true?"""
-        now = self.world.now_ms
-        age = now - root.emitted_ms
+        """The spout has been told of a fail: is the reason true? A spout whose emits are held is told later than its
+        root was settled, so ages are those that it is told."""
+        age = reason.elapsed_ms
         manager = self.cluster.stream_managers[instance.host]
         if reason.kind is FailKind.STREAM_MANAGER_LOST and manager.life < 2:
             raise Violation(f"root {root.uid} fails as lost with a stream manager that never died", root.story)

@@ -61,6 +61,11 @@ def mutation(law: str, first: int = 1) -> Callable[[Mutation], Mutation]:
     return register
 
 
+@mutation("times out although its tree was complete", first=567)
+def lives_that_look_alike_number_alike(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("heron_instance.core.spout_collector.first_sequence", lambda incarnation: 0)
+
+
 @mutation("times out although its tree was complete|quiet seconds|never settled")
 def the_tracker_forgets_to_xor(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AckTracker, "ack", lambda self, roots, xors: NO_ROOTS)

@@ -88,7 +88,7 @@ def test_requirements_bring_serializer_and_grouping_to_the_instances(tmp_path: P
         door.submit(name, package, "Letters", "--", str(tmp_path))
         becomes(lambda: tallies(tmp_path), [FIRST, SECOND], "words are dealt out by their first letter")
         (place,) = (door.home / "topologies" / "local").glob(f"*/default/{name}")
-        assert json_lines(place / "metrics" / "metrics-1.jsonl"), "the default sinks write"
+        eventually(lambda: json_lines(place / "metrics" / "metrics-1.jsonl"), "the default sinks write")
         door.kill(name)
 
 

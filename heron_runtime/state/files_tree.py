@@ -121,9 +121,11 @@ class FilesTree:
         return session
 
     def end_session(self, session: sessions.OwnedSession) -> None:
-        """Remove a session of this process and what it owns."""
+        """Remove a session of this process and what it owns. Who leaves removes the dead, too: a ``heron kill`` that
+        had to end processes by force is the last that looks at the store."""
         with self.writer.write() as connection:
             self._remove_sessions(connection, [session.id])
+            self._remove_dead(connection)
 
     def _remove_dead(self, connection: sqlite3.Connection) -> None:
         known = known_sessions(connection)

@@ -179,8 +179,9 @@ class Container:
 
     def _tick(self, passed_ms: int) -> None:
         beats = self._read_slots()
-        cpu = {slot: seconds for slot in self._liveness.wants_cpu() if (seconds := self._cpu_seconds(slot)) is not None}
-        for slot in self._liveness.wants_cpu():
+        silent = self._liveness.wants_cpu()
+        cpu = {slot: seconds for slot in silent if (seconds := self._cpu_seconds(slot)) is not None}
+        for slot in silent:
             child = self._children.get(slot)
             if child is not None and traced(child.pid):
                 self._liveness.extend(slot, TRACED_LEASE_MS)

@@ -119,14 +119,14 @@ class EmitGate:
 
     def doing(self, place: Callable[[], str]) -> str:
         """In words, for the heartbeat: which method of user code lasts, and where it is, which ``place`` tells."""
-        call, now_ms = self._user_code.call, self._clock() * 1000
-        if call is None or now_ms - call.since_ms < TOLD_MS:
+        call, lasted_ms, now_ms = self._user_code.call, self.in_call_ms(), self._clock() * 1000
+        if call is None or not lasted_ms:
             return ""
-        text = f"in {call.method} for {(now_ms - call.since_ms) / 1000:.0f} s"
+        text = f"in {call.method} for {lasted_ms / 1000:.0f} s"
         waits_since_ms = self.waits_since_ms
         if waits_since_ms is not None and now_ms - waits_since_ms >= TOLD_MS:
             text += f", its emit has waited for room for {(now_ms - waits_since_ms) / 1000:.0f} s"
-        where = place() if now_ms - call.since_ms >= PLACE_TOLD_MS else ""
+        where = place() if lasted_ms >= PLACE_TOLD_MS else ""
         return f"{text} ({where})" if where else text
 
     def poll(self) -> None:

@@ -21,7 +21,7 @@ from heron_instance.core.groupings import EVERYTHING, Grouping, Part, Row, by_sl
 from heron_runtime.model.keys import HASH_SEED, group_of, group_of_many
 from heron_runtime.model.plan import KEY_GROUPS
 
-_KEY_TYPES = frozenset({str, bytes, int, float, bool, type(None)})
+KEY_TYPES = frozenset({str, bytes, int, float, bool, type(None)})  # need no closer look
 _NO_SIGN = repeat(False)
 _SEEDS = repeat(HASH_SEED)
 _MIX = 0x9E3779B1  # spreads neighbouring groups: an odd number near 2**32 by the golden ratio
@@ -41,7 +41,7 @@ class Fields(Grouping):
     def check(self, row: Row) -> None:
         """Raises UnsupportedKey, which names no place yet, when the row's key cannot be hashed."""
         for position in self._positions:
-            if type(row[position]) not in _KEY_TYPES:
+            if type(row[position]) not in KEY_TYPES:
                 group_of(row[position])
 
     def split(self, rows: list[Row]) -> list[Part]:

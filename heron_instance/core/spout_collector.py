@@ -19,9 +19,10 @@ import numpy as np
 
 from heron_instance.core.collector import TaskCollector, tasks_of
 from heron_instance.core.groupings import EVERYTHING, Part, Row
+from heron_instance.core.key_groupings import KEY_TYPES
 from heron_instance.core.outbox import U64, Flush, Outbox, Segment, Shape
 from heron_instance.core.pending import PendingTable
-from heron_instance.core.streams import KEY_TYPES, OutputStream, Router
+from heron_instance.core.streams import OutputStream, Router
 from heron_runtime.model.ids import DEFAULT_STREAM, SEQUENCE_MASK, first_sequence, root_base
 from heron_runtime.wire.data import Init
 

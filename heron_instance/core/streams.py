@@ -15,13 +15,11 @@ from typing import Any
 import numpy as np
 
 from heron_instance.core.groupings import Grouping, Part, Row
-from heron_instance.core.key_groupings import Fields
+from heron_instance.core.key_groupings import KEY_TYPES, Fields
 from heron_instance.core.make_grouping import make_grouping
 from heron_runtime.model.keys import UnsupportedKey, group_of
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.topology import KEYED, GroupingKind
-
-KEY_TYPES = frozenset({str, bytes, int, float, bool, type(None)})
 
 
 class OutputStream:

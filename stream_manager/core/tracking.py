@@ -132,8 +132,9 @@ class Tracking:
         self._note_flow(now_ms)
         for task, tracker in self._trackers.items():
             expired = tracker.tick(now_ms)
-            self.expired += len(expired)
-            self._fail(task, expired, timed_out(self.holder))
+            if len(expired):
+                self.expired += len(expired)
+                self._fail(task, expired, timed_out(self.holder))
 
     def totals(self) -> dict[str, float]:
         """Counters, by metric name."""

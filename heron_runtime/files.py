@@ -7,6 +7,17 @@ import secrets
 from pathlib import Path
 
 
+def entries(folder: Path) -> list[Path]:
+    """What the folder holds, in order of names; nothing where it is not there, or goes at this moment. Raises OSError.
+
+    ``Path.glob`` and ``Path.iterdir`` raise if the folder is removed between their first look and their second.
+    """
+    try:
+        return [folder / name for name in sorted(os.listdir(folder))]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
 def replace_file(path: Path, data: bytes | str, mode: int = 0o666, *, durable: bool = False) -> None:
     """Give ``path`` this content by one rename: a reader sees what was there or ``data``, never a part. Raises OSError.
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from heron_control.schedulers.topology_folder import TOPOLOGIES, Homes
 from heron_runtime.failures import NotAllowed
-from heron_runtime.files import replace_file
+from heron_runtime.files import entries, replace_file
 from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.settings import MiB
 from heron_runtime.model.topology import TopologyDefinition
@@ -103,7 +103,10 @@ def read_granted(folder: Path) -> Granted | None:
 
 def all_granted(homes: Homes, apart_from: Path) -> Iterator[Amount]:
     """What every folder of the cluster was granted, those that are being prepared with it, but not ``apart_from``."""
-    for folder in (homes.root / TOPOLOGIES / homes.cluster).glob("*/*/*"):
+    folders = [homes.root / TOPOLOGIES / homes.cluster]
+    for _ in ("role", "environ", "topology"):
+        folders = [entry for folder in folders for entry in entries(folder)]
+    for folder in folders:
         granted = read_granted(folder) if folder != apart_from else None
         if granted is not None:
             yield amount_of(granted.packing)

@@ -15,6 +15,7 @@ import psutil
 from heron_control.progress import Progress
 from heron_control.schedulers.identity import last_holder, process_title
 from heron_control.schedulers.topology_folder import LAUNCH_FILE
+from heron_runtime.files import entries
 from heron_runtime.launch import Launch
 
 POLL_SECS = 0.1
@@ -65,7 +66,8 @@ def end_processes(launch: Launch, grace_secs: float, progress: Progress) -> list
 
 def _sessions(launch: Launch) -> set[int]:
     """Each scheduler and container begins a session, named by its process id; its lock file tells that of the last."""
-    holders = (last_holder(path) for path in Path(launch.runtime_dir).glob("*.lock"))
+    locks = (path for path in entries(Path(launch.runtime_dir)) if path.suffix == ".lock")
+    holders = (last_holder(path) for path in locks)
     return {holder.pid for holder in holders if holder is not None and holder.topology_id == launch.topology_id}
 
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from heron_runtime.failures import NotAllowed
+from heron_runtime.files import entries
 from heron_runtime.launch import Launch
 from heron_runtime.model.ids import is_safe_name
 from heron_runtime.model.record import TopologyRecord
@@ -127,7 +127,7 @@ def load_launch(folder: Path) -> Launch | None:
 def remove_folder(place: Path, *, keep_logs: bool = False) -> None:
     """Remove the folder, or all of it but the logs, and the folders above it that are empty then. Idempotent."""
     if keep_logs:
-        for entry in _entries(place):
+        for entry in entries(place):
             if entry.name != LOG_FILES:
                 shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)
         return
@@ -137,10 +137,3 @@ def remove_folder(place: Path, *, keep_logs: bool = False) -> None:
             parent.rmdir()
         except OSError:
             return
-
-
-def _entries(folder: Path) -> Iterator[Path]:
-    try:
-        yield from list(folder.iterdir())
-    except FileNotFoundError:
-        return

@@ -18,6 +18,8 @@ import threading
 import time
 from pathlib import Path
 
+from heron_runtime.files import entries
+
 _LEASE = struct.Struct("=Q")
 _NEW = ".new-"
 _ABANDONED_SECS = 60.0
@@ -113,7 +115,7 @@ def remove_file(folder: Path, session: str) -> None:
 def sweep(folder: Path, known: set[str]) -> None:
     """Remove files of sessions that the store does not know, that nobody holds and that are not new."""
     oldest = time.time() - _ABANDONED_SECS
-    for path in folder.iterdir():
+    for path in entries(folder):
         try:
             if path.name not in known and path.stat().st_mtime < oldest and not is_alive(folder, path.name):
                 path.unlink()

@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 
 from heron_control.schedulers.identity import group_members, is_process, last_holder, process_title
+from heron_runtime.files import entries
 from heron_runtime.launch import Launch
 from heron_runtime.model.ids import container_name
 from heron_runtime.model.stored import ContainerLocation
@@ -51,9 +52,9 @@ def find_containers(launch: Launch, store: StateStore) -> list[Found]:
 
 
 def _from_locks(launch: Launch) -> Iterator[tuple[int, int, float]]:
-    for path in Path(launch.runtime_dir).glob("container*.lock"):
+    for path in entries(Path(launch.runtime_dir)):
         match = re.fullmatch(r"container(\d+)\.lock", path.name)
-        holder = last_holder(path)
+        holder = last_holder(path) if match else None
         if match and holder is not None and holder.topology_id == launch.topology_id:
             yield int(match[1]), holder.pid, holder.started
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
-from heron_runtime.files import replace_file
+from heron_runtime.files import entries, replace_file
 
 
 def test_a_file_is_replaced_with_its_mode(tmp_path: Path) -> None:
@@ -44,3 +46,19 @@ def test_what_fails_leaves_the_old_content_and_nothing_else(tmp_path: Path, monk
         replace_file(path, "new")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_comes_and_goes_while_it_is_looked_into_is_no_error(tmp_path: Path) -> None:
+    folder = tmp_path / "runtime"
+    script = "import os, sys\nwhile True:\n os.mkdir(sys.argv[1])\n os.rmdir(sys.argv[1])\n"
+    other = subprocess.Popen([sys.executable, "-S", "-c", script, str(folder)])
+    try:
+        assert all(entries(folder) == [] for _ in range(20_000))
+    finally:
+        other.kill()
+        other.wait()
+    folder.mkdir(exist_ok=True)
+    (folder / "b").touch()
+    (folder / "a").touch()
+    assert entries(folder) == [folder / "a", folder / "b"]
+    assert entries(folder / "a") == entries(folder / "c") == []

@@ -112,7 +112,8 @@ class SubmissionService:
         """Give a staged folder its place, if it has not got it, and have the scheduler start the containers."""
         place = self.place_of(launch)
         if folder != place:
-            take_place(folder, place)
+            with self._granting:  # a folder that changes its name while the grants are summed up would be missed
+                take_place(folder, place)
         self._placed(launch, place)
         return self.scheduler.start(launch, place / LAUNCH_FILE)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,10 +14,13 @@ from hypothesis import strategies as st
 from test_submission_service import SPOUT, ScriptedScheduler
 
 from heron_control.packing import pack
+from heron_control.progress import silent
 from heron_control.schedulers import grants
 from heron_control.schedulers.grants import Amount, Quota, QuotaSpent, all_granted, amount_of, read_granted
+from heron_control.schedulers.topology_folder import Homes
 from heron_control.submission.service import SubmissionService
 from heron_control.submission.submission import ClusterConfig, Submission
+from heron_runtime.files import entries
 from heron_runtime.model.settings import MiB
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.state import open_store
@@ -70,14 +76,16 @@ class Cluster:
         self.config = ClusterConfig(home, "local", address, quota=quota)
         self.service = SubmissionService(self.config, self.store, ScriptedScheduler())
 
-    def submit(self, name: str, serial: int = 1, *, replace: bool = False) -> bool:
+    def submit(
+        self, name: str, serial: int = 1, *, replace: bool = False, told: Callable[[str], None] = silent
+    ) -> bool:
         """False if the quota is spent."""
         package = self.home / f"staged-{name}-{serial}"
         package.mkdir()
         definition = TopologyDefinition(name, f"{name}-{serial}", (SPOUT,))
         wanted = Submission(definition, pack(definition), package, "ada", "default", "ada")
         try:
-            self.service.submit(wanted, replace=replace)
+            self.service.submit(wanted, told, replace=replace)
         except QuotaSpent:
             return False
         return True
@@ -124,6 +132,35 @@ def test_the_law_catches_a_ledger_that_forgets_what_is_being_prepared(
     monkeypatch.setattr("heron_control.submission.service.write_granted", lambda *_: None)
     with pytest.raises(AssertionError):
         law_of_submits_at_once(cluster)
+    cluster.store.close()
+
+
+def test_no_folder_takes_its_place_while_grants_are_summed_up(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sum looks at names first and at grants then: a folder that takes its place between them would be missed."""
+    folder, both, same = cluster.home / "topologies/local/ada/default", threading.Barrier(2, timeout=30), []
+
+    def slowly(homes: Homes, apart_from: Path) -> list[Amount]:
+        if apart_from.name == "b":
+            names = entries(folder)
+            both.wait()  # "a" is prepared, and takes its place unless something holds it
+            time.sleep(0.2)
+            same.append(entries(folder) == names)
+        return list(all_granted(homes, apart_from))
+
+    def told(what: str) -> None:
+        if what == "writing the state":
+            both.wait()
+
+    monkeypatch.setattr("heron_control.submission.service.all_granted", slowly)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(cluster.submit, "a", told=told)
+        while not entries(folder):
+            time.sleep(0.01)
+        assert pool.submit(cluster.submit, "b").result(60)
+        assert first.result(60)
+    assert same == [True]
     cluster.store.close()
 
 

@@ -1,0 +1,254 @@
+"""Checkpoints as values: what a task has written, the manifest of a checkpoint, from which files keys are read.
+
+Theory of operation. A task of a keyed component writes for each checkpoint one file, its *part*: for every key group it
+owns the keys that have changed since the last complete checkpoint it has heard of and, for one group in eight, all of
+them. Which eighth follows from the checkpoint's *turn*, the number of checkpoints that were complete when it began; so
+among any eight complete checkpoints in a row each group was written in full once, whoever owned it. The *layers* of a
+component are the parts that its state is made of, oldest first; to read a group is to take its last full block and what
+later layers say of it. Groups may change their owner between two checkpoints (rescaling): the rule knows groups only.
+
+A set of key groups is an integer: bit g is group g.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from heron_runtime.model.plan import KEY_GROUPS, NO_PLAN, PlanVersion
+
+FULL_EVERY = 8  # complete checkpoints; no file older than so many is ever needed
+ALL_GROUPS = (1 << KEY_GROUPS) - 1
+NO_CHECKPOINT = 0  # its state is the initial one
+_EVERY_EIGHTH = sum(1 << group for group in range(0, KEY_GROUPS, FULL_EVERY))
+
+
+def groups_of(table: Sequence[int], task: int) -> int:
+    """The set of groups that a key-group table gives to a task."""
+    return sum(1 << group for group, owner in enumerate(table) if owner == task)
+
+
+def members(groups: int) -> Iterator[int]:
+    """The groups of a set, in order."""
+    while groups:
+        lowest = groups & -groups
+        yield lowest.bit_length() - 1
+        groups ^= lowest
+
+
+def full_groups(turn: int) -> int:
+    """The set of groups that a checkpoint of this turn holds in full, whoever owns them."""
+    return _EVERY_EIGHTH << turn % FULL_EVERY
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Token:
+    """What a two-phase sink has prepared for a checkpoint, by the name the sink gave it."""
+
+    checkpoint: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One task's file of one checkpoint, and what proves that it is whole.
+
+    ``groups``: those the task owned. ``checksum`` is that of the file's head, which holds those of its blocks. Its name
+    contains who wrote it, so a process of an older generation never writes where another one reads (S7).
+    """
+
+    component: str
+    task: int
+    incarnation: int
+    generation: int
+    checkpoint: int
+    turn: int
+    size: int
+    checksum: str
+    groups: int = 0
+    tokens: tuple[Token, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Of the file, in the storage of the topology."""
+        return part_name(self.generation, self.checkpoint, self.task, self.incarnation)
+
+
+def part_name(generation: int, checkpoint: int, task: int, incarnation: int) -> str:
+    """The file name of a part."""
+    return f"{generation}-{checkpoint}-{task}-{incarnation:x}.part"
+
+
+Layers = tuple[Part, ...]  # of one component, oldest first
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A complete checkpoint, or one that may become it. ``parts`` has one for every task of the plan."""
+
+    topology_id: str
+    checkpoint: int
+    generation: int
+    turn: int
+    plan: PlanVersion = NO_PLAN
+    parts: tuple[Part, ...] = ()
+    layers: Mapping[str, Layers] = field(default_factory=dict)
+    tables: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    code_digest: str = ""
+
+    @property
+    def files(self) -> frozenset[str]:
+        """The names of all files it needs."""
+        needed = {part.name for part in self.parts}
+        return frozenset(needed.union(part.name for layers in self.layers.values() for part in layers))
+
+    def tokens_of(self, task: int, tasks: Sequence[int], component: str) -> tuple[Token, ...]:
+        """What ``task`` has to commit when it is restored from here (S6): its own, and if it is the lowest of
+        ``tasks``, the component's now, those of tasks that went. In order of checkpoints."""
+        found = [
+            token
+            for part in self.parts
+            if part.component == component and (part.task == task or (part.task not in tasks and task == min(tasks)))
+            for token in part.tokens
+        ]
+        return tuple(sorted(found))
+
+    @property
+    def tokens(self) -> frozenset[str]:
+        """The names of all tokens of all tasks."""
+        return frozenset(token.name for part in self.parts for token in part.tokens)
+
+
+def initial_manifest(topology_id: str) -> Manifest:
+    """The state of a topology that has taken no checkpoint."""
+    return Manifest(topology_id, NO_CHECKPOINT, 0, -1)
+
+
+def next_manifest(
+    base: Manifest,
+    parts: Iterable[Part],
+    plan: PlanVersion,
+    tables: Mapping[str, tuple[int, ...]],
+    code_digest: str = "",
+) -> Manifest:
+    """The manifest of a checkpoint that follows ``base``, the last complete one, and consists of these parts.
+
+    ``tables`` are the key-group tables of keyed components. Raises ValueError when parts do not belong together, or
+    a group has no owner or two.
+    """
+    found = sorted(parts, key=lambda part: part.task)
+    kinds = {(part.checkpoint, part.generation, part.turn) for part in found}
+    if len(kinds) != 1 or len({part.task for part in found}) != len(found):
+        raise ValueError(f"these parts are of no one checkpoint: {[part.name for part in found]}")
+    ((checkpoint, generation, turn),) = kinds
+    if turn != base.turn + 1 or checkpoint <= base.checkpoint:
+        raise ValueError(f"checkpoint {checkpoint} of turn {turn} does not follow {base.checkpoint} of {base.turn}")
+    layers = {}
+    for component, table in sorted(tables.items()):
+        newest = [part for part in found if part.component == component]
+        for part in newest:
+            if part.groups != groups_of(table, part.task):
+                raise ValueError(f"{part.name} of {component} holds other key groups than the plan gives to its task")
+        if set(table) - {part.task for part in newest}:
+            raise ValueError(f"{component} has key groups whose task has written nothing for checkpoint {checkpoint}")
+        layers[component] = needed_layers((*base.layers.get(component, ()), *newest))
+    return Manifest(
+        base.topology_id, checkpoint, generation, turn, plan, tuple(found), layers, dict(tables), code_digest
+    )
+
+
+def needed_layers(layers: Layers) -> Layers:
+    """Those of the layers that some group is still read from, oldest first."""
+    return tuple(part for part, _ in reading_plan(layers, ALL_GROUPS))
+
+
+def reading_plan(layers: Layers, groups: int) -> list[tuple[Part, int]]:
+    """Which groups to read from which part, oldest part first, for the state of ``groups``.
+
+    Blocks are applied in this order; a full block of a group is the first one read of it.
+    """
+    found: list[tuple[Part, int]] = []
+    open_groups = groups
+    for part in reversed(layers):
+        wanted = part.groups & open_groups
+        if wanted:
+            found.append((part, wanted))
+            open_groups &= ~(wanted & full_groups(part.turn))
+    return found[::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRecord:
+    """What the store says of a topology's checkpoints, in one node, so that each change of it is checked against all
+    others by its version: the generation of the plan, the newest number given out, the last complete checkpoint."""
+
+    generation: int = 0
+    begun: int = NO_CHECKPOINT
+    complete: int = NO_CHECKPOINT
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointWish:
+    """What the master wants, whole, in each of its messages; who hears it acts by comparing numbers.
+
+    ``under``: the checkpoint that spouts shall begin, with its ``turn``; 0: none, or it has been resumed from. All
+    checkpoints up to ``over`` are over; the last complete one is ``complete``.
+    """
+
+    generation: int
+    under: int = NO_CHECKPOINT
+    turn: int = 0
+    over: int = NO_CHECKPOINT
+    complete: int = NO_CHECKPOINT
+    timeout_ms: float = 60_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """What the master hears of a task with each heartbeat. All of it is of this generation.
+
+    ``lost``: why channels cannot be trusted any more; ``failed``: what user code, a load or a commit has failed with;
+    both empty while all is well. ``declined`` has its cause.
+    """
+
+    generation: int
+    restored: bool = False
+    aligned: int = NO_CHECKPOINT
+    stored: tuple[Part, ...] = ()
+    declined: int = NO_CHECKPOINT
+    declined_why: str = ""
+    confirmed: int = NO_CHECKPOINT
+    lost: str = ""
+    failed: str = ""
+
+
+class Phase(Enum):
+    """Of a generation."""
+
+    RESTORING = "restoring"  # everybody loads the state of its checkpoint; no tuple is processed
+    RUNNING = "running"
+    FAILED = "failed"  # somebody has to do something; see its cause
+
+
+Place = tuple[str, int]  # ("stmgr", container) or ("task", task)
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A field of the physical plan: how state is begun with. A topology starts with (1, restoring, from nothing).
+
+    ``members``: once it runs, the incarnation at each place that has reported to be restored; nobody else does
+    anything. ``failures``: restores in a row, without a complete checkpoint between, that user code or storage caused.
+    """
+
+    number: int
+    phase: Phase
+    restore_from: int = NO_CHECKPOINT
+    members: tuple[tuple[Place, int], ...] = ()
+    failures: int = 0
+    cause: str = ""
+
+    def incarnation(self, place: Place) -> int | None:
+        """Of the member at a place; None if none is named."""
+        return next((incarnation for named, incarnation in self.members if named == place), None)

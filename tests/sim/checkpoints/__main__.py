@@ -1,0 +1,36 @@
+"""``python -m tests.sim.checkpoints --seeds A-B [--verbose]``: run these schedules, B included; tell what happened."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+
+from .outside import Violation
+from .world import run
+
+
+def main() -> int:
+    """0 if every law held."""
+    parser = argparse.ArgumentParser(prog="python -m tests.sim.checkpoints", description=__doc__)
+    parser.add_argument("--seeds", required=True, help="A-B, or one seed")
+    parser.add_argument("--verbose", action="store_true", help="print what happens")
+    arguments = parser.parse_args()
+    first, _, last = arguments.seeds.partition("-")
+
+    def say(line: str) -> None:
+        sys.stdout.write(line + "\n")
+
+    failed, counts = 0, Counter[str]()
+    for seed in range(int(first), int(last or first) + 1):
+        try:
+            counts.update(run(seed, say if arguments.verbose else None))
+        except Violation as violation:
+            failed += 1
+            say(f"seed {seed}: {violation}")
+    say(f"{failed} broke a law; {', '.join(f'{count} {name}' for name, count in sorted(counts.items()))}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""A history of keyed state: changes, checkpoints that complete or not, restores into the same tasks or others."""
+
+from __future__ import annotations
+
+import copy
+import random
+from typing import Any
+
+from heron_instance.core.state.keyed import KeyedState
+from heron_instance.core.state.part_file import TASK_STATE, encode_part, read_part
+from heron_instance.core.values_codec import ValuesCodec
+from heron_runtime.model.checkpoints import Manifest, Part, groups_of, initial_manifest, next_manifest, reading_plan
+from heron_runtime.model.key_groups import initial_table, rebalance
+from heron_runtime.model.keys import encode, group_of
+from heron_runtime.model.plan import NO_PLAN
+
+KEYS: list[Any] = [*range(12), "a", "b", "ü", 0.5, 1.0, None, (1, "a"), b"a", float("nan")]
+
+
+class History:
+    """The tasks of one keyed component, beside a plain dictionary by canonical key."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)
+        self.codec = ValuesCodec()
+        self.files: dict[str, bytes] = {}
+        self.truth: dict[bytes, Any] = {}
+        self.at: dict[int, dict[bytes, Any]] = {0: {}}  # the truth of each complete checkpoint
+        self.manifest: Manifest = initial_manifest("id")
+        self.tasks = [1, 2]
+        self.table = initial_table(self.tasks)
+        self.generation, self.number = 1, 0
+        self.states = {task: KeyedState(groups_of(self.table, task)) for task in self.tasks}
+
+    def owner(self, key: Any) -> KeyedState:
+        return self.states[self.table[group_of(key)]]
+
+    def change(self) -> None:
+        key, do = self.draw.choice(KEYS), self.draw.random()
+        state, canonical = self.owner(key), encode(key)
+        if do < 0.25:
+            assert (canonical in self.truth) == (key in state)
+            if key in state:
+                del state[key], self.truth[canonical]
+        elif do < 0.5:
+            state[key] = self.truth[canonical] = self.draw.choice([self.draw.randint(0, 99), "text", None, 1.5])
+        elif do < 0.75:
+            items = state.setdefault(key, [])
+            if isinstance(items, list):  # changed in place
+                items.append(self.draw.randint(0, 9))
+                self.truth[canonical] = copy.copy(items)
+            else:
+                state[key] = self.truth[canonical] = [1]
+        else:
+            assert state.peek(key, "none") == self.truth.get(canonical, "none")
+            assert state.get(key, "none") == self.truth.get(canonical, "none")
+
+    def checkpoint(self, complete: bool, heard: bool) -> None:
+        """All tasks take it at one moment, as at a quiet point; some never hear that it is complete."""
+        self.number += 1
+        parts = [self._write(task, state) for task, state in self.states.items()]
+        if not complete:
+            return
+        self.manifest = next_manifest(self.manifest, parts, NO_PLAN, {"count": self.table})
+        self.at[self.number] = copy.deepcopy(self.truth)
+        for state in self.states.values():
+            if heard or self.draw.random() < 0.5:
+                state.completed(self.number)
+            state.check()
+
+    def _write(self, task: int, state: KeyedState) -> Part:
+        turn = self.manifest.turn + 1
+        draft = Part("count", task, 9, self.generation, self.number, turn, 0, "", state.groups)
+        part, pieces = encode_part(draft, [("sum", task)], state.take(self.number, turn), self.codec)
+        self.files[part.name] = b"".join(pieces)
+        assert part.size == len(self.files[part.name])
+        return part
+
+    def restore(self, tasks: list[int]) -> None:
+        """Everybody begins anew from the last complete checkpoint, in these tasks."""
+        self.generation += 1
+        if tasks != self.tasks:
+            self.tasks, self.table = tasks, rebalance(self.table, tasks)
+        self.states = {task: self.load(groups_of(self.table, task)) for task in tasks}
+        self.truth = copy.deepcopy(self.at[self.manifest.checkpoint])
+
+    def load(self, groups: int) -> KeyedState:
+        state = KeyedState(groups)
+        for part, wanted in reading_plan(self.manifest.layers.get("count", ()), groups):
+            data = self.files[part.name]
+
+            def read(offset: int, size: int, data: bytes = data) -> bytes:
+                return data[offset : offset + size]
+
+            state.load(b for b in read_part(part, read, wanted, self.codec) if b.group != TASK_STATE)
+        state.check()
+        return state
+
+    def check(self) -> None:
+        """The tasks hold the truth, each key once."""
+        found: dict[bytes, Any] = {}
+        for state in self.states.values():
+            for key in state:
+                assert encode(key) not in found
+                found[encode(key)] = state.peek(key)
+        assert found == self.truth
+        assert sum(map(len, self.states.values())) == len(found)
+
+
+def run(seed: int, steps: int = 70) -> History:
+    history = History(seed)
+    for _ in range(steps):
+        do = history.draw.random()
+        if do < 0.8:
+            history.change()
+        elif do < 0.95:
+            history.checkpoint(history.draw.random() < 0.7, history.draw.random() < 0.7)
+        else:
+            others = sorted(history.draw.sample(range(1, 6), history.draw.randint(1, 4)))
+            history.restore(others if history.draw.random() < 0.5 else history.tasks)
+            history.check()
+        if do > 0.9:
+            history.check()
+    history.restore(history.tasks)
+    history.check()
+    # Files that the last manifest does not name may go.
+    history.files = {name: data for name, data in history.files.items() if name in history.manifest.files}
+    history.restore([1, 2, 3])
+    history.check()
+    return history

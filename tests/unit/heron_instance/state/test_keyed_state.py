@@ -1,0 +1,157 @@
+"""Laws of keyed state: what is restored is what was there at the checkpoint, and each rule is needed for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from state_history import run
+
+from heron_instance.core.state import keyed
+from heron_instance.core.state.keyed import GroupRows, KeyedState, NotOwned
+from heron_runtime.model import checkpoints
+from heron_runtime.model.checkpoints import ALL_GROUPS
+from heron_runtime.model.keys import UnsupportedKey, group_of
+
+
+@given(st.integers(0, 1_000_000))
+def test_what_is_restored_is_what_was_there(seed: int) -> None:
+    run(seed)
+
+
+def _without_deletions(patch: pytest.MonkeyPatch) -> None:
+    take = KeyedState.take
+
+    def without(self: KeyedState, checkpoint: int, turn: int) -> Iterator[GroupRows]:
+        for block in take(self, checkpoint, turn):
+            yield GroupRows(block.group, block.full, [row for row in block.rows if len(row) > 1])
+
+    patch.setattr(KeyedState, "take", without)
+
+
+def _mutable_not_marked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(keyed, "UNCHANGEABLE", keyed.UNCHANGEABLE | {list})
+
+
+def _delta_against_what_did_not_complete(patch: pytest.MonkeyPatch) -> None:
+    take = KeyedState.take
+
+    def forgets(self: KeyedState, checkpoint: int, turn: int) -> Iterator[GroupRows]:
+        yield from list(take(self, checkpoint, turn))
+        self.completed(checkpoint)
+
+    patch.setattr(KeyedState, "take", forgets)
+
+
+def _turn_by_task(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(keyed, "full_groups", lambda turn: checkpoints.full_groups(turn + 1))
+
+
+def _loaded_without_its_full_block(patch: pytest.MonkeyPatch) -> None:
+    load = KeyedState.load
+
+    def merged(self: KeyedState, blocks: Any) -> None:
+        load(self, (GroupRows(block.group, False, block.rows) for block in blocks if not block.full))
+
+    patch.setattr(KeyedState, "load", merged)
+
+
+MUTATIONS = (
+    _without_deletions,
+    _mutable_not_marked,
+    _delta_against_what_did_not_complete,
+    _turn_by_task,
+    _loaded_without_its_full_block,
+)
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda m: m.__name__.strip("_"))
+def test_each_rule_is_needed(mutation: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutation(monkeypatch)
+    assert any(_breaks(seed) for seed in range(60))
+
+
+def _breaks(seed: int) -> bool:
+    try:
+        run(seed)
+    except AssertionError:
+        return True
+    return False
+
+
+def test_a_key_of_another_task_is_refused_and_named() -> None:
+    own = 1 << group_of("mine")
+    state = KeyedState(own, where="counter, task 3")
+    state["mine"] = 1
+    for act in (lambda: state["theirs"], lambda: state.__setitem__("theirs", 2), lambda: "theirs" in state):
+        with pytest.raises(NotOwned, match=r"'theirs' belongs to another task than counter, task 3"):
+            act()
+    with pytest.raises(UnsupportedKey, match="use tuple"):
+        state[["a", "list"]] = 1
+    assert dict(state) == {"mine": 1}
+
+
+def test_a_key_of_several_fields_is_a_tuple_of_them() -> None:
+    state = KeyedState(ALL_GROUPS, fields=2)
+    state["a", 1] = "x"
+    assert state["a", 1.0] == "x"
+    assert list(state) == [("a", 1)]
+    for wrong in ("a", ("a",), ("a", 1, 2), ["a", 1]):
+        with pytest.raises(TypeError, match="2 fields"):
+            state[wrong]
+
+
+def test_what_a_record_has_changed_can_be_undone() -> None:
+    state = KeyedState(ALL_GROUPS)
+    state.update({"count": 1, "items": [1], "gone": "soon"})
+    before = {"count": 1, "items": [1], "gone": "soon"}
+    state.begin()
+    state["count"] = 2
+    state["count"] = 3
+    state["items"].append(2)
+    state["new"] = {}
+    del state["gone"]
+    state.undo()
+    assert dict(state) == before
+    state.begin()
+    state["items"].append(2)
+    state.keep()
+    assert state["items"] == [1, 2]
+    state.undo()  # nothing has begun
+    assert state["items"] == [1, 2]
+
+
+def test_looking_does_not_make_a_change_and_reading_in_place_does() -> None:
+    state = KeyedState(ALL_GROUPS)
+    state.update({"count": 1, "items": [1]})
+    assert sum(len(block.rows) for block in state.take(1, 0)) >= 1
+    state.completed(1)
+
+    def taken(number: int) -> list[Any]:
+        found = [row for block in state.take(number, 0) if not block.full for row in block.rows]
+        state.completed(number)
+        return found
+
+    turn_zero_is_full = {key for key in ("count", "items") if group_of(key) % 8 == 0}
+    assert not turn_zero_is_full, "these keys would be written anyway"
+    assert state["count"] == state.peek("count") == 1
+    assert state.peek("items") == [1]
+    assert state.peek("none", 5) == 5
+    assert taken(2) == []
+    assert state["items"] == [1]
+    assert taken(3) == [("items", [1])]
+
+
+def test_keys_of_deleted_entries_are_forgotten() -> None:
+    state = KeyedState(ALL_GROUPS)
+    for number in range(500_000, 500_000 + 90_000):
+        state[number + 0.5] = 1
+        del state[number + 0.5]
+    list(state.take(1, 0))
+    state.completed(1)
+    kept = sum(len(group.keys) for group in state._groups.values())
+    assert kept < 45_000
+    state.check()

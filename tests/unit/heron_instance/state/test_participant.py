@@ -1,0 +1,105 @@
+"""A task's part in checkpoints, rule by rule: what is a wall behind another wall is seen here only."""
+
+from __future__ import annotations
+
+import pytest
+
+from heron_instance.core.state.participant import KEPT_PARTS, Align, Barrier, Participant
+from heron_runtime.model.checkpoints import Part
+
+
+def bolt() -> Participant:
+    return Participant(generation=2, upstream=[1, 3], timeout_ms=1_000)
+
+
+def barrier(number: int, count: int = 0) -> Barrier:
+    return Barrier(2, number, 7, count)
+
+
+def test_a_bolt_aligns_with_the_last_barrier_and_is_quiet_until_all_is_over() -> None:
+    task = bolt()
+    task.taken(1)
+    assert task.barrier(1, barrier(5, 1)) is None
+    assert task.may_take(3)
+    assert task.barrier(3, barrier(5)) == Align(5, 7)
+    task.aligned(5, 100)
+    assert (task.quiet, task.report.aligned) == (True, 5)
+    assert not task.may_take(1)
+    task.over(4)
+    task.completed(5)
+    assert task.quiet, "neither an older number nor complete ends a quiet"
+    task.over(5)
+    assert task.may_take(1)
+    assert task.barrier(1, barrier(5, 1)) is None, "what is over is ignored"
+    task.check()
+
+
+def test_a_later_barrier_ends_an_earlier_quiet() -> None:
+    task = bolt()
+    for source in (1, 3):
+        task.barrier(source, barrier(5))
+    task.aligned(5, 0)
+    assert task.barrier(1, barrier(6)) is None
+    assert not task.quiet
+    assert task.barrier(1, barrier(5)) is None
+    assert task.barrier(3, barrier(6)) == Align(6, 7)
+
+
+def test_a_frame_behind_a_barrier_declines_the_checkpoint() -> None:
+    task = bolt()
+    task.barrier(1, barrier(5))
+    assert task.may_take(3)
+    assert task.may_take(1)
+    assert (task.report.declined, task.report.declined_why) == (5, "task 1 has gone on")
+    assert task.barrier(3, barrier(5)) is None, "it is over for this task"
+
+
+@pytest.mark.parametrize(
+    ("source", "wrong"), [(1, Barrier(2, 5, 7, 4)), (1, Barrier(1, 5, 7, 0)), (9, Barrier(2, 5, 7, 0))]
+)
+def test_what_cannot_be_right_is_reported_as_loss(source: int, wrong: Barrier) -> None:
+    task = bolt()
+    assert task.barrier(source, wrong) is None
+    first = task.report.lost
+    assert first
+    task.disconnected()
+    assert task.report.lost == first, "the first cause stays"
+
+
+def test_a_spout_begins_each_number_once() -> None:
+    spout = Participant(1, [], 1_000)
+    assert spout.begin(4, 0) == Align(4, 0)
+    assert spout.begin(4, 0) is None
+    spout.aligned(4, 0)
+    assert spout.begin(5, 0) == Align(5, 0)
+    spout.aligned(5, 0)
+    spout.over(6)
+    assert spout.begin(6, 0) is None
+    assert not spout.quiet
+    assert bolt().begin(9, 0) is None
+
+
+def test_a_quiet_that_lasts_is_declined_and_goes_on() -> None:
+    task = Participant(1, [], 1_000)
+    task.begin(4, 0)
+    task.aligned(4, 100)
+    task.tick(1_100)
+    assert task.report.declined == 0
+    task.tick(1_101)
+    assert (task.report.declined, task.quiet) == (4, True)
+    assert "1 s" in task.report.declined_why
+
+
+def test_the_report_holds_the_newest_parts() -> None:
+    task = bolt()
+    for number in range(1, 9):
+        task.stored(Part("count", 2, 1, 2, number, number, 0, ""))
+    task.confirmed(3)
+    task.confirmed(2)
+    task.restored()
+    report = task.report
+    assert [part.checkpoint for part in report.stored] == list(range(9 - KEPT_PARTS, 9))
+    assert (report.confirmed, report.restored, report.generation) == (3, True, 2)
+    assert task.completed(3)
+    assert not task.completed(2)
+    assert task.complete == 3

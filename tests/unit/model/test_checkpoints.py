@@ -1,0 +1,106 @@
+"""Laws of manifests: which files a group is read from, and that no file older than eight checkpoints is needed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heron_runtime.model.checkpoints import (
+    ALL_GROUPS,
+    FULL_EVERY,
+    Manifest,
+    Part,
+    Token,
+    full_groups,
+    groups_of,
+    initial_manifest,
+    members,
+    needed_layers,
+    next_manifest,
+    reading_plan,
+)
+from heron_runtime.model.key_groups import initial_table, rebalance
+from heron_runtime.model.plan import KEY_GROUPS, NO_PLAN
+
+
+def part(task: int, checkpoint: int, turn: int, groups: int, component: str = "count", tokens: str = "") -> Part:
+    names = tuple(Token(checkpoint, name) for name in tokens.split())
+    return Part(component, task, 7, 1, checkpoint, turn, 100, "sum", groups, names)
+
+
+def history(seed: int, length: int) -> list[Manifest]:
+    """Checkpoints of a component whose tasks come and go between them."""
+    draw = random.Random(seed)
+    tasks = [1, 2, 3]
+    table = initial_table(tasks)
+    found = [initial_manifest("id")]
+    number = 0
+    for turn in range(length):
+        number += draw.randint(1, 3)  # some were cancelled
+        if draw.random() < 0.3:
+            tasks = sorted(draw.sample(range(1, 9), draw.randint(1, 5)))
+            table = rebalance(table, tasks)
+        parts = [part(task, number, turn, groups_of(table, task)) for task in tasks]
+        found.append(next_manifest(found[-1], parts, NO_PLAN, {"count": table}))
+    return found
+
+
+@given(st.sets(st.integers(0, KEY_GROUPS - 1)))
+def test_a_set_of_groups_is_an_integer(groups: set[int]) -> None:
+    assert list(members(sum(1 << group for group in groups))) == sorted(groups)
+
+
+def test_among_eight_turns_each_group_is_full_once() -> None:
+    for first in (0, 5):
+        full = [full_groups(turn) for turn in range(first, first + FULL_EVERY)]
+        assert sum(full) == ALL_GROUPS
+        assert all(one & other == 0 for one in full for other in full if one != other)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 20))
+def test_a_group_is_read_from_its_last_full_block_on(seed: int, length: int) -> None:
+    manifests = history(seed, length)
+    newest = manifests[-1]
+    layers = newest.layers["count"]
+    everything = [p for m in manifests[1:] for p in m.parts]
+    assert {p.checkpoint for p in layers} <= {m.checkpoint for m in manifests[-FULL_EVERY:]}
+    for group in (0, 1, 7, 8, 500, KEY_GROUPS - 1):
+        holders = [p for p in everything if p.groups >> group & 1]
+        full = [i for i, p in enumerate(holders) if full_groups(p.turn) >> group & 1]
+        expected = holders[full[-1] :] if full else holders
+        assert [p for p, wanted in reading_plan(layers, ALL_GROUPS) if wanted >> group & 1] == expected
+        assert [p for p, _ in reading_plan(layers, 1 << group)] == expected
+    assert {p.name for p in newest.parts} <= newest.files
+    assert newest.layers["count"] == needed_layers(tuple(everything))
+
+
+def test_a_manifest_of_parts_that_do_not_belong_together_is_refused() -> None:
+    table = initial_table([1, 2])
+    base, tables = initial_manifest("id"), {"count": table}
+    one, two = (part(task, 3, 0, groups_of(table, task)) for task in (1, 2))
+    assert next_manifest(base, [two, one], NO_PLAN, tables).parts == (one, two)
+    for parts, said in (
+        ([one], "written nothing"),
+        ([one, replace(two, checkpoint=4)], "no one checkpoint"),
+        ([one, replace(two, generation=2)], "no one checkpoint"),
+        ([one, one, two], "no one checkpoint"),
+        ([one, replace(two, groups=1)], "other key groups"),
+        ([replace(one, turn=1), replace(two, turn=1)], "does not follow"),
+        ([], "no one checkpoint"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            next_manifest(base, parts, NO_PLAN, tables)
+
+
+def test_tokens_of_tasks_that_went_are_the_lowest_tasks() -> None:
+    parts = [part(1, 3, 0, 0, "sink", "a b"), part(2, 3, 0, 0, "sink", "c"), part(5, 3, 0, 0, "other", "x")]
+    manifest = next_manifest(initial_manifest("id"), parts, NO_PLAN, {})
+    names = [t.name for t in manifest.tokens_of(1, [1, 2], "sink")]
+    assert names == ["a", "b"]
+    assert [t.name for t in manifest.tokens_of(2, [2, 3], "sink")] == ["a", "b", "c"]
+    assert manifest.tokens_of(3, [2, 3], "sink") == ()
+    assert manifest.tokens == {"a", "b", "c", "x"}

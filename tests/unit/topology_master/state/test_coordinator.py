@@ -1,0 +1,177 @@
+"""The coordinator, rule by rule: what is a wall behind another wall is seen here only."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from heron_runtime.model.checkpoints import (
+    CheckpointRecord,
+    Manifest,
+    Part,
+    TaskReport,
+    initial_manifest,
+)
+from heron_runtime.model.plan import NO_PLAN
+from topology_master.core.events import WriteResult
+from topology_master.core.state.coordinator import Coordinator, Participants, StoreRecord, WriteManifest
+
+TASKS = {1: 11, 2: 22}
+DONE = WriteResult.DONE
+
+
+def running(record: CheckpointRecord | None = None) -> Coordinator:
+    coordinator = Coordinator(1_000, 500, initial_manifest("id"), record or CheckpointRecord(1))
+    coordinator.running(Participants(NO_PLAN, TASKS, {}), 0)
+    return coordinator
+
+
+def begun(coordinator: Coordinator, now_ms: float = 1_000) -> int:
+    write = coordinator.run(now_ms)
+    assert isinstance(write, StoreRecord)
+    coordinator.wrote(DONE, now_ms)
+    coordinator.check()
+    return write.record.begun
+
+
+def part(task: int, number: int, incarnation: int | None = None) -> Part:
+    return Part("count", task, incarnation or TASKS[task], 1, number, 0, 10, "sum")
+
+
+def hear_all(coordinator: Coordinator, number: int, *, stored: bool = False) -> None:
+    for task, incarnation in TASKS.items():
+        parts = (part(task, number),) if stored else ()
+        coordinator.heard(task, incarnation, TaskReport(1, True, number, parts))
+
+
+def test_from_a_number_to_a_complete_checkpoint() -> None:
+    coordinator = running()
+    assert coordinator.run(999) is None
+    assert begun(coordinator) == 1
+    assert (coordinator.wish.under, coordinator.wish.over, coordinator.waits_for) == (1, 0, (1, 2))
+    coordinator.heard(1, 11, TaskReport(1, True, 1))
+    assert coordinator.run(1_100) is None
+    assert (coordinator.wish.over, coordinator.waits_for) == (0, (2,))
+    hear_all(coordinator, 1)
+    assert coordinator.run(1_200) is None
+    assert (coordinator.wish.under, coordinator.wish.over, coordinator.wish.complete) == (0, 1, 0)
+    hear_all(coordinator, 1, stored=True)
+    write = coordinator.run(1_300)
+    assert isinstance(write, WriteManifest)
+    assert coordinator.run(1_300) is None, "one write at a time"
+    coordinator.wrote(DONE, 1_300)
+    assert coordinator.run(1_300) == StoreRecord(CheckpointRecord(1, 1, 1), CheckpointRecord(1, 1, 0))
+    coordinator.wrote(DONE, 1_400)
+    assert coordinator.wish.complete == 1
+    assert coordinator.completed is write.manifest
+    assert coordinator.run(2_399) is None
+    assert begun(coordinator, 2_400) == 2
+
+
+def test_only_named_processes_of_this_generation_count() -> None:
+    coordinator = running()
+    number = begun(coordinator)
+    coordinator.heard(1, 10, TaskReport(1, True, number))
+    coordinator.heard(1, 11, TaskReport(0, True, number))
+    coordinator.heard(3, 33, TaskReport(1, True, number))
+    assert coordinator.waits_for == (1, 2)
+    hear_all(coordinator, number)
+    coordinator.run(1_100)
+    coordinator.heard(1, 11, TaskReport(1, True, number, (part(1, number, incarnation=10),)))
+    assert coordinator.waits_for == (1, 2)
+
+
+def test_a_decline_cancels_and_gives_more_time() -> None:
+    coordinator = running()
+    number = begun(coordinator)
+    coordinator.heard(2, 22, TaskReport(1, True, declined=number, declined_why="disk full"))
+    assert (coordinator.wish.over, coordinator.wish.under, coordinator.wish.timeout_ms) == (number, 0, 1_000)
+    assert "disk full" in coordinator.notes()[0].text
+    for expected in (2, 3):
+        number = begun(coordinator, 3_000 * expected)
+        assert number == expected
+        coordinator.heard(2, 22, TaskReport(1, True, declined=number, declined_why="disk full"))
+    assert any("3 checkpoints in a row" in note.text for note in coordinator.notes())
+
+
+def test_a_decline_after_the_completing_transaction_was_sent_is_ignored() -> None:
+    coordinator = running()
+    number = begun(coordinator)
+    hear_all(coordinator, number, stored=True)
+    coordinator.run(1_100)
+    coordinator.wrote(DONE, 1_100)
+    assert isinstance(coordinator.run(1_100), StoreRecord)
+    coordinator.heard(2, 22, TaskReport(1, True, declined=number, declined_why="late"))
+    coordinator.wrote(DONE, 1_200)
+    assert coordinator.wish.complete == number
+
+
+def test_nobody_waits_for_a_task_that_never_aligns() -> None:
+    coordinator = running()
+    number = begun(coordinator)
+    coordinator.heard(1, 11, TaskReport(1, True, number))
+    assert coordinator.run(2_000) is None
+    assert coordinator.wish.under == number
+    assert coordinator.run(2_001) is None
+    assert coordinator.wish.over == number
+    assert "task 2 has not aligned in time" in coordinator.notes()[0].text
+
+
+def test_a_new_master_ends_what_was_begun() -> None:
+    assert running(CheckpointRecord(1, 7, 5)).wish.over == 7
+    coordinator = running()
+    number = begun(coordinator)
+    coordinator.read(CheckpointRecord(1, number + 1, 0), initial_manifest("id"))
+    assert coordinator.wish.over == number + 1
+
+
+def test_a_write_without_an_answer_is_read_back() -> None:
+    def completing() -> tuple[Coordinator, Manifest]:
+        coordinator = running()
+        hear_all(coordinator, begun(coordinator), stored=True)
+        write = coordinator.run(1_100)
+        assert isinstance(write, WriteManifest)
+        coordinator.wrote(DONE, 1_100)
+        coordinator.run(1_100)
+        return coordinator, write.manifest
+
+    coordinator, manifest = completing()
+    coordinator.read(CheckpointRecord(1, 1, 1), manifest)  # it was done
+    assert coordinator.wish.complete == 1
+    coordinator.wrote(WriteResult.UNKNOWN, 1_200)
+    assert (coordinator.completed, coordinator.wish.over) == (manifest, 1)
+    coordinator, _ = completing()
+    coordinator.wrote(WriteResult.UNKNOWN, 1_200)
+    coordinator.read(CheckpointRecord(1, 1, 0), initial_manifest("id"))  # it was not
+    assert (coordinator.wish.complete, coordinator.wish.over) == (0, 1)
+
+
+def test_a_manifest_that_cannot_be_written_cancels() -> None:
+    coordinator = running()
+    hear_all(coordinator, begun(coordinator), stored=True)
+    coordinator.run(1_100)
+    coordinator.wrote(WriteResult.REFUSED, 1_100)
+    assert (coordinator.wish.over, coordinator.wish.complete) == (1, 0)
+
+
+def test_quiet_may_be_held_until_it_is_released() -> None:
+    coordinator = running()
+    coordinator.ask(hold=True)
+    hear_all(coordinator, begun(coordinator, 1), stored=True)
+    coordinator.run(2)
+    coordinator.wrote(DONE, 2)
+    coordinator.run(2)
+    coordinator.wrote(DONE, 3)
+    assert (coordinator.quiet, coordinator.wish.over, coordinator.wish.complete) == (1, 0, 1)
+    assert coordinator.run(9_999) is None, "nothing is begun meanwhile"
+    coordinator.check()
+    coordinator.release()
+    assert (coordinator.quiet, coordinator.wish.over) == (0, 1)
+    assert begun(coordinator, 9_999) == 2
+
+
+def test_another_generation_ends_what_is_under_way() -> None:
+    coordinator = running()
+    number = begun(coordinator)
+    coordinator.read(replace(coordinator.record, generation=2), initial_manifest("id"))
+    assert (coordinator.wish.generation, coordinator.wish.over, coordinator.wish.under) == (2, number, 0)
+    assert coordinator.run(9_999) is None, "nobody runs yet"

@@ -1,0 +1,117 @@
+"""When to restore and when to go on, rule by rule."""
+
+from __future__ import annotations
+
+from heron_runtime.model.checkpoints import Generation, Phase, Place, TaskReport
+from topology_master.core.state.generations import MOST_FAILURES, Generations
+
+ONE: Place = ("task", 1)
+TWO: Place = ("task", 2)
+STMGR: Place = ("stmgr", 1)
+PLACES = (ONE, TWO, STMGR)
+
+
+def restoring(number: int = 1, failures: int = 0) -> Generations:
+    generations = Generations(Generation(number, Phase.RESTORING, 0, failures=failures))
+    generations.read(generations.generation, PLACES)
+    return generations
+
+
+def running() -> Generations:
+    generations = restoring()
+    for place in PLACES:
+        generations.heard(place, 5, TaskReport(1, restored=True))
+    wanted = generations.wanted(0)
+    assert wanted is not None
+    generations.read(wanted, PLACES)
+    generations.check()
+    return generations
+
+
+def test_it_runs_when_all_have_restored_and_names_them() -> None:
+    generations = restoring()
+    for place in (ONE, TWO):
+        generations.heard(place, 5, TaskReport(1, restored=True))
+    assert generations.missing == (STMGR,)
+    assert generations.wanted(0) is None
+    generations.heard(STMGR, 5, TaskReport(0, restored=True))  # of another generation
+    assert generations.wanted(0) is None
+    generations.heard(STMGR, 7, TaskReport(1, restored=True))
+    wanted = generations.wanted(0)
+    assert wanted == Generation(1, Phase.RUNNING, 0, (((STMGR), 7), (ONE, 5), (TWO, 5)))
+    assert wanted.incarnation(STMGR) == 7
+    assert wanted.incarnation(("task", 9)) is None
+
+
+def test_a_new_process_or_what_it_reports_begins_the_next_generation() -> None:
+    for incarnation, report, why in (
+        (6, TaskReport(0), "task 1: it was started anew"),
+        (5, TaskReport(1, lost="3 frames were sent"), "task 1: 3 frames were sent"),
+    ):
+        generations = running()
+        generations.heard(ONE, incarnation, report)
+        wanted = generations.wanted(4)
+        assert wanted == Generation(2, Phase.RESTORING, 4, cause=why)
+    generations = running()
+    generations.heard(ONE, 5, TaskReport(0, lost="of an older generation"))
+    generations.heard(("task", 9), 1, TaskReport(1, lost="of no place of the plan"))
+    assert generations.wanted(4) is None
+    generations.lost(STMGR, "silent for 30 s")
+    wanted = generations.wanted(4)
+    assert wanted is not None
+    assert wanted.cause == "stream manager of container 1: silent for 30 s"
+
+
+def test_a_second_fault_while_restoring_begins_another_one() -> None:
+    generations = restoring()
+    generations.heard(ONE, 5, TaskReport(1, restored=True))
+    generations.heard(ONE, 6, TaskReport(0))
+    wanted = generations.wanted(0)
+    assert wanted is not None
+    assert (wanted.number, wanted.phase) == (2, Phase.RESTORING)
+    generations = restoring()
+    generations.heard(ONE, 5, TaskReport(0))
+    generations.heard(ONE, 6, TaskReport(0))  # died before it opened anything
+    assert generations.wanted(0) is None
+
+
+def test_an_older_process_shall_leave() -> None:
+    generations = running()
+    assert generations.refuses(ONE, 4)
+    assert not generations.refuses(ONE, 5)
+    assert not generations.refuses(ONE, 6)
+    generations.heard(ONE, 8, TaskReport(0))
+    assert generations.refuses(ONE, 7)
+
+
+def test_what_user_code_causes_ends_in_failed_and_what_dies_does_not() -> None:
+    generation = Generation(1, Phase.RESTORING)
+    for round_ in range(MOST_FAILURES + 1):
+        generations = Generations(generation)
+        generations.read(generation, PLACES)
+        generations.heard(ONE, 5, TaskReport(generation.number, failed="ValueError: 5"))
+        wanted = generations.wanted(0)
+        assert wanted is not None
+        generation = wanted
+        assert generation.failures == round_ + 1
+    assert generation.phase is Phase.FAILED
+    assert generation.cause == "task 1: ValueError: 5"
+    generations = Generations(generation)
+    generations.read(generation, PLACES)
+    generations.heard(ONE, 6, TaskReport(generation.number, failed="again"))
+    assert generations.wanted(0) is None, "it stays failed"
+    wanted = generations.wanted(0, asked="heron restore")
+    assert wanted == Generation(generation.number + 1, Phase.RESTORING, 0, cause="heron restore")
+    generations = restoring(failures=MOST_FAILURES)
+    generations.lost(ONE, "silent")
+    wanted = generations.wanted(0)
+    assert wanted is not None
+    assert (wanted.phase, wanted.failures) == (Phase.RESTORING, MOST_FAILURES)
+
+
+def test_a_complete_checkpoint_makes_up_for_failures() -> None:
+    generations = restoring(failures=MOST_FAILURES)
+    generations.heard(ONE, 5, TaskReport(1, failed="ValueError"))
+    wanted = generations.wanted(complete=3)
+    assert wanted is not None
+    assert (wanted.phase, wanted.failures, wanted.restore_from) == (Phase.RESTORING, 1, 3)

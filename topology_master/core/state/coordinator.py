@@ -1,0 +1,282 @@
+"""Who takes checkpoints: the master's part, from a new number to the last complete checkpoint.
+
+::
+
+    IDLE ──interval, or asked──▶ (number stored) ──▶ ALIGNING ──all aligned: resume──▶ WRITING ──all stored──▶
+      ▲                                                  │                                │
+      │     declined, too late, another generation: over │                                │
+      └──────────────────────────────────────────────────┴────────────────────────────────┘
+      ▲                                                                                   │ manifest written
+      └──── one store transaction makes it the last complete checkpoint: commits ◀────────┘
+
+Theory of operation. Facts are reports (whole states, so any of them may be lost) and results of writes; what the master
+wants goes out whole with each heartbeat reply, and everybody compares numbers. A number is given out by the store
+before its first barrier, and never again. Nothing is committed, and nothing restored from, before the transaction; it
+checks the node that holds generation, newest number and last complete checkpoint, and so does each transaction that
+begins a generation: whichever comes first refuses the other. A new master declares everything begun before it over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from heron_runtime.model.checkpoints import (
+    NO_CHECKPOINT,
+    CheckpointRecord,
+    CheckpointWish,
+    Manifest,
+    Part,
+    TaskReport,
+    next_manifest,
+)
+from heron_runtime.model.plan import PlanVersion
+from topology_master.core.events import Note, WriteResult
+
+MOST_TIMEOUT_MS = 600_000.0
+CANCELLED_IN_A_ROW = 3  # so many are an event
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRecord:
+    """Store this in place of ``expected``, in a transaction that also checks that this master leads."""
+
+    record: CheckpointRecord
+    expected: CheckpointRecord
+
+
+@dataclass(frozen=True, slots=True)
+class WriteManifest:
+    """Write it into the storage, so that it is on disk."""
+
+    manifest: Manifest
+
+
+Write = StoreRecord | WriteManifest
+
+
+@dataclass(frozen=True, slots=True)
+class Participants:
+    """Who takes part: the plan's tasks with the incarnations that were named when its generation began to run."""
+
+    plan: PlanVersion
+    incarnations: Mapping[int, int]
+    tables: Mapping[str, tuple[int, ...]]  # of keyed components
+    code_digest: str = ""
+
+
+@dataclass
+class _Under:
+    """The checkpoint under way."""
+
+    number: int
+    turn: int
+    began_ms: float
+    hold: bool  # stay quiet when it is complete
+    aligned: set[int] = field(default_factory=set)
+    stored: dict[int, Part] = field(default_factory=dict)
+    resumed: bool = False
+    manifest: Manifest | None = None  # being written, or written
+
+
+class Coordinator:
+    """Of one master, for as long as it leads. ``interval_ms`` from one checkpoint's end to the next one's beginning."""
+
+    def __init__(self, interval_ms: float, timeout_ms: float, base: Manifest, record: CheckpointRecord) -> None:
+        self.interval_ms = interval_ms
+        self.record = record
+        self.base = base  # the last complete checkpoint
+        self.completed: Manifest | None = None  # just now; who looks takes it away
+        self.quiet: int = NO_CHECKPOINT  # complete, and everybody is still quiet, as was asked
+        self._least_timeout_ms = self._timeout_ms = timeout_ms
+        self._over = record.begun  # whatever another master has begun
+        self._participants: Participants | None = None
+        self._under: _Under | None = None
+        self._write: Write | None = None
+        self._asked = self._hold = False
+        self._last_end_ms: float | None = None
+        self._cancelled = 0
+        self._notes: list[Note] = []
+
+    @property
+    def wish(self) -> CheckpointWish:
+        """What everybody shall hear."""
+        under = self._under
+        number, turn = (under.number, under.turn) if under and not under.resumed else (NO_CHECKPOINT, 0)
+        return CheckpointWish(self.record.generation, number, turn, self._over, self.record.complete, self._timeout_ms)
+
+    @property
+    def all_quiet(self) -> bool:
+        """True from the moment when everybody has aligned, until the checkpoint under way is over."""
+        return self._under is not None and self._under.resumed
+
+    @property
+    def waits_for(self) -> tuple[int, ...]:
+        """The tasks that have not aligned or, after that, not stored; empty when no checkpoint is under way."""
+        if self._under is None or self._participants is None:
+            return ()
+        done = self._under.stored if self._under.resumed or self._all(self._under.aligned) else self._under.aligned
+        return tuple(task for task in sorted(self._participants.incarnations) if task not in done)
+
+    # Facts.
+
+    def read(self, record: CheckpointRecord, base: Manifest) -> None:
+        """What the store says, and the manifest of the last complete checkpoint."""
+        under = self._under
+        if record.generation != self.record.generation:
+            self._participants = None
+            self._drop("another generation has begun")
+            self.quiet = NO_CHECKPOINT
+            self._over = max(self._over, record.begun)
+        elif under is not None and record.complete >= under.number:
+            self._finish(under)
+        elif under is not None and record.begun > under.number:
+            self._drop("another master has begun a later one")
+        self.record, self.base = record, base
+        if self._under is None and not self.quiet:
+            self._over = max(self._over, record.begun)
+
+    def running(self, participants: Participants, now_ms: float) -> None:
+        """The generation runs, with these."""
+        self._participants = participants
+        self._last_end_ms = now_ms
+
+    def ask(self, *, hold: bool) -> None:
+        """Take one as soon as may be. ``hold``: when it is complete nobody goes on before ``release``."""
+        self._asked = True
+        self._hold = self._hold or hold
+
+    def release(self) -> None:
+        """Everybody goes on (what the quiet was for is given up)."""
+        self._hold = False
+        if self.quiet:
+            self._over = max(self._over, self.quiet)
+            self.quiet = NO_CHECKPOINT
+
+    def heard(self, task: int, incarnation: int, report: TaskReport) -> None:
+        """A heartbeat told of a task."""
+        under, named = self._under, self._participants
+        if under is None or named is None or named.incarnations.get(task) != incarnation:
+            return
+        if report.generation != self.record.generation:
+            return
+        if report.aligned == under.number:
+            under.aligned.add(task)
+        for part in report.stored:
+            if part.checkpoint == under.number and part.incarnation == incarnation:
+                under.stored[task] = part
+        if report.declined == under.number and not isinstance(self._write, StoreRecord):
+            self._decline(f"task {task} declines: {report.declined_why}")
+
+    def wrote(self, result: WriteResult, now_ms: float) -> None:
+        """The write that ``run`` asked for ended. After UNKNOWN the store is read; ``read`` tells what became of it."""
+        write, self._write = self._write, None
+        under = self._under
+        if isinstance(write, WriteManifest):
+            if result is not WriteResult.DONE and under is not None and under.manifest is write.manifest:
+                self._cancel("its manifest could not be written")
+            return
+        if write is None or result is not WriteResult.DONE:
+            if under is not None and under.manifest is not None:
+                self._cancel("the store has not made it the last complete one")
+            return
+        if write.record.generation != self.record.generation:
+            return
+        begins = write.record.begun > self.record.begun
+        self.record = write.record
+        if begins:
+            self._begin(write.record.begun, now_ms)
+        elif under is not None and under.manifest is not None and under.number == write.record.complete:
+            self.base = under.manifest
+            self._finish(under)
+            self._last_end_ms = now_ms
+
+    def run(self, now_ms: float) -> Write | None:
+        """Time passes. What shall be written next, if anything; one write at a time."""
+        if self._participants is None or self._write is not None:
+            return None
+        under = self._under
+        if under is None:
+            self._write = self._next_number(now_ms)
+            return self._write
+        if not under.resumed and self._all(under.aligned):
+            under.resumed = True
+            if not under.hold:
+                self._over = max(self._over, under.number)
+        if not under.resumed or not self._all(under.stored):
+            # Tasks have timeouts of their own from the moment they fall silent; this is for those who never do.
+            if now_ms - under.began_ms > 2 * self._timeout_ms:
+                tasks = ", ".join(map(str, self.waits_for))
+                self._decline(f"task {tasks} has not {'written' if under.resumed else 'aligned'} in time")
+            return None
+        if under.manifest is None:
+            under.manifest = self._manifest(under, self._participants)
+            self._write = WriteManifest(under.manifest)
+        else:
+            self._write = StoreRecord(replace(self.record, complete=under.number), self.record)
+        return self._write
+
+    def notes(self) -> list[Note]:
+        """What is worth telling since the last call."""
+        notes, self._notes = self._notes, []
+        return notes
+
+    # Steps.
+
+    def _next_number(self, now_ms: float) -> StoreRecord | None:
+        due = self._last_end_ms is None or now_ms - self._last_end_ms >= self.interval_ms
+        if self.quiet or not (due or self._asked):
+            return None
+        return StoreRecord(replace(self.record, begun=self.record.begun + 1), self.record)
+
+    def _begin(self, number: int, now_ms: float) -> None:
+        self._under = _Under(number, self.base.turn + 1, now_ms, self._hold)
+        self._asked = self._hold = False
+
+    def _manifest(self, under: _Under, participants: Participants) -> Manifest:
+        parts = (under.stored[task] for task in participants.incarnations)
+        return next_manifest(self.base, parts, participants.plan, participants.tables, participants.code_digest)
+
+    def _finish(self, under: _Under) -> None:
+        self.completed = under.manifest
+        self._under = None
+        self._cancelled = 0
+        self._timeout_ms = max(self._least_timeout_ms, self._timeout_ms / 2)
+        if under.hold:
+            self.quiet = under.number
+        else:
+            self._over = max(self._over, under.number)
+
+    def _decline(self, why: str) -> None:
+        self._timeout_ms = min(MOST_TIMEOUT_MS, self._timeout_ms * 2)
+        self._cancel(why)
+
+    def _cancel(self, why: str) -> None:
+        under = self._under
+        assert under is not None
+        self._asked = self._asked or under.hold
+        self._hold = self._hold or under.hold
+        self._drop(why)
+        self._cancelled += 1
+        if self._cancelled >= CANCELLED_IN_A_ROW:
+            self._notes.append(Note(f"{self._cancelled} checkpoints in a row were cancelled; the last one: {why}"))
+
+    def _drop(self, why: str) -> None:
+        under, self._under = self._under, None
+        if under is not None:
+            self._over = max(self._over, under.number)
+            self._notes.append(Note(f"checkpoint {under.number} is cancelled: {why}", "__checkpoints_cancelled"))
+
+    def _all(self, tasks: set[int] | dict[int, Part]) -> bool:
+        return self._participants is not None and len(tasks) == len(self._participants.incarnations)
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        assert self.record.complete <= self.record.begun
+        assert self._over <= self.record.begun
+        under = self._under
+        if under is not None:
+            assert self.record.complete < under.number <= self.record.begun
+            assert under.resumed or not under.manifest, "a manifest before all have aligned"
+            assert under.hold or under.resumed == (self._over >= under.number), "resume is said to everybody at once"
+        assert not self.quiet or self._over < self.quiet

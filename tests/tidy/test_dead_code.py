@@ -20,9 +20,10 @@ PRODUCT = (
 TABLES = (ROOT / "heron_runtime/extensions.py", ROOT / "heron_cli/main.py", ROOT / "pyproject.toml")
 #: Users call what these hold; every name of them is documented API.
 FOR_USERS = ("heronry/api/", "heronry/testing/", "heron_runtime/model/settings.py")
-#: The cores of checkpoints, held by tests/sim/checkpoints; the shells that call them come next (docs/roadmap.md).
+#: Cores of checkpoints and rescaling, held by laws; the shells that call them come next (docs/roadmap.md).
 BEFORE_THEIR_SHELLS = (
     "heron_instance/core/state/", "topology_master/core/state/", "heron_runtime/model/checkpoints.py",
+    "heron_control/packing/repack.py",
 )  # fmt: skip
 ROUTES = "@*.get,@*.post,@*.put,@*.delete,@*.head,@get"  # FastAPI calls them
 CALLED = {

@@ -1,0 +1,136 @@
+"""Repacking: the plan of a topology whose parallelism or number of containers changes while it runs, with few moves.
+
+A task that moves has to be stopped, started and given its state elsewhere, so tasks stay where they are. Where the
+number of containers is left open no task moves at all: new ones go where the fewest are and there is room, or into new
+containers. Where it is given, shares are evened out so that they differ by one at most, and of all ways to do that the
+one with the fewest moves is taken. Of a component that shrinks the last tasks go. Task ids, and the numbers of
+containers that stay, are kept; an id is never used again, so who asks for new tasks says from which id on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from heron_control.packing.demand import Demand, demand_of
+from heron_control.packing.errors import PackingError
+from heron_runtime.model.plan import InstancePlan, PackingPlan
+from heron_runtime.model.topology import TopologyDefinition
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """From one plan to another: tasks that come, go, and move (task, from, to), and containers that come and go."""
+
+    come: tuple[int, ...]
+    go: tuple[int, ...]
+    move: tuple[tuple[int, int, int], ...]
+    new_containers: tuple[int, ...]
+    old_containers: tuple[int, ...]
+
+
+def changes(old: PackingPlan, new: PackingPlan) -> Changes:
+    """What has to be done."""
+    before, after = _places(old), _places(new)
+    moves = tuple(
+        (task, before[task], after[task]) for task in sorted(before) if after.get(task, before[task]) != before[task]
+    )
+    there, then = ({each.container for each in plan.containers} for plan in (old, new))
+    return Changes(
+        tuple(sorted(set(after) - set(before))),
+        tuple(sorted(set(before) - set(after))),
+        moves,
+        tuple(sorted(then - there)),
+        tuple(sorted(there - then)),
+    )
+
+
+def repack(
+    definition: TopologyDefinition, current: PackingPlan, next_task: int, containers: int | None = None
+) -> PackingPlan:
+    """The plan for ``definition``, which has the parallelism that is wanted, beside ``current``, which runs.
+
+    ``next_task``: above every task id that was ever given out. Raises PackingError where the limits of containers
+    cannot be met or there would be more containers than tasks.
+    """
+    demand = demand_of(definition)
+    kept, new = _tasks(demand, current, next_task)
+    held = {plan.container: kept.get(plan.container, []) for plan in current.containers}
+    if containers is None:
+        _place_where_there_is_room(definition, demand, held, new)
+    else:
+        total = len(new) + sum(map(len, held.values()))
+        if not 0 < containers <= total:
+            raise PackingError(
+                f"topology {definition.name!r}: {containers} containers for {total} tasks; use 1 to {total}"
+            )
+        held = _even_out(held, new, containers)
+    filled = [demand.container(number, tasks, demand.needs(tasks)) for number, tasks in sorted(held.items()) if tasks]
+    for plan in filled:
+        _check(definition, demand, plan.container, list(plan.instances))
+    return PackingPlan(definition.name, tuple(filled))
+
+
+def _places(plan: PackingPlan) -> dict[int, int]:
+    return {instance.task: each.container for each in plan.containers for instance in each.instances}
+
+
+def _tasks(
+    demand: Demand, current: PackingPlan, next_task: int
+) -> tuple[dict[int, list[InstancePlan]], list[InstancePlan]]:
+    """Those that stay, by container, and those that come."""
+    wanted = {(instance.component, instance.component_index): instance for instance in demand.instances}
+    kept: dict[int, list[InstancePlan]] = {}
+    for plan in current.containers:
+        for instance in plan.instances:
+            now = wanted.pop((instance.component, instance.component_index), None)
+            if now is not None:
+                kept.setdefault(plan.container, []).append(replace(now, task=instance.task))
+    return kept, [replace(instance, task=next_task + n) for n, instance in enumerate(wanted.values())]
+
+
+def _place_where_there_is_room(
+    definition: TopologyDefinition, demand: Demand, held: dict[int, list[InstancePlan]], new: list[InstancePlan]
+) -> None:
+    for instance in new:
+        for number in sorted(held, key=lambda number: (len(held[number]), number)):
+            if _fits(demand, [*held[number], instance]):
+                held[number].append(instance)
+                break
+        else:
+            held[max(held) + 1] = [instance]
+
+
+def _even_out(
+    held: Mapping[int, list[InstancePlan]], new: list[InstancePlan], containers: int
+) -> dict[int, list[InstancePlan]]:
+    by_holding = sorted(held, key=lambda number: (-len(held[number]), number))
+    stay = by_holding[:containers]
+    numbers = stay + [max(held) + 1 + n for n in range(containers - len(stay))]
+    share, larger = divmod(len(new) + sum(map(len, held.values())), containers)
+    # The larger shares go to those who hold most: that saves a move each.
+    room = {number: share + (rank < larger) for rank, number in enumerate(numbers)}
+    found = {number: list(held.get(number, ()))[: room[number]] for number in numbers}
+    homeless = [instance for number in stay for instance in held[number][room[number] :]]
+    homeless += [instance for number in by_holding[containers:] for instance in held[number]]
+    for instance in homeless + new:
+        number = min(numbers, key=lambda number: (len(found[number]) - room[number], number))
+        found[number].append(instance)
+    return found
+
+
+def _fits(demand: Demand, tasks: list[InstancePlan]) -> bool:
+    if demand.max_instances is not None and len(tasks) > demand.max_instances:
+        return False
+    return demand.exceeded(demand.needs(tasks)) is None
+
+
+def _check(definition: TopologyDefinition, demand: Demand, number: int, tasks: list[InstancePlan]) -> None:
+    if _fits(demand, tasks):
+        return
+    limit = demand.exceeded(demand.needs(tasks))
+    why = f"at most {demand.max_instances} tasks" if limit is None else f"{limit.key} {limit.most:g}"
+    raise PackingError(
+        f"topology {definition.name!r}: container {number} would have {len(tasks)} tasks, beyond its limit ({why})",
+        "Ask for more containers, or raise that limit.",
+    )

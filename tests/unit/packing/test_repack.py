@@ -1,0 +1,111 @@
+"""Laws of repacking, and a brute force beside it: of all even plans the one with the fewest moves."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_packing import topology
+
+from heron_control.packing import PackingError, pack
+from heron_control.packing.repack import Changes, changes, repack
+from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan
+from heron_runtime.model.settings import GiB, MiB
+from heron_runtime.model.topology import TopologyDefinition
+
+sizes = st.dictionaries(st.sampled_from("abcd"), st.integers(1, 6), min_size=1)
+
+
+def counts(plan: PackingPlan) -> list[int]:
+    return [len(each.instances) for each in plan.containers]
+
+
+def after(old: TopologyDefinition, **sizes: int) -> TopologyDefinition:
+    return topology({**{spec.name: spec.parallelism for spec in old.components}, **sizes})
+
+
+@given(sizes, sizes, st.integers(1, 8), st.one_of(st.none(), st.integers(1, 12)), st.data())
+def test_every_task_is_packed_once_and_keeps_its_id(
+    before: dict[str, int], wanted: dict[str, int], stmgrs: int, containers: int | None, data: st.DataObject
+) -> None:
+    wanted = {name: wanted.get(name, size) for name, size in before.items()}
+    old = pack(topology(before, stmgrs=stmgrs))
+    definition = topology(wanted)
+    if containers is not None and containers > sum(wanted.values()):
+        with pytest.raises(PackingError, match="containers for"):
+            repack(definition, old, 100, containers)
+        return
+    new = repack(definition, old, 100, containers)
+    packed = Counter((i.component, i.component_index) for i in new.instances())
+    assert packed == Counter((name, index) for name, size in wanted.items() for index in range(size))
+    done = changes(old, new)
+    kept = {(i.component, i.component_index): i.task for i in old.instances()}
+    for instance in new.instances():
+        assert instance.task == kept.get((instance.component, instance.component_index), instance.task)
+        assert (instance.task >= 100) == (instance.task in done.come)
+    assert len(done.go) == sum(max(0, size - wanted[name]) for name, size in before.items())
+    if containers is None:
+        assert done.move == ()
+    else:
+        assert len(new.containers) == containers
+        assert max(counts(new)) - min(counts(new)) <= 1
+        if done.come or done.go:
+            return
+        again = repack(definition, new, 200, containers)
+        assert again == new, "what is even stays as it is"
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=4), st.integers(0, 3), st.integers(1, 5))
+def test_of_all_even_plans_it_has_the_fewest_moves(held: list[int], new: int, containers: int) -> None:
+    total = sum(held)
+    if not total or containers > total + new:
+        return
+    tasks = iter(range(1, total + 1))
+    old = PackingPlan(
+        "T",
+        tuple(
+            ContainerPlan(number, tuple(InstancePlan(task, "a", task - 1) for task in itertools.islice(tasks, count)))
+            for number, count in enumerate(held, 1)
+        ),
+    )
+    done = changes(old, repack(topology({"a": total + new}), old, 100, containers))
+    assert len(done.move) == _fewest(held, total + new, containers)
+
+
+def _fewest(held: list[int], total: int, containers: int) -> int:
+    """By trying every choice of containers that stay, and of those that get one more."""
+    share, larger = divmod(total, containers)
+    best = sum(held)
+    for stay in range(min(containers, len(held)) + 1):
+        for some in itertools.combinations(held, stay):
+            for more in range(min(larger, stay) + 1):
+                if larger - more > containers - stay:
+                    continue  # the larger shares have to be somewhere
+                for richer in itertools.combinations(range(stay), more):
+                    kept = sum(min(count, share + (n in richer)) for n, count in enumerate(some))
+                    best = min(best, sum(held) - kept)
+    return best
+
+
+def test_new_tasks_go_where_there_is_room() -> None:
+    config = {"container__ram": 2 * GiB, "container__ram__padding": 0, "component__rammap": {"a": 900 * MiB}}
+    old = pack(topology({"a": 3}, stmgrs=2, **config))
+    new = repack(topology({"a": 6}, **config), old, 4)
+    assert [[i.task for i in each.instances] for each in new.containers] == [[1, 3], [2, 4], [5, 6]]
+    assert changes(old, new) == Changes((4, 5, 6), (), (), (3,), ())
+    with pytest.raises(PackingError, match=r"container 1 would have 3 tasks.*topology\.container\.ram"):
+        repack(topology({"a": 6}, **config), old, 4, containers=2)
+
+
+def test_a_container_without_tasks_goes_and_the_others_keep_their_numbers() -> None:
+    old = pack(topology({"a": 1, "b": 2}, stmgrs=3))
+    new = repack(topology({"a": 1, "b": 1}), old, 4)
+    assert [each.container for each in new.containers] == [1, 2]
+    fewer = repack(topology({"a": 1, "b": 2}), old, 4, containers=2)
+    assert changes(old, fewer) == Changes((), (), ((3, 3, 1),), (), (3,))
+    later = repack(topology({"a": 2, "b": 2}), fewer, 9, containers=4)
+    assert changes(fewer, later).come == (9,)
+    assert changes(fewer, later).new_containers == (3, 4)

@@ -27,6 +27,18 @@ _SEEDS = repeat(HASH_SEED)
 _MIX = 0x9E3779B1  # spreads neighbouring groups: an odd number near 2**32 by the golden ratio
 
 
+def groups_of_keys(keys: list[Any], *, single: bool) -> Any:
+    """The key group of each key, as an array; keys of several fields (not ``single``) are tuples of them."""
+    count = len(keys)
+    if single:
+        # mmh3 must not see a str without UTF-8 (keys.py), hence the test for ASCII.
+        if set(map(type, keys)) == {str} and "".join(keys).isascii():
+            hashes = np.fromiter(map(mmh3.hash, keys, _SEEDS, _NO_SIGN), np.uint32, count)
+            return hashes & (KEY_GROUPS - 1)
+        return np.fromiter(map(group_of, keys), np.uint16, count)
+    return np.fromiter(map(group_of_many, keys), np.uint16, count)
+
+
 class Fields(Grouping):
     """Equal keys to the same task: key, key group, task, by the plan's table."""
 
@@ -52,15 +64,7 @@ class Fields(Grouping):
 
     def groups(self, rows: list[Row]) -> Any:
         """The key group of each row."""
-        keys = list(map(self._key, rows))
-        count = len(keys)
-        if self._single:
-            # mmh3 must not see a str without UTF-8 (keys.py), hence the test for ASCII.
-            if set(map(type, keys)) == {str} and "".join(keys).isascii():
-                hashes = np.fromiter(map(mmh3.hash, keys, _SEEDS, _NO_SIGN), np.uint32, count)
-                return hashes & (KEY_GROUPS - 1)
-            return np.fromiter(map(group_of, keys), np.uint16, count)
-        return np.fromiter(map(group_of_many, keys), np.uint16, count)
+        return groups_of_keys(list(map(self._key, rows)), single=self._single)
 
 
 class PartialKey(Fields):

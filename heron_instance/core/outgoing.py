@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from heron_instance.core.outbox import Flush
+from heron_runtime.model.handed_over import HandedOver
 from heron_runtime.wire.data import Ack, Fail, Frame, Init, Packet
 
 PACKET_BYTES = 1024 * 1024
@@ -31,7 +32,7 @@ class Outgoing:
         self._limit = 0
         self._sent = 0
         self._sequence = 0
-        self._handed: deque[tuple[int, int, int]] = deque()  # (sent so far, stream, tuples), not yet known to be taken
+        self._handed = HandedOver()
 
     def put(self, flush: Flush) -> None:
         """Queue a flush behind what waits."""
@@ -43,21 +44,17 @@ class Outgoing:
     def begin_stream(self) -> None:
         """A new hello: credit and sequence numbers start afresh."""
         self._limit = self._sent = self._sequence = 0
-        self._handed.clear()
 
     def end_stream(self) -> dict[int, int]:
         """The stream has ended: what is lost with it, by stream of the topology, in tuples. Never less than it was."""
         lost: dict[int, int] = {}
-        for _, stream, tuples in self._handed:
-            lost[stream] = lost.get(stream, 0) + tuples
-        self._handed.clear()
+        self._handed.lose(lost)
         return lost
 
     def grant(self, limit_bytes: int, taken_bytes: int = 0) -> None:
         """The stream manager's credit, and what it has taken; an older limit that comes late changes nothing."""
         self._limit = max(self._limit, limit_bytes)
-        while self._handed and self._handed[0][0] <= taken_bytes:
-            self._handed.popleft()
+        self._handed.take(taken_bytes)
 
     def sendable(self) -> bool:
         """True if ``take`` has a packet."""
@@ -91,7 +88,7 @@ class Outgoing:
                 frame_weight += weight
                 frame = frames.popleft()
                 packet.frames.append(frame)
-                self._handed.append((self._sent, frame.stream, frame.count))
+                self._handed.add(self._sent, frame.stream, frame.count)
         return packet, frame_weight
 
     def check(self) -> None:

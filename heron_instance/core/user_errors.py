@@ -51,5 +51,4 @@ class UserErrors:
         log.error("%s (%d tuples)", text, tuples)
         self._counts.count("__exception-count", tuples)
         self._counts.count("__refused-tuple-count", tuples)
-        for _ in range(tuples):
-            self._telemetry.exception(kind, text, "", self._wall())
+        self._telemetry.exception(kind, text, "", self._wall(), tuples)

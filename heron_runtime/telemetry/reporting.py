@@ -67,8 +67,8 @@ class Telemetry:
                 bins = self._bins[name] = {}
             bins[key] = bins.get(key, 0.0) + weight
 
-    def exception(self, class_name: str, message: str, traceback: str, now: float) -> None:
-        """Count an exception of user code; ``now`` in seconds since 1970. Kinds are told apart by traceback."""
+    def exception(self, class_name: str, message: str, traceback: str, now: float, n: int = 1) -> None:
+        """Count ``n`` exceptions of user code; ``now`` in seconds since 1970. Kinds are told apart by traceback."""
         traceback = traceback[-MAX_TRACEBACK_CHARACTERS:]
         key = (class_name, traceback)
         with self._lock:
@@ -79,7 +79,7 @@ class Telemetry:
                 class_name,
                 message[:MAX_MESSAGE_CHARACTERS],
                 traceback,
-                1 + (old.count if old else 0),
+                n + (old.count if old else 0),
                 old.first_time if old else now,
                 now,
             )

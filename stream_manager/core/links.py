@@ -8,9 +8,8 @@ which they came, so order is kept per (source task, destination task). Bounds, c
 weight: their bytes or, for slow tasks, the time their work takes (``heron_runtime/model/weights.py``).
 
 Credit, sequence numbers and the account of what was handed over begin anew with each connection. Frames that were
-handed over and not yet known to be taken when a connection ends are lost and counted; what is queued goes on the next
-connection. The far end tells with its credit, and each second, how much it has taken of what came on the connection. So
-the count is never less than what was lost, and more by what was taken within that second or still waited over there.
+handed over and not yet known to be taken when a connection ends are lost and counted
+(``heron_runtime/model/handed_over.py``); what is queued goes on the next connection.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
+from heron_runtime.model.handed_over import HandedOver
 from heron_runtime.model.settings import MiB
 from heron_runtime.wire.data import Frame, Packet
 from stream_manager.core.credit import Grant
@@ -54,7 +54,7 @@ class Destination:
         self.weight = 0
         self.sent = 0
         self.limit = 0
-        self.handed: deque[tuple[int, int, int]] = deque()  # (sent so far, stream, tuples), not yet known to be taken
+        self.handed = HandedOver()
         self.in_turn = False
         self.pressed = False  # over the high mark, and not yet below the low one
 
@@ -101,8 +101,7 @@ class Link:
         """The far end's word: frames to ``task`` may be sent while what was sent is below ``limit``; of what was sent
         on this connection so much is ``taken``."""
         queue = self.destination(task)
-        while queue.handed and queue.handed[0][0] <= taken:
-            queue.handed.popleft()
+        queue.handed.take(taken)
         if limit > queue.limit:
             queue.limit = limit
             self._take_turn(queue)
@@ -117,9 +116,7 @@ class Link:
         self._sequence = 0
         self._turns.clear()
         for queue in self.destinations.values():
-            for _, stream, tuples in queue.handed:
-                self.lost[stream] = self.lost.get(stream, 0) + tuples
-            queue.handed.clear()
+            queue.handed.lose(self.lost)
             queue.sent = queue.limit = 0
             queue.in_turn = False
 
@@ -201,7 +198,7 @@ class Link:
             queue.frames.popleft()
             queue.weight -= weight
             queue.sent += weight
-            queue.handed.append((queue.sent, frame.stream, frame.count))
+            queue.handed.add(queue.sent, frame.stream, frame.count)
             self.weight -= weight
             frames.append(frame)
             if grant is not None:

@@ -54,7 +54,7 @@ class NoTelemetry:
     def latency(self, name: str, milliseconds: float, weight: float = 1) -> None:
         """Ignored."""
 
-    def exception(self, class_name: str, message: str, traceback: str, now: float) -> None:
+    def exception(self, class_name: str, message: str, traceback: str, now: float, n: int = 1) -> None:
         """Ignored."""
 
 

@@ -113,8 +113,8 @@ class Counts:
         assert milliseconds >= 0
         self.latencies[name] += weight
 
-    def exception(self, class_name: str, message: str, traceback: str, now: float) -> None:
-        self.exceptions.append(class_name)
+    def exception(self, class_name: str, message: str, traceback: str, now: float, n: int = 1) -> None:
+        self.exceptions += [class_name] * n
 
 
 class Clock:

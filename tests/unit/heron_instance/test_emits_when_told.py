@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from instance_world import SHUFFLE, Part, World
+from laws import Law, Mutation, each_mutation
 from spout_alone import Alone, Nothing, Source
 
 from heron_instance.core import spout_executor
@@ -295,7 +296,7 @@ def what_asks_for_tasks_goes_first(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SpoutCollector, "route_stream", route_stream)
 
 
-MUTATIONS: list[tuple[Any, Callable[[], None]]] = [
+MUTATIONS: list[tuple[Mutation, Law]] = [
     (nothing_is_held, lambda: law_a_spout_that_may_not_emit_emits_nothing(one_by_one)),
     (only_next_tuple_is_held, lambda: law_pending_is_bounded(one_by_one, 10)),
     (the_room_is_not_looked_at, lambda: law_pending_is_bounded(one_by_one, 10)),
@@ -304,9 +305,4 @@ MUTATIONS: list[tuple[Any, Callable[[], None]]] = [
     (what_asks_for_tasks_goes_first, law_order_is_kept_across_a_hold),
 ]
 
-
-@pytest.mark.parametrize(("mutation", "law"), MUTATIONS, ids=[mutation.__name__ for mutation, _ in MUTATIONS])
-def test_each_law_notices_its_mutation(mutation: Any, law: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    mutation(monkeypatch)
-    with pytest.raises(AssertionError):
-        law()
+test_each_law_notices_its_mutation = each_mutation(MUTATIONS)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from instance_world import SHUFFLE, Part, World
+from laws import Law, Mutation, each_law, each_mutation
 from spout_alone import Alone
 
 from heron_instance.core import streams
@@ -161,22 +161,12 @@ def a_custom_grouping_is_given_all_tasks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(streams, "make_grouping", make)
 
 
-LAWS: list[Callable[[], None]] = [law for name, law in sorted(globals().items()) if name.startswith("law_")]
-MUTATIONS: list[tuple[Any, Callable[[], None]]] = [
+MUTATIONS: list[tuple[Mutation, Law]] = [
     (an_init_runs_over_the_wrap, law_inits_are_cut_where_the_sequence_wraps),
     (an_init_is_cut_one_too_late, law_inits_are_cut_where_the_sequence_wraps),
     (ticks_go_on_while_data_out_is_full, law_a_full_data_out_stops_ticks_too),
     (a_custom_grouping_is_given_all_tasks, law_a_custom_grouping_is_given_the_tasks_that_read),
 ]
 
-
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__[4:])
-def test_law(law: Callable[[], None]) -> None:
-    law()
-
-
-@pytest.mark.parametrize(("mutation", "law"), MUTATIONS, ids=[mutation.__name__ for mutation, _ in MUTATIONS])
-def test_each_law_notices_its_mutation(mutation: Any, law: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    mutation(monkeypatch)
-    with pytest.raises((AssertionError, KeyError, OverflowError, ValueError)):
-        law()
+test_law = each_law(globals())
+test_each_law_notices_its_mutation = each_mutation(MUTATIONS)

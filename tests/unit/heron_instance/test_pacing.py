@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from laws import Law, Mutation, each_mutation
 
 from heron_instance.core.pacing import LAST_DELAY_MS, Pacing
 
@@ -79,17 +80,10 @@ def waits_for_any_flush(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("heron_instance.core.pacing.min", lambda flush_ms, longest_ms: flush_ms, raising=False)
 
 
-MUTATIONS = [
+MUTATIONS: list[tuple[Mutation, Law]] = [
     (never_tries_the_short_delays, lambda: test_a_spout_that_paces_itself_by_its_calls_keeps_its_pace(1.0)),
     (never_waits_for_a_flush, test_a_spout_that_catches_up_is_called_once_a_flush),
     (waits_for_any_flush, test_no_call_is_later_than_the_longest_delay),
 ]
 
-
-@pytest.mark.parametrize(("mutation", "law"), MUTATIONS, ids=lambda given: given.__name__)
-def test_each_law_notices_its_mutation(
-    mutation: Callable[[pytest.MonkeyPatch], None], law: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutation(monkeypatch)
-    with pytest.raises(AssertionError):
-        law()
+test_each_law_notices_its_mutation = each_mutation(MUTATIONS)

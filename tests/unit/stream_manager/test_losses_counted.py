@@ -11,6 +11,7 @@ from sm_world import World, frame, make_plan
 
 from heron_instance.core.outbox import Flush
 from heron_instance.core.outgoing import Outgoing
+from heron_runtime.model.handed_over import HandedOver
 from heron_runtime.wire.control import Credit, PeerCredit
 from stream_manager.core.credit import Grant
 from stream_manager.core.links import Link
@@ -155,18 +156,21 @@ def what_the_limit_has_grown_by_counts_as_taken(patch: pytest.MonkeyPatch) -> No
     patch.setattr(Outgoing, "end_stream", forget(end))
 
 
+def forget_but_one(handed: HandedOver) -> None:
+    while len(handed) > 1:
+        handed.take(handed._frames[0][0])
+
+
 def only_the_last_packet_is_lost(patch: pytest.MonkeyPatch) -> None:
     close, end = Link.close, Outgoing.end_stream
 
     def closing(self: Link) -> None:
         for queue in self.destinations.values():
-            while len(queue.handed) > 1:
-                queue.handed.popleft()
+            forget_but_one(queue.handed)
         close(self)
 
     def ending(self: Outgoing) -> dict[int, int]:
-        while len(self._handed) > 1:
-            self._handed.popleft()
+        forget_but_one(self._handed)
         return end(self)
 
     patch.setattr(Link, "close", closing)

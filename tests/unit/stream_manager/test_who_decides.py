@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from laws import Law, Mutation, each_law, each_mutation
 from sm_world import PLACES, TOPOLOGY_ID, World, column, make_plan
 
 from heron_runtime.model.causes import Cause, CauseKind
@@ -174,8 +174,7 @@ def the_tracker_is_smaller_than_a_window(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(globals(), "MAX_LIVE", 1 << 23)
 
 
-LAWS: list[Callable[[], None]] = [law for name, law in sorted(globals().items()) if name.startswith("law_")]
-MUTATIONS: list[tuple[Any, Callable[[], None]]] = [
+MUTATIONS: list[tuple[Mutation, Law]] = [
     (a_heartbeat_tells_no_epoch, law_the_highest_epoch_is_kept),
     (a_leave_is_followed_whoever_says_it, law_the_highest_epoch_is_kept),
     (who_has_gone_is_told_nothing, law_an_instance_whose_task_has_gone_is_told_to_leave),
@@ -188,14 +187,5 @@ MUTATIONS: list[tuple[Any, Callable[[], None]]] = [
     (the_tracker_is_smaller_than_a_window, law_a_spout_waits_before_the_tracker_refuses),
 ]
 
-
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__[4:])
-def test_law(law: Callable[[], None]) -> None:
-    law()
-
-
-@pytest.mark.parametrize(("mutation", "law"), MUTATIONS, ids=[mutation.__name__ for mutation, _ in MUTATIONS])
-def test_each_law_notices_its_mutation(mutation: Any, law: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    mutation(monkeypatch)
-    with pytest.raises(AssertionError):
-        law()
+test_law = each_law(globals())
+test_each_law_notices_its_mutation = each_mutation(MUTATIONS)

@@ -66,6 +66,8 @@ def test_exceptions_are_told_apart_by_traceback_and_bounded() -> None:
     first, second_kind = measured.report(0.0).exceptions
     assert (first.count, first.first_time, first.last_time, first.message) == (5, 0.0, 4.0, "bad 4")
     assert second_kind.count == 1
+    measured.exception("ValueError", "bad", "line 2", 10.0, 4)
+    assert measured.report(0.0).exceptions[-1].count == 5
     for number in range(400):
         measured.exception("E", "x" * 5000, "y" * 50_000 + f"{number}", 10.0)
     kept = measured.report(0.0).exceptions

@@ -22,18 +22,20 @@ class InstanceInfo(_message.Message):
     def __init__(self, task: _Optional[int] = ..., component: _Optional[str] = ..., pid: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class Register(_message.Message):
-    __slots__ = ("protocol", "topology_id", "stream_manager", "instances", "plan")
+    __slots__ = ("protocol", "topology_id", "stream_manager", "instances", "plan", "epoch")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
     STREAM_MANAGER_FIELD_NUMBER: _ClassVar[int]
     INSTANCES_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     topology_id: str
     stream_manager: _heronry_topology_pb2.StreamManager
     instances: _containers.RepeatedCompositeFieldContainer[InstanceInfo]
     plan: _heronry_topology_pb2.PlanVersion
-    def __init__(self, protocol: _Optional[int] = ..., topology_id: _Optional[str] = ..., stream_manager: _Optional[_Union[_heronry_topology_pb2.StreamManager, _Mapping]] = ..., instances: _Optional[_Iterable[_Union[InstanceInfo, _Mapping]]] = ..., plan: _Optional[_Union[_heronry_topology_pb2.PlanVersion, _Mapping]] = ...) -> None: ...
+    epoch: int
+    def __init__(self, protocol: _Optional[int] = ..., topology_id: _Optional[str] = ..., stream_manager: _Optional[_Union[_heronry_topology_pb2.StreamManager, _Mapping]] = ..., instances: _Optional[_Iterable[_Union[InstanceInfo, _Mapping]]] = ..., plan: _Optional[_Union[_heronry_topology_pb2.PlanVersion, _Mapping]] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class Holder(_message.Message):
     __slots__ = ("component", "task", "seconds", "in_call")
@@ -58,18 +60,20 @@ class Flow(_message.Message):
     def __init__(self, in_flight: _Optional[int] = ..., stalled_ms: _Optional[int] = ..., holder: _Optional[_Union[Holder, _Mapping]] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
-    __slots__ = ("causes", "spouts_paused", "plan", "instances", "flow")
+    __slots__ = ("causes", "spouts_paused", "plan", "instances", "flow", "epoch")
     CAUSES_FIELD_NUMBER: _ClassVar[int]
     SPOUTS_PAUSED_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     INSTANCES_FIELD_NUMBER: _ClassVar[int]
     FLOW_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     causes: _containers.RepeatedCompositeFieldContainer[_heronry_control_pb2.Cause]
     spouts_paused: bool
     plan: _heronry_topology_pb2.PlanVersion
     instances: _containers.RepeatedCompositeFieldContainer[InstanceInfo]
     flow: Flow
-    def __init__(self, causes: _Optional[_Iterable[_Union[_heronry_control_pb2.Cause, _Mapping]]] = ..., spouts_paused: _Optional[bool] = ..., plan: _Optional[_Union[_heronry_topology_pb2.PlanVersion, _Mapping]] = ..., instances: _Optional[_Iterable[_Union[InstanceInfo, _Mapping]]] = ..., flow: _Optional[_Union[Flow, _Mapping]] = ...) -> None: ...
+    epoch: int
+    def __init__(self, causes: _Optional[_Iterable[_Union[_heronry_control_pb2.Cause, _Mapping]]] = ..., spouts_paused: _Optional[bool] = ..., plan: _Optional[_Union[_heronry_topology_pb2.PlanVersion, _Mapping]] = ..., instances: _Optional[_Iterable[_Union[InstanceInfo, _Mapping]]] = ..., flow: _Optional[_Union[Flow, _Mapping]] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class ToMaster(_message.Message):
     __slots__ = ("register", "heartbeat")
@@ -98,10 +102,12 @@ class FromMaster(_message.Message):
     def __init__(self, plan_update: _Optional[_Union[_heronry_control_pb2.PlanUpdate, _Mapping]] = ..., heartbeat_reply: _Optional[_Union[HeartbeatReply, _Mapping]] = ..., leave: _Optional[_Union[_heronry_control_pb2.Leave, _Mapping]] = ...) -> None: ...
 
 class SetState(_message.Message):
-    __slots__ = ("state",)
+    __slots__ = ("state", "epoch")
     STATE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     state: str
-    def __init__(self, state: _Optional[str] = ...) -> None: ...
+    epoch: int
+    def __init__(self, state: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ()

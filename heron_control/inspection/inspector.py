@@ -140,7 +140,7 @@ class Inspector:
             record = self._read(record.definition.name)
             if record.master is not None:
                 try:
-                    asker.call(record.master, MASTER_SERVICE, "SetState", SetState(state))
+                    asker.call(record.master, MASTER_SERVICE, "SetState", SetState(state, record.master.epoch))
                     return
                 except grpc.RpcError as error:
                     passing = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.ABORTED)

@@ -22,7 +22,7 @@ from heron_runtime.net.identity import Identity
 from heron_runtime.net.rpc import Service
 from heron_runtime.net.services import CONTAINER_SERVICE, MASTER_SERVICE, SCHEDULER_SERVICE
 from heron_runtime.wire.container import ContainerStatusRequest, SchedulerStatusRequest
-from heron_runtime.wire.master import ExceptionsRequest, StatusRequest
+from heron_runtime.wire.master import ExceptionsRequest, MasterStatus, StatusRequest
 
 DEADLINE_SECS = 2.0
 EXCEPTIONS = "exceptions"
@@ -99,6 +99,10 @@ def status_questions(record: TopologyRecord, *, exceptions: bool = False) -> dic
 def answers_of(record: TopologyRecord, replies: Mapping[str, Any]) -> Answers:
     """What came back for ``status_questions``: an answer each, or the exception in its place."""
     errors = {name: str(reply) for name, reply in replies.items() if isinstance(reply, BaseException)}
+    master = replies.get(TOPOLOGY_MASTER)
+    if record.master is not None and isinstance(master, MasterStatus) and master.epoch < record.master.epoch:
+        over = f"the topology master that answers has epoch {master.epoch}; the store names {record.master.epoch}"
+        errors[TOPOLOGY_MASTER] = f"{over}: it has been replaced, ask again in a few seconds"
     found = {name: reply for name, reply in replies.items() if name not in errors}
     reported = found.get(EXCEPTIONS)
     return Answers(

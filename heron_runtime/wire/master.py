@@ -23,13 +23,14 @@ class InstanceInfo:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """First message of a stream manager to the master."""
+    """First message of a stream manager to the master. ``epoch``: the highest it has heard of."""
 
     protocol: int
     topology_id: str
     stream_manager: StreamManagerInfo
     instances: tuple[InstanceInfo, ...] = ()
     plan: PlanVersion = NO_PLAN
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +66,14 @@ NO_FLOW = Flow()
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Once a second, with the whole set of causes the stream manager owns."""
+    """Once a second, with the whole set of causes the stream manager owns. ``epoch``: the highest it has heard of."""
 
     causes: tuple[Cause, ...] = ()
     spouts_paused: bool = False
     plan: PlanVersion = NO_PLAN
     instances: tuple[InstanceInfo, ...] = ()
     flow: Flow = NO_FLOW
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +90,13 @@ FromMaster = PlanUpdate | HeartbeatReply | Leave
 
 @dataclass(frozen=True, slots=True)
 class SetState:
-    """Activate (RUNNING) or deactivate (PAUSED). Answered with MasterStatus once the plan that says so is stored."""
+    """Activate (RUNNING) or deactivate (PAUSED). Answered with MasterStatus once the plan that says so is stored.
+
+    ``epoch`` is the one under which the store names the master that is asked; a master of a lower one steps down.
+    """
 
     state: TopologyState
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

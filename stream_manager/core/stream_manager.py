@@ -276,7 +276,7 @@ class StreamManager:
     def _master_connected(self) -> None:
         self._master_here = True
         instances = self.local.infos(self.standing.routes)
-        register = Register(PROTOCOL_VERSION, self.topology_id, self.info, instances, self.version)
+        register = Register(PROTOCOL_VERSION, self.topology_id, self.info, instances, self.version, self.standing.epoch)
         self._effects.add(f.TellMaster(register))
 
     def _master_heard(self, message: FromMaster) -> None:
@@ -303,7 +303,8 @@ class StreamManager:
         """A heartbeat: when it is time, and when an instance comes or goes."""
         if self._master_here:
             causes, instances = tuple(self.pressure.own), self.local.infos(self.standing.routes)
-            beat = Heartbeat(causes, self.local.spouts_paused(), self.version, instances, self._flow_of_tuples())
+            flow, epoch = self._flow_of_tuples(), self.standing.epoch
+            beat = Heartbeat(causes, self.local.spouts_paused(), self.version, instances, flow, epoch)
             self._effects.add(f.TellMaster(beat))
 
     def _flow_of_tuples(self) -> Flow:

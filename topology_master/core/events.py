@@ -103,10 +103,12 @@ class LinkClosed:
 
 @dataclass(frozen=True, slots=True)
 class StateRequested:
-    """Somebody wants RUNNING or PAUSED and waits for the ``Answer`` of the same number."""
+    """Somebody wants RUNNING or PAUSED and waits for the ``Answer`` of the same number. ``epoch``: of the master he
+    asks, as far as he knows."""
 
     number: int
     state: TopologyState
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

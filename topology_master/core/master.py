@@ -144,8 +144,8 @@ class Master:
                 return self.mastership.campaign_ended(epoch, result)
             case StoreEnded():
                 return self._store_ended(event)
-            case StateRequested(number, state):
-                return self._state_requested(number, state)
+            case StateRequested(number, state, epoch):
+                return [*self.mastership.epoch_seen(epoch), *self._state_requested(number, state)]
 
     def _tick(self, now_ms: int) -> list[Effect]:
         lapsed = self.membership.advance(now_ms) if self.acting else []
@@ -158,7 +158,7 @@ class Master:
         return effects
 
     def _heard(self, link: int, message: Heartbeat) -> list[Effect]:
-        effects = self.mastership.epoch_seen(message.plan.epoch)
+        effects = self.mastership.epoch_seen(max(message.epoch, message.plan.epoch))
         if self.acting and self.membership.heard(link, message) is not None:
             effects.append(Acknowledge(link, self.epoch, self.membership.holder()))
         return effects
@@ -166,7 +166,7 @@ class Master:
     def _registered(self, link: int, message: Register) -> list[Effect]:
         if message.topology_id != self._topology_id:
             return [Refuse(link, f"this is the master of topology {self._topology_id}")]
-        effects = self.mastership.epoch_seen(message.plan.epoch)
+        effects = self.mastership.epoch_seen(max(message.epoch, message.plan.epoch))
         if not self.acting:
             return [*effects, CloseLinks((link,))]
         info = message.stream_manager

@@ -179,7 +179,7 @@ class TopologyMaster:
     async def _set_state(self, request: SetState, context: grpc.aio.ServicerContext) -> MasterStatus:
         number = next(self._request_numbers)
         future = self._requests[number] = asyncio.get_running_loop().create_future()
-        self._inbox.put_nowait(e.StateRequested(number, request.state))
+        self._inbox.put_nowait(e.StateRequested(number, request.state, request.epoch))
         try:
             return await asyncio.wait_for(future, SET_STATE_SECONDS)
         except ValueError as error:

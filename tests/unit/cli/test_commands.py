@@ -194,9 +194,9 @@ def test_metrics_without_a_master_are_unavailable(world: World) -> None:
 def test_activate_and_deactivate_reach_the_master(world: World) -> None:
     all_well(world, SetState=STATUS)
     assert heron("deactivate", PLACE, NAME).exit_code == 0
-    assert world.asked[-1] == SetState(TopologyState.PAUSED)
+    assert world.asked[-1] == SetState(TopologyState.PAUSED, 1)
     assert heron("activate", PLACE, NAME).exit_code == 0
-    assert world.asked[-1] == SetState(TopologyState.RUNNING)
+    assert world.asked[-1] == SetState(TopologyState.RUNNING, 1)
 
 
 def test_a_master_that_refuses_is_heard(world: World) -> None:

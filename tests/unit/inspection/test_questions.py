@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import grpc
 import grpc.aio
 import pytest
@@ -64,6 +66,15 @@ def test_whoever_is_there_is_asked_once_and_every_answer_or_error_arrives(
     assert (found.master is not None) == (TOPOLOGY_MASTER in heard)
     assert bool(found.exceptions) == (EXCEPTIONS in heard)
     assert {f"heron_container-{n}" for n in found.containers} == {n for n in heard if n.startswith("heron_container")}
+
+
+def test_a_master_whose_epoch_is_over_is_not_believed() -> None:
+    known = record(0, True, False)
+    assert known.master is not None
+    newer = replace(known, master=replace(known.master, epoch=3))
+    found = answers_of(newer, {TOPOLOGY_MASTER: ANSWERS[TOPOLOGY_MASTER]})
+    assert found.master is None
+    assert "has epoch 1; the store names 3" in found.errors[TOPOLOGY_MASTER]
 
 
 def test_nobody_to_ask_is_no_answer() -> None:

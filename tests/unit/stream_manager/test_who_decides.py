@@ -15,12 +15,12 @@ from heron_runtime.model.reasons import FailKind
 from heron_runtime.model.settings import Keys
 from heron_runtime.wire.control import CauseChange, CauseSet, Leave, PeerHello, PlanUpdate
 from heron_runtime.wire.data import Ack
-from heron_runtime.wire.master import HeartbeatReply
+from heron_runtime.wire.master import Heartbeat, HeartbeatReply, Register
 from stream_manager.core import stream_manager as manager_module
 from stream_manager.core.ack_tracker import MAX_LIVE
 from stream_manager.core.backpressure import Pressure
-from stream_manager.core.effects import EpochHeard, PlanAccepted, RefuseMaster, Replaced
-from stream_manager.core.events import Connected, MasterHeard, PlanRecalled
+from stream_manager.core.effects import EpochHeard, PlanAccepted, RefuseMaster, Replaced, TellMaster
+from stream_manager.core.events import Connected, MasterConnected, MasterHeard, PlanRecalled, Tick
 from stream_manager.core.instance_side import InstanceSide
 from stream_manager.core.stream_manager import StreamManager
 
@@ -43,6 +43,20 @@ def law_the_highest_epoch_is_kept() -> None:
     for lower in (Leave("go", 3), Leave("go"), HeartbeatReply(3), PlanUpdate(make_plan(number=9, epoch=3), 3)):
         assert [type(effect) for effect in core.handle(MasterHeard(lower))] == [RefuseMaster]
     assert [type(effect) for effect in core.handle(MasterHeard(Leave("go", 4)))] == [Replaced]
+
+
+def law_a_master_is_told_the_highest_epoch() -> None:
+    """Not its plan's: a heartbeat may have told of a higher one, and the deposed master must hear of it."""
+    core = StreamManager(TOPOLOGY_ID, StreamManagerInfo(1, "h", 1, 101), {}, 0)
+    core.handle(PlanRecalled(make_plan(), 1))
+    core.handle(MasterHeard(HeartbeatReply(3)))
+    told = [
+        effect.message
+        for effect in core.handle(MasterConnected()) + core.handle(Tick(1000))
+        if isinstance(effect, TellMaster)
+    ]
+    assert [type(message) for message in told] == [Register, Heartbeat]
+    assert [message.epoch for message in told] == [3, 3]
 
 
 def law_an_instance_whose_task_has_gone_is_told_to_leave() -> None:
@@ -124,6 +138,12 @@ def a_heartbeat_tells_no_epoch(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(StreamManager, "_hear_epoch", lambda self, epoch: None)
 
 
+def a_master_is_told_the_plans_epoch(patch: pytest.MonkeyPatch) -> None:
+    kind: Any
+    for kind in (Register, Heartbeat):
+        patch.setattr(manager_module, kind.__name__, lambda *facts, kind=kind: kind(*facts[:-1], 1))
+
+
 def a_leave_is_followed_whoever_says_it(patch: pytest.MonkeyPatch) -> None:
     real = StreamManager._master_heard
 
@@ -176,6 +196,7 @@ def the_tracker_is_smaller_than_a_window(patch: pytest.MonkeyPatch) -> None:
 
 MUTATIONS: list[tuple[Mutation, Law]] = [
     (a_heartbeat_tells_no_epoch, law_the_highest_epoch_is_kept),
+    (a_master_is_told_the_plans_epoch, law_a_master_is_told_the_highest_epoch),
     (a_leave_is_followed_whoever_says_it, law_the_highest_epoch_is_kept),
     (who_has_gone_is_told_nothing, law_an_instance_whose_task_has_gone_is_told_to_leave),
     (no_rest_after_a_pause, law_a_pause_of_its_own_expires_nothing),

@@ -28,6 +28,7 @@ from heron_runtime.state.store import Delete, Set
 from heron_runtime.wire import codec
 from heron_runtime.wire.master import Flow, Heartbeat, Holder
 from topology_master.core import events as e
+from topology_master.core.master import NOT_LEADING
 from topology_master.core.mastership import Role
 from topology_master.core.membership import MAX_STEP_MS
 
@@ -305,12 +306,35 @@ def test_a_lost_session_steps_down_and_stands_again() -> None:
     assert any(isinstance(x, e.CloseLinks) and x.links == (101, 102) for x in node.effects)
 
 
-def test_a_higher_epoch_seen_anywhere_ends_leadership() -> None:
+@pytest.mark.parametrize(
+    "word",
+    [
+        e.Heard(101, Heartbeat(plan=PlanVersion(7, 3))),
+        e.Heard(101, Heartbeat(plan=PlanVersion(1, 1), epoch=7)),
+        e.Registered(103, replace(registration(2, 2, PlanVersion(1, 1)), epoch=7)),
+        e.StateRequested(1, TopologyState.PAUSED, 7),
+    ],
+    ids=["plan", "heartbeat", "register", "command"],
+)
+def test_a_higher_epoch_seen_anywhere_ends_leadership(word: e.Event) -> None:
     node = registered(leader(), 1, 1)
-    node.tell(e.Heard(101, Heartbeat(plan=PlanVersion(7, 3))))
+    effects = node.tell(word)
     assert not node.leading
+    assert [x.error for x in effects if isinstance(x, e.Answer)] == [NOT_LEADING] * isinstance(word, e.StateRequested)
     node.settle()
     assert node.led == [1, 8]
+    assert node.core.wanted_state is TopologyState.RUNNING, "who asks goes to the master that the store names"
+
+
+def test_a_command_that_knows_an_older_epoch_is_heard() -> None:
+    """The process it asks was elected again meanwhile: it leads, and that is what is wanted."""
+    node = registered(leader(), 1, 1)
+    node.store.expire_session()
+    node.settle()
+    node.tell(e.StateRequested(1, TopologyState.PAUSED, 1))
+    node.settle()
+    assert node.led == [1, 2]
+    assert node.core.wanted_state is TopologyState.PAUSED
 
 
 def test_more_containers_change_the_routing_and_move_few_groups() -> None:

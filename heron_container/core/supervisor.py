@@ -12,6 +12,9 @@ the process keeps dying young (``heron_runtime.model.backoff``).
 A process that exits with EXIT_REPLACED was told that a newer incarnation has its place. It is *dead*: the shell is
 asked to find out whether the whole container was replaced; if it was not, the process is tried again after the
 longest delay.
+
+Memory: one row for each slot of the container's plan, whatever happens, since a restart that is due is a field of its
+row; a row holds ``ROW_BYTES`` at most. Effects are as many as rows.
 """
 
 from __future__ import annotations
@@ -22,10 +25,11 @@ from enum import Enum
 
 from heron_container.core.processes import ProcessSpec
 from heron_runtime.model.backoff import Backoff, BackoffPolicy
-from heron_runtime.wire.container import ProcessState
+from heron_runtime.wire.container import LAST_ERROR_CHARACTERS, ProcessState
 
 STAGGER_MS = 20
 KILL_AGAIN_MS = 1000
+ROW_BYTES = 4096 + 2 * 4 * LAST_ERROR_CHARACTERS  # a character may take four bytes; an error, and a reason to kill
 
 
 class Event(Enum):
@@ -163,7 +167,7 @@ class Supervisor:
         process = self.processes[slot]
         if not process.alive:
             return []
-        process.last_error = process.kill_reason or reason
+        process.last_error = (process.kill_reason or reason)[:LAST_ERROR_CHARACTERS]
         process.pid, process.kill_ms, process.kill_reason = 0, None, ""
         if not process.wanted:
             self._move(process, Event.ENDED_UNWANTED, now_ms)
@@ -182,7 +186,7 @@ class Supervisor:
         process = self.processes[slot]
         if not process.alive or not process.pid:
             return []
-        process.kill_reason = reason
+        process.kill_reason = reason[:LAST_ERROR_CHARACTERS]
         return [Kill(slot, process.pid)]
 
     def stop(self, now_ms: int) -> list[Effect]:
@@ -232,6 +236,7 @@ class Supervisor:
         assert len(pids) == len(set(pids)), "two slots claim one process"
         for slot, process in self.processes.items():
             assert slot == process.spec.slot
+            assert max(len(process.last_error), len(process.kill_reason)) <= LAST_ERROR_CHARACTERS, "a row is bounded"
             assert process.alive or process.pid == 0, "a process that ended has a pid"
             waits = process.state in (_S.RESTARTING, _S.DEAD)
             assert waits == (process.due_ms is not None), "due ⇔ waits for a start"

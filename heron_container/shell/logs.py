@@ -5,7 +5,9 @@ child has written, at most ``READ_BYTES`` at a time, keeps the last lines for ``
 ``LogWriter``, a thread with a bounded queue that writes and rotates the files. When the queue is full or the disk
 takes nothing, lines are dropped and counted, and the log says how many once it can.
 
-Bound: ``QUEUE_BYTES`` in the queue, ``LAST_LINES`` × ``LINE_BYTES`` for each process.
+Memory, whatever children print: ``QUEUE_BYTES`` in the queue, what each chunk costs beside its bytes included (a child
+may write them one by one), some chunks on their way, and for each process ``LINES_BYTES``. ``memory_bound`` is this
+formula; kernel pipes (64 KiB each) are beside it.
 """
 
 from __future__ import annotations
@@ -22,6 +24,13 @@ READ_BYTES = 64 * 1024
 QUEUE_BYTES = 8 * 1024 * 1024
 LAST_LINES = 50
 LINE_BYTES = 2000
+CHUNK_BYTES = 128  # what a chunk takes in the queue beside its bytes
+LINES_BYTES = (LAST_LINES + 1) * (LINE_BYTES + 64) + 1024
+
+
+def memory_bound(processes: int, queue_bytes: int = QUEUE_BYTES) -> int:
+    """The most bytes that the output of so many processes can hold here (see above)."""
+    return queue_bytes + 4 * READ_BYTES + processes * LINES_BYTES
 
 
 class LogWriter:
@@ -45,11 +54,11 @@ class LogWriter:
     def put(self, name: str, data: bytes) -> None:
         """Write soon, or count the lines as dropped."""
         with self._changed:
-            if self._queued + len(data) > self._queue_bytes:
+            if self._queued + len(data) + CHUNK_BYTES > self._queue_bytes:
                 self._drop(name, data)
                 return
             self._queue.append((name, data))
-            self._queued += len(data)
+            self._queued += len(data) + CHUNK_BYTES
             self._changed.notify()
 
     def close(self, timeout_seconds: float = 5.0) -> None:
@@ -72,7 +81,7 @@ class LogWriter:
                 if not self._queue:
                     break
                 name, data = self._queue.popleft()
-                self._queued -= len(data)
+                self._queued -= len(data) + CHUNK_BYTES
                 dropped = self._dropped.pop(name, 0)
             self._write(name, data, dropped)
         for file in self._files.values():

@@ -6,6 +6,9 @@ When the leader ends, the others follow; what does not follow within the grace i
 confirmed gone (``gone``) may the container be started again, so there are never two of one number. The first restart
 is at once, then the delay doubles while it keeps dying young.
 
+Memory: one row for each number that the packing plans have named, whatever happens (a restart that is due is a field of
+its row), of ``ROW_BYTES`` at most; effects are as many as rows.
+
 ::
 
 absent ─Start→ up ─ended→ ending ─gone→ waiting ─due→ up … up ─(restart, stop)→ stopping ─ended→ ending ─gone→
@@ -22,10 +25,11 @@ from typing import Any
 from heron_runtime.model.backoff import Backoff, BackoffPolicy
 from heron_runtime.model.ids import container_name
 from heron_runtime.model.settings import Keys, setting
-from heron_runtime.wire.container import ProcessState, ProcessStatus
+from heron_runtime.wire.container import LAST_ERROR_CHARACTERS, ProcessState, ProcessStatus
 
 STOP_MARGIN_MS = 3000  # heron_container stops its children in two waves, a grace each
 END_GRACE_MS = 2000
+ROW_BYTES = 4096 + 4 * LAST_ERROR_CHARACTERS  # a character may take four bytes
 
 
 class Stage(StrEnum):
@@ -148,7 +152,7 @@ class Containers:
         if row.stage not in (Stage.UP, Stage.STOPPING):
             return []
         row.asked = row.stage is Stage.STOPPING
-        row.last_error = row.last_error if row.asked else reason
+        row.last_error = row.last_error if row.asked else reason[:LAST_ERROR_CHARACTERS]
         row.kill_ms = now_ms + self.end_grace_ms
         self._move(row, Stage.ENDING, now_ms)
         return []
@@ -220,6 +224,7 @@ class Containers:
         assert len(groups) == len(set(groups)), "two containers claim one process group"
         for number, row in self.rows.items():
             assert number == row.number
+            assert len(row.last_error) <= LAST_ERROR_CHARACTERS, "a row is bounded"
             assert (row.stage is Stage.WAITING) == (row.due_ms is not None)
             assert row.group == 0 or row.stage not in (Stage.WAITING, Stage.OVER)
             assert not (row.stage is Stage.WAITING and (self.stopping or not row.wanted))

@@ -16,6 +16,9 @@ class ProcessState(StrEnum):
     DEAD = "dead"
 
 
+LAST_ERROR_CHARACTERS = 4096  # whoever keeps a table of processes cuts what is longer
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessStatus:
     """One process. ``since`` is when it entered its state (seconds since 1970, UTC). ``doing``: what it has been at for

@@ -4,19 +4,43 @@ Facts in (reports), answers out (what changed since a version). Every accepted r
 version number, so that each sink asks for what is new to it and none can disturb another. Old incarnations are folded
 here and nowhere else, because every report passes here first (``heron_runtime.telemetry.totals``).
 
-Bounds: 1 024 processes, each with at most four reports (the fold and three incarnations).
+Memory. User code chooses names, so their number is no bound. What is kept of a process is at most four reports (the
+fold and three incarnations), each of at most ``MAX_VALUES`` names and ``MAX_REPORT_BYTES``; of all 1 024 processes
+together ``MAX_BYTES``, by ``report_bytes``, which says what a report takes in memory. A report beyond a bound is
+refused and counted, and what was known stays; where all is full, those that do not grow go on. While sinks are told,
+each has a copy on its way out, so the process holds at most
+
+    MAX_BYTES x (1 + sinks)  beside its code
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from heron_runtime.model.settings import MiB
 from heron_runtime.telemetry.totals import ProcessTotals
 from heron_runtime.wire.metrics import ProcessMetrics
 
 MAX_PROCESSES = 1024
 MAX_VALUES = 16_384  # names in one report
+MAX_REPORT_BYTES = 32 * MiB
+MAX_BYTES = 256 * MiB  # of everything that is kept
+_REPORT, _EXCEPTION, _NUMBER = 2048, 512, 24  # objects without what they refer to, generously
+
+
+def report_bytes(report: ProcessMetrics) -> int:
+    """What a report takes in memory, rather more than less."""
+    size = _REPORT
+    for numbers in (report.counters, report.gauges):
+        size += sys.getsizeof(numbers) + sum(map(sys.getsizeof, numbers)) + _NUMBER * len(numbers)
+    sketches = report.sketches
+    size += sys.getsizeof(sketches) + sum(map(sys.getsizeof, sketches)) + sum(map(sys.getsizeof, sketches.values()))
+    for each in report.exceptions:
+        size += _EXCEPTION + sum(map(sys.getsizeof, (each.component, each.instance, each.class_name, each.message)))
+        size += sys.getsizeof(each.traceback)
+    return size
 
 
 @dataclass
@@ -25,12 +49,15 @@ class _Process:
 
     totals: ProcessTotals = field(default_factory=ProcessTotals)
     version: int = 0
+    bytes: int = 0
 
 
 class Collection:
-    """The processes of one container."""
+    """The processes of one container, within ``max_bytes``."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self.bytes = 0
+        self._max_bytes = max_bytes
         self._processes: dict[tuple[str, str], _Process] = {}
         self.version = 0
         self.refused = 0
@@ -72,6 +99,7 @@ class Collection:
     def check(self) -> None:
         """Assert every invariant."""
         assert len(self._processes) <= MAX_PROCESSES
+        assert self.bytes == sum(p.bytes for p in self._processes.values()) <= self._max_bytes, "memory is bounded"
         versions = [p.version for p in self._processes.values()]
         assert len(versions) == len(set(versions))
         assert all(0 < v <= self.version for v in versions)
@@ -90,10 +118,22 @@ class Collection:
             return None
         if process is None:
             process = _Process()
+        if not self._has_room(process, report):
+            self.refused += 1
+            return None
         return process
+
+    def _has_room(self, process: _Process, report: ProcessMetrics) -> bool:
+        """A report takes the place of the one before of its incarnation; who does not grow always has room."""
+        size, before = report_bytes(report), process.totals.recent.get(report.incarnation)
+        growth = size - (report_bytes(before) if before is not None else 0)
+        return growth <= 0 or (size <= MAX_REPORT_BYTES and self.bytes + growth <= self._max_bytes)
 
     def _changed(self, process: _Process) -> None:
         entries = process.totals.entries()
         self._processes[entries[0].component, entries[0].instance] = process
+        size = sum(map(report_bytes, entries))
+        self.bytes += size - process.bytes
+        process.bytes = size
         self.version += 1
         process.version = self.version

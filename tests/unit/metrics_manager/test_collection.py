@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import gc
+import random
+import tracemalloc
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from laws import Law, Mutation, each_law, each_mutation
 
-from heron_runtime.wire.metrics import ProcessMetrics
+from heron_runtime.model.settings import MiB
+from heron_runtime.model.sketch import Sketch
+from heron_runtime.telemetry.sketches import encode_sketch
+from heron_runtime.wire.codec import PROCESS_METRICS
+from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
 from metrics_manager.core import collection
 from metrics_manager.core.collection import Collection
 from metrics_manager.shell import saved
@@ -81,3 +90,66 @@ def test_saved_totals_are_read_back_and_a_damaged_file_is_survived(tmp_path: Pat
     assert all_time(again) == {"a": 8}
     path.write_bytes(b"\xff" * 100)
     assert saved.load(path) == ()
+
+
+def noise(rng: random.Random, task: int, incarnation: int, beat: int) -> ProcessMetrics:
+    """What user code may do: a new name for each value that it sees, and an exception of its own each time."""
+    names = [f"{rng.random()}{'x' * rng.choice((1, 30, 200))}" for _ in range(rng.choice((5, 100)))]
+    sketch = encode_sketch(Sketch.of(rng.lognormvariate(0, 3) for _ in range(50)))
+    raised = tuple(
+        ExceptionReport("c", "i", "E", f"{beat}" * rng.choice((1, 100)), f"{rng.random()}" * 20, 1, 1.0, 2.0)
+        for _ in range(rng.choice((0, 10)))
+    )
+    counters, gauges = dict.fromkeys(names, 1.0), {name + "g": 2.0 for name in names[:20]}
+    sketches, began = dict.fromkeys(names[:10], sketch), 1000.0 * incarnation
+    return ProcessMetrics(
+        "word", f"word_{task}", 1, task, incarnation, began + beat, counters, gauges, sketches, raised, began
+    )
+
+
+def law_a_flood_of_names_is_bounded() -> None:
+    """Whatever tasks report: what is kept stays within the bound, in bytes that Python really takes; it is counted what
+    is refused, and who does not grow is heard to the end."""
+    rng, most = random.Random(7), MiB // 2
+    known = Collection(most)
+    tracemalloc.start()
+    try:
+        assert known.take(report("calm", 1, 0, 0))
+        for beat in range(1, 60):
+            wire = PROCESS_METRICS.encode(noise(rng, rng.randrange(40), rng.randrange(1, 9), beat))
+            known.take(PROCESS_METRICS.decode(wire))
+            known.check()
+            assert known.take(report("calm", 1, beat, beat))
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] < most
+    finally:
+        tracemalloc.stop()
+    assert known.refused > 10
+    assert known.bytes > most / 2, "the flood is one"
+    assert all_time_of(known, "calm") == 59
+
+
+def all_time_of(known: Collection, name: str) -> float:
+    return next(totals.counters()["n"] for newest, totals in known.all_time() if newest.instance == name)
+
+
+def any_report_has_room(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Collection, "_has_room", lambda self, process, report: True)
+
+
+def names_weigh_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(collection, "report_bytes", lambda report: 2048)
+
+
+def who_is_full_hears_nobody(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Collection, "_has_room", lambda self, process, report: self.bytes < self._max_bytes / 2)
+
+
+MUTATIONS: list[tuple[Mutation, Law]] = [
+    (any_report_has_room, law_a_flood_of_names_is_bounded),
+    (names_weigh_nothing, law_a_flood_of_names_is_bounded),
+    (who_is_full_hears_nobody, law_a_flood_of_names_is_bounded),
+]
+
+test_law = each_law(globals())
+test_each_law_notices_its_mutation = each_mutation(MUTATIONS)

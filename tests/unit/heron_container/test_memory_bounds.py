@@ -1,0 +1,118 @@
+"""What a container and a scheduler hold is bounded by a formula, whatever children print and however often they die."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from laws import Law, Mutation, each_law, each_mutation
+
+from heron_container.core import supervisor as supervisor_module
+from heron_container.core.processes import ProcessSpec
+from heron_container.core.supervisor import Supervisor
+from heron_container.shell import logs
+from heron_container.shell.logs import LastLines, LogWriter, memory_bound
+from heron_control.schedulers import containers as containers_module
+from heron_control.schedulers.containers import Containers, Stage
+from heron_runtime.model.backoff import BackoffPolicy
+
+POLICY = BackoffPolicy(100, 10_000, 60_000)
+FLOODS = (b"xy", b"x" * 65_536, b"\n" * 65_536, b"x\n" * 32_768, ("x" * 3000 + "\n").encode() * 20)
+QUEUE_BYTES = 1 << 17
+
+
+class SlowDisk(LogWriter):
+    """Writes nothing until it is released."""
+
+    released: threading.Event
+
+    def _write(self, name: str, data: bytes, dropped: int) -> None:
+        self.released.wait(60)
+
+
+def law_a_flood_of_output_is_bounded() -> None:
+    """In bytes that Python really takes, while the disk takes nothing; what does not fit is counted."""
+    SlowDisk.released = threading.Event()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        writer = SlowDisk(Path("/nowhere"), 1 << 20, 1, QUEUE_BYTES)
+        tails = {f"p{n}": LastLines() for n in range(len(FLOODS))}
+        for turn in range(12_030):
+            for data, (name, tail) in zip(FLOODS if turn >= 12_000 else FLOODS[:1], tails.items(), strict=False):
+                chunk = bytes(bytearray(data))  # as read: nobody else holds it
+                tail.add(chunk)
+                writer.put(name, chunk)
+        held = tracemalloc.get_traced_memory()[0] - before
+        assert held < memory_bound(len(FLOODS), QUEUE_BYTES)
+        assert writer.dropped_lines > 0
+    finally:
+        SlowDisk.released.set()
+        writer.close()
+        tracemalloc.stop()
+
+
+def row_bytes(row: object) -> int:
+    fields = [getattr(row, name) for name in type(row).__slots__]  # type: ignore[attr-defined]  # dataclasses with slots
+    return sum(map(sys.getsizeof, [row, *fields]))
+
+
+def law_processes_that_die_for_ever_are_as_many_rows() -> None:
+    table = Supervisor(POLICY, 1000)
+    table.want(0, [ProcessSpec(slot, "heron_instance", f"i{slot}") for slot in range(5)])
+    for turn in range(200):
+        now_ms = 50 * turn
+        for slot in table.processes:
+            if table.processes[slot].alive:
+                table.born(now_ms, slot, 1000 + 10 * turn + slot)
+                table.kill(slot, "\U0001f680" * 10_000)
+                assert len(table.ended(now_ms, slot, "\U0001f680" * 10_000)) <= 5
+        assert len(table.tick(now_ms)) <= 5
+        table.check()
+    assert len(table.processes) == 5
+    assert all(process.restarts > 1 for process in table.processes.values())
+    assert all(row_bytes(row) < supervisor_module.ROW_BYTES for row in table.processes.values())
+
+
+def law_containers_that_die_for_ever_are_as_many_rows() -> None:
+    table = Containers(POLICY, 1000, 1000)
+    table.want(0, range(5))
+    for turn in range(200):
+        now_ms = 50 * turn
+        for number in table.rows:
+            if table.rows[number].stage is Stage.UP:
+                table.born(now_ms, number, 1000 + 10 * turn + number)
+                table.ended(now_ms, number, "\U0001f680" * 10_000)
+                assert len(table.gone(now_ms, number)) <= 5
+        assert len(table.tick(now_ms)) <= 5
+        table.check()
+    assert len(table.rows) == 5
+    assert all(row.restarts > 1 for row in table.rows.values())
+    assert all(row_bytes(row) < containers_module.ROW_BYTES for row in table.rows.values())
+
+
+def chunks_cost_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(logs, "CHUNK_BYTES", 1)
+
+
+def lines_are_kept_whole(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(logs, "LINE_BYTES", 1 << 20)
+
+
+def errors_are_kept_whole(patch: pytest.MonkeyPatch) -> None:
+    for module in (supervisor_module, containers_module):
+        patch.setattr(module, "LAST_ERROR_CHARACTERS", 1 << 20)
+
+
+MUTATIONS: list[tuple[Mutation, Law]] = [
+    (chunks_cost_nothing, law_a_flood_of_output_is_bounded),
+    (lines_are_kept_whole, law_a_flood_of_output_is_bounded),
+    (errors_are_kept_whole, law_processes_that_die_for_ever_are_as_many_rows),
+    (errors_are_kept_whole, law_containers_that_die_for_ever_are_as_many_rows),
+]
+
+test_law = each_law(globals())
+test_each_law_notices_its_mutation = each_mutation(MUTATIONS)

@@ -321,8 +321,8 @@ class SpoutExecutor:
     def blocked(self, now_ms: float) -> bool:
         """True while ``next_tuple`` must not be called."""
         return (
-            self._stands()
-            or (self.collector.tracked and self.window.shut(self.pending.count, now_ms))
+            (self.collector.tracked and self.window.shut(self.pending.count, now_ms))  # it must know, whatever else
+            or self._stands()
             or self.output.data_out.full
         )
 

@@ -149,12 +149,15 @@ class Instance:
                 return plans[-1], [item for item in early if not isinstance(item, PlanArrived)]
 
     def _doing(self) -> str:
-        """What user code has been at for long; a bolt in one call holds tuples up, so its stream manager hears, too."""
+        """What it has been at for long; a bolt in one call holds tuples up, so its stream manager hears, too."""
         if self._executor is None:
             return ""
         if isinstance(self._executor, BoltExecutor):
             self.gateway.tell_in_call(int(self._executor.gate.in_call_ms()))
-        return self._executor.gate.doing(lambda: place_of_main_thread(self.launch.package_dir))
+        in_call = self._executor.gate.doing(lambda: place_of_main_thread(self.launch.package_dir))
+        if not in_call and isinstance(self._executor, SpoutExecutor):
+            return self._executor.window.waiting(time.monotonic() * 1000)
+        return in_call
 
     def _make_executor(self, plan: PhysicalPlan) -> Executor:
         config = plan.topology.component_config(self.component)

@@ -122,6 +122,22 @@ class Stuck(Bolt):
         self.writer.write(returned=time.time())
 
 
+class Hoarder(Spout):
+    """As much as it may."""
+
+    outputs = ["n"]
+
+    def next_tuple(self) -> None:
+        self.emit([1], tup_id=1)
+
+
+class Silent(Bolt):
+    """Never acks."""
+
+    def process(self, tup: Any) -> None:
+        pass
+
+
 class Sink(Bolt):
     """Writes when each kind of tuple has arrived; of the many, only how many."""
 
@@ -152,5 +168,7 @@ class Blocking(Topology):
     sleepy = Sleepy.spec()
     many = Many.spec()
     once = Once.spec()
+    hoarder = Hoarder.spec(config={"topology.max.spout.pending": 2})
+    silent = Silent.spec(inputs={hoarder: Grouping.SHUFFLE})
     stuck = Stuck.spec(inputs={once: Grouping.SHUFFLE})
     sink = Sink.spec(inputs=dict.fromkeys((endless, sleepy, many, stuck), Grouping.SHUFFLE))

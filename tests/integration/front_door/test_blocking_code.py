@@ -76,6 +76,18 @@ def test_a_tuple_that_times_out_says_who_held_it_up(run: Run) -> None:
     assert "in one call for " in failed["message"]
 
 
+def test_a_spout_whose_window_is_full_says_so_in_status(run: Run) -> None:
+    """Two tuples are all it may have in flight, and nobody acks them."""
+
+    def told() -> str:
+        (process,) = (p for p in run.door.status(run.name)["processes"] if p["component"] == "hoarder")
+        return str(process.get("doing", ""))
+
+    text = eventually(told, "status says what the spout waits for")
+    assert text.startswith("waiting for acks for ")
+    assert ": 2 tuples are in flight, all of topology.max.spout.pending; raise it" in text
+
+
 def test_status_tells_where_user_code_is(run: Run) -> None:
     def told() -> str:
         (process,) = (p for p in run.door.status(run.name)["processes"] if p["component"] == "endless")

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from laws import Law, Mutation, each_mutation
+from spout_alone import Alone
 
 from heron_instance.core.pacing import LAST_DELAY_MS, Pacing
 
@@ -87,3 +88,22 @@ MUTATIONS: list[tuple[Mutation, Law]] = [
 ]
 
 test_each_law_notices_its_mutation = each_mutation(MUTATIONS)
+
+
+def test_a_spout_that_waits_for_acks_says_so_until_there_is_room() -> None:
+    alone = Alone({"topology.max.spout.pending": 20})
+    clock = alone.world.clock
+
+    def said() -> str:
+        alone.drain()
+        alone.step()
+        return alone.executor.window.waiting(clock.ms)
+
+    assert [said() for _ in range(30)] == [""] * 30, "not at once"
+    clock.now += 3
+    assert said().startswith("waiting for acks for 3 s: 20 tuples are in flight, all of topology.max.spout.pending")
+    alone.executor.on_pause(clock.ms, True)
+    clock.now += 3
+    assert "for 6 s" in said(), "a pause does not hide it"
+    alone.verdict(alone.roots)
+    assert said() == ""

@@ -20,8 +20,10 @@ from heron_runtime.model.topology import Edge, GroupingKind, TopologyDefinition
 from .world import Violation, World
 
 ONE_OF = (
-    GroupingKind.SHUFFLE, GroupingKind.FIELDS, GroupingKind.GLOBAL, GroupingKind.LOCAL_OR_SHUFFLE, GroupingKind.NONE,
+    GroupingKind.SHUFFLE, GroupingKind.FIELDS, GroupingKind.PARTIAL_KEY, GroupingKind.GLOBAL,
+    GroupingKind.LOCAL_OR_SHUFFLE, GroupingKind.NONE,
 )  # fmt: skip
+CHOICES = {GroupingKind.FIELDS: 1, GroupingKind.PARTIAL_KEY: 2}  # how many tasks a key may reach
 
 
 class Root:
@@ -88,7 +90,7 @@ class Oracle:
         self._component_of = {task: name for name, tasks in tasks_of.items() for task in tasks}
         self._numbers = 0
         self._last: dict[tuple[int, int, int, int], int] = {}  # (source, life, destination, life) to emission number
-        self._owner: dict[tuple[str, str, str, str, int], int] = {}
+        self._owners: dict[tuple[str, str, str, str, int], set[int]] = {}
         self.routing_version: dict[int, int] = {}  # by task, of the plan it emits under
 
     # Emits.
@@ -169,10 +171,12 @@ class Oracle:
             self._broken(emission, f"tuple {uid} for task {emission.direct} reached task {task}")
         if kind is GroupingKind.GLOBAL and task != tasks[0]:
             self._broken(emission, f"tuple {uid} of a global grouping reached task {task}")
-        if kind is GroupingKind.FIELDS:
+        if kind in CHOICES:
             place = (*emission.stream, edge.destination, emission.key, self.routing_version.get(emission.task, 0))
-            if self._owner.setdefault(place, task) != task:
-                self._broken(emission, f"key {emission.key!r} reached tasks {self._owner[place]} and {task}")
+            owners = self._owners.setdefault(place, set())
+            owners.add(task)
+            if len(owners) > CHOICES[kind]:
+                self._broken(emission, f"key {emission.key!r} of a {kind} grouping reached tasks {sorted(owners)}")
 
     def acked_copy(self, copy: Copy) -> None:
         """User code acks."""

@@ -28,7 +28,7 @@ from heron_runtime.model.topology import (
 from heronry.api.component import BasicBolt, BatchBolt, Bolt, Spout
 from heronry.api.tuples import Tuple
 
-from .oracle import Copy
+from .oracle import CHOICES, Copy
 from .sources import Source
 from .world import Violation
 
@@ -314,7 +314,7 @@ def _key(rng: random.Random) -> str:
 # Random programs.
 
 GROUPINGS = (
-    GroupingKind.SHUFFLE, GroupingKind.SHUFFLE, GroupingKind.FIELDS, GroupingKind.FIELDS, GroupingKind.ALL,
+    GroupingKind.SHUFFLE, GroupingKind.SHUFFLE, GroupingKind.PARTIAL_KEY, GroupingKind.FIELDS, GroupingKind.ALL,
     GroupingKind.GLOBAL, GroupingKind.LOCAL_OR_SHUFFLE, GroupingKind.NONE,
 )  # fmt: skip
 
@@ -385,7 +385,7 @@ def _grouping(rng: random.Random, out: StreamSchema) -> GroupingSpec:
     if out.direct:
         return GroupingSpec(GroupingKind.DIRECT)
     kind = rng.choice(GROUPINGS)
-    return GroupingSpec(kind, ("key",) if kind is GroupingKind.FIELDS else ())
+    return GroupingSpec(kind, ("key",) if kind in CHOICES else ())
 
 
 def _habits(rng: random.Random, kind: str, heavy: bool) -> Habits:

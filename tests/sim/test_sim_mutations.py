@@ -6,6 +6,7 @@ a law; the words of that law must be the expected ones, so that it is the right 
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,8 +18,8 @@ from budget import Budget
 
 from heron_instance.core.allowance import Allowance
 from heron_instance.core.bolt_collector import BoltCollector
-from heron_instance.core.groupings import Part
-from heron_instance.core.key_groupings import Fields
+from heron_instance.core.groupings import Part, by_slot
+from heron_instance.core.key_groupings import Fields, PartialKey
 from heron_instance.core.outgoing import Outgoing
 from heron_instance.core.pending import PendingTable
 from heron_instance.core.spout_collector import SpoutCollector
@@ -258,6 +259,16 @@ def keys_wander(patch: pytest.MonkeyPatch) -> None:
         return [Part((self.tasks[turn % len(self.tasks)],), rows, slice(None))]
 
     patch.setattr(Fields, "split", split)
+
+
+@mutation("of a partial_key grouping reached tasks")
+def a_key_has_more_than_two_choices(patch: pytest.MonkeyPatch) -> None:
+    def split(self: PartialKey, rows: list[Any]) -> list[Part]:
+        slots = np.array([next(turns) % len(self.tasks) for _ in rows], np.uint16)
+        return by_slot(slots, rows, self.tasks)
+
+    turns = itertools.count()
+    patch.setattr(PartialKey, "split", split)
 
 
 @mutation("before")

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -155,6 +156,30 @@ async def test_frames_go_both_ways_and_trees_complete(cluster: Cluster) -> None:
     for task, spout in spouts.items():
         await until(partial(lambda verdicts: len(verdicts) == 100, spout.verdicts), "verdicts")
         assert spout.verdicts == dict.fromkeys(wanted[task])
+
+
+@pytest.fixture
+def one_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tuple trees fail after a second; before ``cluster``, which makes the plan."""
+    monkeypatch.setitem(MARKS, "topology.message.timeout.secs", 1)
+
+
+async def test_what_waits_in_the_socket_is_read_before_roots_expire(one_second: None, cluster: Cluster) -> None:
+    """The process stands still on the brink of an expiry, for longer than the timeout. Then its tick is late,
+    and the ack lies in its socket, behind more than one read of others."""
+    spout, bolt = await cluster.instance(1), await cluster.instance(2)
+    tracker = cluster.managers[1].core.tracking._trackers[1]
+    root, init = spout.open_root([7])
+    await spout.send([frame(1, 2, roots=column([root]), keys=column([7]))], inits=[init])
+    await until(lambda: tracker.live and tracker._buckets[-1], "the root's last moments")
+    late = column(list(range(1, 8001)))  # of roots that nobody knows
+    sent = asyncio.ensure_future(bolt.send(acks=[Ack(1, late, late), Ack(1, column([root]), column([7]))]))
+    await asyncio.sleep(0)  # the kernel has it
+    assert not spout.verdicts, "not read yet, nor expired"
+    threading.Event().wait(2.5)  # nobody's turn: this process is the stream manager's, too
+    await sent
+    await until(lambda: spout.verdicts, "the verdict")
+    assert spout.verdicts == {root: None}, "acked"
 
 
 async def test_a_broken_link_is_made_again_and_what_was_queued_goes_on(cluster: Cluster) -> None:

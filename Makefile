@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo demo-pipeline bench-pipeline test test-fast test-sim test-integration test-browser test-faults test-faults-all test-zookeeper test-spark test-docker test-docker-all which-test coverage image up down bench soak bench-peers check format protos wheel clean
+.PHONY: help setup demo demo-pipeline bench-pipeline test test-fast test-sim sim test-integration test-browser test-faults test-faults-all test-zookeeper test-spark test-docker test-docker-all which-test coverage image up down bench soak bench-peers check format protos wheel clean
 
 help:  ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ test-fast: $(READY)  ## Checks and unit tests, under 3 minutes
 
 test-sim: $(READY)  ## The seeded simulator
 	@$(BIN)/python tests/run_groups.py sim
+
+sim: $(READY)  ## The simulator over fresh seeds: make sim HOURS=8; those that break a law go to tests/sim/corpus.txt, which test-sim replays
+	@$(BIN)/python -m tests.sim --hours $(or $(HOURS),1)
 
 test-integration: $(READY)  ## Real processes of the local cluster
 	@$(BIN)/python tests/run_groups.py integration

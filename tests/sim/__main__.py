@@ -1,4 +1,6 @@
-"""``python -m tests.sim --seed N [--verbose]``: run one schedule, or ``--seeds A-B`` many, and tell what happened."""
+"""``python -m tests.sim --seed N [--verbose]``: run one schedule, or ``--seeds A-B`` many, and tell what happened.
+
+``--shrink`` makes a failing schedule small first; ``--hours H`` runs fresh seeds and keeps those that break a law."""
 
 from __future__ import annotations
 
@@ -6,8 +8,16 @@ import argparse
 import sys
 import time
 
+from .corpus import explore
 from .schedule import failure_text, run
+from .shrink import Shrinker
 from .world import Violation
+
+
+def say(line: str) -> None:
+    """To standard output, at once."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 def main() -> int:
@@ -16,14 +26,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="one schedule")
     parser.add_argument("--seeds", help="A-B: all of them, B included")
     parser.add_argument("--verbose", action="store_true", help="print the trace")
+    parser.add_argument("--shrink", action="store_true", help="of a seed that fails: leave out what is not needed")
+    parser.add_argument("--hours", type=float, help="fresh seeds for so long; failing ones go to corpus.txt")
     arguments = parser.parse_args()
+    if arguments.hours is not None:
+        return 1 if explore(3600 * arguments.hours, say) else 0
     first, last = (arguments.seed, arguments.seed) if arguments.seeds is None else map(int, arguments.seeds.split("-"))
     if first is None:
-        parser.error("give --seed or --seeds")
-
-    def say(line: str) -> None:
-        sys.stdout.write(line + "\n")
-
+        parser.error("give --seed, --seeds or --hours")
     failed = 0
     began = time.monotonic()
     for seed in range(first, last + 1):
@@ -32,6 +42,11 @@ def main() -> int:
         except Violation as violation:
             failed += 1
             say(failure_text(seed, violation))
+            if arguments.shrink:
+                small = Shrinker(seed, violation).shrink()
+                say(f"shrunk in {small.runs} runs to {small.cut}: {small.violation.law}")
+                for line in small.violation.story:
+                    say(line)
         else:
             if first == last:
                 say(str(result))

@@ -25,6 +25,7 @@ from .world import SimProcess, World
 
 KIB = 1024
 PROBE_MS = 250.0
+UPLOAD_WINDOW = 64 * KIB
 
 
 class Cluster:
@@ -39,7 +40,7 @@ class Cluster:
         self.topology = program.topology
         self.tracked = self.topology.config.get("topology.reliability.mode") == "ATLEAST_ONCE"
         self.settings: dict[str, Any] = {
-            "heron.streammgr.upload.window.bytes": 64 * KIB,
+            "heron.streammgr.upload.window.bytes": UPLOAD_WINDOW,
             "heron.streammgr.peer.window.bytes": 64 * KIB,
             "heron.streammgr.partition.lease.secs": 6.0,
         }

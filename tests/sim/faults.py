@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from heron_runtime.model.topology import TopologyState
@@ -11,9 +11,12 @@ from .cluster import Cluster
 
 
 class Faults:
-    """Draws faults until ``until_ms``. ``rate_ms`` is the mean time between two."""
+    """Draws faults until ``until_ms``. ``rate_ms`` is the mean time between two. They are numbered as they are drawn;
+    with ``only`` the others do not strike."""
 
-    def __init__(self, cluster: Cluster, until_ms: float, rate_ms: float) -> None:
+    def __init__(self, cluster: Cluster, until_ms: float, rate_ms: float, only: Collection[int] | None = None) -> None:
+        self._drawn = 0
+        self._only = only
         self.cluster = cluster
         self.world = cluster.world
         self._until_ms = until_ms
@@ -33,8 +36,11 @@ class Faults:
 
     def _strike(self) -> None:
         if self.world.now_ms < self._until_ms:
-            self.world.rng.choice(self._kinds)()
-            self.cluster.checkers.fault()
+            strike = self.world.rng.choice(self._kinds)
+            if self._only is None or self._drawn in self._only:
+                strike()
+                self.cluster.checkers.fault()
+            self._drawn += 1
             self._next()
 
     def _pick(self, found: list[Any]) -> Any:

@@ -28,7 +28,7 @@ from heron_runtime.model.topology import (
 from heronry.api.component import BasicBolt, BatchBolt, Bolt, Spout
 from heronry.api.tuples import Tuple
 
-from .oracle import CHOICES, Copy
+from .oracle import Copy
 from .sources import Source
 from .world import Violation
 
@@ -314,13 +314,13 @@ def _key(rng: random.Random) -> str:
 # Random programs.
 
 GROUPINGS = (
-    GroupingKind.SHUFFLE, GroupingKind.SHUFFLE, GroupingKind.PARTIAL_KEY, GroupingKind.FIELDS, GroupingKind.ALL,
+    GroupingKind.SHUFFLE, GroupingKind.SHUFFLE, GroupingKind.FIELDS, GroupingKind.FIELDS, GroupingKind.ALL,
     GroupingKind.GLOBAL, GroupingKind.LOCAL_OR_SHUFFLE, GroupingKind.NONE,
 )  # fmt: skip
 
 
-def random_program(rng: random.Random, containers: int) -> Program:
-    """A topology of moderate size; what fans out much does so once."""
+def random_program(rng: random.Random, containers: int, keyed: GroupingKind = GroupingKind.FIELDS) -> Program:
+    """A topology of moderate size; what fans out much does so once. ``keyed``: what groups by key in it."""
     spouts, bolts = rng.choice((1, 1, 2)), rng.randint(1, 4)
     components: list[ComponentSpec] = []
     habits: dict[str, Habits] = {}
@@ -331,7 +331,7 @@ def random_program(rng: random.Random, containers: int) -> Program:
     for number in range(bolts):
         name = f"b{number}"
         last = number == bolts - 1
-        inputs = _inputs(rng, components, everything=last)
+        inputs = _inputs(rng, components, keyed, everything=last)
         outputs = () if last and rng.random() < 0.8 else _outputs(rng)
         kind = rng.choice(("bolt", "bolt", "basic", "batch"))
         config = {"topology.tick.tuple.freq.ms": rng.choice((150, 400))} if kind == "bolt" else {}
@@ -372,20 +372,22 @@ def _outputs(rng: random.Random) -> tuple[StreamSchema, ...]:
     return tuple(outputs)
 
 
-def _inputs(rng: random.Random, before: list[ComponentSpec], everything: bool) -> tuple[InputSpec, ...]:
+def _inputs(
+    rng: random.Random, before: list[ComponentSpec], keyed: GroupingKind, everything: bool
+) -> tuple[InputSpec, ...]:
     """Some streams of the components so far; the last bolt reads every direct stream, so that each has a reader."""
     offered = [(spec.name, out) for spec in before for out in spec.outputs]
     chosen = rng.sample(offered, rng.randint(1, min(3, len(offered))))
     if everything:
         chosen += [one for one in offered if (one[1].direct or one[1].name == DEFAULT_STREAM) and one not in chosen]
-    return tuple(InputSpec(name, out.name, _grouping(rng, out)) for name, out in chosen)
+    return tuple(InputSpec(name, out.name, _grouping(rng, out, keyed)) for name, out in chosen)
 
 
-def _grouping(rng: random.Random, out: StreamSchema) -> GroupingSpec:
+def _grouping(rng: random.Random, out: StreamSchema, keyed: GroupingKind) -> GroupingSpec:
     if out.direct:
         return GroupingSpec(GroupingKind.DIRECT)
     kind = rng.choice(GROUPINGS)
-    return GroupingSpec(kind, ("key",) if kind in CHOICES else ())
+    return GroupingSpec(keyed, ("key",)) if kind is GroupingKind.FIELDS else GroupingSpec(kind)
 
 
 def _habits(rng: random.Random, kind: str, heavy: bool) -> Habits:

@@ -16,7 +16,11 @@ from pathlib import Path
 import pytest
 from budget import Budget
 
-from .schedule import failure_text, run
+from heron_instance.core.spout_executor import SpoutExecutor
+
+from . import corpus
+from .schedule import SOMETIMES, failure_text, run
+from .shrink import MOST_FAULTS, Shrinker, kind_of
 from .world import Violation
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,6 +39,38 @@ def seeds(lane: int) -> Iterator[int]:
         return iter(range(int(first) + lane - 1, int(last or first) + 1, LANES))
     budget = Budget(SECONDS, FLOOR)
     return itertools.takewhile(lambda _: budget.more(), itertools.count(lane, LANES))
+
+
+@pytest.mark.parametrize("seed", corpus.seeds())
+def test_what_once_failed_holds(seed: int) -> None:
+    run(seed)
+
+
+def test_a_failing_schedule_is_kept_and_made_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With a broken core: the seed goes to the corpus once, and what is left of it breaks the same law."""
+    monkeypatch.setattr(SpoutExecutor, "on_pause", lambda self, now_ms, paused: None)
+    kept, told = tmp_path / "corpus.txt", []
+    seed = next(seed for seed in range(1, 200) if _law(seed))
+    for _ in range(2):
+        assert corpus.explore(0.001, told.append, seed, kept) == 1
+    assert corpus.seeds(kept) == [seed]
+    assert "while it is paused" in told[0]
+    found = _law(seed)
+    assert found is not None
+    small = Shrinker(seed, found).shrink()
+    assert small.cut.faults is not None
+    assert len(small.cut.faults) < MOST_FAULTS
+    assert kind_of(small.violation.law) == kind_of(found.law)
+    with pytest.raises(Violation, match="while it is paused"):
+        run(seed, cut=small.cut)
+
+
+def _law(seed: int) -> Violation | None:
+    try:
+        run(seed)
+    except Violation as violation:
+        return violation
+    return None
 
 
 @pytest.mark.timeout(900)
@@ -62,6 +98,7 @@ def test_schedules_are_not_idle() -> None:
     assert sum(result.acked for result in results) > 200
     assert sum(result.failed for result in results) > 20
     assert sum(result.steps for result in results) > 10_000
+    assert SOMETIMES.keys() - frozenset().union(*(result.reached for result in results)) == set(), "never happened"
 
 
 @pytest.mark.parametrize("seed", [3, 8, 21])

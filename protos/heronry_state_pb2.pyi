@@ -79,3 +79,11 @@ class MasterEpoch(_message.Message):
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     def __init__(self, epoch: _Optional[int] = ...) -> None: ...
+
+class WantedState(_message.Message):
+    __slots__ = ("topology_id", "state")
+    TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    topology_id: str
+    state: str
+    def __init__(self, topology_id: _Optional[str] = ..., state: _Optional[str] = ...) -> None: ...

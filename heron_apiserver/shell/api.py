@@ -25,6 +25,7 @@ from heron_control.packaging.shipping import LIMITS
 from heron_control.schedulers.scheduler import Scheduler, Watching
 from heron_control.submission.submission import ClusterConfig
 from heron_runtime.state.store import StateStore, StoreError
+from heron_runtime.state.topologies import OlderLayout, check_layout
 
 RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 30.0
@@ -110,9 +111,11 @@ class Api:
         delay = RETRY_SECONDS
         while True:
             try:
-                return await asyncio.to_thread(self._store.open)
+                await asyncio.to_thread(self._store.open)
+                return await asyncio.to_thread(check_layout, self._store)
             except StoreError as error:
-                self.trouble = f"the state store does not answer: {error}"
+                older = isinstance(error, OlderLayout)
+                self.trouble = f"{error}. {error.cure}" if older else f"the state store does not answer: {error}"
                 log.error("%s", self.trouble)
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, LONGEST_RETRY_SECONDS)

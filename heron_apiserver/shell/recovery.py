@@ -37,6 +37,7 @@ def recover(service: TopologyService, requests: Requests, audit: Audit) -> None:
             log.info("%s: %s", step, folder.path)
         if step not in (RecoveryStep.LEAVE, RecoveryStep.START):
             audit.write("recovery", who="heron_apiserver", source="", result=str(step), topology=folder.path)
+    topologies.clear_orphans(service.submissions.store)
     requests.settle(
         stored,
         {s.topology_id: json.dumps(submitted(s.cluster, s.role, s.environ, s.topology)) for s in states.values()},

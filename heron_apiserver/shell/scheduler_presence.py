@@ -1,7 +1,7 @@
 """For schedulers without a process of their own per topology: this process is it, and says so where others ask.
 
-Trackers and ``heron status`` find a topology's scheduler at ``/schedulers/<topology>`` and ask it over gRPC with the
-topology's key. So there is one small server for each topology, and its ephemeral node, kept every few seconds.
+Trackers and ``heron status`` find a topology's scheduler at ``/schedulers/<topology>/acting`` and ask it over gRPC with
+the topology's key. So there is one small server for each topology, and its ephemeral node, kept every few seconds.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Served:
+    topology: str
     server: grpc.aio.Server
     presence: Presence
 
@@ -69,6 +70,9 @@ class SchedulerPresence:
         """The session lives on, so the node has to go: the next submission of this name needs the place."""
         served = self._served[topology_id]
         await asyncio.to_thread(served.presence.withdraw)
+        await asyncio.to_thread(
+            self._service.submissions.clear_if_gone, served.topology
+        )  # its folder, if we made it anew
         del self._served[topology_id]
         await served.server.stop(0.2)
 
@@ -103,4 +107,6 @@ class SchedulerPresence:
         await server.start()
         location = SchedulerLocation(launch.topology_id, self._advertise, port, os.getpid())
         data = codec.SCHEDULER_LOCATION.encode(location)
-        return _Served(server, Presence(self._service.submissions.store, paths.scheduler(launch.topology), data))
+        return _Served(
+            launch.topology, server, Presence(self._service.submissions.store, paths.scheduler(launch.topology), data)
+        )

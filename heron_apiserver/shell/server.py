@@ -117,7 +117,7 @@ def parts_of(
         make: SchedulerMaker = SCHEDULERS.load(options.scheduler)
     except ExtensionError as error:
         raise StartError(error.line()) from error
-    return store, make(SchedulerContext(config.cluster, store, config.store.credential_file, environment, config.homes))
+    return store, make(SchedulerContext(config.cluster, store, environment, config.homes))
 
 
 def _say_how(cluster: str, url: str, home: Path, *, made: bool) -> None:

@@ -107,15 +107,20 @@ class StoreLoop:
         assert self._presence is not None
         if is_killed(store, launch.topology, launch.topology_id):
             # The scheduler's node still counts: without it somebody has to clean up behind us.
-            return Look(True, scheduler=store.get(paths.scheduler(launch.topology)) is not None)
+            return Look(True, scheduler=self._has_scheduler(store))
         location = replace(self._location, metrics_port=self._metrics_port())
         self._presence.data = codec.CONTAINER_LOCATION.encode(location)
         data = self._presence.keep()
         holder = codec.CONTAINER_LOCATION.decode(data) if data else None
-        scheduler = True
-        if self._container == MASTER_CONTAINER:
-            scheduler = store.get(paths.scheduler(launch.topology)) is not None
-        return Look(False, self._read_plans(store), holder, scheduler)
+        return Look(False, self._read_plans(store), holder, self._has_scheduler(store))
+
+    def _has_scheduler(self, store: StateStore) -> bool:
+        """False if this container should look after a scheduler that is gone. A control plane's is none of its
+        concern, and may not even be looked at."""
+        local = setting(self._launch.settings, Keys.HERON_SCHEDULER) == "local"
+        if self._container != MASTER_CONTAINER or not local:
+            return True
+        return store.get(paths.scheduler(self._launch.topology)) is not None
 
     def _metrics_port(self) -> int:
         """Where Prometheus finds this container's metrics; 0 as long as nobody serves them."""

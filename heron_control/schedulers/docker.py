@@ -58,22 +58,20 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DockerOptions:
-    """``project`` stands in every name and label; ``credential_file`` is the state store's, as this process sees it."""
+    """``project`` stands in every name and label."""
 
     project: str = "heronry"
     image: str = "heronry:latest"
     api_url: str = "http://api:9000"
-    credential_file: str = ""
     address: str = ""
 
     @classmethod
-    def of_environment(cls, environment: Mapping[str, str], credential_file: str = "") -> DockerOptions:
+    def of_environment(cls, environment: Mapping[str, str]) -> DockerOptions:
         """From HERONRY_PROJECT, HERONRY_IMAGE, HERONRY_API_URL and DOCKER_HOST."""
         return cls(
             environment.get("HERONRY_PROJECT") or cls().project,
             environment.get("HERONRY_IMAGE") or cls().image,
             environment.get("HERONRY_API_URL") or cls().api_url,
-            credential_file,
             environment.get("DOCKER_HOST", ""),
         )
 
@@ -100,7 +98,7 @@ class DockerScheduler:
     def prepare(self, launch: Launch, folder: Path, package: Path) -> Launch:
         """Nothing is made yet; but without engine or image a submission shall fail before it is written."""
         self._engine.require_image(self._options.image)
-        return plan.launch_inside(launch, self._options.api_url, bool(self._options.credential_file))
+        return plan.launch_inside(launch, self._options.api_url)
 
     def start(self, launch: Launch, launch_file: Path) -> int:
         """The watch does it, at once."""
@@ -295,9 +293,7 @@ class DockerScheduler:
         with self._lock:
             topology = self._topologies.get(launch.topology_id)
             if topology is None:
-                topology = DockerTopology(
-                    self._engine, self._options.image, launch, folder, self._options.credential_file, self._pool
-                )
+                topology = DockerTopology(self._engine, self._options.image, launch, folder, self._pool)
                 self._topologies[launch.topology_id] = topology
             return topology
 
@@ -355,5 +351,5 @@ class DockerScheduler:
 
 def scheduler_of(context: SchedulerContext) -> DockerScheduler:
     """For an api server."""
-    options = DockerOptions.of_environment(context.environment, context.store_credential)
+    options = DockerOptions.of_environment(context.environment)
     return DockerScheduler(context.store, context.homes, options)

@@ -102,7 +102,7 @@ def limits(packing: PackingPlan, config: Mapping[str, Any], number: int, cores: 
     return Resources(max(0.01, min(plan.resources.cpu + OWN_CPU, cores)), ram)
 
 
-def launch_inside(launch: Launch, api_url: str, with_credential: bool) -> Launch:
+def launch_inside(launch: Launch, api_url: str) -> Launch:
     """The launch as the topology's containers shall see it; ``host`` is filled in for each of them."""
     return replace(
         launch,
@@ -110,7 +110,7 @@ def launch_inside(launch: Launch, api_url: str, with_credential: bool) -> Launch
         runtime_dir=RUNTIME_DIR,
         bind="0.0.0.0",
         api_url=launch.api_url or api_url,
-        store_credential=CREDENTIAL if with_credential else "",
+        store_credential=CREDENTIAL if launch.store_credential else "",
         settings={**launch.settings, Keys.HERON_SCHEDULER.name: "docker"},
     )
 

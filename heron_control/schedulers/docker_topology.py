@@ -54,14 +54,11 @@ class View:
 class DockerTopology:
     """One submission. ``folder`` is where its secret, key and credential lie here."""
 
-    def __init__(
-        self, engine: Engine, image: str, launch: Launch, folder: Path, credential: str, pool: ThreadPoolExecutor
-    ) -> None:
+    def __init__(self, engine: Engine, image: str, launch: Launch, folder: Path, pool: ThreadPoolExecutor) -> None:
         self.launch = launch
         self._engine = engine
         self._image = image
         self._folder = folder
-        self._credential = credential
         self._pool = pool
         self._core = Containers.of(launch.settings)
         self._lock = threading.RLock()
@@ -274,7 +271,7 @@ class DockerTopology:
         files = {name: (self._folder / name).read_bytes() for name in (plan.SECRET, plan.KEY)}
         files[plan.LAUNCH_FILE] = launch.to_json().encode()
         if launch.store_credential:
-            files[plan.CREDENTIAL] = Path(self._credential).read_bytes()
+            files[plan.CREDENTIAL] = (self._folder / plan.CREDENTIAL).read_bytes()
         return files
 
     def _host(self, number: int) -> str:

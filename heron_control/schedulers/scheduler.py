@@ -84,12 +84,11 @@ class Watching(Protocol):
 @dataclass(frozen=True, slots=True)
 class SchedulerContext:
     """What an api server tells the scheduler it makes: its cluster, the store (opened before anything is asked of the
-    scheduler), the file with the store's credential, its own environment variables, for options, and where the folders
-    of topologies are."""
+    scheduler), its own environment variables, for options, and where the folders of topologies are. A topology's own
+    credential for the store, if it needs one, is in its folder."""
 
     cluster: str
     store: StateStore
-    store_credential: str
     environment: Mapping[str, str]
     homes: Homes
 

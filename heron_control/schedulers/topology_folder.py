@@ -1,4 +1,5 @@
-"""The folder of a topology on the host that submits it: ``launch.json``, secret and key, and what else belongs there.
+"""The folder of a topology on the host that submits it: ``launch.json``, secret, key, the credential for the state
+store, and what else belongs there.
 
 It is prepared beside its place, so that two who submit the same name at once cannot mix their files, and takes the
 place by one rename when the state store has decided who wins.
@@ -16,16 +17,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from heron_runtime.failures import NotAllowed
-from heron_runtime.files import entries
+from heron_runtime.files import entries, replace_file
 from heron_runtime.launch import Launch
 from heron_runtime.model.ids import is_safe_name
 from heron_runtime.model.record import TopologyRecord
 from heron_runtime.model.stored import ExecutionState
 from heron_runtime.net.identity import Identity, draw_key, read_identity
+from heron_runtime.state.credential import StoreCredential, read_credential
 
 LAUNCH_FILE = "launch.json"
 SECRET_FILE = "secret"
 KEY_FILE = "key.pem"
+STORE_CREDENTIAL_FILE = "store-credential"
 LOG_FILES = "log-files"
 METRICS = "metrics"
 PACKAGE = "package"
@@ -97,6 +100,24 @@ def write_secrets(folder: Path) -> None:
         descriptor = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
         with os.fdopen(descriptor, "wb") as file:
             file.write(contents)
+
+
+def draw_store_credential(folder: Path, operators: StoreCredential, topology_id: str) -> None:
+    """Draw the topology's own credential for the state store, and write it (0400). Raises OSError."""
+    replace_file(folder / STORE_CREDENTIAL_FILE, operators.draw_for(topology_id).to_text().encode(), 0o400)
+
+
+def store_credential_in(folder: Path, operators: StoreCredential) -> StoreCredential:
+    """The topology's own, as it was drawn at its submit; the file names the ``operators`` as they are known now.
+
+    Raises StoreError, OSError.
+    """
+    file = folder / STORE_CREDENTIAL_FILE
+    found = read_credential(file)
+    own = replace(found, cluster_id=operators.control, reader_id=operators.readers)
+    if own != found:
+        replace_file(file, own.to_text().encode(), 0o400)
+    return own
 
 
 def identity_in(folder: Path, topology_id: str) -> Identity:

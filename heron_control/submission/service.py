@@ -23,15 +23,18 @@ from heron_control.inspection.inspector import check_container, check_place
 from heron_control.progress import Progress, silent
 from heron_control.schedulers.grants import Granted, all_granted, amount_of, write_granted
 from heron_control.schedulers.runtime import runtime_dir
-from heron_control.schedulers.scheduler import ALL, Scheduler
+from heron_control.schedulers.scheduler import ALL, Scheduler, Watching
 from heron_control.schedulers.topology_folder import (
     LAUNCH_FILE,
     LOG_FILES,
+    STORE_CREDENTIAL_FILE,
+    draw_store_credential,
     load_launch,
     make_folder,
     place_of,
     remove_folder,
     staging_beside,
+    store_credential_in,
     take_place,
     write_secrets,
 )
@@ -40,8 +43,9 @@ from heron_runtime.failures import Failure, Interrupted, NotFound
 from heron_runtime.launch import Launch
 from heron_runtime.model.record import TopologyRecord
 from heron_runtime.model.stored import ExecutionState
-from heron_runtime.state import topologies
-from heron_runtime.state.store import StateStore, StoreError
+from heron_runtime.state import paths, topologies
+from heron_runtime.state.credential import read_credential
+from heron_runtime.state.store import Foldered, StateStore, StoreError, StoreForbidden
 from heron_runtime.state.topologies import AlreadyExists, NoSuchTopology
 from heronry.api.errors import topology_not_found
 from heronry.version import VERSION
@@ -102,6 +106,7 @@ class SubmissionService:
                 self._undo(launch, staging)
                 raise
             try:
+                topologies.clear(self.store, definition.name)  # what a namesake's processes left, with its rights
                 progress("starting the containers")
                 return self.start(launch, staging)
             except BaseException:
@@ -114,8 +119,18 @@ class SubmissionService:
         if folder != place:
             with self._granting:  # a folder that changes its name while the grants are summed up would be missed
                 take_place(folder, place)
+        if self._guarded:
+            own = store_credential_in(place, read_credential(self.config.store.credential_file))
+            # A scheduler that watches by itself is the control plane's; another is a process of the topology.
+            schedules = not isinstance(self.scheduler, Watching)
+            topologies.admit(self.store, launch.topology, own.identity, schedules=schedules)
         self._placed(launch, place)
         return self.scheduler.start(launch, place / LAUNCH_FILE)
+
+    @property
+    def _guarded(self) -> bool:
+        """True if the store holds who may do what."""
+        return bool(self.config.store.credential_file) and isinstance(self.store, Foldered)
 
     def _execution(self, submission: Submission, place: Path) -> ExecutionState:
         definition = submission.definition
@@ -129,7 +144,8 @@ class SubmissionService:
         return Launch(
             self.config.cluster, submission.role, submission.environ, definition.name, definition.id, store.url,
             str(place), str(runtime_dir(definition.id)), settings=dict(submission.settings),
-            store_credential=store.credential_file, package_digest=submission.package_digest,
+            store_credential=str(place / STORE_CREDENTIAL_FILE) if self._guarded else "",
+            package_digest=submission.package_digest,
         )  # fmt: skip
 
     def _stage(self, launch: Launch, staging: Path, submission: Submission) -> Launch:
@@ -139,6 +155,9 @@ class SubmissionService:
             granted = all_granted(self.config.homes, apart_from=self.place_of(launch))
             self.config.quota.check(granted, amount_of(submission.packing))
             write_granted(staging, Granted(submission.definition, submission.packing))
+        if self._guarded:
+            operators = read_credential(self.config.store.credential_file)
+            draw_store_credential(staging, operators, launch.topology_id)
         launch = self.scheduler.prepare(launch, staging, submission.package)
         launch.save(staging / LAUNCH_FILE)
         write_secrets(staging)
@@ -165,6 +184,7 @@ class SubmissionService:
         try:
             topologies.kill(self.store, launch.topology, launch.topology_id)
             self.clean_up(launch, self.place_of(launch), progress)
+            topologies.clear(self.store, launch.topology)
         except Exception:
             log.exception("%s is not all taken back; `heron kill` or the next start does it", launch.topology)
             return
@@ -216,13 +236,27 @@ class SubmissionService:
             raise topology_not_found(name, self.config.cluster, known)
         try:
             self.clean_up(launch, folder, progress, keep_logs=keep_logs)
-            self.store.commit([])  # ephemeral nodes of processes that died by force go with the next transaction
+            self._clear(name)
         except KeyboardInterrupt:
             raise Interrupted(
                 f"{name} is killed, but something of it may still be stopping; `heron kill` again finishes that"
             ) from None
         logs = folder / LOG_FILES
         return str(logs) if keep_logs and logs.is_dir() else ""
+
+    def _clear(self, name: str) -> None:
+        """The last of it in the store. A topology that has made nodes that nobody else may remove is killed all the
+        same; who submits the name again is told. Raises StoreError for a store that does not answer."""
+        try:
+            topologies.clear(self.store, name)
+        except StoreForbidden as error:
+            log.warning("%s", error)
+
+    def clear_if_gone(self, name: str) -> None:
+        """Remove what was written for a topology while it was killed. Raises StoreError."""
+        with self._locked(name):
+            if self.store.get(paths.execution_state(name)) is None:
+                self._clear(name)
 
     def clean_up(
         self,

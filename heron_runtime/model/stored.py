@@ -9,7 +9,10 @@ from heron_runtime.model.topology import TopologyState
 
 @dataclass(frozen=True, slots=True)
 class ExecutionState:
-    """Who submitted the topology, when, where it lives, and what state the user wants it in."""
+    """Who submitted the topology, when, where it lives, and what state the user wants it in.
+
+    What stands in the store is the state that was wanted at submit (``WantedState``); readers put in the newest.
+    """
 
     topology: str
     topology_id: str
@@ -63,3 +66,11 @@ class MasterEpoch:
     """The highest epoch won so far; raised by compare-and-set."""
 
     epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class WantedState:
+    """The state that the user asked for since the submit, RUNNING or PAUSED. The acting master writes it."""
+
+    topology_id: str
+    state: TopologyState

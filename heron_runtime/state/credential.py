@@ -1,28 +1,36 @@
-"""The file with the credential of a state store: who may write to it, and who may only read.
+"""The file with the credential of a state store: who may write to it, who may only read, and whose is one topology.
 
-A ZooKeeper ensemble may serve others beside Heronry; digest ACLs keep what is ours ours. The credential is in a file
-of mode 0400, one line for each right::
+A ZooKeeper ensemble may serve others beside Heronry; digest ACLs keep what is ours ours. The operator's file has mode
+0400 and one line for each right::
 
     cluster: heronry:a-long-password
     reader: tracker:another-long-password
 
 Whoever has the ``cluster`` line has every right; a ``reader`` line beside it lets that reader read whatever this
-client makes. A file with the ``reader`` line alone, as a tracker has it, makes a client that only reads.
+client makes. A file with the ``reader`` line alone, as a tracker has it, makes a client that only reads. A line
+``former: heronry:the-password-before`` beside a new ``cluster`` line is for a change of password: with it the nodes
+that were made before are reached, and given the new rights.
 
-How a process gets it: by the file's *path*, never by its contents. ``Launch.store_credential`` names the file as a
-process of the topology sees it; the ``local`` cluster names the operator's own file there, and a scheduler of
-containers copies the operator's file into each container it starts, and names the copy. So nothing secret is in
-``launch.json``, in a URL, an argument or an environment variable, and to change the credential is to replace one file
-and restart.
+A topology has a file of its own, drawn at its submit, and never sees the operator's::
 
-What follows from it: the processes of a topology share one user, so user code can read the file of its cluster, and
-with it change the state of every topology of that cluster. One cluster is one circle of trust; who does not trust
-each other needs clusters of their own, with a root and a credential each.
+    topology: topology.words-1a2b:drawn-at-random
+    cluster-id: heronry:digest
+    reader-id: tracker:digest
+
+With it its processes write into the folders of their own topology and read what was submitted. The two ids are ACL
+entries, which hold a digest in place of the password: with them the control plane and the readers may read what the
+topology makes. A digest lets nobody in, but passwords that can be guessed can be guessed from it: draw them at random.
+
+How a process gets it: by the file's *path*, never by its contents (``Launch.store_credential``). So nothing secret is
+in ``launch.json``, in a URL, an argument or an environment variable.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
+import secrets
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,31 +38,76 @@ from pathlib import Path
 from heron_runtime.state.store import StoreError, StoreForbidden
 
 MAX_BYTES = 4096
-_RIGHTS = ("cluster", "reader")
+TOPOLOGY_USER = "topology."  # the user of each topology begins so
+_RIGHTS = {"cluster": "cluster", "reader": "reader", "former": "former"}
+_OF_TOPOLOGY = {"topology": "topology", "cluster-id": "cluster_id", "reader-id": "reader_id"}
 _EXAMPLE = "as `cluster: heronry:PASSWORD`, and perhaps `reader: tracker:PASSWORD`"
 
 
 @dataclass(frozen=True, slots=True)
 class StoreCredential:
-    """``user:password`` of each right, empty where there is none. Its repr shows no password."""
+    """``user:password`` of each right, ``user:digest`` of each id, empty where there is none.
+
+    Its repr shows no password.
+    """
 
     cluster: str = ""
     reader: str = ""
+    former: str = ""
+    topology: str = ""
+    cluster_id: str = ""
+    reader_id: str = ""
 
     @property
     def read_only(self) -> bool:
         """True if it only lets read."""
-        return not self.cluster
+        return not self.cluster and not self.topology
 
     @property
     def own(self) -> str:
-        """What this client shows to the store."""
-        return self.cluster or self.reader
+        """What this client is known by."""
+        return self.cluster or self.topology or self.reader
+
+    @property
+    def shown(self) -> list[str]:
+        """All that this client shows to the store."""
+        return [self.own, self.former] if self.former else [self.own]
+
+    @property
+    def control(self) -> str:
+        """The ACL entry of the control plane."""
+        return self.cluster_id or digest_of(self.cluster)
+
+    @property
+    def readers(self) -> str:
+        """The ACL entry of those who read; empty if nobody does."""
+        return self.reader_id or digest_of(self.reader)
+
+    @property
+    def identity(self) -> str:
+        """The ACL entry of a topology."""
+        return digest_of(self.topology)
 
     def __repr__(self) -> str:
         """Users only."""
-        shown = ", ".join(f"{right}={getattr(self, right).partition(':')[0]!r}" for right in _RIGHTS)
-        return f"StoreCredential({shown})"
+        users = ((right, getattr(self, right).partition(":")[0]) for right in self.__slots__)
+        return f"StoreCredential({', '.join(f'{right}={user!r}' for right, user in users if user)})"
+
+    def draw_for(self, topology_id: str) -> StoreCredential:
+        """A new credential for one topology of the cluster that this is the credential of."""
+        drawn = f"{TOPOLOGY_USER}{topology_id}:{secrets.token_hex(24)}"
+        return StoreCredential(topology=drawn, cluster_id=self.control, reader_id=self.readers)
+
+    def to_text(self) -> str:
+        """The contents of its file."""
+        lines = ((name, getattr(self, field)) for name, field in (_RIGHTS | _OF_TOPOLOGY).items())
+        return "".join(f"{name}: {value}\n" for name, value in lines if value)
+
+
+def digest_of(credential: str) -> str:
+    """``user:password`` as an ACL entry of ZooKeeper's digest scheme names it; empty for nobody."""
+    digest = base64.b64encode(hashlib.sha1(credential.encode(), usedforsecurity=False).digest()).decode()
+    return f"{credential.partition(':')[0]}:{digest}" if credential else ""
 
 
 def read_credential(file: str | Path) -> StoreCredential:
@@ -92,9 +145,16 @@ def _parse(path: Path, data: bytes) -> StoreCredential:
             continue
         right, _, value = (part.strip() for part in text.partition(":"))
         user, _, password = value.partition(":")
-        if right not in _RIGHTS or right in found or not user or not password:
+        field = (_RIGHTS | _OF_TOPOLOGY).get(right, "")
+        if not field or field in found or not user or not password:
             raise StoreError(f"{path}, line {number} is not understood; write {_EXAMPLE}, each once")
-        found[right] = value
-    if not found:
+        found[field] = value
+    credential = StoreCredential(**found)
+    operators = credential.cluster or credential.reader
+    if not operators and not (credential.topology and credential.cluster_id):
         raise StoreError(f"{path} holds no credential; write {_EXAMPLE}")
-    return StoreCredential(**found)
+    if operators and (credential.topology or credential.cluster_id or credential.reader_id):
+        raise StoreError(f"{path} mixes the credentials of a cluster and of a topology; write {_EXAMPLE}")
+    if credential.former and not credential.cluster:
+        raise StoreError(f"{path}: a former credential stands beside the cluster's new one; write {_EXAMPLE}")
+    return credential

@@ -59,9 +59,13 @@ class FilesTree:
     def children(self, path: str) -> list[str]:
         """Names directly below ``path``, sorted."""
         with self.reader.read() as connection:
-            rows = connection.execute("SELECT path, owner FROM nodes WHERE parent = ?", (path,)).fetchall()
+            # "0" is the character after "/": all that begins with "PATH/".
+            rows = connection.execute(
+                "SELECT path, owner FROM nodes WHERE path > ?1 || '/' AND path < ?1 || '0'", (path,)
+            ).fetchall()
             alive = self.alive({owner for _, owner in rows if owner is not None})
-            return sorted(p[len(path) + 1 :] for p, owner in rows if owner is None or owner in alive)
+            found = {p[len(path) + 1 :].partition("/")[0] for p, owner in rows if owner is None or owner in alive}
+            return sorted(found)
 
     def look(self, connection: sqlite3.Connection, path: str) -> Seen:
         """What a watch of ``path`` compares, within a reading of the caller's."""

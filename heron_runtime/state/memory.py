@@ -97,7 +97,7 @@ class MemoryStore:
         with self.tree.lock:
             calls = self._answering()
             prefix = path + "/"
-            names = sorted(p[len(prefix) :] for p in self.tree.nodes if p.startswith(prefix))
+            names = sorted({p[len(prefix) :].partition("/")[0] for p in self.tree.nodes if p.startswith(prefix)})
         _make(calls)
         return names
 

@@ -1,4 +1,8 @@
-"""Where things stand in the state store: Heron's tree, each child named after its topology."""
+"""Where things stand in the state store: Heron's tree.
+
+A node that the control plane writes is ``/kind/TOPOLOGY``. What a topology's own processes write stands in a folder of
+its own in each kind, ``/kind/TOPOLOGY/which``, so that rights can be given for that folder alone.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,8 @@ PACKING_PLANS = "/packingplans"
 PHYSICAL_PLANS = "/pplans"
 EXECUTION_STATES = "/executionstate"
 MASTERS = "/tmanagers"
-EPOCHS = "/epochs"
 SCHEDULERS = "/schedulers"
 CONTAINERS = "/containers"
-LOCKS = "/locks"
 
 
 def topology(name: str) -> str:
@@ -23,36 +25,66 @@ def packing_plan(name: str) -> str:
     return f"{PACKING_PLANS}/{name}"
 
 
-def physical_plan(name: str) -> str:
-    """The newest physical plan."""
-    return f"{PHYSICAL_PLANS}/{name}"
-
-
 def execution_state(name: str) -> str:
-    """Who, when, where, and the state the user wants."""
+    """Who, when, where, and the state that was wanted at submit. It says that the topology exists."""
     return f"{EXECUTION_STATES}/{name}"
+
+
+def masters(name: str) -> str:
+    """The folder of its topology masters."""
+    return f"{MASTERS}/{name}"
 
 
 def master(name: str) -> str:
     """Where the acting master is (ephemeral)."""
-    return f"{MASTERS}/{name}"
+    return f"{masters(name)}/acting"
 
 
 def epoch(name: str) -> str:
     """The highest epoch won."""
-    return f"{EPOCHS}/{name}"
+    return f"{masters(name)}/epoch"
+
+
+def wanted_state(name: str) -> str:
+    """The state the user wants, once he has asked for another than at submit."""
+    return f"{masters(name)}/wanted"
+
+
+def physical_plans(name: str) -> str:
+    """The folder of its physical plan."""
+    return f"{PHYSICAL_PLANS}/{name}"
+
+
+def physical_plan(name: str) -> str:
+    """The newest physical plan."""
+    return f"{physical_plans(name)}/newest"
+
+
+def schedulers(name: str) -> str:
+    """The folder of its scheduler."""
+    return f"{SCHEDULERS}/{name}"
 
 
 def scheduler(name: str) -> str:
     """Where the scheduler is (ephemeral)."""
-    return f"{SCHEDULERS}/{name}"
+    return f"{schedulers(name)}/acting"
+
+
+def containers(name: str) -> str:
+    """The folder of its containers."""
+    return f"{CONTAINERS}/{name}"
 
 
 def container(name: str, number: int) -> str:
     """Where a container's ``heron_container`` listens (ephemeral)."""
-    return f"{CONTAINERS}/{name}.{number}"
+    return f"{containers(name)}/{number}"
 
 
-def lock(name: str, purpose: str) -> str:
-    """A lock (ephemeral)."""
-    return f"{LOCKS}/{name}__{purpose}"
+def older_epochs() -> str:
+    """Where the epochs of all topologies stood before each had folders of its own: the mark of that layout."""
+    return "/epochs"
+
+
+def folders(name: str) -> tuple[str, ...]:
+    """All folders of a topology."""
+    return masters(name), physical_plans(name), containers(name), schedulers(name)

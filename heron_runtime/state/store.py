@@ -3,8 +3,10 @@
 ``memory`` serves tests and the simulator, ``files`` (SQLite) is the embedded default of the ``local`` cluster,
 ``zookeeper`` serves every other. The same contract tests run against all of them.
 
-* A path is ``/kind/name``; its parent need not be made. A node has bytes and a version, 0 at creation, one more with
-  each ``Set``. Versions start again at 0 when a node is deleted and made anew.
+* A path is ``/kind/name`` or ``/kind/name/which``. What stands above a node is a folder and no node: it need not be
+  made, it has no value, and what ``get`` says of it is the store's own affair (ZooKeeper keeps folders that are empty).
+* A node has bytes and a version, 0 at creation, one more with each ``Set``. Versions start again at 0 when a node is
+  deleted and made anew.
 * ``commit`` applies all operations or none. Readers never see half a transaction.
 * An ephemeral node lives while the session that made it lives.
 * A session is CONNECTED, SUSPENDED (the store does not answer: what the session owns may still stand) or LOST (its
@@ -146,7 +148,7 @@ class StateStore(Protocol):
         """The node, or None."""
 
     def children(self, path: str) -> list[str]:
-        """Names directly below ``path``, sorted; empty if there are none."""
+        """Names directly below ``path``, of nodes and of folders, sorted; empty if there are none."""
 
     def commit(self, operations: Sequence[Operation]) -> list[int]:
         """All or nothing. Returns the version of each operation's node after it (-1 after Delete).
@@ -174,6 +176,30 @@ class Bounded(Protocol):
 
     def check_size(self, operations: Sequence[Operation]) -> None:
         """Raises ValueTooLarge for what ``commit`` would refuse for its size alone. Asks nobody."""
+
+
+class Right(Enum):
+    """What a topology may do with a node or folder of its own."""
+
+    READ = "read"
+    WORK = "work"  # read, and make, change and remove what stands in the folder
+
+
+@runtime_checkable
+class Foldered(Protocol):
+    """A store in which folders stand for themselves, and may be given to somebody (ZooKeeper).
+
+    The others need neither: with them the mode of a folder on disk protects all, and empty folders leave no trace.
+    """
+
+    def grant(self, path: str, identity: str, right: Right) -> None:
+        """Let ``identity`` (an entry of an ACL) do this with a node, or a folder, which is made where it is missing.
+
+        It replaces what was granted there before. Idempotent. Raises StoreError.
+        """
+
+    def remove_folder(self, path: str) -> None:
+        """Remove a topology's folder with all that is in it, whoever owns it. Idempotent. Raises StoreError."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from heron_runtime.failures import ExistsAlready, NotFound
 from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.record import TopologyRecord
 from heron_runtime.model.stored import ContainerLocation, ExecutionState
-from heron_runtime.model.topology import TopologyDefinition
+from heron_runtime.model.topology import TopologyDefinition, TopologyState
 from heron_runtime.state import paths
 from heron_runtime.state.store import (
     AnswerLost,
@@ -23,14 +25,17 @@ from heron_runtime.state.store import (
     Check,
     Create,
     Delete,
+    Foldered,
     Node,
     NodeExists,
     Operation,
+    Right,
     StateStore,
     StoreError,
     StoreUnavailable,
     TransactionFailed,
 )
+from heron_runtime.state.validation import MAX_OPERATIONS
 from heron_runtime.wire import codec
 from heron_runtime.wire.errors import MalformedMessage
 
@@ -60,6 +65,12 @@ class NoSuchTopology(StoreError, NotFound):
         self.name = name
 
 
+class OlderLayout(StoreError):
+    """Topologies that run as an earlier release started them cannot be taken over."""
+
+    cure = "Start the release that submitted them, kill them there, and submit them to this one."
+
+
 def _persistent(name: str) -> list[str]:
     return [
         paths.execution_state(name),
@@ -67,6 +78,7 @@ def _persistent(name: str) -> list[str]:
         paths.packing_plan(name),
         paths.physical_plan(name),
         paths.epoch(name),
+        paths.wanted_state(name),
     ]
 
 
@@ -136,10 +148,58 @@ def kill(store: StateStore, name: str, topology_id: str | None = None) -> bool:
     return _repeat(attempt)
 
 
+def clear(store: StateStore, name: str) -> None:
+    """Remove what processes of a topology left in its folders, of sessions that still stand, too. Raises StoreError.
+
+    For a topology of which nothing runs: what runs would make its nodes anew.
+    """
+    if isinstance(store, Foldered):
+        for folder in paths.folders(name):
+            store.remove_folder(folder)
+    else:
+        _repeat(partial(_empty, store, name))
+
+
+def _empty(store: StateStore, name: str) -> None:
+    found = [f"{folder}/{child}" for folder in paths.folders(name) for child in store.children(folder)]
+    store.commit([Delete(path) for path in found[:MAX_OPERATIONS]])  # nodes of the dead go with any transaction
+
+
+def clear_orphans(store: StateStore) -> None:
+    """Remove what is left of topologies that are there no more. Raises StoreError."""
+    kinds = (paths.MASTERS, paths.PHYSICAL_PLANS, paths.CONTAINERS, paths.SCHEDULERS)
+    left = {name for kind in kinds for name in store.children(kind)}
+    for name in sorted(left - set(store.children(paths.EXECUTION_STATES))):
+        log.info("removing what is left of %s in the state store", name)
+        clear(store, name)
+
+
+def check_layout(store: StateStore) -> None:
+    """Raises OlderLayout if topologies of an earlier release are there, whose processes write elsewhere."""
+    older = set(store.children(paths.older_epochs())) & set(store.children(paths.EXECUTION_STATES))
+    if older:
+        raise OlderLayout(f"the state store holds topologies of an earlier release: {', '.join(sorted(older))}")
+
+
+def admit(store: StateStore, name: str, identity: str, *, schedules: bool) -> None:
+    """Let a topology's processes read what was submitted, and work in its own folders. Idempotent. Raises StoreError.
+
+    ``schedules``: its scheduler is one of them, and not the control plane's.
+    """
+    if not isinstance(store, Foldered):
+        return
+    for path in (paths.execution_state(name), paths.topology(name), paths.packing_plan(name)):
+        store.grant(path, identity, Right.READ)
+    for folder in (paths.masters(name), paths.physical_plans(name), paths.containers(name)):
+        store.grant(folder, identity, Right.WORK)
+    if schedules:
+        store.grant(paths.schedulers(name), identity, Right.WORK)
+
+
 def read_topology(store: StateStore, name: str) -> TopologyRecord:
     """Everything about one topology. Raises NoSuchTopology, StoreError."""
     for _ in range(ATTEMPTS):
-        execution = _read(store, paths.execution_state(name), codec.EXECUTION_STATE)
+        execution = _execution(store, name)
         if execution is None:
             raise NoSuchTopology(name)
         if execution.topology != name:
@@ -167,12 +227,8 @@ def read_topology(store: StateStore, name: str) -> TopologyRecord:
 
 def containers(store: StateStore, name: str) -> tuple[ContainerLocation, ...]:
     """Where the containers of ``name`` listen, in order of number, whatever submission they belong to."""
-    numbers = []
-    for child in store.children(paths.CONTAINERS):
-        owner, _, number = child.rpartition(".")
-        if owner == name and number.isdecimal():
-            numbers.append(int(number))
-    found = (_read(store, paths.container(name, n), codec.CONTAINER_LOCATION) for n in sorted(numbers))
+    numbers = sorted(int(child) for child in store.children(paths.containers(name)) if child.isdecimal())
+    found = (_read(store, paths.container(name, n), codec.CONTAINER_LOCATION) for n in numbers)
     return tuple(location for location in found if location is not None)
 
 
@@ -184,7 +240,7 @@ def list_topologies(store: StateStore) -> tuple[ExecutionState, ...]:
     found = []
     for name in store.children(paths.EXECUTION_STATES):
         try:
-            state = _read(store, paths.execution_state(name), codec.EXECUTION_STATE)
+            state = _execution(store, name)
         except StoreUnavailable:
             raise
         except StoreError as error:
@@ -195,6 +251,30 @@ def list_topologies(store: StateStore) -> tuple[ExecutionState, ...]:
         elif state is not None:
             log.warning("the record of topology %r is that of %r: it was forged", name, state.topology[:64])
     return tuple(found)
+
+
+def with_wanted(execution: ExecutionState, wanted: Node | None) -> ExecutionState:
+    """``execution`` with the state that was asked for last. Raises MalformedMessage."""
+    if wanted is None:
+        return execution
+    found = codec.WANTED_STATE.decode(wanted.data)
+    if found.topology_id != execution.topology_id or found.state is TopologyState.KILLED:
+        return execution  # of an earlier submission; and no topology says of itself that it was killed
+    return replace(execution, state=found.state)
+
+
+def _execution(store: StateStore, name: str) -> ExecutionState | None:
+    execution: ExecutionState | None = _read(store, paths.execution_state(name), codec.EXECUTION_STATE)
+    if execution is None:
+        return None
+    try:
+        return with_wanted(execution, store.get(paths.wanted_state(name)))
+    except StoreUnavailable:
+        raise
+    except (StoreError, MalformedMessage) as error:
+        # Its own processes write this node; what they make of it hides nothing of what the control plane wrote.
+        log.warning("the wanted state of %s cannot be read: %s", name, error)
+        return execution
 
 
 def _topology_id(execution: Node | None) -> str | None:

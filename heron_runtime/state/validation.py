@@ -8,6 +8,7 @@ from heron_runtime.failures import UsageError
 from heron_runtime.state.store import Create, Operation, Set, StoreError, ValueTooLarge
 
 MAX_SEGMENT_BYTES = 255
+MAX_SEGMENTS = 3
 MAX_VALUE_BYTES = 16 * 1024 * 1024
 MAX_OPERATIONS = 1024
 
@@ -35,16 +36,16 @@ def _segments(path: str) -> list[str]:
 
 
 def check_node(path: str) -> str:
-    """``path`` if it is ``/kind/name``. Raises InvalidPath."""
-    if len(_segments(path)) != 2:
-        raise InvalidPath(f"{path!r}: a node's path is /kind/name")
+    """``path`` if it is ``/kind/name`` or ``/kind/name/which``. Raises InvalidPath."""
+    if len(_segments(path)) not in (2, MAX_SEGMENTS):
+        raise InvalidPath(f"{path!r}: a node's path is /kind/name or /kind/name/which")
     return path
 
 
 def check_folder(path: str) -> str:
-    """``path`` if it is ``/kind`` or ``/kind/name``. Raises InvalidPath."""
-    if len(_segments(path)) > 2:
-        raise InvalidPath(f"{path!r}: a path is /kind or /kind/name")
+    """``path`` if it is that of a node, or ``/kind``. Raises InvalidPath."""
+    if len(_segments(path)) > MAX_SEGMENTS:
+        raise InvalidPath(f"{path!r}: a path is /kind, /kind/name or /kind/name/which")
     return path
 
 
@@ -62,5 +63,5 @@ def check_operations(operations: Sequence[Operation]) -> None:
 
 
 def parent(path: str) -> str:
-    """``/kind`` of ``/kind/name``."""
+    """``/kind`` of ``/kind/name``, ``/kind/name`` of ``/kind/name/which``."""
     return path.rsplit("/", 1)[0]

@@ -22,6 +22,7 @@ from kazoo.exceptions import (
     KazooException,
     NodeExistsError,
     NoNodeError,
+    NotEmptyError,
     RolledBackError,
     RuntimeInconsistency,
     SessionExpiredError,
@@ -32,9 +33,12 @@ from heron_runtime.state import zookeeper_plan as plan
 from heron_runtime.state.credential import StoreCredential, read_credential
 from heron_runtime.state.store import (
     AnswerLost,
+    CheckOwner,
     Create,
     Node,
+    NoNode,
     Operation,
+    Right,
     SessionState,
     StoreForbidden,
     StoreParameters,
@@ -42,11 +46,11 @@ from heron_runtime.state.store import (
     TransactionFailed,
 )
 from heron_runtime.state.transaction import needs_session
-from heron_runtime.state.validation import check_folder, check_node, check_operations, parent
+from heron_runtime.state.validation import MAX_SEGMENTS, check_folder, check_node, check_operations, parent
 from heron_runtime.state.zookeeper_client import MOMENT_SECS, Connection
 from heron_runtime.state.zookeeper_errors import explain
 from heron_runtime.state.zookeeper_plan import Action, LookAgain, Op, Reply, Seen
-from heron_runtime.state.zookeeper_root import checked_root
+from heron_runtime.state.zookeeper_root import checked_root, entry, rights
 from heron_runtime.state.zookeeper_watches import Trigger, WatchThread
 
 LOOKS = 50  # how often a transaction is tried on what was seen before it
@@ -134,13 +138,15 @@ class ZookeeperStore:
             self._link.ask(self._root, lambda _: [])
             return []
         for _ in range(LOOKS):
-            ops = plan.ops(operations, {path: self._see(path) for path in plan.to_look_at(operations)})
+            ops = plan.ops(operations, {path: self._see(path, operations) for path in plan.to_look_at(operations)})
             self._make_folders(operations)
             replies, generation = self._send(ops, needs_session(operations), deadline)
             outcome = plan.read_replies(operations, ops, replies)
             if isinstance(outcome, LookAgain):
                 if outcome.folder_missing:
-                    self._folders.discard(outcome.path)
+                    self._folders.clear()
+                    if self._credential is not None and self._credential.topology:
+                        raise NoNode(outcome.path, 0, "is not there: the topology is killed, or not admitted yet")
                 continue
             self._link.answered(generation)
             if isinstance(outcome, TransactionFailed):
@@ -166,11 +172,47 @@ class ZookeeperStore:
         """The session's state now."""
         return self._link.state
 
+    # -- Foldered --------------------------------------------------------------------------------------------------
+
+    def grant(self, path: str, identity: str, right: Right) -> None:
+        """See ``heron_runtime.state.store.Foldered``. Raises StoreError."""
+        full, acl = self._full(check_node(path)), [*rights(self._credential), entry(identity, right)]
+        self._make_folder(parent(path))
+        self._link.ask(path, lambda client: [client.create_async(full, b"", acl)], usual=NodeExistsError)
+        self._link.ask(path, lambda client: [client.set_acls_async(full, acl)])
+
+    def remove_folder(self, path: str) -> None:
+        """See ``heron_runtime.state.store.Foldered``. Raises StoreError."""
+        self._folders.discard(check_node(path))
+        try:
+            self._remove(path)
+        except StoreForbidden as error:
+            raise StoreForbidden(
+                f"{path} holds nodes that only who put them there may remove. Remove them as ZooKeeper's superuser "
+                "(DigestAuthenticationProvider.superDigest), or use another name"
+            ) from error
+
+    def _remove(self, path: str) -> None:
+        """A node and all below it; a process that is about to end may still make some meanwhile."""
+        full = self._full(path)
+        for _ in range(LOOKS):
+            (below,) = self._link.ask(path, lambda client: [client.get_children_async(full)])
+            for name in below or ():
+                self._remove(f"{path}/{name}")
+            (removed,) = self._link.ask(
+                path, lambda client: [client.delete_async(full)], usual=(NoNodeError, NotEmptyError)
+            )
+            if below is None or removed:
+                return
+        raise StoreUnavailable(f"{path}: somebody puts nodes there all the time; try again")
+
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def _see(self, path: str) -> Seen:
-        """A node and its folder, for a transaction that relies on them."""
-        folder, node = self._full(parent(path)), self._full(path)
+    def _see(self, path: str, operations: Sequence[Operation]) -> Seen:
+        """A node, and its folder where an owner is asked for: a topology may not look at every node's folder."""
+        node = self._full(path)
+        owned = any(isinstance(operation, CheckOwner) and operation.path == path for operation in operations)
+        folder = self._full(parent(path)) if owned else node
         session = None
 
         def ask(client: KazooClient) -> Sequence[Any]:
@@ -185,7 +227,7 @@ class ZookeeperStore:
 
     def _arm(self, path: str, trigger: Trigger) -> None:
         """Have ``trigger`` called at the next change of ``path`` or of a child. Does not wait for a connection."""
-        full, folder = self._full(path), path.count("/") == 1
+        full, folder = self._full(path), path.count("/") < MAX_SEGMENTS
 
         def ask(client: KazooClient) -> Sequence[Any]:
             children = [client.get_children_async(full, watch=trigger)] if folder else []
@@ -202,11 +244,16 @@ class ZookeeperStore:
         self.check_size(operations)
 
     def _make_folders(self, operations: Sequence[Operation]) -> None:
+        if self._credential is not None and self._credential.topology:
+            return  # the control plane has made them; nobody else may
         for folder in dict.fromkeys(parent(o.path) for o in operations if isinstance(o, Create)):
-            if folder not in self._folders:
-                self._make_folder(folder)
+            self._make_folder(folder)
 
     def _make_folder(self, folder: str) -> None:
+        if folder in self._folders:
+            return
+        if parent(folder):
+            self._make_folder(parent(folder))
         self._link.ask(folder, lambda client: [client.create_async(self._full(folder), b"")], usual=NodeExistsError)
         self._folders.add(folder)
 

@@ -113,7 +113,7 @@ class Connection:
             timeout=self._session_timeout_secs,
             handler=_Handler(max(0.5, self._session_timeout_secs / 3)),
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, max_delay=self._longest_retry_secs),
-            auth_data=[("digest", credential.own)] if credential else [],
+            auth_data=[("digest", shown) for shown in credential.shown] if credential else [],
             default_acl=None if credential is None or credential.read_only else rights(credential),
             logger=_kazoo_log,
         )
@@ -169,7 +169,7 @@ class Connection:
         self,
         path: str,
         questions: Callable[[KazooClient], Sequence[Any]],
-        usual: type[Exception] = NoNodeError,
+        usual: type[Exception] | tuple[type[Exception], ...] = NoNodeError,
         wait_secs: float | None = None,
     ) -> list[Any]:
         """The answers to ``questions``, which may be sent repeatedly, after a sync; None for the ``usual`` refusal.
@@ -237,7 +237,7 @@ class Connection:
             self._tell(state)
 
 
-def _answer(asked: Any, usual: type[Exception], timeout_secs: float) -> Any:
+def _answer(asked: Any, usual: type[Exception] | tuple[type[Exception], ...], timeout_secs: float) -> Any:
     try:
         return asked.get(timeout=timeout_secs)
     except usual:

@@ -86,7 +86,8 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What stood there when it was looked at. ``folder`` is the folder's version, read before the node's."""
+    """What stood there when it was looked at. ``folder`` is the folder's version, read before the node's; it counts
+    for an owner only."""
 
     folder: int
     version: int | None  # None: no node

@@ -1,25 +1,31 @@
 """The root of a cluster's tree in ZooKeeper: made where it is missing, and whose it is.
 
 With a credential, every node that we make may be touched by that credential alone, and read by the reader's. A root
-that has other rights (it was made without a credential, or with another reader) is given these, and so is all that is
-below it; the root comes last, so that an interrupted change is made again. Everybody who writes must have the same
-file, or they take the rights from each other in turn.
+that has other rights (it was made without a credential, with another reader, or with the password before this one) is
+given these, and so is all that is below it, where topologies keep theirs; the root comes last, so that an interrupted
+change is made again. All who have the cluster's own line must have the same file, or they take the rights from each
+other in turn. A topology's credential makes and changes nothing here.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError, NodeExistsError, NoNodeError
-from kazoo.security import ACL, OPEN_ACL_UNSAFE, make_digest_acl
+from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id, Permissions
 
-from heron_runtime.state.credential import StoreCredential
-from heron_runtime.state.store import StoreError
+from heron_runtime.state.credential import TOPOLOGY_USER, StoreCredential
+from heron_runtime.state.store import Right, StoreError
+from heron_runtime.state.validation import MAX_SEGMENTS
 
 DEFAULT_ROOT = "/heronry"
 ANSWER_SECS = 10.0
+_DIGEST = "digest"
+
+log = logging.getLogger(__name__)
 
 
 def done(asked: Any) -> Any:
@@ -43,12 +49,18 @@ def rights(credential: StoreCredential | None) -> list[ACL]:
     """The ACL of every node that a client with this credential makes."""
     if credential is None:
         return list(OPEN_ACL_UNSAFE)
-    user, _, password = credential.cluster.partition(":")
-    found = [make_digest_acl(user, password, all=True)]
-    if credential.reader:
-        user, _, password = credential.reader.partition(":")
-        found.append(make_digest_acl(user, password, read=True))
+    found = [ACL(Permissions.ALL, Id(_DIGEST, credential.control))]
+    if credential.readers:
+        found.append(ACL(Permissions.READ, Id(_DIGEST, credential.readers)))
+    if credential.topology:
+        found.append(ACL(Permissions.READ | Permissions.WRITE, Id(_DIGEST, credential.identity)))
     return found
+
+
+def entry(identity: str, right: Right) -> ACL:
+    """What a topology is granted."""
+    more = Permissions.WRITE | Permissions.CREATE | Permissions.DELETE if right is Right.WORK else 0
+    return ACL(Permissions.READ | more, Id(_DIGEST, identity))
 
 
 def prepare_root(client: KazooClient, root: str, credential: StoreCredential | None) -> None:
@@ -56,6 +68,8 @@ def prepare_root(client: KazooClient, root: str, credential: StoreCredential | N
 
     Raises StoreError, and what kazoo raises.
     """
+    if credential is not None and credential.topology:
+        return  # it may see what is its own, and the root is not
     if credential is not None and credential.read_only:
         try:
             done(client.get_async(root))
@@ -89,17 +103,21 @@ def _make(client: KazooClient, root: str, acl: Sequence[ACL]) -> None:
 
 
 def _claim(client: KazooClient, root: str, acl: list[ACL]) -> None:
-    if set(done(client.get_acls_async(root))[0]) == set(acl):
-        return
-    for kind in done(client.get_children_async(root)):
-        for name in done(client.get_children_async(f"{root}/{kind}")):
-            _set(client, f"{root}/{kind}/{name}", acl)
-        _set(client, f"{root}/{kind}", acl)
-    _set(client, root, acl)
+    if set(done(client.get_acls_async(root))[0]) != set(acl):
+        _claim_below(client, root, acl, 0)
 
 
-def _set(client: KazooClient, path: str, acl: list[ACL]) -> None:
+def _claim_below(client: KazooClient, path: str, acl: list[ACL], depth: int) -> None:
     try:
-        done(client.set_acls_async(path, acl))
+        for name in done(client.get_children_async(path)) if depth < MAX_SEGMENTS else ():
+            _claim_below(client, f"{path}/{name}", acl, depth + 1)
+        found = done(client.get_acls_async(path))[0]
+        topologies = [one for one in found if one.id.scheme == _DIGEST and one.id.id.startswith(TOPOLOGY_USER)]
+        done(client.set_acls_async(path, [*acl, *topologies]))
     except NoNodeError:
         pass  # it went meanwhile
+    except NoAuthError:
+        if depth < MAX_SEGMENTS:
+            raise
+        # A topology has made a node that is closed to us. It does not keep the cluster from its start.
+        log.warning("%s is closed to the cluster's own credential", path)

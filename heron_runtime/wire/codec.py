@@ -9,6 +9,7 @@ from heron_runtime.model.stored import (
     MasterEpoch,
     MasterLocation,
     SchedulerLocation,
+    WantedState,
 )
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.wire import container, control, master, metrics
@@ -31,6 +32,7 @@ MASTER_LOCATION = Codec(MasterLocation, heronry_state_pb2.MasterLocation)
 SCHEDULER_LOCATION = Codec(SchedulerLocation, heronry_state_pb2.SchedulerLocation)
 CONTAINER_LOCATION = Codec(ContainerLocation, heronry_state_pb2.ContainerLocation)
 MASTER_EPOCH = Codec(MasterEpoch, heronry_state_pb2.MasterEpoch)
+WANTED_STATE = Codec(WantedState, heronry_state_pb2.WantedState)
 
 # Control streams.
 INSTANCE_CONTROL: UnionCodec[control.InstanceControl] = UnionCodec(

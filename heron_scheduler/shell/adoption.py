@@ -19,10 +19,8 @@ from heron_control.schedulers.identity import group_members, is_process, last_ho
 from heron_runtime.files import entries
 from heron_runtime.launch import Launch
 from heron_runtime.model.ids import container_name
-from heron_runtime.model.stored import ContainerLocation
-from heron_runtime.state import paths
+from heron_runtime.state import topologies
 from heron_runtime.state.store import StateStore
-from heron_runtime.wire import codec
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +58,7 @@ def _from_locks(launch: Launch) -> Iterator[tuple[int, int, float]]:
 
 
 def _from_records(launch: Launch, store: StateStore) -> Iterator[tuple[int, int, float]]:
-    prefix = paths.container(launch.topology, 0).rsplit("/", 1)[1][:-1]
-    for name in store.children(paths.CONTAINERS):
-        if not name.startswith(prefix) or not name[len(prefix) :].isdigit():
-            continue
-        node = store.get(f"{paths.CONTAINERS}/{name}")
-        if node is None:
-            continue
-        location: ContainerLocation = codec.CONTAINER_LOCATION.decode(node.data)
+    for location in topologies.containers(store, launch.topology):
         if location.topology_id == launch.topology_id and location.host == launch.host:
             yield location.container, location.pid, location.incarnation / 1000
 

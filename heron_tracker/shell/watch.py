@@ -1,11 +1,11 @@
 """Follows the state store of one cluster, and remembers what stood there last.
 
-Theory of operation: watches on the folders of the tree only say that something changed; then everything is read again
-(a store of a thousand topologies reads in a fraction of a second, and changes are rare, since neither metrics nor
-heartbeats go through it). What was read is an immutable ``ClusterState`` that replaces the one before, so requests
-never see half a change and never wait for the store. When the store does not answer, the last state stays and is marked
-stale; the watcher goes on trying and reads everything once it is back. A look every ``CHECK_SECONDS`` finds a store
-that went away silently.
+Theory of operation: watches on the folders of the tree and of each topology only say that something changed; then
+everything is read again (a store of a thousand topologies reads in a fraction of a second, and changes are rare, since
+neither metrics nor heartbeats go through it). What was read is an immutable ``ClusterState`` that replaces the one
+before, so requests never see half a change and never wait for the store. When the store does not answer, the last state
+stays and is marked stale; the watcher goes on trying and reads everything once it is back. A look every
+``CHECK_SECONDS`` finds a store that went away silently.
 
 Store calls run in threads of this watcher's own, so a store that hangs holds up its own cluster only.
 """
@@ -29,10 +29,7 @@ from heron_runtime.state.local import StoreAddress
 from heron_runtime.state.store import SessionState, StateStore, StoreError
 from heron_runtime.state.topologies import NoSuchTopology, read_topology
 
-WATCHED = (
-    paths.EXECUTION_STATES, paths.TOPOLOGIES, paths.PACKING_PLANS, paths.PHYSICAL_PLANS,
-    paths.MASTERS, paths.SCHEDULERS, paths.CONTAINERS,
-)  # fmt: skip
+WATCHED = (paths.EXECUTION_STATES, paths.TOPOLOGIES, paths.PACKING_PLANS)
 CHECK_SECONDS = 2.0
 SETTLE_SECONDS = 0.05  # changes that come together are read together
 RETRY_SECONDS = (0.2, 5.0)
@@ -74,6 +71,8 @@ class ClusterWatch:
         self._changed = changed
         self._store: StateStore | None = None
         self._dirty = asyncio.Event()
+        self._wake: Callable[[object], None] = lambda _: None
+        self._undo: dict[str, list[Callable[[], None]]] = {}  # the watches on each topology's own folders
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix=f"store {self.name}")
         self._task: asyncio.Task[None] | None = None
 
@@ -126,6 +125,7 @@ class ClusterWatch:
                 raise
             return store
 
+        self._wake, self._undo = wake, {}
         self._store = await self._in_thread(join)
 
     async def _follow(self) -> None:
@@ -134,6 +134,7 @@ class ClusterWatch:
         assert store is not None
         while True:
             self._dirty.clear()
+            await self._in_thread(self._watch_folders, store)
             self._take(await self._in_thread(_read_all, store, self._homes))
             while not self._dirty.is_set():
                 with contextlib.suppress(TimeoutError):
@@ -143,6 +144,15 @@ class ClusterWatch:
                 if not self._dirty.is_set():
                     await self._in_thread(store.children, paths.EXECUTION_STATES)
             await asyncio.sleep(SETTLE_SECONDS)
+
+    def _watch_folders(self, store: StateStore) -> None:
+        """Watch what the processes of each topology write. A watch comes before the reading that it guards."""
+        there = set(store.children(paths.EXECUTION_STATES))
+        for topology in self._undo.keys() - there:
+            for undo in self._undo.pop(topology):
+                undo()
+        for topology in sorted(there - self._undo.keys()):
+            self._undo[topology] = [store.watch(folder, self._wake) for folder in paths.folders(topology)]
 
     async def _leave(self) -> None:
         store, self._store = self._store, None

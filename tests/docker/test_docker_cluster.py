@@ -219,6 +219,57 @@ for port in (2888, 3888):
     refused.value.close()
 
 
+def test_what_a_container_holds_opens_nothing_of_another_topology(small: ComposeCluster) -> None:
+    """A process beside user code, with the credential that is in its container, tries every node of the cluster."""
+    small.submit(SMALL, "Small", "Victim", {})
+    listing = """
+def below(path):
+    names = store.children(path) if path.count("/") < 3 else []
+    return [path, *(found for name in names for found in below(f"{path}/{name}"))]
+kinds = [value for key, value in vars(paths).items() if key.isupper()]
+print(json.dumps([found for kind in kinds for found in below(kind)]))
+"""
+    nodes = small.in_api(listing)
+    others = [node for node in nodes if "Victim" in node]
+    assert len(others) >= 10, nodes
+    program = f"""
+import sys
+from pathlib import Path
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
+from kazoo.security import OPEN_ACL_UNSAFE
+held = Path("/var/lib/heronry/start/1/store-credential").read_text().splitlines()
+client = KazooClient("zookeeper:2181", auth_data=[("digest", line.partition(": ")[2]) for line in held])
+client.start(30)
+own = ("/executionstate/{NAME}", "/topologies/{NAME}", "/packingplans/{NAME}")
+for node in ["", *{nodes!r}]:
+    path, mine = "/heronry" + node, f"{{node}}/".split("/")[2:3] == ["{NAME}"]
+    attempts = [lambda: client.set_acls(path, OPEN_ACL_UNSAFE)]
+    if not mine or node in own:
+        attempts += [lambda: client.set(path, b"forged"), lambda: client.create(path + "/forged", b"")]
+    if not mine:
+        attempts += [lambda: client.get(path), lambda: client.get_children(path)]
+    if node.count("/") > 1 and not mine:
+        attempts += [lambda: client.delete(path)]
+    for number, attempt in enumerate(attempts):
+        try:
+            attempt()
+        except NoAuthError:
+            continue
+        sys.exit(f"attempt {{number}} at {{path}} was let in")
+assert client.get("/heronry/topologies/{NAME}")[0]
+client.stop()
+"""
+    try:
+        docker("exec", small.containers(NAME)[1], "python", "-c", program)
+        assert set(small.in_api(listing)) >= set(others), "nothing has gone"
+        for name in (NAME, "Victim"):
+            assert small.status(name)["state"] == "running"
+    finally:
+        small.heron("kill", "docker/tests", "Victim")
+    assert [node for node in small.in_api(listing) if "Victim" in node] == []
+
+
 ESCAPES = (
     "soft.log", "hard.log", "pipe.log", "deep/passwd", "../secret", "x/../../secret", "/etc/passwd", "..\\secret",
     "%2e%2e/secret", "%252e%252e/secret", "soft.log\0.log", "../../start/1/store-credential",

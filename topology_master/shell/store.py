@@ -1,5 +1,8 @@
 """The master's dealings with the state store: one queue, so operations and their answers keep their order.
 
+To the core a topology has one execution state. In the store who, when and where are the control plane's, and the state
+that is wanted now stands in a node of the masters' own; the version that the core knows is this node's.
+
 The core relies on that order: a read that was asked for before a write ended never arrives after the write's answer.
 """
 
@@ -11,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from heron_runtime.launch import Launch
-from heron_runtime.model.stored import MasterEpoch, MasterLocation
+from heron_runtime.model.stored import MasterEpoch, MasterLocation, WantedState
 from heron_runtime.state import paths
 from heron_runtime.state.store import (
     Check,
@@ -26,6 +29,7 @@ from heron_runtime.state.store import (
     StoreError,
     TransactionFailed,
 )
+from heron_runtime.state.topologies import with_wanted
 from heron_runtime.wire import codec
 from heron_runtime.wire.errors import MalformedMessage
 from topology_master.core.events import (
@@ -67,14 +71,15 @@ def read_stored(store: StateStore, name: str) -> Stored:
     definition = store.get(paths.topology(name))
     packing = store.get(paths.packing_plan(name))
     plan = store.get(paths.physical_plan(name))
+    wanted = store.get(paths.wanted_state(name))
     execution = store.get(paths.execution_state(name))
     return Stored(
         codec.TOPOLOGY.decode(definition.data) if definition else None,
         codec.PACKING_PLAN.decode(packing.data) if packing else None,
         codec.PHYSICAL_PLAN.decode(plan.data) if plan else None,
         version(plan),
-        codec.EXECUTION_STATE.decode(execution.data) if execution else None,
-        version(execution),
+        with_wanted(codec.EXECUTION_STATE.decode(execution.data), wanted) if execution else None,
+        version(wanted),
         codec.MASTER_LOCATION.decode(master.data) if master else None,
         codec.MASTER_EPOCH.decode(epoch.data).epoch if epoch else 0,
         version(epoch),
@@ -188,12 +193,13 @@ class MasterStore:
         if request.plan is not None:
             plan = codec.PHYSICAL_PLAN.encode(request.plan)
             operations.append(_put(paths.physical_plan(self._name), plan, request.plan_version))
-        execution = paths.execution_state(self._name)
+        operations.append(Check(paths.execution_state(self._name)))
+        wanted = paths.wanted_state(self._name)
         if request.execution is not None:
-            state = codec.EXECUTION_STATE.encode(request.execution)
-            operations.append(Set(execution, state, request.execution_version))
-        else:
-            operations.append(Check(execution, request.execution_version))
+            state = WantedState(request.execution.topology_id, request.execution.state)
+            operations.append(_put(wanted, codec.WANTED_STATE.encode(state), request.execution_version))
+        elif request.execution_version >= 0:
+            operations.append(Check(wanted, request.execution_version))
         return operations
 
     @staticmethod

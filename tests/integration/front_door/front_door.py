@@ -28,8 +28,8 @@ PATIENCE_SECONDS = 90.0  # for conditions; the machine may be busy with other th
 COMMAND_SECONDS = 150.0
 QUICK = {"heron.metrics.interval.secs": "0.5", "heron.stop.grace.secs": "2"}
 BRANCHES = (
-    paths.TOPOLOGIES, paths.PACKING_PLANS, paths.PHYSICAL_PLANS, paths.EXECUTION_STATES, paths.MASTERS, paths.EPOCHS,
-    paths.SCHEDULERS, paths.CONTAINERS, paths.LOCKS,
+    paths.TOPOLOGIES, paths.PACKING_PLANS, paths.PHYSICAL_PLANS, paths.EXECUTION_STATES, paths.MASTERS,
+    paths.SCHEDULERS, paths.CONTAINERS,
 )  # fmt: skip
 T = TypeVar("T")
 Done = subprocess.CompletedProcess[str]

@@ -79,7 +79,7 @@ class ApiProcess:
 
 
 @contextlib.contextmanager
-def api_server(home: Path, *arguments: str) -> Iterator[ApiProcess]:
+def api_server(home: Path, *arguments: str, ready: bool = True) -> Iterator[ApiProcess]:
     """An api server until the end of the block; unless it was killed it must end by SIGTERM, with exit code 0."""
     log = home.with_name(f"{home.name}.log")
     with open(log, "ab") as errors:
@@ -93,7 +93,8 @@ def api_server(home: Path, *arguments: str) -> Iterator[ApiProcess]:
         match = re.fullmatch(r"http://.*:(\d+)/\n", line)
         assert match, f"no address but {line!r}: {log.read_text()}"
         server = ApiProcess(process, int(match[1]), home, log)
-        until(lambda: server.request("GET", "/readyz").status_code == 200)
+        if ready:
+            until(lambda: server.request("GET", "/readyz").status_code == 200)
         yield server
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)

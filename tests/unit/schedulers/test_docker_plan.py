@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -65,7 +66,7 @@ def test_a_standby_gets_memory_of_its_own() -> None:
 
 
 def test_a_container_is_confined_and_nothing_in_it_is_secret() -> None:
-    launch = plan.launch_inside(launch_named("T"), "http://api:9000", with_credential=True)
+    launch = plan.launch_inside(launch_named("T"), "http://api:9000")
     body = plan.creation("heronry", launch, 3, "heronry:latest", Resources(1.5, 512 * MiB))
     host: dict[str, Any] = body["HostConfig"]
     assert host["ReadonlyRootfs"]
@@ -86,7 +87,7 @@ def test_a_container_is_confined_and_nothing_in_it_is_secret() -> None:
 
 
 def test_the_launch_inside_names_only_places_inside() -> None:
-    launch = plan.launch_inside(launch_named("T"), "http://api:9000", with_credential=True)
+    launch = plan.launch_inside(launch_named("T"), "http://api:9000")
     own = plan.launch_of(launch, "heronry", 2)
     assert own.host == plan.container_host("heronry", launch, 2)
     assert own.bind_host == "0.0.0.0"
@@ -94,4 +95,9 @@ def test_the_launch_inside_names_only_places_inside() -> None:
         assert path.startswith(plan.VOLUME_PATH)
     assert own.api_url == "http://api:9000"
     assert own.settings["heron.scheduler"] == "docker"
-    assert plan.launch_of(plan.launch_inside(launch_named("T"), "", False), "heronry", 2).store_credential == ""
+    assert (
+        plan.launch_of(
+            plan.launch_inside(replace(launch_named("T"), store_credential=""), ""), "heronry", 2
+        ).store_credential
+        == ""
+    )

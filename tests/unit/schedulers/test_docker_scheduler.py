@@ -21,7 +21,7 @@ from heron_control.schedulers import docker_plan as plan
 from heron_control.schedulers.docker import DockerOptions, DockerScheduler
 from heron_control.schedulers.grants import Granted, write_granted
 from heron_control.schedulers.scheduler import SchedulerError
-from heron_control.schedulers.topology_folder import Homes, place_of, write_secrets
+from heron_control.schedulers.topology_folder import Homes, draw_store_credential, place_of, write_secrets
 from heron_runtime.launch import Launch
 from heron_runtime.model.plan import PackingPlan, Resources
 from heron_runtime.model.stored import ExecutionState
@@ -33,6 +33,7 @@ from heron_runtime.model.topology import (
     TopologyState,
 )
 from heron_runtime.state import open_store, paths, topologies
+from heron_runtime.state.credential import StoreCredential
 from heron_runtime.state.store import Set
 from heron_runtime.wire import codec
 from heron_runtime.wire.container import ProcessState, ProcessStatus
@@ -56,6 +57,7 @@ class World:
         self.machine.add(Container("zookeeper-1", labels, {}, [], {"heronry_cluster"}, "running"))
         self.store = open_store(f"memory://{folder.name}-{id(self)}")
         self.store.open()
+        self.store_credential = ""
         self.scheduler = self.anew()
 
     def anew(self) -> DockerScheduler:
@@ -80,7 +82,8 @@ class World:
         topologies.submit(self.store, definition, pack(definition), state)
         write_granted(home, Granted(definition, pack(definition)))
         given = {f"heron.{key.replace('_', '.')}": value for key, value in settings.items()}
-        launch = Launch("docker", "ads", "prod", name, definition.id, "memory://", str(home), "/y", settings=given)
+        launch = Launch("docker", "ads", "prod", name, definition.id, "memory://", str(home), "/y", settings=given,
+                        store_credential=self.store_credential)  # fmt: skip
         launch = self.scheduler.prepare(launch, home, home / "package.tar.gz")
         launch.save(home / "launch.json")
         return launch
@@ -147,6 +150,21 @@ def test_the_containers_of_the_plan_are_started_each_with_its_files(world: World
     assert world.status(launch).state is ProcessState.RUNNING
     world.scheduler.observe()
     assert len(world.states(launch)) == 2, "nothing is started twice"
+
+
+def test_a_container_gets_its_topologys_own_credential_for_the_store(world: World) -> None:
+    world.store_credential = str(world.place("words") / "store-credential")
+    launch = world.submit()
+    draw_store_credential(world.place("words"), StoreCredential("heronry:operators-password"), launch.topology_id)
+    world.scheduler.start(launch, world.place("words") / "launch.json")
+    world.scheduler.observe()
+    files = world.machine.volumes[plan.shared_name("heronry", launch)]
+    own = files["start/1/store-credential"]
+    assert own == (world.place("words") / "store-credential").read_bytes()
+    assert own.startswith(b"topology: topology.words-0a1b2c:")
+    assert b"operators-password" not in b"".join(files.values())
+    started = Launch(**json.loads(files["start/1/launch.json"]))
+    assert started.store_credential == "/var/lib/heronry/start/1/store-credential"
 
 
 def law_of_grants(world: World) -> None:

@@ -27,7 +27,8 @@ from heron_runtime.state.store import (
     TransactionFailed,
 )
 
-PATHS = st.sampled_from(["/a/x", "/a/y", "/b/x"])
+NODES = ("/a/x", "/a/y", "/b/x", "/c/f/x", "/c/f/y")
+PATHS = st.sampled_from(NODES)
 VERSIONS = st.none() | st.integers(0, 2)
 VALUES = st.binary(max_size=3)
 OPERATIONS = st.one_of(
@@ -107,10 +108,10 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def everybody_sees_the_model(self) -> None:
         for store in self.stores:
-            for kind in ("/a", "/b"):
-                names = store.children(kind)
-                assert names == sorted(p[3:] for p in self.model if p.startswith(kind + "/"))
-            for path in ("/a/x", "/a/y", "/b/x"):
+            for folder in ("/a", "/b", "/c/f"):
+                names = store.children(folder)
+                assert names == sorted(p[len(folder) + 1 :] for p in self.model if p.startswith(folder + "/"))
+            for path in NODES:
                 node = store.get(path)
                 seen = None if node is None else (node.data, node.version, node.ephemeral)
                 here = self.model.get(path)

@@ -93,7 +93,7 @@ def test_a_refused_operation_undoes_those_before_it(
 
 @pytest.mark.parametrize(
     "path",
-    ["", "a", "/", "/a", "/a/", "//a", "/a//b", "/a/..", "/../a", "/a/b\n", "/a/\0", "/a/b/c", "/a/" + "x" * 256],
+    ["", "a", "/", "/a", "/a/", "//a", "/a//b", "/a/..", "/../a", "/a/b\n", "/a/\0", "/a/b/c/d", "/a/b/" + "x" * 256],
 )
 def test_bad_paths_are_refused(store: StateStore, path: str) -> None:
     with pytest.raises(InvalidPath):
@@ -135,6 +135,23 @@ def test_ephemeral_nodes_go_with_close(world: World) -> None:
     assert other.children("/tmanagers") == []
     assert other.get("/topologies/t") == Node(b"stays", 0)
     other.commit([Create("/tmanagers/t", b"another", ephemeral=True)])
+
+
+def test_a_folder_within_a_folder_has_nodes_owners_and_watches_of_its_own(world: World) -> None:
+    owner, other = world.client(), world.client()
+    fired: list[str] = []
+    other.watch("/containers/t", fired.append)
+    owner.commit([Create("/containers/t/1", b"one", ephemeral=True), Create("/containers/t/2", b"two")])
+    eventually(lambda: fired, "the watch of the folder fires")
+    assert (other.children("/containers"), other.children("/containers/t")) == (["t"], ["1", "2"])
+    assert other.get("/containers/t/1") == Node(b"one", 0, True)
+    assert owner.commit([CheckOwner("/containers/t/1"), Set("/containers/t/2", b"more")]) == [0, 1]
+    fired.clear()
+    owner.close()
+    eventually(lambda: fired, "the watch of the folder fires when an owner goes")
+    eventually(lambda: other.children("/containers/t") == ["2"], "its node goes, and no other")
+    other.commit([Delete("/containers/t/2")])
+    assert other.children("/containers/t") == []
 
 
 def test_only_the_owner_passes_check_owner(world: World) -> None:

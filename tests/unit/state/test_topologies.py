@@ -9,13 +9,15 @@ import pytest
 from state_worlds import World
 
 from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan, PhysicalPlan, PlanVersion
-from heron_runtime.model.stored import ContainerLocation, ExecutionState, MasterEpoch, MasterLocation
+from heron_runtime.model.stored import ContainerLocation, ExecutionState, MasterEpoch, MasterLocation, WantedState
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition, TopologyState
 from heron_runtime.state import paths, topologies
 from heron_runtime.state.memory import MemoryStore
-from heron_runtime.state.store import Create, Node, StateStore, StoreError, StoreUnavailable
-from heron_runtime.state.topologies import AlreadyExists, NoSuchTopology
+from heron_runtime.state.store import Create, Delete, Node, Set, StateStore, StoreError, StoreUnavailable
+from heron_runtime.state.topologies import AlreadyExists, NoSuchTopology, OlderLayout
 from heron_runtime.wire import codec
+
+KINDS = [value for key, value in vars(paths).items() if key.isupper()]
 
 
 def parts(name: str = "words", number: int = 1) -> tuple[TopologyDefinition, PackingPlan, ExecutionState]:
@@ -100,11 +102,35 @@ def test_kill_leaves_nothing_and_may_be_repeated(world: World) -> None:
     assert topologies.kill(client, "words") is False
     with pytest.raises(NoSuchTopology):
         topologies.read_topology(client, "words")
-    owner.close()
-    kinds = [paths.TOPOLOGIES, paths.PACKING_PLANS, paths.PHYSICAL_PLANS, paths.EXECUTION_STATES, paths.EPOCHS]
-    for kind in [*kinds, paths.MASTERS, paths.CONTAINERS]:
+    assert client.get(paths.master("words")) is not None  # it goes with its owner's session, or by `clear`
+    for _ in range(2):
+        topologies.clear(client, "words")
+    for kind in KINDS:
         assert [name for name in client.children(kind) if name.startswith("words")] == []
     assert [state.topology for state in topologies.list_topologies(client)] == ["other"]
+
+
+def test_the_state_that_is_wanted_is_the_topologys_own_word_and_no_more(store: StateStore) -> None:
+    definition, packing, state = parts()
+    topologies.submit(store, definition, packing, state)
+
+    def wanted(topology_id: str, wanted: TopologyState) -> TopologyState:
+        path = paths.wanted_state("words")
+        before = [] if store.get(path) is None else [Delete(path)]
+        store.commit([*before, Create(path, codec.WANTED_STATE.encode(WantedState(topology_id, wanted)))])
+        (listed,) = topologies.list_topologies(store)
+        read = topologies.read_topology(store, "words").execution
+        assert listed == read == replace(state, state=read.state)
+        return read.state
+
+    assert wanted("words-1", TopologyState.PAUSED) is TopologyState.PAUSED
+    assert wanted("words-1", TopologyState.RUNNING) is TopologyState.RUNNING
+    assert wanted("words-1", TopologyState.KILLED) is TopologyState.RUNNING
+    assert wanted("words-0", TopologyState.PAUSED) is TopologyState.RUNNING  # of the submission before
+    store.commit([Set(paths.wanted_state("words"), b"\xff nonsense")])
+    assert topologies.list_topologies(store) == (state,)
+    assert topologies.kill(store, "words")
+    assert store.get(paths.wanted_state("words")) is None
 
 
 def test_kill_of_one_submission_spares_its_successor(store: StateStore) -> None:
@@ -121,6 +147,21 @@ def test_what_dying_processes_left_does_not_stop_a_new_submission(world: World) 
     assert (record.physical, record.master, record.containers) == (None, None, ())
     assert client.get(paths.physical_plan("words")) is None
     assert client.get(paths.epoch("words")) is None
+
+
+def test_topologies_of_an_earlier_release_are_named_and_leftovers_of_others_are_cleared(world: World) -> None:
+    store, dead = world.client(), world.client()
+    topologies.submit(store, *parts())
+    publish(dead, "words-1")
+    store.commit([Create(paths.master("gone"), b""), Create("/epochs/gone", b"")])
+    topologies.check_layout(store)
+    topologies.clear_orphans(store)
+    assert store.children(paths.masters("gone")) == []
+    assert topologies.read_topology(store, "words").master is not None
+    store.commit([Create("/epochs/words", b"")])
+    with pytest.raises(OlderLayout, match="earlier release: words") as refused:
+        topologies.check_layout(store)
+    assert "kill them there" in refused.value.cure
 
 
 def test_names_that_begin_alike_are_told_apart(store: StateStore) -> None:

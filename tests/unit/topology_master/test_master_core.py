@@ -190,9 +190,12 @@ def test_deactivation_is_stored_in_plan_and_execution_state_before_it_is_answere
     assert answer.status is not None
     assert answer.status.state is TopologyState.PAUSED
     assert sent_plans(node.effects)[-1].state is TopologyState.PAUSED
-    stored = node.store.get(paths.execution_state(NAME))
+    stored = node.store.get(paths.wanted_state(NAME))
     assert stored is not None
-    assert codec.EXECUTION_STATE.decode(stored.data).state is TopologyState.PAUSED
+    assert codec.WANTED_STATE.decode(stored.data).state is TopologyState.PAUSED
+    submitted = node.store.get(paths.execution_state(NAME))
+    assert submitted is not None
+    assert submitted.version == 0, "that is the control plane's"
     again = node.tell(e.StateRequested(2, TopologyState.PAUSED))
     assert [type(x) for x in again] == [e.Answer], "nothing to do is answered at once"
 

@@ -39,13 +39,16 @@ from heron_instance.shell.inbox import (
 from heron_instance.shell.loop_thread import LoopThread
 from heron_instance.shell.runner import Left, Runner, Stopped
 from heron_instance.shell.user_frame import place_of_main_thread
+from heron_runtime.kernel import adopt_orphans
 from heron_runtime.launch import Launch
 from heron_runtime.liveness import Phase
 from heron_runtime.model.ids import instance_id
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.settings import Keys, setting
+from heron_runtime.orphans import reap_ended_orphans
 from heron_runtime.process import EXIT_REPLACED, ProcessArguments, set_scheduling, set_up_process
 from heron_runtime.telemetry.reporting import Telemetry
+from heron_runtime.wire.metrics import ProcessMetrics
 
 SWITCH_INTERVAL_SECONDS = 0.0005  # or each wake-up of the gateway waits 5 ms for a busy executor
 GC_THRESHOLD = 50_000
@@ -58,6 +61,7 @@ def run_instance(launch: Launch, container: int, component: str, task: int, slot
     name = instance_id(container, component, task)
     set_up_process(f"heron:{launch.topology}:{name}")
     set_scheduling(setting(launch.settings, Keys.HERON_PROCESS_SCHEDULING))
+    adopt_orphans()  # what user code daemonises lives as long as this instance
     random.seed()
     sys.argv = [name]  # user code must not read the process's own arguments as its own
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
@@ -86,7 +90,7 @@ class Instance:
             ProcessArguments(launch, Path(), container, slot, lifeline),
             self.gateway,
             lambda: self.phase,
-            lambda: self.telemetry.report(time.time()),
+            self._report,
             self._doing,
         )
         self._executor: Executor | None = None
@@ -147,6 +151,10 @@ class Instance:
             plans = [item.plan for item in early if isinstance(item, PlanArrived) and self.task in item.plan.tasks()]
             if plans:
                 return plans[-1], [item for item in early if not isinstance(item, PlanArrived)]
+
+    def _report(self) -> ProcessMetrics:
+        reap_ended_orphans()
+        return self.telemetry.report(time.time())
 
     def _doing(self) -> str:
         """What user code has been at for long; a bolt in one call holds tuples up, so its stream manager hears, too."""

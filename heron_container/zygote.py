@@ -40,7 +40,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from heron_runtime.kernel import adopt_orphans, end_with_parent
+from heron_runtime.kernel import adopt_orphans, end_with_parent, hide
 from heron_runtime.orphans import end_all_orphans, end_orphans
 
 if TYPE_CHECKING:
@@ -265,6 +265,7 @@ def main() -> None:
     options = parser.parse_args()
     from heron_runtime.launch import Launch
 
+    hide()
     os.set_inheritable(options.socket, False)
     connection = socket.socket(fileno=options.socket)
     be_zygote(connection, Launch.load(options.launch), options.launch, options.container, options.kinds)

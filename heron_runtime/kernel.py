@@ -6,6 +6,7 @@ import ctypes
 import signal
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -17,6 +18,13 @@ def end_with_parent() -> None:
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent ends, whatever it did to its session and descriptors."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def hide(hidden: bool = True) -> None:
+    """Whether other processes of this user are kept from reading our environment, memory and descriptors, which forked
+    children inherit and an exec undoes. Whoever is root with CAP_SYS_PTRACE looks on; core dumps and debuggers of the
+    same user go with it."""
+    _prctl(_PR_SET_DUMPABLE, 0 if hidden else 1)
 
 
 def _prctl(option: int, value: int) -> None:

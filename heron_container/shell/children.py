@@ -40,11 +40,12 @@ class ExecChild:
         ended: Callable[[int], None],
         passed: Sequence[int] = (),
         with_lifeline: bool = True,
+        key: str = "",
     ) -> None:
-        """Start it; ``--lifeline FD`` is added to the command, if wanted. Raises OSError."""
+        """Start it; ``--lifeline FD`` is added to the command, if wanted, with ``key`` in it. Raises OSError."""
         self._log = log
         self._ended = ended
-        self._lifeline = Lifeline()
+        self._lifeline = Lifeline(key)
         if with_lifeline:
             command = [*command, "--lifeline", str(self._lifeline.read_end)]
             passed = [self._lifeline.read_end, *passed]

@@ -46,7 +46,7 @@ from heron_runtime.model.ids import instance_id
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.orphans import reap_ended_orphans
-from heron_runtime.process import EXIT_REPLACED, ProcessArguments, set_scheduling, set_up_process
+from heron_runtime.process import EXIT_REPLACED, ProcessArguments, set_scheduling, set_up_process, take_key
 from heron_runtime.telemetry.reporting import Telemetry
 from heron_runtime.wire.metrics import ProcessMetrics
 
@@ -59,20 +59,23 @@ log = logging.getLogger(__name__)
 def run_instance(launch: Launch, container: int, component: str, task: int, slot: int, lifeline: int) -> int:
     """Be this instance until the end; returns the exit code."""
     name = instance_id(container, component, task)
-    set_up_process(f"heron:{launch.topology}:{name}")
+    set_up_process(f"heron:{launch.topology}:{name}", hidden=False)  # its author may debug it
+    key = take_key(lifeline)
     set_scheduling(setting(launch.settings, Keys.HERON_PROCESS_SCHEDULING))
     adopt_orphans()  # what user code daemonises lives as long as this instance
     random.seed()
     sys.argv = [name]  # user code must not read the process's own arguments as its own
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     add_user_paths(launch.package_dir)
-    return Instance(launch, container, component, task, slot, lifeline).run()
+    return Instance(launch, container, component, task, slot, lifeline, key).run()
 
 
 class Instance:
     """One process's parts."""
 
-    def __init__(self, launch: Launch, container: int, component: str, task: int, slot: int, lifeline: int) -> None:
+    def __init__(
+        self, launch: Launch, container: int, component: str, task: int, slot: int, lifeline: int, key: str
+    ) -> None:
         self.launch = launch
         self.container = container
         self.component = component
@@ -84,7 +87,7 @@ class Instance:
         self.inbox = Inbox()
         self.phase = Phase.STARTING
         self.gateway = Gateway(
-            GatewaySetup(launch, container, task, self.incarnation, self.telemetry.count), self.inbox
+            GatewaySetup(launch, container, task, self.incarnation, self.telemetry.count, key), self.inbox
         )
         self.loop_thread = LoopThread(
             ProcessArguments(launch, Path(), container, slot, lifeline),

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from heron_container.zygote import INSTANCE, be_zygote
 from heron_control.schedulers.identity import process_title
 from heron_control.schedulers.log_files import OwnLog
+from heron_control.schedulers.remnants import MARK, mark_of
 from heron_runtime.commands import own_group, raise_descriptor_limit
 from heron_runtime.model.ids import MASTER_CONTAINER, container_name
 from heron_runtime.model.settings import Keys, setting
@@ -71,6 +72,7 @@ def _set_up() -> Birth:
     parser.add_argument("--echo-log", action="store_true", help="with --own-log, to the old stderr as well")
     arguments, options = parse_arguments("heron_container", parser)
     launch, name = arguments.launch, container_name(arguments.container)
+    os.environ[MARK] = mark_of(launch.topology_id, arguments.container)
     os.makedirs(launch.runtime_dir, mode=0o700, exist_ok=True)
     own_log = OwnLog.of(launch, name) if options.own_log else None
     echo = os.dup(2) if options.echo_log else -1

@@ -16,16 +16,18 @@ Conversation (JSON on a SOCK_SEQPACKET socket pair, one message each):
 * from it: ``{"ready": true}`` once; ``{"forked": slot, "pid": pid}`` with the child's pidfd; ``{"failed": slot,
   "error": text}``; ``{"exited": slot, "pid": pid, "status": wait status}``
 
-End of file means that heron_container is gone: the zygote exits. Its children then die in two ways: each holds a
-lifeline of its own, whose write end only heron_container has, and the kernel kills them at the zygote's end
-(PR_SET_PDEATHSIG), so that even a stopped or wedged process leaves no orphan. heron_container closes the lifelines
-when the zygote dies, and starts both again.
+End of file means that heron_container is gone: the zygote ends all its children, and exits. Should it die itself, they
+die in two ways: each holds a lifeline of its own, whose write end only heron_container has, and the kernel kills them
+at the zygote's end (PR_SET_PDEATHSIG), so that even a stopped or wedged process leaves no orphan. heron_container
+closes the lifelines when the zygote dies, and starts both again.
+
+What user code has started and its instance has left behind comes to the zygote (``heron_runtime.orphans``), which ends
+it, before it tells of the instance's end.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import gc
 import importlib
 import json
@@ -37,6 +39,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
+
+from heron_runtime.kernel import adopt_orphans, end_with_parent, hide
+from heron_runtime.orphans import end_all_orphans, end_orphans
 
 if TYPE_CHECKING:
     from heron_runtime.launch import Launch
@@ -54,7 +59,7 @@ IMPORTED_FOR_INSTANCES = (
 )  # fmt: skip
 MAX_MESSAGE_BYTES = 128 * 1024
 LIFELINE = 3  # its descriptor in a child
-_PR_SET_PDEATHSIG = 1
+END_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +122,7 @@ class Zygote:
     """Serves the socket, forks, and reports the ends of its children."""
 
     def __init__(self, connection: socket.socket) -> None:
+        adopt_orphans()
         self._connection = connection
         self._slots: dict[int, int] = {}  # pid to slot
         self._wake_read, self._wake_write = os.pipe()
@@ -138,6 +144,7 @@ class Zygote:
                     continue
                 data, descriptors, _, _ = socket.recv_fds(self._connection, MAX_MESSAGE_BYTES, 4)
                 if not data:
+                    end_all_orphans((), END_SECONDS)  # every child is one now
                     return None
                 request = ForkRequest(**json.loads(data)["fork"], log=descriptors[0], lifeline=descriptors[1])
                 if self._fork(request):
@@ -168,10 +175,14 @@ class Zygote:
             os.read(self._wake_read, 4096)
         except BlockingIOError:
             pass
-        while self._slots:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == 0:
-                return
+        ended = []
+        try:
+            while (found := os.waitpid(-1, os.WNOHANG)) != (0, 0):
+                ended.append(found)
+        except ChildProcessError:
+            pass  # that was the last
+        end_orphans(self._slots)  # their end wakes us again, until there are none
+        for pid, status in ended:
             if pid in self._slots:
                 self._send({"exited": self._slots.pop(pid), "pid": pid, "status": status})
 
@@ -189,7 +200,7 @@ class Zygote:
 
 def _become_child(request: ForkRequest, zygote: int) -> None:
     """Leave everything of the zygote's behind. Nothing before this has run in the child."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    end_with_parent()
     if os.getppid() != zygote:
         os._exit(120)  # it died before the kernel knew
     signal.set_wakeup_fd(-1)
@@ -254,6 +265,7 @@ def main() -> None:
     options = parser.parse_args()
     from heron_runtime.launch import Launch
 
+    hide()
     os.set_inheritable(options.socket, False)
     connection = socket.socket(fileno=options.socket)
     be_zygote(connection, Launch.load(options.launch), options.launch, options.container, options.kinds)

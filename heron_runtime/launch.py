@@ -60,7 +60,7 @@ class Launch:
 
     @property
     def secret_file(self) -> Path:
-        """What instances and their stream manager prove to know, without saying it; mode 0400."""
+        """What the keys of instances are derived from, and what who fetches the package proves to know; mode 0400."""
         return Path(self.home, "secret")
 
     def secret(self) -> str:

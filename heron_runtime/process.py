@@ -22,9 +22,11 @@ from typing import Protocol
 
 import setproctitle
 
+from heron_runtime.kernel import hide
 from heron_runtime.launch import Launch
 from heron_runtime.liveness import Beat, Phase
 from heron_runtime.model.settings import Keys, setting
+from heron_runtime.net.handshake import KEY_BYTES
 from heron_runtime.process_stats import LoopLag
 
 EXIT_PARENT_GONE = 120
@@ -70,8 +72,12 @@ class OneLine(logging.Formatter):
         return line
 
 
-def set_up_process(title: str, level: str = "INFO") -> None:
-    """Title for ``ps``, logging to stderr, tracebacks on fatal signals and on SIGUSR1."""
+def set_up_process(title: str, level: str = "INFO", *, hidden: bool = True) -> None:
+    """Title for ``ps``, logging to stderr, tracebacks on fatal signals and on SIGUSR1.
+
+    ``hidden``: other processes of this user cannot look into it (``heron_runtime.kernel.hide``).
+    """
+    hide(hidden)
     setproctitle.setproctitle(title)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLine())
@@ -99,6 +105,17 @@ def set_scheduling(policy: str) -> None:
     if policy == "batch" and hasattr(os, "SCHED_BATCH"):  # Linux
         with contextlib.suppress(OSError):  # forbidden in some sandboxes
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
+def take_key(lifeline: int) -> str:
+    """The key of this task, which our parent has put into the lifeline; before anybody else reads there.
+
+    Raises RuntimeError where it is not.
+    """
+    key = os.read(lifeline, KEY_BYTES) if lifeline >= 0 else b""
+    if len(key) != KEY_BYTES:
+        raise RuntimeError("an instance is started by heron_container, which gives it its key on the lifeline")
+    return key.decode()
 
 
 def watch_lifeline(lifeline: int, loop: asyncio.AbstractEventLoop) -> None:

@@ -1,6 +1,6 @@
 """Children of heron_container: those it execs (``python -m <room>``), and the zygotes that it forked at its birth.
 
-Their ends are told by pidfd, so nothing polls.
+Their ends are told by pidfd, so nothing polls. ``STARTED`` has all of them: another child is an orphan that came to us.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Protocol
 
 from heron_container.shell.lifeline import Lifeline
 from heron_container.shell.logs import LogPipe
+
+STARTED: set[int] = set()  # children of this process that it started and will reap
 
 
 class Child(Protocol):
@@ -38,11 +40,12 @@ class ExecChild:
         ended: Callable[[int], None],
         passed: Sequence[int] = (),
         with_lifeline: bool = True,
+        key: str = "",
     ) -> None:
-        """Start it; ``--lifeline FD`` is added to the command, if wanted. Raises OSError."""
+        """Start it; ``--lifeline FD`` is added to the command, if wanted, with ``key`` in it. Raises OSError."""
         self._log = log
         self._ended = ended
-        self._lifeline = Lifeline()
+        self._lifeline = Lifeline(key)
         if with_lifeline:
             command = [*command, "--lifeline", str(self._lifeline.read_end)]
             passed = [self._lifeline.read_end, *passed]
@@ -63,6 +66,7 @@ class ExecChild:
         self._lifeline.close_read_end()
         log.close_write_end()
         self.pid = self._process.pid
+        STARTED.add(self.pid)
         self._pidfd = os.pidfd_open(self.pid)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._pidfd, self._exited)
@@ -75,6 +79,7 @@ class ExecChild:
         code = self._process.poll()
         if code is None:
             return
+        STARTED.discard(self.pid)
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
         self._lifeline.cut()
@@ -88,6 +93,7 @@ class BornChild:
     def __init__(self, pid: int, ended: Callable[[int], None]) -> None:
         self.pid = pid
         self._ended = ended
+        STARTED.add(pid)
         self._pidfd = os.pidfd_open(pid)  # nobody else reaps it, so it is certainly this child's
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._pidfd, self._exited)
@@ -100,6 +106,7 @@ class BornChild:
     def _exited(self) -> None:
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         if pid:
+            STARTED.discard(pid)
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._ended(os.waitstatus_to_exitcode(status))

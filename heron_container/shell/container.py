@@ -29,6 +29,7 @@ from heron_container.shell.memory_limit import MemoryLimit
 from heron_container.shell.spawning import Spawning
 from heron_container.shell.status import container_status, count_up
 from heron_container.shell.store_loop import Look, Plans
+from heron_container.shell.sweeping import Sweeping
 from heron_control.schedulers import local
 from heron_control.schedulers.alarm import Alarm, now_ms
 from heron_control.schedulers.endings import exit_in_words
@@ -85,6 +86,7 @@ class Container:
         self._children: dict[int, Child] = {}
         self._last_lines: dict[str, LastLines] = {}
         self._spawning = Spawning(launch, launch_file, number, policy, self._writer, self._born, self._ended, zygotes)
+        self._sweeping = Sweeping(number != MASTER_CONTAINER)
         self._scheduler_watch = SchedulerWatch(SCHEDULER_BACKOFF)
         self._scheduler_pid = 0
         self._alarm = Alarm(lambda: self._act(self.supervisor.tick(now_ms())))
@@ -100,6 +102,7 @@ class Container:
         if ticks.done():
             ticks.result()  # a fault of ours: raises
         await self._spawning.close()
+        await self._sweeping.finish()
         self._writer.close()
         if self._slots is not None:
             self._slots.close()
@@ -247,6 +250,7 @@ class Container:
 
     def _ended(self, slot: int, code: int | None, error: str) -> None:
         spec = self.supervisor.processes[slot].spec
+        self._sweeping.look()
         self._children.pop(slot, None)
         self._liveness.forget(slot)
         reason = error or exit_in_words(code, self._last_lines[spec.name].last())

@@ -29,6 +29,7 @@ from heron_runtime.model.backoff import BackoffPolicy
 from heron_runtime.model.ids import MASTER_CONTAINER, container_name
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyDefinition
+from heron_runtime.net.handshake import instance_key
 
 CLOSE_SECONDS = 5.0
 log = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ class Spawning:
         self._topology: TopologyDefinition | None = None
         self._loop = asyncio.get_running_loop()
         self._first_on_path = ""
+        self._secret = launch.secret() if container != MASTER_CONTAINER else ""
         self._newborn = {newborn.kinds: newborn for newborn in zygotes}
         self._zygotes: dict[str, ZygoteClient] = {}  # by kind of process; those that are not there are exec'ed
         groups = [services_of(container)]
@@ -66,6 +68,7 @@ class Spawning:
             zygote = ZygoteClient(
                 spawn=partial(self._spawn_zygote, kinds),
                 title=lambda spec: process_title(launch.topology, spec.name),
+                key=self._key,
                 container=container,
                 policy=policy,
                 born=born,
@@ -128,12 +131,23 @@ class Spawning:
         environment = child_environment(self._environment(spec), self._first_on_path if spec.is_instance else "")
         try:
             child = ExecChild(
-                command, environment, self._launch.home, pipe, lambda code: self._ended(spec.slot, code, "")
+                command,
+                environment,
+                self._launch.home,
+                pipe,
+                lambda code: self._ended(spec.slot, code, ""),
+                key=self._key(spec),
             )
         except OSError as error:
             self._loop.call_soon(self._ended, spec.slot, None, f"not started: {error}")
             return
         self._born(spec.slot, child)
+
+    def _key(self, spec: ProcessSpec) -> str:
+        """What its stream manager knows an instance by. The others read the topology's key themselves."""
+        if not spec.is_instance:
+            return ""
+        return instance_key(self._secret, self._launch.topology_id, self._container, spec.task)
 
     def _environment(self, spec: ProcessSpec) -> dict[str, str]:
         """What the user wants to see in the environment of an instance."""

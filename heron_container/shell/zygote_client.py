@@ -57,6 +57,7 @@ class ZygoteClient:
         [Callable[[str], None]], tuple[Child, socket.socket]
     ]  # (ended) → the zygote and our end of its socket
     title: Callable[[ProcessSpec], str]
+    key: Callable[[ProcessSpec], str]
     container: int
     policy: BackoffPolicy
     born: Callable[[int, Forked], None]
@@ -129,7 +130,7 @@ class ZygoteClient:
 
     def _request(self, spec: ProcessSpec, environment: Mapping[str, str], log_pipe: LogPipe) -> None:
         assert self._socket is not None
-        forked = Forked(spec.slot, log_pipe, Lifeline())
+        forked = Forked(spec.slot, log_pipe, Lifeline(self.key(spec)))
         self._children[spec.slot] = forked
         message = {
             "slot": spec.slot, "kind": spec.kind, "container": self.container, "component": spec.component,

@@ -1,5 +1,5 @@
 """The processes of a topology on this host, however they are found: by their titles with their working folder or their
-session, or by the launch file they were started with.
+session, or by the launch file they were started with; and by their marks what user code has left behind.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import psutil
 
 from heron_control.progress import Progress
 from heron_control.schedulers.identity import last_holder, process_title
+from heron_control.schedulers.remnants import remnants
 from heron_control.schedulers.topology_folder import LAUNCH_FILE
 from heron_runtime.files import entries
 from heron_runtime.launch import Launch
@@ -52,7 +53,8 @@ def end_processes(launch: Launch, grace_secs: float, progress: Progress) -> list
     Returns the ids of those that do not even die by SIGKILL.
     """
     progress("waiting for its processes to stop")
-    remaining = _wait_gone(lambda: processes_of(launch), grace_secs, progress)
+    _wait_gone(lambda: processes_of(launch), grace_secs, progress)
+    remaining = _all_of(launch)
     if remaining:
         progress(f"ending {len(remaining)} processes that did not stop by themselves")
         for process in remaining:
@@ -60,8 +62,12 @@ def end_processes(launch: Launch, grace_secs: float, progress: Progress) -> list
                 process.kill()  # psutil checks that the id still means the same process
             except psutil.NoSuchProcess:
                 continue
-        remaining = _wait_gone(lambda: processes_of(launch), KILL_WAIT_SECS, progress)
+        remaining = _wait_gone(lambda: _all_of(launch), KILL_WAIT_SECS, progress)
     return [process.pid for process in remaining]
+
+
+def _all_of(launch: Launch) -> list[psutil.Process]:
+    return [*{*processes_of(launch), *remnants(launch)}]
 
 
 def _sessions(launch: Launch) -> set[int]:

@@ -17,7 +17,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from heron_instance.core.outbox import Flush
@@ -78,6 +78,7 @@ class GatewaySetup:
     task: int
     incarnation: int
     count: Callable[[str, float], None]
+    key: str = field(repr=False)  # by which stream manager and task know each other
 
 
 class Gateway:
@@ -181,12 +182,11 @@ class Gateway:
         self._control_work.set()
 
     async def _keep_linked(self) -> None:
-        secret = self._setup.launch.secret()
         quiet, delay, fault = False, FIRST_DELAY_SECONDS, ""
         while not self._finished():
             level = logging.DEBUG if quiet else logging.INFO
             try:
-                await self._link(secret)
+                await self._link()
                 reason = "closed"
             except (MalformedMessage, LinkRefused) as error:
                 reason = str(error)
@@ -209,12 +209,12 @@ class Gateway:
     def _finished(self) -> bool:
         return self._closing and not self._posted and self._outgoing.empty()
 
-    async def _open(self, secret: str, stream: Tag) -> LinkStream:
+    async def _open(self, stream: Tag) -> LinkStream:
         setup, launch = self._setup, self._setup.launch
         path = launch.stream_manager_socket(setup.container)
-        return await connect(path, secret, stream, launch.topology_id, setup.task, setup.incarnation)
+        return await connect(path, setup.key, stream, launch.topology_id, setup.task, setup.incarnation)
 
-    async def _link(self, secret: str) -> None:
+    async def _link(self) -> None:
         """One connection: returns or raises when it ends."""
         setup = self._setup
         control: LinkStream | None = None
@@ -222,7 +222,7 @@ class Gateway:
         parts: list[asyncio.Task[None]] = []
         try:
             async with asyncio.timeout(HELLO_SECONDS):
-                control = await self._open(secret, Tag.CONTROL)
+                control = await self._open(Tag.CONTROL)
                 launch = setup.launch
                 await control.write(
                     InstanceHello(PROTOCOL_VERSION, launch.topology_id, setup.task, setup.incarnation, os.getpid())
@@ -245,7 +245,7 @@ class Gateway:
                 setup.count("__gateway-reconnect-count", 1)
             self._incarnation_seen = hello.incarnation
             async with asyncio.timeout(HELLO_SECONDS):
-                data = await self._open(secret, Tag.DATA)
+                data = await self._open(Tag.DATA)
             self._linked = True
             backlog_sent = asyncio.Event()
             self._work.set()

@@ -39,13 +39,16 @@ from heron_instance.shell.inbox import (
 from heron_instance.shell.loop_thread import LoopThread
 from heron_instance.shell.runner import Left, Runner, Stopped
 from heron_instance.shell.user_frame import place_of_main_thread
+from heron_runtime.kernel import adopt_orphans
 from heron_runtime.launch import Launch
 from heron_runtime.liveness import Phase
 from heron_runtime.model.ids import instance_id
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.settings import Keys, setting
-from heron_runtime.process import EXIT_REPLACED, ProcessArguments, set_scheduling, set_up_process
+from heron_runtime.orphans import reap_ended_orphans
+from heron_runtime.process import EXIT_REPLACED, ProcessArguments, set_scheduling, set_up_process, take_key
 from heron_runtime.telemetry.reporting import Telemetry
+from heron_runtime.wire.metrics import ProcessMetrics
 
 SWITCH_INTERVAL_SECONDS = 0.0005  # or each wake-up of the gateway waits 5 ms for a busy executor
 GC_THRESHOLD = 50_000
@@ -56,19 +59,23 @@ log = logging.getLogger(__name__)
 def run_instance(launch: Launch, container: int, component: str, task: int, slot: int, lifeline: int) -> int:
     """Be this instance until the end; returns the exit code."""
     name = instance_id(container, component, task)
-    set_up_process(f"heron:{launch.topology}:{name}")
+    set_up_process(f"heron:{launch.topology}:{name}", hidden=False)  # its author may debug it
+    key = take_key(lifeline)
     set_scheduling(setting(launch.settings, Keys.HERON_PROCESS_SCHEDULING))
+    adopt_orphans()  # what user code daemonises lives as long as this instance
     random.seed()
     sys.argv = [name]  # user code must not read the process's own arguments as its own
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     add_user_paths(launch.package_dir)
-    return Instance(launch, container, component, task, slot, lifeline).run()
+    return Instance(launch, container, component, task, slot, lifeline, key).run()
 
 
 class Instance:
     """One process's parts."""
 
-    def __init__(self, launch: Launch, container: int, component: str, task: int, slot: int, lifeline: int) -> None:
+    def __init__(
+        self, launch: Launch, container: int, component: str, task: int, slot: int, lifeline: int, key: str
+    ) -> None:
         self.launch = launch
         self.container = container
         self.component = component
@@ -80,13 +87,13 @@ class Instance:
         self.inbox = Inbox()
         self.phase = Phase.STARTING
         self.gateway = Gateway(
-            GatewaySetup(launch, container, task, self.incarnation, self.telemetry.count), self.inbox
+            GatewaySetup(launch, container, task, self.incarnation, self.telemetry.count, key), self.inbox
         )
         self.loop_thread = LoopThread(
             ProcessArguments(launch, Path(), container, slot, lifeline),
             self.gateway,
             lambda: self.phase,
-            lambda: self.telemetry.report(time.time()),
+            self._report,
             self._doing,
         )
         self._executor: Executor | None = None
@@ -147,6 +154,10 @@ class Instance:
             plans = [item.plan for item in early if isinstance(item, PlanArrived) and self.task in item.plan.tasks()]
             if plans:
                 return plans[-1], [item for item in early if not isinstance(item, PlanArrived)]
+
+    def _report(self) -> ProcessMetrics:
+        reap_ended_orphans()
+        return self.telemetry.report(time.time())
 
     def _doing(self) -> str:
         """What it has been at for long; a bolt in one call holds tuples up, so its stream manager hears, too."""

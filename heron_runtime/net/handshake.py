@@ -1,4 +1,4 @@
-"""How the two ends of a link prove to each other that they know the topology's secret, without saying it.
+"""How the two ends of a link prove to each other that they know the key of the task, without saying it.
 
 ::
 
@@ -7,7 +7,10 @@
     caller    proof of the caller
     server    accepted                                  or, instead of any answer: refused, and why
 
-A proof is HMAC-SHA256 with the secret over the role of who proves, the opening as it was sent and the nonce of the
+The key is the task's own, derived from the topology's secret: a stream manager knows the secret and so every key, an
+instance, which runs user code, knows its own key and nothing that leads to the secret or to another task's.
+
+A proof is HMAC-SHA256 with that key over the role of who proves, the opening as it was sent and the nonce of the
 server. So it holds for one task, one incarnation, one stream and one connection: played again it meets another nonce,
 sent back it names the wrong role. Until an end is satisfied it reads no frame of more than 4 096 bytes.
 """
@@ -28,6 +31,8 @@ NONCE_BYTES = 32
 CALLER = b"heronry link, caller"
 SERVER = b"heronry link, server"
 DOWNLOAD = "heronry package, caller"
+INSTANCE = "heronry instance"
+KEY_BYTES = 64  # of an instance's key: 32 random ones, as hex
 
 T = TypeVar("T")
 _Nonce = Annotated[bytes, msgspec.Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
@@ -75,10 +80,16 @@ def decode_challenge(body: bytes) -> Challenge:
     return _decode(_CHALLENGE, body, "challenge")
 
 
-def prove(secret: str, role: bytes, opening: bytes, nonce: bytes) -> bytes:
+def instance_key(secret: str, topology_id: str, container: int, task: int) -> str:
+    """The key by which this task and its stream manager know each other."""
+    text = "\0".join((INSTANCE, topology_id, str(container), str(task)))
+    return hmac.digest(secret.encode(), text.encode(), "sha256").hex()
+
+
+def prove(key: str, role: bytes, opening: bytes, nonce: bytes) -> bytes:
     """The proof of ``role`` for this opening, as it was sent, and this nonce of the server."""
     text = role + struct.pack("<I", len(opening)) + opening + nonce
-    return hmac.digest(secret.encode(), text, "sha256")
+    return hmac.digest(key.encode(), text, "sha256")
 
 
 def prove_download(secret: str, topology_id: str, digest: str, nonce: str) -> str:
@@ -87,9 +98,9 @@ def prove_download(secret: str, topology_id: str, digest: str, nonce: str) -> st
     return hmac.digest(secret.encode(), text, "sha256").hex()
 
 
-def is_proof(given: bytes, secret: str, role: bytes, opening: bytes, nonce: bytes) -> bool:
+def is_proof(given: bytes, key: str, role: bytes, opening: bytes, nonce: bytes) -> bool:
     """True if ``given`` is that proof; takes the same time whatever it is."""
-    return hmac.compare_digest(given, prove(secret, role, opening, nonce))
+    return hmac.compare_digest(given, prove(key, role, opening, nonce))
 
 
 def _decode(decoder: msgspec.msgpack.Decoder[T], body: bytes, what: str) -> T:

@@ -253,7 +253,7 @@ def _unexpected(tag: int, body: bytes | bytearray, wanted: int) -> Exception:
     return MalformedMessage(f"a frame of kind {tag}, where {wanted} was due")
 
 
-async def connect(path: str, secret: str, stream: Tag, topology_id: str, task: int, incarnation: int) -> LinkStream:
+async def connect(path: str, key: str, stream: Tag, topology_id: str, task: int, incarnation: int) -> LinkStream:
     """Open a stream to the stream manager that listens at ``path``.
 
     Raises OSError (nobody is there; LinkLost is one), LinkRefused, MalformedMessage. Give it a time.
@@ -263,10 +263,10 @@ async def connect(path: str, secret: str, stream: Tag, topology_id: str, task: i
         opening = encode(Opening(LINK_VERSION, stream, topology_id, task, incarnation, os.urandom(NONCE_BYTES)))
         link.say(Tag.OPENING, opening)
         challenge = decode_challenge(await link.expect(Tag.CHALLENGE))
-        if not is_proof(challenge.proof, secret, SERVER, opening, challenge.nonce):
-            raise LinkRefused(f"who listens at {path} does not know this topology's secret")
+        if not is_proof(challenge.proof, key, SERVER, opening, challenge.nonce):
+            raise LinkRefused(f"who listens at {path} does not know this task's key")
         link.speak(stream)
-        link.say(Tag.PROOF, prove(secret, CALLER, opening, challenge.nonce))
+        link.say(Tag.PROOF, prove(key, CALLER, opening, challenge.nonce))
         await link.expect(Tag.ACCEPTED)
     except BaseException:
         link.cancel()
@@ -274,8 +274,8 @@ async def connect(path: str, secret: str, stream: Tag, topology_id: str, task: i
     return link
 
 
-async def accept(link: LinkStream, secret: str, topology_id: str) -> Opening:
-    """The server's side of a new connection: who it is, and which stream it has opened.
+async def accept(link: LinkStream, key_of: Callable[[int], str], topology_id: str) -> Opening:
+    """The server's side of a new connection: who it is, and which stream it has opened. ``key_of`` knows tasks' keys.
 
     Raises LinkRefused (the caller has been told), MalformedMessage, LinkLost, and TimeoutError after 10 s.
     """
@@ -285,10 +285,10 @@ async def accept(link: LinkStream, secret: str, topology_id: str) -> Opening:
             opening = decode_opening(body)
             if opening.topology_id != topology_id:
                 raise LinkRefused(f"this is topology {topology_id}")
-            nonce = os.urandom(NONCE_BYTES)
-            link.say(Tag.CHALLENGE, encode(Challenge(nonce, prove(secret, SERVER, body, nonce))))
-            if not is_proof(await link.expect(Tag.PROOF), secret, CALLER, body, nonce):
-                raise LinkRefused("wrong secret, or the proof of another connection")
+            key, nonce = key_of(opening.task), os.urandom(NONCE_BYTES)
+            link.say(Tag.CHALLENGE, encode(Challenge(nonce, prove(key, SERVER, body, nonce))))
+            if not is_proof(await link.expect(Tag.PROOF), key, CALLER, body, nonce):
+                raise LinkRefused("wrong key, or the proof of another connection")
         except LinkRefused as refusal:
             refuse(link, str(refusal))
             raise

@@ -1,12 +1,14 @@
 """The scheduler at work: owns the core, starts and watches process groups, on one event loop.
 
 Ends of leaders are told by pidfd, whether we started them or adopted them. That nothing of a container is left is
-looked up every ``CONFIRM_SECONDS`` while some container is ending, and never otherwise.
+looked up every ``CONFIRM_SECONDS`` while some container is ending, and never otherwise. What it has left comes to us if
+we started its leader (``heron_runtime.orphans``), else it is found by its marks.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -14,6 +16,8 @@ import subprocess
 import time
 from collections.abc import Iterable
 from pathlib import Path
+
+import psutil
 
 from heron_control.schedulers.alarm import Alarm, now_ms
 from heron_control.schedulers.containers import (
@@ -26,9 +30,12 @@ from heron_control.schedulers.containers import (
 )
 from heron_control.schedulers.endings import exit_in_words
 from heron_control.schedulers.identity import group_exists, group_members, kill_group
+from heron_control.schedulers.remnants import remnants
 from heron_runtime.commands import start_session
+from heron_runtime.kernel import adopt_orphans
 from heron_runtime.launch import Launch
 from heron_runtime.model.ids import container_name
+from heron_runtime.orphans import end_orphans
 from heron_runtime.wire.container import ProcessState, ProcessStatus, SchedulerStatus
 from heron_scheduler.shell.adoption import Found
 
@@ -45,6 +52,7 @@ class LocalContainers:
         self._launch_file = launch_file
         self._started = time.time()
         self._loop = asyncio.get_running_loop()
+        adopt_orphans()
         self.core = Containers.of(launch.settings)
         self._processes: dict[int, subprocess.Popen[bytes]] = {}  # by number; adopted ones are not ours to reap
         self._alarm = Alarm(lambda: self.act(self.core.tick(now_ms())))
@@ -149,11 +157,21 @@ class LocalContainers:
         self._confirming = None
         self._confirmations += 1
         closely = self._confirmations % LOOK_CLOSER_EVERY == 0  # zombies that nobody reaps are not processes
+        orphans = end_orphans([process.pid for process in self._processes.values()])
         for row in self.core.ending():
-            if not row.group or not group_exists(row.group) or (closely and not group_members(row.group)):
+            ended = not row.group or not group_exists(row.group) or (closely and not group_members(row.group))
+            if ended and not orphans and self._nothing_left(row.number):
                 self.act(self.core.gone(now_ms(), row.number))
         if self.core.ending() and self._confirming is None:
             self._confirming = self._loop.call_later(CONFIRM_SECONDS, self._confirm)
+
+    def _nothing_left(self, number: int) -> bool:
+        left = remnants(self._launch, number)
+        for process in left:
+            log.warning("ending process %d, which container %d has left behind", process.pid, number)
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        return not left
 
     def _log_file(self, number: int) -> Path:
         return self._launch.log_dir / f"{container_name(number)}.log"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Callable
 
 from heron_runtime.net.frames import Tag
 from heron_runtime.net.handshake import LinkRefused, Opening
@@ -20,11 +21,14 @@ log = logging.getLogger(__name__)
 
 
 class InstanceServer:
-    """Accepts streams until it is stopped. Each costs a task, and what is wrong with one ends that one."""
+    """Accepts streams until it is stopped. Each costs an asyncio task, and what is wrong with one ends that one.
 
-    def __init__(self, host: Host, secret: str) -> None:
+    ``key_of`` knows the key of each task of the topology.
+    """
+
+    def __init__(self, host: Host, key_of: Callable[[int], str]) -> None:
         self._host = host
-        self._secret = secret
+        self._key_of = key_of
         self._server: asyncio.AbstractServer | None = None
         self._serving: set[asyncio.Task[None]] = set()
 
@@ -54,7 +58,7 @@ class InstanceServer:
     async def _serve(self, link: LinkStream) -> None:
         who = "a local connection"
         try:
-            opening = await accept(link, self._secret, self._host.core.topology_id)
+            opening = await accept(link, self._key_of, self._host.core.topology_id)
             who = f"task {opening.task}"
             await (self._control if opening.stream == Tag.CONTROL else self._data)(link, opening)
         except (LinkRefused, MalformedMessage) as fault:

@@ -9,6 +9,7 @@ import logging
 import os
 import time
 from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from heron_runtime.liveness import Phase
 from heron_runtime.model.plan import StreamManagerInfo
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.stored import MasterLocation
+from heron_runtime.net.handshake import instance_key
 from heron_runtime.net.identity import identity_of
 from heron_runtime.telemetry.reporter import Reporter
 from heron_runtime.telemetry.reporting import Telemetry
@@ -60,7 +62,8 @@ class StreamManagerProcess:
         self._telemetry = Telemetry("__stmgr__", f"stream_manager-{container}", container, 0, self._incarnation)
         info = StreamManagerInfo(container, launch.host, 0, self._incarnation, os.getpid())
         self.host = Host(StreamManager(launch.topology_id, info, launch.settings, now_ms()))
-        self._instances = InstanceServer(self.host, launch.secret())
+        key_of = partial(instance_key, launch.secret(), launch.topology_id, container)
+        self._instances = InstanceServer(self.host, key_of)
         self.reporter = Reporter(launch, container, self._collect, self.host.reports)
 
     @property

@@ -30,6 +30,7 @@ from heron_runtime.model.plan import (
     PlanVersion,
 )
 from heron_runtime.model.topology import ComponentSpec, TopologyDefinition
+from heron_runtime.net.handshake import instance_key
 from heron_runtime.wire.codec import PHYSICAL_PLAN
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -76,16 +77,23 @@ class Cluster:
         self.plan = PhysicalPlan(PlanVersion(1, 1), 1, topology, packing, (), tables)
         memory = {"topology_id": "t-1", "epoch": 1, "plan": PHYSICAL_PLAN.encode(self.plan)}
         (home / "stream_manager-1.plan").write_bytes(msgspec.msgpack.encode(memory))
+        self.secret, self.lifelines = launch.secret(), list[int]()
         self.slots = Slots(launch.heartbeat_file(1), number)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def spawn(self, room: str, slot: int, *arguments: str) -> subprocess.Popen[bytes]:
         """One process; its log is ``<room>-<slot>.log``."""
         command = [sys.executable, "-m", room, "--launch", str(self.home / "launch.json"), "--container", "1"]
-        with (self.home / f"{room}-{slot}.log").open("ab") as log:
+        lifeline, ours = os.pipe()
+        os.write(ours, instance_key(self.secret, "t-1", 1, slot).encode())  # the slot of an instance is its task
+        self.lifelines.append(ours)
+        if room == "heron_instance":
+            arguments += ("--lifeline", str(lifeline))
+        with (self.home / f"{room}-{slot}.log").open("ab") as log, open(lifeline, "rb"):
             return subprocess.Popen(
-                [*command, "--slot", str(slot), *arguments], cwd=ROOT, stdout=log, stderr=log, start_new_session=True
-            )
+                [*command, "--slot", str(slot), *arguments],
+                cwd=ROOT, stdout=log, stderr=log, start_new_session=True, pass_fds=[lifeline],
+            )  # fmt: skip
 
     def start_stream_manager(self) -> None:
         """Start it (again)."""
@@ -124,6 +132,8 @@ class Cluster:
             if process.poll() is None:
                 process.kill()
             process.wait()
+        for lifeline in self.lifelines:
+            os.close(lifeline)
         self.slots.close()
 
     def log(self, task: int) -> str:

@@ -69,7 +69,7 @@ class GarblingStreamManager:
         await link.finish()
 
     async def _greet(self, link: LinkStream) -> None:
-        stream = (await accept(link, "s3cret", "t-1")).stream
+        stream = (await accept(link, lambda task: "s3cret", "t-1")).stream
         if stream == Tag.CONTROL:
             await link.read()
             await link.write(HELLO)
@@ -88,11 +88,10 @@ def test_what_cannot_be_read_or_never_comes_costs_the_link_and_not_the_process(
     if garbled is None:
         monkeypatch.setattr(gateway_module, "HELLO_SECONDS", 0.2)
     launch = Launch("local", "me", "d", "t", "t-1", f"files://{tmp_path}/state", str(tmp_path), str(tmp_path))
-    launch.secret_file.write_text("s3cret")
     stream_manager = GarblingStreamManager(launch.stream_manager_socket(1), garbled)
     stream_manager.start()
     inbox, found = Inbox(), list[Item]()
-    gateway = Gateway(GatewaySetup(launch, 1, 1, 3, lambda name, n: None), inbox)
+    gateway = Gateway(GatewaySetup(launch, 1, 1, 3, lambda name, n: None, "s3cret"), inbox)
     thread = threading.Thread(target=lambda: run_loop(gateway.run(lambda: REPORT)))
     thread.start()
     try:

@@ -67,7 +67,7 @@ class Served:
 
     async def _accept(self, link: LinkStream) -> None:
         try:
-            await accept(link, SECRET, TOPOLOGY)
+            await accept(link, lambda task: SECRET, TOPOLOGY)
             await self.results.put(link)
         except Exception as error:
             await self.results.put(error)
@@ -157,7 +157,7 @@ async def test_both_streams_carry_their_messages_both_ways(served: Served) -> No
 
 @on_uvloop
 async def test_who_does_not_know_the_secret_is_refused_by_either_end(served: Served) -> None:
-    with pytest.raises(LinkRefused, match="does not know this topology's secret"):
+    with pytest.raises(LinkRefused, match="does not know this task's key"):
         await served.call(secret="guess")
     assert isinstance(await served.result(), LinkLost)
     # One that does not mind whom it speaks to.
@@ -166,7 +166,7 @@ async def test_who_does_not_know_the_secret_is_refused_by_either_end(served: Ser
     stranger.say(Tag.OPENING, opening)
     _, body = await stranger.hear()
     stranger.say(Tag.PROOF, prove("guess", CALLER, opening, decode_challenge(body).nonce))
-    assert await stranger.hear() == (Tag.REFUSED, b"wrong secret, or the proof of another connection")
+    assert await stranger.hear() == (Tag.REFUSED, b"wrong key, or the proof of another connection")
     assert isinstance(await served.result(), LinkRefused)
     assert await stranger.closed()
     assert SECRET.encode() not in stranger.heard

@@ -16,6 +16,7 @@ from heron_runtime.launch import Launch
 from heron_runtime.model.ids import PROTOCOL_VERSION, root_base
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.net.frames import Tag
+from heron_runtime.net.handshake import instance_key
 from heron_runtime.net.identity import Identity
 from heron_runtime.net.link import EOF, LinkLost, LinkStream, connect
 from heron_runtime.net.rpc import make_server
@@ -90,7 +91,8 @@ class TestInstance:
         """One stream, with its handshake."""
         launch = self.launch
         path = launch.stream_manager_socket(self.container)
-        return await connect(path, launch.secret(), stream, launch.topology_id, self.task, self.incarnation)
+        key = instance_key(launch.secret(), launch.topology_id, self.container, self.task)
+        return await connect(path, key, stream, launch.topology_id, self.task, self.incarnation)
 
     async def close(self) -> None:
         """Both streams down, as when the process dies."""

@@ -78,13 +78,12 @@ def flush(frames: int, size: int) -> Flush:
 def play(folder: Path, patch: pytest.MonkeyPatch, script: Callable[[Gateway, Links, list[bool]], Any]) -> None:
     """Run the script beside a gateway; the list tells for each packet read whether nothing was left to send then."""
     launch = Launch("local", "me", "d", "t", "t-1", f"files://{folder}/state", str(folder), str(folder))
-    launch.secret_file.write_text("s3cret")
 
     async def run() -> None:
         links, inbox, sent_before = Links(), Inbox(), list[bool]()
         patch.setattr(gateway_module, "connect", links.connect)
         patch.setattr(gateway_module, "FAREWELL_SECONDS", 0.0)
-        gateway = Gateway(GatewaySetup(launch, 1, 1, 3, lambda name, n: None), inbox)
+        gateway = Gateway(GatewaySetup(launch, 1, 1, 3, lambda name, n: None, "s3cret"), inbox)
         put = inbox.put
 
         def look(item: Any) -> None:

@@ -18,7 +18,7 @@ from heron_runtime.launch import Launch
 
 def an_instance(home: Path) -> Instance:
     launch = Launch("local", "me", "d", "t", "t-1", f"files://{home}/state", str(home), str(home))
-    return Instance(launch, 1, "s", 1, 0, -1)
+    return Instance(launch, 1, "s", 1, 0, -1, "")
 
 
 def law_each_start_has_a_greater_incarnation(home: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from heron_runtime.net.frames import MAX_HANDSHAKE_BYTES, Tag
 from heron_runtime.net.handshake import (
     CALLER,
+    KEY_BYTES,
     LINK_VERSION,
     SERVER,
     LinkRefused,
@@ -18,6 +19,7 @@ from heron_runtime.net.handshake import (
     decode_challenge,
     decode_opening,
     encode,
+    instance_key,
     is_proof,
     prove,
 )
@@ -78,3 +80,12 @@ def test_an_opening_says_version_stream_and_a_whole_nonce() -> None:
 def test_the_longest_opening_fits_into_a_frame_of_the_handshake() -> None:
     longest = opening(topology_id="t" * LONGEST_ID, task=2**63, incarnation=2**63, nonce=os.urandom(32))
     assert len(longest) <= MAX_HANDSHAKE_BYTES
+
+
+def test_each_task_has_a_key_of_its_own_that_leads_nowhere() -> None:
+    keys = {instance_key("secret", t, c, k) for t in ("a", "b") for c in (1, 11) for k in (1, 11)}
+    assert len(keys) == 8, "no two tasks, containers or topologies share one"
+    assert {len(key) for key in keys} == {KEY_BYTES}
+    assert not any("secret" in key for key in keys)
+    mine, other = instance_key("secret", "a", 1, 1), instance_key("secret", "a", 1, 2)
+    assert not is_proof(prove(mine, CALLER, b"task 2", NONCE), other, CALLER, b"task 2", NONCE), "as another task"

@@ -1,0 +1,61 @@
+"""What is left of a container on this host whose leader is dead, found without asking who descends from whom.
+
+Descent is the sure way (``heron_runtime.orphans``), and it is broken where a whole line of parents was killed. Then
+there are two witnesses, neither of which a daemon loses by fork, setsid, chdir or closing its descriptors: the mark in
+the environment that ``heron_container`` gives to all below it, which an exec hands on, and the heartbeat file, which
+every process of the container has mapped until an exec. Only a program that was started with an emptied environment
+has neither.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import psutil
+
+from heron_runtime.launch import Launch
+
+MARK = "HERONRY_CONTAINER"
+
+
+def mark_of(topology_id: str, container: int) -> str:
+    """The value of the mark."""
+    return f"{topology_id}/{container}"
+
+
+def remnants(launch: Launch, container: int | None = None) -> list[psutil.Process]:
+    """Living processes of this submission, or of one of its containers, that carry a mark; the caller is left out."""
+    one = container is not None
+    mark = f"{MARK}={launch.topology_id}/" if container is None else f"{MARK}={mark_of(launch.topology_id, container)}"
+    heartbeats = f"{launch.runtime_dir}/hb" if container is None else str(launch.heartbeat_file(container))
+    found = []
+    for pid in _processes():
+        try:
+            if _has_mark(pid, mark, whole=one) or _has_mapped(pid, heartbeats, whole=one):
+                process = psutil.Process(pid)
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        except (OSError, psutil.Error):
+            continue  # it ended meanwhile, or belongs to somebody else
+    return found
+
+
+def _processes() -> Iterator[int]:
+    own = os.getpid()
+    return (int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != own)
+
+
+def _has_mark(pid: int, mark: str, *, whole: bool) -> bool:
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        variables = file.read().split(b"\0")
+    wanted = mark.encode()
+    return any(variable == wanted if whole else variable.startswith(wanted) for variable in variables)
+
+
+def _has_mapped(pid: int, path: str, *, whole: bool) -> bool:
+    if "python" not in os.path.basename(os.readlink(f"/proc/{pid}/exe")):
+        return False  # another program has mapped nothing of ours, and the maps of some are long
+    with open(f"/proc/{pid}/maps", errors="replace") as file:
+        maps = file.read()
+    return any(f"{path}{end}" in maps for end in (("\n", " (deleted)\n") if whole else ("",)))

@@ -1,0 +1,67 @@
+"""What user code can see of Heronry's own processes, where it runs as the same user; and what it knows itself."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import spying_topology as user
+from front_door import FrontDoor, eventually, front_door, unique
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(sys.platform != "linux", reason="/proc and prctl are Linux's"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="looks at processes that hide from their own user"),
+]
+# Root without a capability is a user like any other.
+ORDINARY = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all")
+
+
+@pytest.fixture
+def door(tmp_path: Path) -> Iterator[FrontDoor]:
+    """The command without privileges."""
+    with front_door(tmp_path) as made:
+        made.command = [*ORDINARY, *made.command]
+        yield made
+
+
+def memory_of(pid: int) -> Iterator[bytes]:
+    """What a process has mapped and may write to, as far as it can be read."""
+    with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", 0) as memory:
+        for line in maps:
+            span, modes, *_ = line.split()
+            if modes.startswith("rw"):
+                begin, end = (int(part, 16) for part in span.split("-"))
+                with contextlib.suppress(OSError):
+                    memory.seek(begin)
+                    yield memory.read(end - begin)
+
+
+def test_nobody_looks_into_control_processes_and_no_instance_holds_the_key(door: FrontDoor) -> None:
+    name = unique("Spying")
+    door.submit(name, user.__file__, "Spying", "--", str(door.folder))
+    (file,) = eventually(lambda: list(door.folder.glob("*.json")), "the spy has looked")
+    told = json.loads(file.read_text())
+    assert told["seen"].pop("child") == list(user.LOOKS), "the spy can see"
+    instances = {title for title in told["seen"] if title.startswith("container_")}
+    control = set(told["seen"]) - instances
+    assert {"heron_scheduler", "heron_container-0", "heron_container-1", "zygote-1", "services-1"} <= control
+    assert {"topology_master-0", "stream_manager-1", "metrics_manager-1"} <= control
+    assert {title: told["seen"][title] for title in control} == {title: [] for title in control}
+
+    home = Path(door.submitted[name][0]["home"])
+    secret = (home / "secret").read_text().strip()
+    key = (home / "key.pem").read_text().splitlines()[1]
+    pids = door.pids(name)
+    held = {
+        title: pid for title, pid in pids.items() if any(s.encode() in m for m in memory_of(pid) for s in (secret, key))
+    }
+    assert "stream_manager-1" in held, "it can be found where it is"
+    assert not [title for title in held if title.startswith("container_")]
+    assert secret not in str(told["environ"])
+    door.kill(name)

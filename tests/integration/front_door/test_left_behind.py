@@ -1,0 +1,127 @@
+"""Nothing that user code has daemonised outlives its instance, its container or its topology."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import daemon_topology as user
+import psutil
+import pytest
+from front_door import FrontDoor, eventually, front_door, unique
+
+pytestmark = pytest.mark.integration
+
+
+@dataclass
+class Run:
+    """A running topology, and the folder its daemons write to."""
+
+    door: FrontDoor
+    name: str
+    folder: Path
+
+    def instance(self) -> int:
+        """The process of the bolt; 0 while there is none."""
+        found = [p["pid"] for p in self.door.status(self.name)["processes"] if p["component"] == "daemons"]
+        return int(found[0] or 0) if found else 0
+
+    def daemons(self, instance: int) -> dict[str, psutil.Process]:
+        """Kind to process, of those that this instance has left behind and that live."""
+        found = {}
+        for file in self.folder.glob(f"*.{instance}.*"):
+            kind, _, pid = file.name.split(".")
+            if psutil.pid_exists(int(pid)) and psutil.Process(int(pid)).status() != psutil.STATUS_ZOMBIE:
+                found[kind] = psutil.Process(int(pid))
+        return found
+
+    def all_there(self, other_than: int = 0) -> int:
+        """Wait until the bolt has an instance other than this one, with its daemons; that instance's process."""
+
+        def there() -> int:
+            instance = self.instance()
+            return instance if instance not in (0, other_than) and len(self.daemons(instance)) == len(user.KINDS) else 0
+
+        return eventually(there, "the three daemons of the bolt run")
+
+    def gone(self, instance: int) -> None:
+        """Wait until nothing is left of what this instance has started, and nobody writes any more."""
+        eventually(lambda: not self.daemons(instance), f"the daemons of {instance} end")
+        sizes = {file: file.stat().st_size for file in self.folder.glob(f"*.{instance}.*")}
+        assert len(sizes) == len(user.KINDS)
+        self.instance()  # a command takes longer than a daemon rests between two lines
+        assert {file: file.stat().st_size for file in sizes} == sizes
+
+    def leader(self) -> int:
+        """The process of heron_container of the bolt's container."""
+        return self.door.pids(self.name)["heron_container-1"]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    with front_door(tmp_path) as door:
+        found = Run(door, unique("Daemons"), tmp_path / "written")
+        found.folder.mkdir()
+        door.submit(found.name, user.__file__, "LeavesBehind", "--", str(found.folder), topology__stmgrs=1)
+        yield found
+
+
+def nothing_survives(run: Run, instances: set[int]) -> None:
+    """Kill the topology; not one of the daemons of these instances may be left when the command returns."""
+    run.door.kill(run.name)
+    assert [run.daemons(instance) for instance in instances] == [{}] * len(instances)
+
+
+def test_a_daemon_lives_as_long_as_its_instance_and_none_survives_a_kill(run: Run) -> None:
+    first = run.all_there()
+    assert [d.ppid() for d in run.daemons(first).values()] == [first] * len(user.KINDS), "it has adopted them"
+    os.kill(first, signal.SIGKILL)
+    second = run.all_there(other_than=first)
+    run.gone(first)
+    nothing_survives(run, {first, second})
+
+
+def test_none_survives_the_container_s_leader(run: Run) -> None:
+    first = run.all_there()
+    os.kill(run.leader(), signal.SIGKILL)
+    second = run.all_there(other_than=first)
+    run.gone(first)
+    # The leader and its zygotes at once: what is left comes to the scheduler.
+    os.killpg(run.leader(), signal.SIGKILL)
+    third = run.all_there(other_than=second)
+    run.gone(second)
+    os.kill(run.leader(), signal.SIGKILL)
+    nothing_survives(run, {first, second, third})
+
+
+def test_exec_ed_instances_leave_nothing_either(tmp_path: Path) -> None:
+    with front_door(tmp_path) as door:
+        run = Run(door, unique("Daemons"), tmp_path / "written")
+        run.folder.mkdir()
+        door.submit(run.name, user.__file__, "LeavesBehind", "--", str(run.folder), heron__instance__fork=False)
+        first = run.all_there()
+        os.kill(first, signal.SIGKILL)
+        second = run.all_there(other_than=first)
+        run.gone(first)
+        nothing_survives(run, {first, second})
+
+
+def test_when_all_parents_were_killed_the_marks_are_found(run: Run) -> None:
+    """Scheduler first, then the whole container: nobody is left who could adopt. What has neither mark, since it is
+    another program with an empty environment, is what this cannot hold (docs/security.md)."""
+    instance = run.all_there()
+    daemons = run.daemons(instance)
+    pids = run.door.pids(run.name)
+    for leader in ("heron_scheduler", "heron_container-0", "heron_container-1"):
+        os.kill(pids[leader], signal.SIGSTOP)  # so that none starts another
+    try:
+        for leader in ("heron_scheduler", "heron_container-0", "heron_container-1"):
+            os.killpg(pids[leader], signal.SIGKILL)
+        eventually(lambda: not psutil.pid_exists(instance), "the instance ends")
+        run.door.kill(run.name)
+        assert set(run.daemons(instance)) <= {"emptied"}
+    finally:
+        daemons["emptied"].kill()

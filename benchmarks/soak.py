@@ -85,6 +85,7 @@ class Soak:
         self.first = Cluster(suffix=LONG_LIVED[0][0])
         self.home = self.first.home
         self.clusters = [self.first] + [Cluster(self.home, suffix) for suffix, _ in LONG_LIVED[1:]]
+        self.guest: Cluster | None = None
         self.tracker: subprocess.Popen[bytes] | None = None
         self.address = ""
 
@@ -123,7 +124,6 @@ class Soak:
         """Until the time is up: look, ask, kill, submit."""
         end, next_kill, next_report = self.began + seconds, self.began + KILL_SECONDS, self.began + REPORT_SECONDS
         next_round = self.began
-        guest: Cluster | None = None
         while (now := time.monotonic()) < end:
             self.look()
             self.ask()
@@ -135,24 +135,25 @@ class Soak:
                 (self.kept / "report.md").write_text(self.report() + "\n")
             if now >= next_round:
                 next_round = max(next_round + ROUND_SECONDS, now)
-                guest = self.host(guest)
+                self.host()
             time.sleep(LOOK_SECONDS)
-        if guest is not None:
-            self.host(guest)
+        if self.guest is not None:
+            self.host()
 
-    def host(self, guest: Cluster | None) -> Cluster | None:
+    def host(self) -> None:
         """Submit the topology that comes and goes, or kill it."""
         try:
-            if guest is None:
-                guest = Cluster(self.home, "g")
-                self.submit(guest, replace(COMING_AND_GOING, rate=COMING_AND_GOING.rate / self.pace))
+            if self.guest is None:
+                self.guest = Cluster(self.home, "g")
+                self.submit(self.guest, COMING_AND_GOING)
                 self.counts["submitted"] += 1
-                return guest
-            guest.heron("kill", "local", guest.name)
-            self.counts["killed topologies"] += 1
+            else:
+                self.guest.heron("kill", "local", self.guest.name)
+                self.guest = None
+                self.counts["killed topologies"] += 1
         except subprocess.CalledProcessError as error:
             self.counts[f"heron {error.cmd[3]}: exit code {error.returncode}"] += 1
-        return None
+            self.guest = None
 
     def look(self) -> None:
         """At every process and file."""
@@ -219,7 +220,7 @@ class Soak:
                 self.tracker.terminate()
                 self.tracker.wait(timeout=60)
         finally:
-            for cluster in reversed(self.clusters):
+            for cluster in reversed([*self.clusters, *([self.guest] if self.guest else [])]):
                 cluster.close()
 
     def report(self) -> str:

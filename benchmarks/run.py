@@ -9,6 +9,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -55,23 +56,9 @@ def run(options: Options) -> dict[str, Any]:
     cluster = Cluster()
     try:
         board_file = cluster.home / "board"
-        board_file.write_bytes(bytes(ROW_BYTES * 4096))
-        config = {
-            "topology.reliability.mode": "ATLEAST_ONCE" if options.acks else "ATMOST_ONCE",
-            "topology.stmgrs": options.containers,
-            "user.board": str(board_file), "user.folder": str(cluster.home),
-            "user.acks": options.acks, "user.rate": options.rate,
-            "user.size": options.size if options.case == "payload" else 0,
-            **options.settings("topology."), **options.settings("user."),
-        }  # fmt: skip
+        arguments, config = prepared(cluster, options, board_file)
         began = time.monotonic()
-        cluster.submit(
-            {
-                "name": cluster.name, "case": options.case, "tasks": options.tasks, "bolt": options.bolt,
-                "branches": options.branches, "config": config,
-            },
-            options.settings("heron."),
-        )  # fmt: skip
+        cluster.submit(arguments, options.settings("heron."))
         startup = time.monotonic() - began
         measure = _idle if options.case == "idle" else _measure
         figures = measure(cluster, Board(str(board_file)), options)
@@ -89,6 +76,24 @@ def run(options: Options) -> dict[str, Any]:
         raise TuplesLost(f"{error}; logs and metrics: {kept}") from None
     finally:
         cluster.close()
+
+
+def prepared(cluster: Cluster, options: Options, board_file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """An empty board, and what the topology of the benchmarks is submitted with: its arguments, its configuration."""
+    board_file.write_bytes(bytes(ROW_BYTES * 4096))
+    config = {
+        "topology.reliability.mode": "ATLEAST_ONCE" if options.acks else "ATMOST_ONCE",
+        "topology.stmgrs": options.containers,
+        "user.board": str(board_file), "user.folder": str(cluster.home),
+        "user.acks": options.acks, "user.rate": options.rate,
+        "user.size": options.size if options.case == "payload" else 0,
+        **options.settings("topology."), **options.settings("user."),
+    }  # fmt: skip
+    arguments = {
+        "name": cluster.name, "case": options.case, "tasks": options.tasks, "bolt": options.bolt,
+        "branches": options.branches, "config": config,
+    }  # fmt: skip
+    return arguments, config
 
 
 def _measure(cluster: Cluster, board: Board, options: Options) -> dict[str, Any]:

@@ -2,11 +2,13 @@
 
     .venv/bin/python -m benchmarks.soak --minutes 120        # make soak MINUTES=120
 
-Word count and RTAC run with acks at a steady rate. Meanwhile one of their processes is killed now and then, a small
-topology is submitted and killed over and over, and the tracker's pages are asked. Memory, descriptors and threads of
-every process, and the files of the home, are looked at every few seconds. At the end a table says for each kind of
-process how fast they grow: the slope of a line through the last two thirds of each process's life, the median of those
-that lived long enough. It records and judges nothing; what grows for ever shows as a slope that a longer run confirms.
+Word count and RTAC with acks and a streamlet program run at a steady rate. Meanwhile one of their processes is killed
+now and then, a small topology is submitted and killed over and over, and the tracker's pages are asked. Memory,
+descriptors and threads of every process, the files of the home, the nodes of its state store and how long answers and
+tuples take are looked at every few seconds. A table says for each kind of process how fast they grow: the slope of a
+line through the last two thirds of each process's life, the median of those that lived long enough, and the same over
+the last third. It is written every five minutes, too (``--kept FOLDER`` says where; every look is there as a line of
+JSON). It records and judges nothing; what grows for ever shows as a slope that a longer run confirms.
 """
 
 from __future__ import annotations
@@ -18,31 +20,36 @@ import os
 import random
 import re
 import signal
+import sqlite3
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import psutil
 
 from benchmarks.cluster import NAME, ROOT, Cluster, kind_of
-from benchmarks.run import Options
-from benchmarks.topologies import ROW_BYTES
+from benchmarks.run import Options, prepared
 
 LOOK_SECONDS = 5.0
 KILL_SECONDS = 30.0  # from one kill to the next
+REPORT_SECONDS = 300.0
+ROUND_SECONDS = 11.0  # a guest is submitted in one and killed in the next, so that 200 come and go in 75 minutes
 LEAST_LIFE_SECONDS = 60.0  # a shorter life says nothing of growth
 MORTAL = ("spout", "last", "distributor", "aggregator", "stream_manager", "metrics_manager", "topology_master")
 LONG_LIVED = (
     ("w", Options("wordcount", True, 2, 2, rate=2_000)),
     ("r", Options("rtac", True, 1, 1, rate=5_000)),
 )
+PROGRAM = "benchmarks/lasting_program.py"
+AREAS = ("state", "log-files", "metrics")  # of the files in the home; the rest is "other"
 COMING_AND_GOING = Options("wordcount", True, 1, 1, rate=100)
 PATHS = ("clusters", "topologies", "topologies/states", "prometheus/targets", "metrics", "")
 
@@ -54,10 +61,10 @@ class Life:
     kind: str
     looks: list[tuple[float, float, float, float]] = field(default_factory=list)
 
-    def slope(self, column: int) -> float | None:
-        """Growth per minute; None for a life too short."""
-        late = self.looks[len(self.looks) // 3 :]
-        if len(late) < 3 or late[-1][0] - late[0][0] < LEAST_LIFE_SECONDS * 2 / 3:
+    def slope(self, column: int, after: float = 1 / 3) -> float | None:
+        """Growth per minute after a part of its life; None for a life too short."""
+        late = self.looks[int(len(self.looks) * after) :]
+        if len(late) < 3 or late[-1][0] - late[0][0] < LEAST_LIFE_SECONDS / 3:
             return None
         times = np.array([look[0] for look in late])
         values = np.array([look[column] for look in late])
@@ -67,74 +74,86 @@ class Life:
 class Soak:
     """The clusters, the tracker, and what was seen."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, pace: float, kept: Path) -> None:
         self.rng = random.Random(seed)
+        self.pace = pace
+        self.kept = kept
         self.lives: dict[int, Life] = {}
-        self.disk: list[tuple[float, float, float]] = []  # seconds, bytes, files
+        self.series: dict[str, list[tuple[float, float]]] = defaultdict(list)  # what is no process's: (seconds, value)
         self.counts: dict[str, int] = defaultdict(int)
-        self.answers_ms: list[float] = []
-        self.submit_seconds: list[float] = []
         self.began = time.monotonic()
         self.first = Cluster(suffix=LONG_LIVED[0][0])
         self.home = self.first.home
         self.clusters = [self.first] + [Cluster(self.home, suffix) for suffix, _ in LONG_LIVED[1:]]
-        self.tracker: subprocess.Popen[str] | None = None
+        self.guest: Cluster | None = None
+        self.tracker: subprocess.Popen[bytes] | None = None
         self.address = ""
 
     def start(self) -> None:
         """Submit what lives long, start the tracker."""
         for cluster, (_, options) in zip(self.clusters, LONG_LIVED, strict=True):
             self.submit(cluster, options)
+        program = Cluster(self.home, "s")
+        self.clusters.append(program)
+        arguments = [str(self.home / "program"), str(200 * self.pace)]
+        program.heron("submit", "--name", program.name, "local", PROGRAM, "traffic", "--", *arguments)
+        self.log = (self.kept / "tracker.log").open("w+")  # a pipe that nobody reads would fill up and hold it
         self.tracker = subprocess.Popen(
             [sys.executable, "-m", "heron_cli", "tracker", "--port", "0"],
-            cwd=ROOT, env=self.first.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            cwd=ROOT, env=self.first.environment, stdout=self.log, stderr=subprocess.STDOUT,
         )  # fmt: skip
-        assert self.tracker.stdout is not None
-        for line in self.tracker.stdout:
-            found = re.search(r"http://[\w.:]+", line)
-            if found:
-                self.address = found.group()
-                break
+        while (found := re.search(r"http://[\w.:]+", (self.kept / "tracker.log").read_text())) is None:
+            if self.tracker.poll() is not None:
+                raise RuntimeError(f"the tracker ended: {self.kept / 'tracker.log'}")
+            time.sleep(0.2)
+        self.address = found.group()
+
+    def note(self, name: str, value: float) -> None:
+        """One figure that is no process's, now."""
+        self.series[name].append((time.monotonic() - self.began, value))
 
     def submit(self, cluster: Cluster, options: Options) -> None:
         """One topology of the benchmarks."""
         board = self.home / f"board-{cluster.name}"
-        board.write_bytes(bytes(ROW_BYTES * 4096))
-        config = {
-            "topology.reliability.mode": "ATLEAST_ONCE", "topology.stmgrs": options.containers,
-            "user.board": str(board), "user.folder": str(self.home), "user.acks": True, "user.rate": options.rate,
-            "user.size": 0,
-        }  # fmt: skip
+        arguments, _ = prepared(cluster, replace(options, rate=options.rate * self.pace), board)
         began = time.monotonic()
-        cluster.submit(
-            {
-                "name": cluster.name, "case": options.case, "tasks": options.tasks, "bolt": options.bolt,
-                "branches": options.branches, "config": config,
-            },
-            {},
-        )  # fmt: skip
-        self.submit_seconds.append(time.monotonic() - began)
+        cluster.submit(arguments, {})
+        self.note("submit, s", time.monotonic() - began)
 
     def run(self, seconds: float) -> None:
         """Until the time is up: look, ask, kill, submit."""
-        end, next_kill = self.began + seconds, self.began + KILL_SECONDS
-        guest: Cluster | None = None
-        while time.monotonic() < end:
+        end, next_kill, next_report = self.began + seconds, self.began + KILL_SECONDS, self.began + REPORT_SECONDS
+        next_round = self.began
+        while (now := time.monotonic()) < end:
             self.look()
             self.ask()
-            if time.monotonic() >= next_kill:
+            if now >= next_kill:
                 next_kill += KILL_SECONDS
                 self.kill_one()
-            if guest is None:
-                guest = Cluster(self.home, "g")
-                self.submit(guest, COMING_AND_GOING)
+            if now >= next_report:
+                next_report += REPORT_SECONDS
+                (self.kept / "report.md").write_text(self.report() + "\n")
+            if now >= next_round:
+                next_round = max(next_round + ROUND_SECONDS, now)
+                self.host()
+            time.sleep(LOOK_SECONDS)
+        if self.guest is not None:
+            self.host()
+
+    def host(self) -> None:
+        """Submit the topology that comes and goes, or kill it."""
+        try:
+            if self.guest is None:
+                self.guest = Cluster(self.home, "g")
+                self.submit(self.guest, COMING_AND_GOING)
                 self.counts["submitted"] += 1
             else:
-                guest.heron("kill", "local", guest.name)
-                guest = None
-            time.sleep(LOOK_SECONDS)
-        if guest is not None:
-            guest.heron("kill", "local", guest.name)
+                self.guest.heron("kill", "local", self.guest.name)
+                self.guest = None
+                self.counts["killed topologies"] += 1
+        except subprocess.CalledProcessError as error:
+            self.counts[f"heron {error.cmd[3]}: exit code {error.returncode}"] += 1
+            self.guest = None
 
     def look(self) -> None:
         """At every process and file."""
@@ -147,17 +166,42 @@ class Soak:
             with contextlib.suppress(psutil.NoSuchProcess):
                 life = self.lives.setdefault(process.pid, Life("tracker" if is_tracker else kind_of(line)))
                 life.looks.append((now, process.memory_info().rss, process.num_fds(), process.num_threads()))
-        sizes = [size for path in self.home.rglob("*") if (size := _size(path)) is not None]
-        self.disk.append((now, float(sum(sizes)), float(len(sizes))))
+        areas = dict.fromkeys((*AREAS, "other"), 0)
+        files = 0
+        for path in self.home.rglob("*"):
+            size = _size(path)
+            if size is not None:
+                areas[next((part for part in path.parts if part in AREAS), "other")] += size
+                files += 1
+        for area, size in areas.items():
+            self.note(f"{area}, kB", size / 1024)
+        self.note("files", files)
+        for table in ("nodes", "sessions"):
+            self.note(f"store's {table}", _rows(self.home / "state", table))
+        seen = {
+            pid: [life.kind, *life.looks[-1]]
+            for pid, life in self.lives.items()
+            if life.looks and life.looks[-1][0] == now
+        }
+        with (self.kept / "looks.jsonl").open("a") as file:
+            file.write(json.dumps({"seconds": now, "processes": seen}) + "\n")
 
     def ask(self) -> None:
-        """The tracker, all its pages once."""
-        for path in PATHS:
+        """The tracker: all its pages once, and how long the tuples of the first topology take."""
+        complete = (
+            f"topologies/metrics?cluster=local&environ=default&topology={self.first.name}&component=spout"
+            "&metricname=__complete-latency/default&interval=60"
+        )
+        for path in (*PATHS, complete):
             began = time.monotonic()
             try:
                 with urllib.request.urlopen(f"{self.address}/{path}", timeout=30) as answer:
-                    answer.read()
-                self.answers_ms.append(1000 * (time.monotonic() - began))
+                    text = answer.read()
+                self.note("tracker's answer, ms", 1000 * (time.monotonic() - began))
+                if path == complete:
+                    values = json.loads(text)["result"]["metrics"].get("__complete-latency/default", {})
+                    for value in values.values():
+                        self.note("complete latency, ms", float(value))
             except (urllib.error.URLError, TimeoutError) as error:
                 self.counts[f"tracker: {getattr(error, 'code', type(error).__name__)}"] += 1
 
@@ -171,17 +215,22 @@ class Soak:
 
     def close(self) -> None:
         """Kill everything, remove the home."""
-        if self.tracker is not None:
-            self.tracker.terminate()
-            self.tracker.communicate(timeout=30)
-        for cluster in reversed(self.clusters):
-            cluster.close()
+        try:
+            if self.tracker is not None:
+                self.tracker.terminate()
+                self.tracker.wait(timeout=60)
+        finally:
+            for cluster in reversed([*self.clusters, *([self.guest] if self.guest else [])]):
+                cluster.close()
 
     def report(self) -> str:
         """The tables."""
+        minutes = (time.monotonic() - self.began) / 60
         lines = [
-            "| kind | processes | MB at last | kB/min | descriptors/min | threads/min |",
-            "|---|---|---|---|---|---|",
+            f"{minutes:.0f} minutes",
+            "",
+            "| kind | processes | MB at last | kB/min | of the last third | descriptors/min | threads/min |",
+            "|---|---|---|---|---|---|---|",
         ]
         kinds: dict[str, list[Life]] = defaultdict(list)
         for life in self.lives.values():
@@ -189,22 +238,33 @@ class Soak:
         for kind, lives in sorted(kinds.items()):
             newest = max(lives, key=lambda life: life.looks[-1][0])
             cells = [
-                _median([life.slope(column) for life in lives], 1024 if column == 1 else 1) for column in (1, 2, 3)
+                _median([life.slope(1) for life in lives], 1024),
+                _median([life.slope(1, 2 / 3) for life in lives], 1024),
+                *(_median([life.slope(column) for life in lives], 1) for column in (2, 3)),
             ]
             lines.append(f"| {kind} | {len(lives)} | {newest.looks[-1][1] / 1e6:.0f} | {' | '.join(cells)} |")
-        late = self.disk[len(self.disk) // 3 :] if len(self.disk) > 5 else [(0.0, 0.0, 0.0), self.disk[-1]]
-        times = np.array([look[0] for look in late]) / 60
-        growth = [float(np.polyfit(times, np.array([look[n] for look in late]), 1)[0]) for n in (1, 2)]
-        asked = (statistics.median(self.answers_ms), max(self.answers_ms)) if self.answers_ms else (0.0, 0.0)
         lines += [
             "",
-            f"home: {self.disk[-1][1] / 1e6:.1f} MB in {self.disk[-1][2]:.0f} files, {growth[0] / 1024:+.0f} kB/min, "
-            f"{growth[1]:+.1f} files/min",
-            f"tracker: {len(self.answers_ms)} answers, median {asked[0]:.0f} ms, slowest {asked[1]:.0f} ms",
-            f"submit: median {statistics.median(self.submit_seconds):.1f} s, slowest {max(self.submit_seconds):.1f} s",
-            json.dumps(self.counts),
+            "| what | first fifth, median | last fifth, median | greatest | per minute |",
+            "|---|---|---|---|---|",
         ]
-        return "\n".join(lines)
+        for name, points in sorted(self.series.items()):
+            fifth = max(1, len(points) // 5)
+            values = [value for _, value in points]
+            late = points[len(points) // 3 :]
+            slope = (
+                np.polyfit([at / 60 for at, _ in late], [value for _, value in late], 1)[0] if len(late) > 2 else 0.0
+            )
+            first, last = statistics.median(values[:fifth]), statistics.median(values[-fifth:])
+            lines.append(f"| {name} | {first:.1f} | {last:.1f} | {max(values):.1f} | {slope:+.2f} |")
+        return "\n".join([*lines, "", json.dumps(self.counts)])
+
+
+def _rows(state: Path, table: str) -> int:
+    """Rows of a table of the state store."""
+    [database] = state.glob("*.db") if state.is_dir() else [state]
+    with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=30)) as connection:
+        return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
 
 def _size(path: Path) -> int | None:
@@ -225,9 +285,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1, help="of who is killed, and when")
+    parser.add_argument("--pace", type=float, default=1.0, help="of what lives long, 1: 2 000 and 5 000 tuples/s")
+    parser.add_argument("--kept", type=Path, help="a folder for every look and the table so far")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all is taken down when we are ended
-    soak = Soak(options.seed)
+    kept = options.kept or Path(tempfile.mkdtemp(prefix="heronry-soak-"))
+    kept.mkdir(parents=True, exist_ok=True)
+    print(f"kept in {kept}", flush=True)
+    soak = Soak(options.seed, options.pace, kept)
     try:
         soak.start()
         soak.run(60 * options.minutes)

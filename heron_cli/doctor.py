@@ -196,7 +196,8 @@ def _clusters(home: Home) -> Iterator[Finding]:
         except Failure as error:
             yield Finding(check, Health.BAD, error.message, error.cure or f"heron login {name} --api {login.api}")
             continue
-        text = f"{login.api} answers, role {found['role']}, {ready['topologies']} topologies"
+        until = f" until {found['expires_at']}" if found.get("expires_at") else ""
+        text = f"{login.api} answers, role {found['role']}{until}, {ready['topologies']} topologies"
         yield Finding(check, Health.GOOD, text)
 
 

@@ -20,6 +20,9 @@ from heron_runtime.failures import NotAllowed, NotFound, UsageError, did_you_mea
 from heron_runtime.model.ids import is_safe_name
 
 MAX_TOKEN = 4096
+TOKENS = (
+    "The first admin token is in the file admin-token in the home of the api server; `heron token create` makes more."
+)
 CLUSTER = Annotated[str, typer.Argument(metavar="CLUSTER", help="The name the other commands use, as docker.")]
 
 
@@ -50,7 +53,7 @@ def login(
     parts = urlsplit(url)
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         say(f"the token travels in clear to {parts.hostname}; better put a proxy with TLS before it", "yellow")
-    can = "" if role == "admin" else ", to look only"
+    can = {"read": ", to look only", "submit": ", to look and to submit"}.get(role, "")
     say(f"logged in to {cluster} at {url}{can}", "green")
 
 
@@ -84,7 +87,7 @@ def who_am_i(entry: Login, cluster: str) -> str:
         try:
             return str(client.json("GET", "/api/v1/whoami")["role"])
         except NotAllowed as error:
-            error.cure = "The admin token is in the file admin-token in the home of the api server."
+            error.cure = error.cure if "expired" in error.message else TOKENS
             raise
 
 

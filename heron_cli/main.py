@@ -97,9 +97,11 @@ def make_app(only: str = "") -> typer.Typer:
         pipeline = typer.Typer(
             help="Batches on Spark for merged views, and what is known of them.", no_args_is_help=True
         )
-        for name, command in pkgutil.resolve_name("heron_cli.pipeline:COMMANDS"):
-            pipeline.command(name)(guarded(command))
-        app.add_typer(pipeline, name="pipeline")
+        token = typer.Typer(help="Who may use a cluster behind an api server.", no_args_is_help=True)
+        for group, name in ((pipeline, "pipeline"), (token, "token")):
+            for verb, command in pkgutil.resolve_name(f"heron_cli.{name}:COMMANDS"):
+                group.command(verb)(guarded(command))
+            app.add_typer(group, name=name)
     return app
 
 

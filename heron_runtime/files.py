@@ -36,3 +36,16 @@ def replace_file(path: Path, data: bytes | str, mode: int = 0o666, *, durable: b
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def append_whole(descriptor: int, data: bytes) -> None:
+    """Append all of ``data`` to an open file, or nothing: what a disk took before it was full is taken back, so that no
+    line is torn. For files with one writer. Raises OSError."""
+    size = os.fstat(descriptor).st_size
+    try:
+        written = os.write(descriptor, data)
+        while written < len(data):  # a disk that takes a part says at the next call why not more
+            written += os.write(descriptor, data[written:])
+    except OSError:
+        os.ftruncate(descriptor, size)
+        raise

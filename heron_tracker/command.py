@@ -37,7 +37,7 @@ def tracker(
         typer.Option("--allow-host", metavar="NAME", help="Answer to this host name, too; may be repeated."),
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option("--token-file", metavar="FILE", help="Answer only to whoever shows the token in it.")
+        Path | None, typer.Option("--token-file", metavar="FILE", help="Answer only to whoever shows a token in it.")
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show more, and log requests.")] = False,
 ) -> None:  # fmt: skip

@@ -9,9 +9,7 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
-from heron_apiserver.core.access import Role
 from heron_apiserver.core.challenge import Challenges
-from heron_apiserver.core.throttle import Throttle
 from heron_apiserver.shell.audit import Audit
 from heron_apiserver.shell.packages import Packages
 from heron_apiserver.shell.recovery import recover
@@ -19,11 +17,13 @@ from heron_apiserver.shell.request_files import Requests
 from heron_apiserver.shell.scheduler_presence import SchedulerPresence
 from heron_apiserver.shell.self_metrics import Counters
 from heron_apiserver.shell.service import TopologyService
+from heron_apiserver.shell.tokens import TokenBook
 from heron_control.packaging.archive import ArchiveLimits
 from heron_control.packaging.fitting import Target, this_interpreter
 from heron_control.packaging.shipping import LIMITS
 from heron_control.schedulers.scheduler import Scheduler, Watching
 from heron_control.submission.submission import ClusterConfig
+from heron_control.web.throttle import Throttle
 from heron_runtime.state.store import StateStore, StoreError
 from heron_runtime.state.topologies import OlderLayout, check_layout
 
@@ -53,7 +53,7 @@ class Api:
         store: StateStore,
         scheduler: Scheduler,
         scheduler_name: str,
-        tokens: dict[Role, str],
+        tokens: TokenBook,
         bounds: Bounds | None = None,
         *,
         target: Target | None = None,

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
-from heron_apiserver.shell import package_routes, replies, self_routes, submit_routes, topology_routes
+from heron_apiserver.shell import package_routes, replies, self_routes, submit_routes, token_routes, topology_routes
 from heron_apiserver.shell.api import Api
 from heron_control.web.body import BodyBounds
 from heron_control.web.guard import Guard
@@ -38,7 +38,7 @@ def make_app(api: Api, hosts: Iterable[str] = ()) -> FastAPI:
         docs_url=None, redoc_url=None, openapi_url="/openapi.json", redirect_slashes=False,
     )  # fmt: skip
     app.state.api = api
-    for module in (submit_routes, topology_routes, package_routes, self_routes):
+    for module in (submit_routes, topology_routes, package_routes, token_routes, self_routes):
         app.include_router(module.router)
     replies.install(app)
 

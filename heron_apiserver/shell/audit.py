@@ -1,7 +1,7 @@
 """The record of who did what: one JSON object a line in ``audit.jsonl``, rotated, never a secret.
 
-Refusals of others than the administrator are counted where they repeat themselves (``core/repeats.py``): a line with
-``repeats`` follows the first when the minute is over.
+Refusals of others than an administrator are counted where they repeat themselves (``heron_control/web/repeats.py``):
+a line with ``repeats`` follows the first when the minute is over.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from heron_apiserver.core.access import Role
-from heron_apiserver.core.repeats import Kind, Repeats
 from heron_control.schedulers.log_files import RotatingFile
+from heron_control.web.repeats import Kind, Repeats
 
 MAX_BYTES = 16 << 20
 FILES = 9
@@ -36,7 +36,7 @@ class Audit:
         """One line, unless it is a refusal like another one just before. ``source`` is the address it came from;
         ``more`` that is None or empty is left out."""
         now = time.monotonic()
-        refused = isinstance(result, int) and result >= 400 and who != Role.ADMIN
+        refused = isinstance(result, int) and result >= 400 and who.partition(":")[0] != Role.ADMIN
         with self._lock:
             self._settle(now)
             if refused and not self._repeats.first(Kind(who, source, int(result)), now):

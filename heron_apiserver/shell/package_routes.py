@@ -30,7 +30,7 @@ def package(
     request: Request,
     digest: Annotated[str, Path(description="SHA-256 of the tar.gz, in hex", pattern=f"^{DIGEST.pattern}$")],
 ) -> Response:
-    """For the admin token; and for a container of a topology, which gets its own package only: it asks with the header
+    """For who may submit; and for a container of a topology, which gets its own package only: it asks with the header
     `heronry-topology` (its id), is answered 401 with `heronry-nonce`, and proves under it that it knows its secret."""
     api = api_of(request)
     caller: Caller = request.state.caller

@@ -16,7 +16,7 @@ from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from starlette.responses import Response
 
-from heron_apiserver.core.access import Caller, Right, Role, bearer, role_of
+from heron_apiserver.core.access import RIGHTS, SCOPES, Caller, Right, Role, bearer
 from heron_apiserver.core.challenge import parts_of
 from heron_apiserver.shell.api import Api
 from heron_apiserver.shell.replies import answer_to, failures
@@ -25,7 +25,7 @@ from heron_runtime.model.ids import is_safe_name
 from heron_runtime.model.record import TopologyRecord
 
 log = logging.getLogger(__name__)
-_SCHEME = Depends(HTTPBearer(auto_error=False, description="the admin token, or the read token for looking"))
+_SCHEME = Depends(HTTPBearer(auto_error=False, description="a token of the scope that the path needs"))
 TOPOLOGY_HEADER, NONCE_HEADER = "heronry-topology", "heronry-nonce"
 MAX_NAME = 128
 OPEN_PATHS = ("/api/v1/version", "/healthz", "/readyz", "/metrics", "/docs")  # need no token
@@ -81,6 +81,14 @@ def admit(request: Request, right: Right) -> None:
     given = headers[0] if len(headers) == 1 else ""
     token, topology_id = bearer(given), request.headers.get(TOPOLOGY_HEADER, "")
     caller = _caller(request, token, topology_id, given)
+    late = caller is not None and caller.expires is not None and time.time() >= caller.expires
+    if caller is not None and late:
+        request.state.caller = caller
+        if not api.throttle.wrong(source_of(request), time.monotonic()):
+            raise TooManyWrong("too many wrong tokens came from this address", "Wait a few seconds.")
+        raise WrongToken(
+            f"the token {caller.token!r} has expired", "An administrator makes another: heron token create."
+        )
     if caller is None and right is Right.CODE and topology_id and not headers:
         raise Challenged(api.challenges.nonce(int(time.time()), topology_id, source_of(request)))
     if caller is None:
@@ -92,16 +100,19 @@ def admit(request: Request, right: Right) -> None:
         )
     request.state.caller = caller
     if not caller.may(right):
-        raise NotAllowed(f"the {caller.role} token does not give the right to {right}", "Use the admin token.")
+        wanted = ", ".join(scope for scope in SCOPES if right in RIGHTS[scope])
+        raise NotAllowed(
+            f"a token of scope {caller.role} does not give the right to {right}", f"Use one of scope {wanted}."
+        )
     if right is Right.CHANGE and not api.ready:
         raise Unavailable(f"the api server is not ready: {api.trouble}", "Try again in a few seconds.")
 
 
 def _caller(request: Request, token: str, topology_id: str, given: str) -> Caller | None:
     api = api_of(request)
-    role = role_of(token, api.tokens)
-    if role is not None:
-        return Caller(role)
+    found = api.tokens.known(token)
+    if found is not None:
+        return Caller(Role(found.scope), token=found.name, expires=found.expires)
     nonce, proof = parts_of(given)
     digest = request.path_params.get("digest", "")
     if nonce and api.challenges.is_ours(nonce, int(time.time()), topology_id, source_of(request)):
@@ -154,6 +165,7 @@ class Route(APIRoute):
         api_of(request).audit.write(
             self.name, who=str(caller or "nobody"), source=source_of(request), result=code, topology=topology,
             user=getattr(request.state, "user", ""), request=getattr(request.state, "request_id", ""), message=message,
+            token=getattr(request.state, "token", ""),
         )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from heron_apiserver.core.access import Caller, Right
 from heron_apiserver.shell.replies import failures
 from heron_apiserver.shell.routing import Route, api_of, needs
+from heron_apiserver.shell.token_routes import iso
 from heron_control.web.docs_page import docs_page
 from heronry.version import VERSION
 
@@ -44,6 +45,8 @@ class WhoAmI(BaseModel):
 
     role: str
     cluster: str
+    token: str = Field(description="its name")
+    expires_at: str | None = Field(description="ISO 8601; null: it holds until it is revoked")
 
 
 class Ready(BaseModel):
@@ -74,7 +77,10 @@ async def version(request: Request) -> Any:
 async def who_am_i(request: Request) -> Any:
     """Any token but a topology's secret."""
     caller: Caller = request.state.caller
-    return WhoAmI(role=str(caller.role), cluster=api_of(request).service.config.cluster)
+    return WhoAmI(
+        role=str(caller.role), cluster=api_of(request).service.config.cluster, token=caller.token,
+        expires_at=iso(caller.expires),
+    )  # fmt: skip
 
 
 @router.get(

@@ -12,7 +12,7 @@ from pathlib import Path
 from heron_apiserver.core.access import Role
 from heron_apiserver.shell.api import Api, Bounds
 from heron_apiserver.shell.app import make_app
-from heron_apiserver.shell.tokens import FILES, load_tokens
+from heron_apiserver.shell.tokens import HANDED_OVER, TokenBook
 from heron_control.schedulers.grants import Quota
 from heron_control.schedulers.identity import HostLock
 from heron_control.schedulers.scheduler import Scheduler, SchedulerContext, SchedulerMaker
@@ -65,7 +65,7 @@ def serve(options: Options) -> None:
     lock = HostLock(home / "heron_apiserver.lock")
     if not lock.acquire("heron_apiserver"):
         raise StartError(f"another api server works in {home}; give each a --home of its own")
-    tokens, made = load_tokens(home)
+    tokens = TokenBook(home)
     config = config_for(options, home)
     store, scheduler = parts_of(options, config)
     listener = bind(options.host, options.port, "api server")
@@ -76,7 +76,7 @@ def serve(options: Options) -> None:
     app = make_app(api, hosts_of(options.host, options.allowed_hosts))
     served = config_of(app, access_log=options.verbose, stop_seconds=STOP_SECONDS, limit_concurrency=MAX_CONNECTIONS)
     url = url_of(options.host, listener)
-    _say_how(config.cluster, url, home, made=bool(made))
+    _say_how(config.cluster, url, home, made=bool(tokens.made))
     sys.stdout.write(url + "\n")
     sys.stdout.flush()
     Server(served).run(sockets=[listener])
@@ -122,7 +122,9 @@ def parts_of(
 
 def _say_how(cluster: str, url: str, home: Path, *, made: bool) -> None:
     """How to log in; the token itself never goes to a log."""
-    token = home / FILES[Role.ADMIN]
+    token = home / HANDED_OVER[Role.ADMIN]
     if made:
-        log.info("drew the tokens of this api server: %s, and read-token beside it to look only", token)
-    log.info("log in with: heron login %s --api %s   (the token is in %s)", cluster, url.rstrip("/"), token)
+        log.info("drew the first tokens of this api server: %s, and read-token beside it to look only", token)
+    log.info("log in with: heron login %s --api %s", cluster, url.rstrip("/"))
+    if token.exists():
+        log.info("the first token is in %s; remove that file once you are logged in: it holds without it", token)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from heron_runtime.files import append_whole
 from heron_runtime.launch import Launch
 from heron_runtime.model.settings import Keys, MiB, setting
 
@@ -26,8 +27,9 @@ def rotate(path: Path, files: int) -> None:
 class RotatingFile:
     """Appends bytes; holds at most ``maximum_bytes`` in the file and ``files`` older ones. Not thread-safe.
 
-    ``write`` returns False when the disk does not take the bytes (full, read-only); it never raises and tries anew next
-    time. A file that was removed from outside is made again at the next rotation only.
+    ``write`` returns False when the disk does not take all the bytes (full, read-only), and then none of them are in
+    the file; it never raises and tries anew next time. A file that was removed from outside is made again at the next
+    rotation only.
     """
 
     def __init__(self, path: Path, maximum_bytes: int, files: int) -> None:
@@ -38,7 +40,7 @@ class RotatingFile:
         self._size = 0
 
     def write(self, data: bytes) -> bool:
-        """Append. False when nothing, or not all of it, could be written."""
+        """Append. False when that cannot be: nothing was written."""
         try:
             if self._descriptor < 0:
                 self._open()
@@ -46,9 +48,9 @@ class RotatingFile:
                 self.close()
                 rotate(self.path, self._files)
                 self._open()
-            written = os.write(self._descriptor, data)
-            self._size += written
-            return written == len(data)
+            append_whole(self._descriptor, data)
+            self._size += len(data)
+            return True
         except OSError:
             self.close()
             return False

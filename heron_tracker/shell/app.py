@@ -19,7 +19,7 @@ from heron_tracker.shell import (
     topology_routes,
     view_routes,
 )
-from heron_tracker.shell.login import Login
+from heron_tracker.shell.login import Login, TokenFile
 from heron_tracker.shell.tracker import Tracker
 from heronry.version import VERSION
 
@@ -29,8 +29,8 @@ envelope. While the state store of a cluster does not answer, its last known sta
 `x-heronry-stale` and a message."""
 
 
-def make_app(tracker: Tracker, hosts: Iterable[str] = (), token: str = "") -> FastAPI:
-    """The application around a tracker. ``hosts`` are names it answers to beside localhost, ``token`` is its login."""
+def make_app(tracker: Tracker, hosts: Iterable[str] = (), tokens: TokenFile | None = None) -> FastAPI:
+    """The application around a tracker. ``hosts`` are names it answers to beside localhost, ``tokens`` its login."""
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -55,8 +55,8 @@ def make_app(tracker: Tracker, hosts: Iterable[str] = (), token: str = "") -> Fa
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way to extend the schema
-    if token:
-        app.add_middleware(Login, token=token)
+    if tokens is not None:
+        app.add_middleware(Login, tokens=tokens)
     app.add_middleware(
         Guard, hosts=tuple(hosts), who="this tracker", failure=replies.failure_body, observe=tracker.counters.request
     )

@@ -14,7 +14,7 @@ from heron_runtime.process import set_up_process
 from heron_runtime.state.local import StoreAddress, home_of_user, local_store
 from heron_runtime.state.store import StoreError
 from heron_tracker.shell.app import make_app
-from heron_tracker.shell.login import read_token
+from heron_tracker.shell.login import TokenFile
 from heron_tracker.shell.tracker import Tracker
 
 __all__ = ["Options", "StartError", "serve"]
@@ -66,12 +66,12 @@ def serve(options: Options) -> None:
     tracker = Tracker(clusters, (options.home or home_of_user()).absolute())
     listener = bind(options.host, options.port, "tracker")
     hosts = hosts_of(options.host, options.allowed_hosts)
-    token = "" if options.token_file is None else read_token(options.token_file)
-    if options.host not in ALWAYS_ALLOWED and not token:
+    tokens = None if options.token_file is None else TokenFile(options.token_file)
+    if options.host not in ALWAYS_ALLOWED and tokens is None:
         log.warning("listening beyond this machine: whoever reaches the port reads everything, logs included")
     for name, address in clusters.items():
         log.info("cluster %s: %s", name, address.url)
-    config = config_of(make_app(tracker, hosts, token), access_log=options.verbose, stop_seconds=STOP_SECONDS)
+    config = config_of(make_app(tracker, hosts, tokens), access_log=options.verbose, stop_seconds=STOP_SECONDS)
     # uvicorn waits for every answer to be complete, and streams of events have no end: these end first.
     server = Server(config, tracker.events.close)
     sys.stdout.write(url_of(options.host, listener) + "\n")

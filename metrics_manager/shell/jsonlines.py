@@ -2,7 +2,8 @@
 
 A line is the report with Heron's metric names; latencies are ``{count, mean, p50, p90, p99}`` in milliseconds since the
 incarnation began. The file is rotated once (``metrics-N.jsonl.1``) when it reaches
-``heron.metrics.jsonlines.max.bytes``, so a container uses at most twice that much. Lines are whole: one write a flush.
+``heron.metrics.jsonlines.max.bytes``, so a container uses at most twice that much. Lines are whole: a flush is written
+whole or, on a full disk, not at all and again with the next one.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from heron_runtime.files import append_whole
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.telemetry.sketches import decode_sketch
 from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
@@ -84,7 +86,7 @@ class JsonLinesSink:
 
 
 def append(path: Path, data: bytes, max_bytes: int) -> None:
-    """Append in one write; rotate before, if the file would grow beyond ``max_bytes``. Raises OSError."""
+    """Append all or nothing; rotate before, if the file would grow beyond ``max_bytes``. Raises OSError."""
     try:
         size = path.stat().st_size
     except FileNotFoundError:
@@ -92,4 +94,4 @@ def append(path: Path, data: bytes, max_bytes: int) -> None:
     if size and size + len(data) > max_bytes:
         os.replace(path, path.with_name(path.name + ".1"))
     with open(path, "ab", buffering=0) as file:
-        file.write(data)
+        append_whole(file.fileno(), data)

@@ -12,10 +12,10 @@ import pytest
 from api_process import ApiProcess, api_server
 from hypothesis import HealthCheck, given, settings
 
-from heron_apiserver.core.access import Role
 from heron_apiserver.shell.api import Api
 from heron_apiserver.shell.app import make_app
 from heron_apiserver.shell.server import Options, config_for, parts_of, prepare_home
+from heron_apiserver.shell.tokens import TokenBook
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # those of the libraries that schemathesis loads
@@ -37,7 +37,7 @@ def schema() -> dict[str, Any]:
         home = prepare_home(Path(folder, "home"))
         options = Options(home, cluster="box")
         place = config_for(options, home)
-        return make_app(Api(place, *parts_of(options, place), "local", {Role.ADMIN: "a" * 43})).openapi()
+        return make_app(Api(place, *parts_of(options, place), "local", TokenBook(home))).openapi()
 
 
 SCHEMA = schemathesis.openapi.from_dict(schema())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import hashlib
 import http.client
 import json
 import os
@@ -330,7 +331,7 @@ def test_with_a_token_only_whoever_shows_it_is_answered(store: StateStore, folde
     with tracker(*cluster, log=folder / "login.log") as rest:
         until(lambda: rest.raw("/readyz")[0] == 200)
         for path in ("/topologies", "/", "/docs", "/openapi.json", "/static/main.js", "/events", "/nowhere"):
-            for given in ("", f"Basic {wrong}", "Bearer x", secret):
+            for given in ("", f"Basic {wrong}", secret):
                 status, headers, _ = rest.raw(path, {"Authorization": given} if given else {})
                 assert (status, path) == (401, path)
                 assert headers["www-authenticate"].startswith("Basic ")
@@ -338,6 +339,15 @@ def test_with_a_token_only_whoever_shows_it_is_answered(store: StateStore, folde
         for right in (f"Bearer {secret}", f"Basic {shown}", f"basic {shown}"):
             assert rest.raw("/topologies", {"Authorization": right})[0] == 200
         assert rest.raw("/topologies", {"Authorization": "Basic \xff"})[0] == 401
+        statuses = {rest.raw("/topologies", {"Authorization": "Bearer x"})[0] for _ in range(60)}
+        assert statuses == {401, 429}  # whoever tries many
+        assert rest.raw("/topologies", {"Authorization": f"Bearer {secret}"})[0] == 200
+        new = folder / "new"
+        new.write_text(f"sha256:{hashlib.sha256(b'another token of mine').hexdigest()}\n")
+        new.chmod(0o400)
+        new.replace(file)
+        until(lambda: rest.raw("/topologies", {"Authorization": "Bearer another token of mine"})[0] == 200)
+        assert rest.raw("/topologies", {"Authorization": f"Bearer {secret}"})[0] in (401, 429)
         assert rest.raw("/healthz")[0] == 200
 
 

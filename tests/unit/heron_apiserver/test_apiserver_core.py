@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from topology_world import definition
 
-from heron_apiserver.core.access import RIGHTS, Caller, Right, Role, bearer, role_of, same
+from heron_apiserver.core.access import RIGHTS, Caller, Right, Role, bearer, same
 from heron_apiserver.core.recovery import Folder, RecoveryStep, decide, unused
 from heron_apiserver.core.request_book import (
     MAX_AGE_SECONDS,
@@ -24,7 +24,8 @@ from heron_apiserver.core.request_book import (
     is_request_id,
 )
 from heron_apiserver.core.submission import MAX_COMPONENTS, Rejected, SubmitFields, check_definition, read_fields
-from heron_apiserver.core.throttle import ALLOWED, MAX_ADDRESSES, REFILL_SECONDS, Throttle
+from heron_control.web.throttle import ALLOWED, MAX_ADDRESSES, REFILL_SECONDS, Throttle
+from heron_control.web.tokens import Token, digest_of, known
 from heron_runtime.model.topology import (
     GroupingKind,
     GroupingSpec,
@@ -34,29 +35,34 @@ from heron_runtime.model.topology import (
     TopologyState,
 )
 
-TOKENS = {Role.ADMIN: "a" * 43, Role.READ: "r" * 43}
+TOKENS = [Token("admin", Role.ADMIN, digest_of("a" * 43)), Token("ci", Role.SUBMIT, digest_of("r" * 43), 9.0)]
 
 
 def test_every_right_of_every_role_is_stated_and_the_rest_is_denied() -> None:
     table = {(role, right): Caller(role).may(right) for role in Role for right in Right}
     assert {pair for pair, may in table.items() if may} == {
-        (Role.ADMIN, Right.LOOK), (Role.ADMIN, Right.CHANGE), (Role.ADMIN, Right.CODE),
+        (Role.ADMIN, Right.LOOK), (Role.ADMIN, Right.CHANGE), (Role.ADMIN, Right.CODE), (Role.ADMIN, Right.TOKENS),
+        (Role.SUBMIT, Right.LOOK), (Role.SUBMIT, Right.CHANGE), (Role.SUBMIT, Right.CODE),
         (Role.READ, Right.LOOK), (Role.TOPOLOGY, Right.CODE),
     }  # fmt: skip
     assert set(RIGHTS) == set(Role)
 
 
 @given(st.text(max_size=60))
-def test_only_the_very_token_has_a_role(text: str) -> None:
-    expected = {value: role for role, value in TOKENS.items()}.get(text)
-    assert role_of(text, TOKENS) is expected
+def test_only_the_very_token_is_known(text: str) -> None:
+    assert known(text, TOKENS) is None
     assert not same(text, "")
+    assert [known(letter * 43, TOKENS) for letter in "ar"] == TOKENS
+    assert [TOKENS[1].expired(now) for now in (8.9, 9.0)] == [False, True]
+    assert not TOKENS[0].expired(1e12)
 
 
 def test_tokens_come_as_bearer_only() -> None:
     assert bearer("Bearer abc") == bearer("bearer  abc ") == "abc"
     assert bearer("Basic abc") == bearer("abc") == bearer("") == bearer("Bearer") == ""
     assert str(Caller(Role.TOPOLOGY, "words-1")) == "topology:words-1"
+    assert str(Caller(Role.SUBMIT, token="ci")) == "submit:ci"
+    assert str(Caller(Role.ADMIN, token="admin")) == "admin"
 
 
 def test_wrong_tokens_are_heard_now_and_then_and_addresses_are_bounded() -> None:

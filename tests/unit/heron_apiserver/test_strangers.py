@@ -12,24 +12,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_apiserver.core.access import Right
-from heron_apiserver.core.repeats import MAX_KINDS, WINDOW_SECONDS, Kind, Repeats
 from heron_apiserver.shell import audit as audit_module
-from heron_apiserver.shell import package_routes, self_routes, submit_routes, topology_routes
+from heron_apiserver.shell import package_routes, self_routes, submit_routes, token_routes, topology_routes
 from heron_apiserver.shell.audit import Audit
 from heron_apiserver.shell.routing import OPEN_PATHS, Route, needs
+from heron_control.web.repeats import MAX_KINDS, WINDOW_SECONDS, Kind, Repeats
 
 kinds = st.builds(Kind, st.sampled_from(["nobody", "read"]), st.integers(0, 30).map(str), st.sampled_from([401, 403]))
 arrivals = st.lists(st.tuples(st.floats(0, 50), kinds), max_size=200)
 
 
-@pytest.mark.parametrize("module", [package_routes, self_routes, submit_routes, topology_routes])
+@pytest.mark.parametrize("module", [package_routes, self_routes, submit_routes, token_routes, topology_routes])
 def test_every_path_says_its_right_or_is_open(module: object) -> None:
     router: APIRouter = vars(module)["router"]
     for route in router.routes:
         assert isinstance(route, Route)
         assert (route.right is None) == (route.path in OPEN_PATHS)
         if not {"GET", "HEAD"} & (route.methods or set()):
-            assert route.right is Right.CHANGE
+            assert route.right is (Right.TOKENS if module is token_routes else Right.CHANGE)
+        if module is token_routes:
+            assert route.right is Right.TOKENS
 
 
 def test_a_path_without_a_right_cannot_be_made() -> None:

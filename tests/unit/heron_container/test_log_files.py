@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_container.shell.logs import LAST_LINES, LINE_BYTES, LastLines, LogPipe, LogWriter
+from heron_container.shell.logs import CHUNK_BYTES, LAST_LINES, LINE_BYTES, LastLines, LogPipe, LogWriter
 from heron_control.schedulers.log_files import RotatingFile
 
 
@@ -97,11 +97,11 @@ def test_a_disk_that_takes_a_part_only_blocks_nobody(tmp_path: Path) -> None:
 
 
 def test_a_flood_is_bounded(tmp_path: Path) -> None:
-    writer = LogWriter(tmp_path, 1 << 20, 1, queue_bytes=1000)
+    writer = LogWriter(tmp_path, 1 << 20, 1, queue_bytes=10 * (100 + CHUNK_BYTES))
     with writer._changed:  # the thread cannot take anything meanwhile: a disk that hangs
         for _ in range(100):
             writer.put("child", b"x" * 99 + b"\n")
-        assert writer._queued <= 1000
+        assert writer._queued <= 10 * (100 + CHUNK_BYTES)
     writer.close()
     assert writer.dropped_lines == 90
     assert (tmp_path / "child.log").stat().st_size >= 1000

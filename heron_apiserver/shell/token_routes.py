@@ -58,7 +58,7 @@ def create_token(request: Request, asked: NewToken) -> Any:
     book = api_of(request).tokens
     text = book.create(asked.name, Role(asked.scope), expiry(asked.seconds))
     [made] = [token for token in book.all() if token.name == asked.name]
-    return {**row(made), "token": text}
+    return DrawnToken(**row(made).model_dump(), token=text)
 
 
 @router.delete(
@@ -78,7 +78,9 @@ def iso(seconds: float | None) -> str | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
-def row(token: Token) -> dict[str, Any]:
+def row(token: Token) -> TokenRow:
     """As it is listed."""
-    state = "expired" if token.expired(datetime.now(UTC).timestamp()) else "good"
-    return {"name": token.name, "scope": token.scope, "expires_at": iso(token.expires), "state": state}
+    expired = token.expired(datetime.now(UTC).timestamp())
+    return TokenRow(
+        name=token.name, scope=token.scope, expires_at=iso(token.expires), state="expired" if expired else "good"
+    )  # fmt: skip

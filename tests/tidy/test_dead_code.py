@@ -44,6 +44,7 @@ CALLED = {
     "tempdir": "tempfile: where temporary files of this process go",
     "tracker_version": "pydantic: a field of every answer",
     "executiontime": "pydantic: a field of every answer",
+    "expires_at": "pydantic: a field of answers about tokens",
     "EXPLAIN": "typer: what `heron config` does if it does nothing else",
     "blocking": "threading: how a lock is taken",
     "packets": "the metrics of links, by name",

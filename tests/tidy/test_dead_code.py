@@ -50,7 +50,6 @@ CALLED = {
     "packets": "the metrics of links, by name",
     "heartbeat_age_seconds": "on the wire: the master says it to whoever asks",
     "leading": "on the wire: the master says it to whoever asks",
-    "ROW_BYTES": "laws of what tables of processes and containers hold at most",
     "key_group": "the law that both fast ways of hashing keys are held to",
     "transition_table": "the README of heron_container is held to it",
     "lose_connection": "tests of what happens when a store is away",

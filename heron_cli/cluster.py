@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from heron_cli.address import Address
-from heron_control.inspection.inspector import LoggedProcess
-from heron_control.inspection.topology_status import TopologyStatus
-from heron_control.packaging.fitting import Target
 from heron_control.progress import Progress
-from heron_control.submission.submission import Submission
 from heron_runtime.model.topology import TopologyState
-from heron_runtime.wire.container import FileData
+
+if TYPE_CHECKING:  # a dry run asks nobody, and so needs no gRPC
+    from heron_control.inspection.inspector import LoggedProcess
+    from heron_control.inspection.topology_status import TopologyStatus
+    from heron_control.packaging.fitting import Target
+    from heron_control.submission.submission import Submission
+    from heron_runtime.wire.container import FileData
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
@@ -13,12 +13,8 @@ from heron_cli.address import LOCAL, Address
 from heron_cli.cluster import Logs
 from heron_cli.console import note
 from heron_cli.home import Home
-from heron_control.inspection.inspector import Inspector, LogReader, logged_processes
-from heron_control.inspection.topology_status import TopologyStatus
 from heron_control.packing.demand import amount
 from heron_control.progress import Progress
-from heron_control.schedulers.local import LocalScheduler
-from heron_control.submission.service import SubmissionService
 from heron_control.submission.submission import ClusterConfig, Submission
 from heron_runtime.failures import InvalidTopology
 from heron_runtime.model.plan import PackingPlan
@@ -27,6 +23,11 @@ from heron_runtime.model.settings import MiB
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.state import open_address
 from heron_runtime.state.store import StateStore
+
+if TYPE_CHECKING:  # imported where somebody is asked or something is started: a dry run needs neither, and no gRPC
+    from heron_control.inspection.inspector import Inspector
+    from heron_control.inspection.topology_status import TopologyStatus
+    from heron_control.submission.service import SubmissionService
 
 LEAST_TASK_BYTES = 8 * MiB  # what a process has for itself that was forked and does nothing yet
 
@@ -58,13 +59,21 @@ class LocalCluster:
     @contextmanager
     def _topology(self, address: Address, name: str) -> Iterator[tuple[Inspector, TopologyRecord]]:
         with self.session() as store:
-            inspector = Inspector(store, self._config.homes)
+            inspector = self._inspector(store)
             yield inspector, inspector.find(name, address.role, address.environ)
+
+    def _inspector(self, store: StateStore) -> Inspector:
+        from heron_control.inspection.inspector import Inspector
+
+        return Inspector(store, self._config.homes)
 
     def target(self) -> None:
         """Instances run in this interpreter."""
 
     def _service(self, store: StateStore) -> SubmissionService:
+        from heron_control.schedulers.local import LocalScheduler
+        from heron_control.submission.service import SubmissionService
+
         return SubmissionService(self._config, store, LocalScheduler())
 
     @property
@@ -98,7 +107,7 @@ class LocalCluster:
     def topologies(self, address: Address) -> list[dict[str, Any]]:
         """Those in the store."""
         with self.session() as store:
-            return Inspector(store, self._config.homes).rows(address.covers)
+            return self._inspector(store).rows(address.covers)
 
     def status(self, address: Address, name: str) -> TopologyStatus:
         """Ask all of its processes."""
@@ -114,6 +123,8 @@ class LocalCluster:
 
     def logs(self, address: Address, name: str) -> Logs:
         """Through the containers, or from the disk."""
+        from heron_control.inspection.inspector import LogReader, logged_processes
+
         with self._topology(address, name) as (_, record):
             components = tuple(spec.name for spec in record.definition.components)
             return Logs(tuple(logged_processes(record)), components, LogReader(record, note).read)

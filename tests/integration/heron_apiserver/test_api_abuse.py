@@ -75,6 +75,7 @@ LOOKS = [
     ("GET", TOPOLOGIES), ("GET", f"{PLACE}/status"), ("GET", f"{PLACE}/metrics"), ("GET", f"{PLACE}/logs"),
     ("GET", f"{PLACE}/containers/1/file?path=a.log"), ("GET", "/api/v1/whoami"),
 ]  # fmt: skip
+TOKENS = [("GET", "/api/v1/tokens"), ("POST", "/api/v1/tokens"), ("DELETE", "/api/v1/tokens/read")]
 CODE = [("GET", f"/api/v1/packages/{'a' * 64}"), ("HEAD", f"/api/v1/packages/{'a' * 64}")]
 
 
@@ -83,10 +84,10 @@ def test_the_list_of_paths_is_complete(api: ApiProcess) -> None:
     paths = api.request("GET", "/openapi.json", token="").json()["paths"]
     known = {(m.upper(), p) for p, methods in paths.items() for m in methods}
     free = {("GET", p) for p in ("/api/v1/version", "/healthz", "/readyz", "/metrics")}
-    assert len(known - free) == len(CHANGES + LOOKS + CODE)
+    assert len(known - free) == len(CHANGES + LOOKS + TOKENS + CODE)
 
 
-@pytest.mark.parametrize(("method", "path"), CHANGES + LOOKS + CODE)
+@pytest.mark.parametrize(("method", "path"), CHANGES + LOOKS + TOKENS + CODE)
 @pytest.mark.parametrize("token", ["", "wrong", "Ünicode", "a" * 10_000])
 def test_nothing_without_a_token(api: ApiProcess, method: str, path: str, token: str) -> None:
     headers = {"authorization": f"Bearer {token}".encode()} if token else {}
@@ -97,7 +98,7 @@ def test_nothing_without_a_token(api: ApiProcess, method: str, path: str, token:
     assert api.request("GET", "/api/v1/whoami").json()["role"] == "admin"  # never throttled
 
 
-@pytest.mark.parametrize(("method", "path"), CHANGES + LOOKS + CODE)
+@pytest.mark.parametrize(("method", "path"), CHANGES + LOOKS + TOKENS + CODE)
 def test_the_token_is_looked_at_before_the_body(api: ApiProcess, method: str, path: str) -> None:
     """The body is garbage, and the rest of it never comes: a stranger is told at once, and nothing is parsed."""
     head = (
@@ -139,7 +140,7 @@ def test_heads_that_can_be_read_in_two_ways_are_400(api: ApiProcess, lines: str)
     assert answer.count(b"HTTP/1.1") == 1
 
 
-@pytest.mark.parametrize(("method", "path"), CHANGES + CODE)
+@pytest.mark.parametrize(("method", "path"), CHANGES + TOKENS + CODE)
 def test_who_may_look_changes_nothing(api: ApiProcess, method: str, path: str) -> None:
     assert api.request(method, path, token=api.reader).status_code == 403
 

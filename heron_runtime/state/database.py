@@ -149,7 +149,10 @@ def _set_up(connection: sqlite3.Connection, path: Path) -> None:
             raise StoreError(f"{path}: this file system cannot share memory between processes. Choose a local disk.")
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute(f"PRAGMA journal_size_limit={4 * 1024 * 1024}")
-    if _schema_version(connection, path) == SCHEMA_VERSION:
+    connection.execute("BEGIN")  # one view of all that is read: another process may be making the tables just now
+    made = _schema_version(connection, path) == SCHEMA_VERSION
+    connection.execute("COMMIT")
+    if made:
         return
     connection.execute("BEGIN IMMEDIATE")
     if _schema_version(connection, path) == 0:

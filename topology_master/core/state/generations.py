@@ -90,9 +90,8 @@ class Generations:
             before = 0 if complete > now.restore_from else now.failures  # a complete checkpoint makes up for all
             failures = before + bool(self._failed)
             cause = self._failed or self._lost or asked
-            if failures > MOST_FAILURES:
-                return Generation(now.number + 1, Phase.FAILED, complete, (), failures, cause)
-            return Generation(now.number + 1, Phase.RESTORING, complete, (), failures, cause)
+            phase = Phase.FAILED if failures > MOST_FAILURES else Phase.RESTORING
+            return Generation(now.number + 1, phase, complete, (), failures, cause)
         if now.phase is Phase.RESTORING and self._places and not self.missing:
             members = tuple(sorted(self._restored.items()))
             return Generation(now.number, Phase.RUNNING, now.restore_from, members, now.failures, now.cause)

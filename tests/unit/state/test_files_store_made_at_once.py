@@ -1,0 +1,38 @@
+"""A files store whose tables are made by another process at the very moment when it is looked at."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from heron_runtime.state import database
+
+
+def test_a_store_that_is_made_while_another_process_looks_at_it_is_a_store(
+    tmp_path: Path,
+) -> None:
+    """The look is three questions; all tables are made between the first and the second."""
+    path = tmp_path / "state.db"
+    one, other = (sqlite3.connect(path, isolation_level=None) for _ in range(2))
+    looks: list[int] = []
+
+    class Slow:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(one, name)
+
+        def execute(self, statement: str) -> Any:
+            found = one.execute(statement)
+            if statement == "PRAGMA user_version" and not looks:
+                looks.append(1)
+                version = found.fetchall()
+                database._set_up(other, path)
+                return SimpleNamespace(fetchone=lambda: version[0])
+            return found
+
+    database._set_up(Slow(), path)  # type: ignore[arg-type]
+    assert looks
+    assert database._schema_version(one, path) == database.SCHEMA_VERSION
+    one.close()
+    other.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -18,24 +19,36 @@ def entries(folder: Path) -> list[Path]:
         return []
 
 
-def replace_file(path: Path, data: bytes | str, mode: int = 0o666, *, durable: bool = False) -> None:
+def replace_file(path: Path, data: bytes | str | Iterable[bytes], mode: int = 0o666, *, durable: bool = False) -> None:
     """Give ``path`` this content by one rename: a reader sees what was there or ``data``, never a part. Raises OSError.
 
-    Whoever else writes the same path at this moment does so apart; the last one wins. ``durable``: it is on disk when
-    this returns.
+    Whoever else writes the same path at this moment does so apart; the last one wins. ``durable``: content and name
+    are on disk when this returns.
     """
+    if isinstance(data, str):
+        data = data.encode()
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(data.encode() if isinstance(data, str) else data)
+            file.writelines((data,) if isinstance(data, bytes) else data)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
         os.replace(part, path)
+        if durable:
+            _sync_folder(path.parent)
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def append_whole(descriptor: int, data: bytes) -> None:

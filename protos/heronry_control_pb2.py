@@ -26,7 +26,7 @@ from protos import heronry_topology_pb2 as protos_dot_heronry__topology__pb2
 from protos import heronry_metrics_pb2 as protos_dot_heronry__metrics__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cprotos/heronry_control.proto\x12\nheronry.v1\x1a\x1dprotos/heronry_topology.proto\x1a\x1cprotos/heronry_metrics.proto\"W\n\x05\x43\x61use\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x11\n\tcomponent\x18\x02 \x01(\t\x12\x0c\n\x04task\x18\x03 \x01(\r\x12\x11\n\tcontainer\x18\x04 \x01(\r\x12\x0c\n\x04peer\x18\x05 \x01(\r\"f\n\rInstanceHello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x13\n\x0btopology_id\x18\x02 \x01(\t\x12\x0c\n\x04task\x18\x03 \x01(\r\x12\x13\n\x0bincarnation\x18\x04 \x01(\x04\x12\x0b\n\x03pid\x18\x05 \x01(\r\"c\n\x12StreamManagerHello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x13\n\x0btopology_id\x18\x02 \x01(\t\x12\x11\n\tcontainer\x18\x03 \x01(\r\x12\x13\n\x0bincarnation\x18\x04 \x01(\x04\"C\n\nPlanUpdate\x12&\n\x04plan\x18\x01 \x01(\x0b\x32\x18.heronry.v1.PhysicalPlan\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\"H\n\x06\x43redit\x12\x13\n\x0blimit_bytes\x18\x01 \x01(\x04\x12\x14\n\x0ctuple_weight\x18\x02 \x01(\x04\x12\x13\n\x0btaken_bytes\x18\x03 \x01(\x04\")\n\nTaskWeight\x12\x0c\n\x04task\x18\x01 \x01(\r\x12\r\n\x05\x62ytes\x18\x02 \x01(\x04\"4\n\x0bTaskWeights\x12%\n\x05tasks\x18\x01 \x03(\x0b\x32\x16.heronry.v1.TaskWeight\"\x1e\n\x06InCall\x12\x14\n\x0cmilliseconds\x18\x01 \x01(\x04\":\n\x05Pause\x12\x0e\n\x06paused\x18\x01 \x01(\x08\x12!\n\x06\x63\x61uses\x18\x02 \x03(\x0b\x32\x11.heronry.v1.Cause\"&\n\x05Leave\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\"\xba\x03\n\x0fInstanceControl\x12\x33\n\x0einstance_hello\x18\x01 \x01(\x0b\x32\x19.heronry.v1.InstanceHelloH\x00\x12>\n\x14stream_manager_hello\x18\x02 \x01(\x0b\x32\x1e.heronry.v1.StreamManagerHelloH\x00\x12-\n\x0bplan_update\x18\x03 \x01(\x0b\x32\x16.heronry.v1.PlanUpdateH\x00\x12$\n\x06\x63redit\x18\x04 \x01(\x0b\x32\x12.heronry.v1.CreditH\x00\x12\"\n\x05pause\x18\x05 \x01(\x0b\x32\x11.heronry.v1.PauseH\x00\x12\"\n\x05leave\x18\x06 \x01(\x0b\x32\x11.heronry.v1.LeaveH\x00\x12/\n\x0ctask_weights\x18\x07 \x01(\x0b\x32\x17.heronry.v1.TaskWeightsH\x00\x12\x35\n\x0fprocess_metrics\x18\x08 \x01(\x0b\x32\x1a.heronry.v1.ProcessMetricsH\x00\x12%\n\x07in_call\x18\t \x01(\x0b\x32\x12.heronry.v1.InCallH\x00\x42\x06\n\x04kind\"i\n\tPeerHello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x13\n\x0btopology_id\x18\x02 \x01(\t\x12\x11\n\tcontainer\x18\x03 \x01(\r\x12\x13\n\x0bincarnation\x18\x04 \x01(\x04\x12\r\n\x05\x65poch\x18\x05 \x01(\x03\"Z\n\nTaskCredit\x12\x0c\n\x04task\x18\x01 \x01(\r\x12\x13\n\x0blimit_bytes\x18\x02 \x01(\x04\x12\x14\n\x0ctuple_weight\x18\x03 \x01(\x04\x12\x13\n\x0btaken_bytes\x18\x04 \x01(\x04\"3\n\nPeerCredit\x12%\n\x05tasks\x18\x01 \x03(\x0b\x32\x16.heronry.v1.TaskCredit\"=\n\x08\x43\x61useSet\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12!\n\x06\x63\x61uses\x18\x02 \x03(\x0b\x32\x11.heronry.v1.Cause\"`\n\x0b\x43\x61useChange\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12 \n\x05start\x18\x02 \x03(\x0b\x32\x11.heronry.v1.Cause\x12\x1f\n\x04stop\x18\x03 \x03(\x0b\x32\x11.heronry.v1.Cause\"\xf1\x01\n\x0bPeerControl\x12+\n\npeer_hello\x18\x01 \x01(\x0b\x32\x15.heronry.v1.PeerHelloH\x00\x12-\n\x0bpeer_credit\x18\x02 \x01(\x0b\x32\x16.heronry.v1.PeerCreditH\x00\x12)\n\tcause_set\x18\x03 \x01(\x0b\x32\x14.heronry.v1.CauseSetH\x00\x12/\n\x0c\x63\x61use_change\x18\x04 \x01(\x0b\x32\x17.heronry.v1.CauseChangeH\x00\x12\"\n\x05leave\x18\x05 \x01(\x0b\x32\x11.heronry.v1.LeaveH\x00\x42\x06\n\x04kindb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cprotos/heronry_control.proto\x12\nheronry.v1\x1a\x1dprotos/heronry_topology.proto\x1a\x1cprotos/heronry_metrics.proto\"W\n\x05\x43\x61use\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x11\n\tcomponent\x18\x02 \x01(\t\x12\x0c\n\x04task\x18\x03 \x01(\r\x12\x11\n\tcontainer\x18\x04 \x01(\r\x12\x0c\n\x04peer\x18\x05 \x01(\r\"z\n\rInstanceHello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x13\n\x0btopology_id\x18\x02 \x01(\t\x12\x0c\n\x04task\x18\x03 \x01(\r\x12\x13\n\x0bincarnation\x18\x04 \x01(\x04\x12\x0b\n\x03pid\x18\x05 \x01(\r\x12\x12\n\ngeneration\x18\x06 \x01(\x04\"c\n\x12StreamManagerHello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x13\n\x0btopology_id\x18\x02 \x01(\t\x12\x11\n\tcontainer\x18\x03 \x01(\r\x12\x13\n\x0bincarnation\x18\x04 \x01(\x04\"C\n\nPlanUpdate\x12&\n\x04plan\x18\x01 \x01(\x0b\x32\x18.heronry.v1.PhysicalPlan\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\"H\n\x06\x43redit\x12\x13\n\x0blimit_bytes\x18\x01 \x01(\x04\x12\x14\n\x0ctuple_weight\x18\x02 \x01(\x04\x12\x13\n\x0btaken_bytes\x18\x03 \x01(\x04\")\n\nTaskWeight\x12\x0c\n\x04task\x18\x01 \x01(\r\x12\r\n\x05\x62ytes\x18\x02 \x01(\x04\"4\n\x0bTaskWeights\x12%\n\x05tasks\x18\x01 \x03(\x0b\x32\x16.heronry.v1.TaskWeight\"\x1e\n\x06InCall\x12\x14\n\x0cmilliseconds\x18\x01 \x01(\x04\")\n\x05Token\x12\x12\n\ncheckpoint\x18\x01 \x01(\x04\x12\x0c\n\x04name\x18\x02 \x01(\t\"\xc5\x01\n\x04Part\x12\x11\n\tcomponent\x18\x01 \x01(\t\x12\x0c\n\x04task\x18\x02 \x01(\r\x12\x13\n\x0bincarnation\x18\x03 \x01(\x04\x12\x12\n\ngeneration\x18\x04 \x01(\x04\x12\x12\n\ncheckpoint\x18\x05 \x01(\x04\x12\x0c\n\x04turn\x18\x06 \x01(\x03\x12\x0c\n\x04size\x18\x07 \x01(\x04\x12\x10\n\x08\x63hecksum\x18\x08 \x01(\t\x12\x0e\n\x06groups\x18\t \x01(\x0c\x12!\n\x06tokens\x18\n \x03(\x0b\x32\x11.heronry.v1.Token\"\xbe\x01\n\nTaskReport\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x10\n\x08restored\x18\x02 \x01(\x08\x12\x0f\n\x07\x61ligned\x18\x03 \x01(\x04\x12 \n\x06stored\x18\x04 \x03(\x0b\x32\x10.heronry.v1.Part\x12\x10\n\x08\x64\x65\x63lined\x18\x05 \x01(\x04\x12\x14\n\x0c\x64\x65\x63lined_why\x18\x06 \x01(\t\x12\x11\n\tconfirmed\x18\x07 \x01(\x04\x12\x0c\n\x04lost\x18\x08 \x01(\t\x12\x0e\n\x06\x66\x61iled\x18\t \x01(\t\"u\n\x0e\x43heckpointWish\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\r\n\x05under\x18\x02 \x01(\x04\x12\x0c\n\x04turn\x18\x03 \x01(\x03\x12\x0c\n\x04over\x18\x04 \x01(\x04\x12\x10\n\x08\x63omplete\x18\x05 \x01(\x04\x12\x12\n\ntimeout_ms\x18\x06 \x01(\x01\":\n\x05Pause\x12\x0e\n\x06paused\x18\x01 \x01(\x08\x12!\n\x06\x63\x61uses\x18\x02 \x03(\x0b\x32\x11.heronry.v1.Cause\"&\n\x05Leave\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\"\xa0\x04\n\x0fInstanceControl\x12\x33\n\x0einstance_hello\x18\x01 \x01(\x0b\x32\x19.heronry.v1.InstanceHelloH\x00\x12>\n\x14stream_manager_hello\x18\x02 \x01(\x0b\x32\x1e.heronry.v1.StreamManagerHelloH\x00\x12-\n\x0bplan_update\x18\x03 \x01(\x0b\x32\x16.heronry.v1.PlanUpdateH\x00\x12$\n\x06\x63redit\x18\x04 \x01(\x0b\x32\x12.heronry.v1.CreditH\x00\x12\"\n\x05pause\x18\x05 \x01(\x0b\x32\x11.heronry.v1.PauseH\x00\x12\"\n\x05leave\x18\x06 \x01(\x0b\x32\x11.heronry.v1.LeaveH\x00\x12/\n\x0ctask_weights\x18\x07 \x01(\x0b\x32\x17.heronry.v1.TaskWeightsH\x00\x12\x35\n\x0fprocess_metrics\x18\x08 \x01(\x0b\x32\x1a.heronry.v1.ProcessMetricsH\x00\x12%\n\x07in_call\x18\t \x01(\x0b\x32\x12.heronry.v1.InCallH\x00\x12-\n\x0btask_report\x18\n \x01(\x0b\x32\x16.heronry.v1.TaskReportH\x00\x12\x35\n\x0f\x63heckpoint_wish\x18\x0b \x01(\x0b\x32\x1a.heronry.v1.CheckpointWishH\x00\x42\x06\n\x04kind\"}\n\tPeerHello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x13\n\x0btopology_id\x18\x02 \x01(\t\x12\x11\n\tcontainer\x18\x03 \x01(\r\x12\x13\n\x0bincarnation\x18\x04 \x01(\x04\x12\r\n\x05\x65poch\x18\x05 \x01(\x03\x12\x12\n\ngeneration\x18\x06 \x01(\x04\"Z\n\nTaskCredit\x12\x0c\n\x04task\x18\x01 \x01(\r\x12\x13\n\x0blimit_bytes\x18\x02 \x01(\x04\x12\x14\n\x0ctuple_weight\x18\x03 \x01(\x04\x12\x13\n\x0btaken_bytes\x18\x04 \x01(\x04\"3\n\nPeerCredit\x12%\n\x05tasks\x18\x01 \x03(\x0b\x32\x16.heronry.v1.TaskCredit\"=\n\x08\x43\x61useSet\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12!\n\x06\x63\x61uses\x18\x02 \x03(\x0b\x32\x11.heronry.v1.Cause\"`\n\x0b\x43\x61useChange\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12 \n\x05start\x18\x02 \x03(\x0b\x32\x11.heronry.v1.Cause\x12\x1f\n\x04stop\x18\x03 \x03(\x0b\x32\x11.heronry.v1.Cause\"\xf1\x01\n\x0bPeerControl\x12+\n\npeer_hello\x18\x01 \x01(\x0b\x32\x15.heronry.v1.PeerHelloH\x00\x12-\n\x0bpeer_credit\x18\x02 \x01(\x0b\x32\x16.heronry.v1.PeerCreditH\x00\x12)\n\tcause_set\x18\x03 \x01(\x0b\x32\x14.heronry.v1.CauseSetH\x00\x12/\n\x0c\x63\x61use_change\x18\x04 \x01(\x0b\x32\x17.heronry.v1.CauseChangeH\x00\x12\"\n\x05leave\x18\x05 \x01(\x0b\x32\x11.heronry.v1.LeaveH\x00\x42\x06\n\x04kindb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,35 +36,43 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CAUSE']._serialized_start=105
   _globals['_CAUSE']._serialized_end=192
   _globals['_INSTANCEHELLO']._serialized_start=194
-  _globals['_INSTANCEHELLO']._serialized_end=296
-  _globals['_STREAMMANAGERHELLO']._serialized_start=298
-  _globals['_STREAMMANAGERHELLO']._serialized_end=397
-  _globals['_PLANUPDATE']._serialized_start=399
-  _globals['_PLANUPDATE']._serialized_end=466
-  _globals['_CREDIT']._serialized_start=468
-  _globals['_CREDIT']._serialized_end=540
-  _globals['_TASKWEIGHT']._serialized_start=542
-  _globals['_TASKWEIGHT']._serialized_end=583
-  _globals['_TASKWEIGHTS']._serialized_start=585
-  _globals['_TASKWEIGHTS']._serialized_end=637
-  _globals['_INCALL']._serialized_start=639
-  _globals['_INCALL']._serialized_end=669
-  _globals['_PAUSE']._serialized_start=671
-  _globals['_PAUSE']._serialized_end=729
-  _globals['_LEAVE']._serialized_start=731
-  _globals['_LEAVE']._serialized_end=769
-  _globals['_INSTANCECONTROL']._serialized_start=772
-  _globals['_INSTANCECONTROL']._serialized_end=1214
-  _globals['_PEERHELLO']._serialized_start=1216
-  _globals['_PEERHELLO']._serialized_end=1321
-  _globals['_TASKCREDIT']._serialized_start=1323
-  _globals['_TASKCREDIT']._serialized_end=1413
-  _globals['_PEERCREDIT']._serialized_start=1415
-  _globals['_PEERCREDIT']._serialized_end=1466
-  _globals['_CAUSESET']._serialized_start=1468
-  _globals['_CAUSESET']._serialized_end=1529
-  _globals['_CAUSECHANGE']._serialized_start=1531
-  _globals['_CAUSECHANGE']._serialized_end=1627
-  _globals['_PEERCONTROL']._serialized_start=1630
-  _globals['_PEERCONTROL']._serialized_end=1871
+  _globals['_INSTANCEHELLO']._serialized_end=316
+  _globals['_STREAMMANAGERHELLO']._serialized_start=318
+  _globals['_STREAMMANAGERHELLO']._serialized_end=417
+  _globals['_PLANUPDATE']._serialized_start=419
+  _globals['_PLANUPDATE']._serialized_end=486
+  _globals['_CREDIT']._serialized_start=488
+  _globals['_CREDIT']._serialized_end=560
+  _globals['_TASKWEIGHT']._serialized_start=562
+  _globals['_TASKWEIGHT']._serialized_end=603
+  _globals['_TASKWEIGHTS']._serialized_start=605
+  _globals['_TASKWEIGHTS']._serialized_end=657
+  _globals['_INCALL']._serialized_start=659
+  _globals['_INCALL']._serialized_end=689
+  _globals['_TOKEN']._serialized_start=691
+  _globals['_TOKEN']._serialized_end=732
+  _globals['_PART']._serialized_start=735
+  _globals['_PART']._serialized_end=932
+  _globals['_TASKREPORT']._serialized_start=935
+  _globals['_TASKREPORT']._serialized_end=1125
+  _globals['_CHECKPOINTWISH']._serialized_start=1127
+  _globals['_CHECKPOINTWISH']._serialized_end=1244
+  _globals['_PAUSE']._serialized_start=1246
+  _globals['_PAUSE']._serialized_end=1304
+  _globals['_LEAVE']._serialized_start=1306
+  _globals['_LEAVE']._serialized_end=1344
+  _globals['_INSTANCECONTROL']._serialized_start=1347
+  _globals['_INSTANCECONTROL']._serialized_end=1891
+  _globals['_PEERHELLO']._serialized_start=1893
+  _globals['_PEERHELLO']._serialized_end=2018
+  _globals['_TASKCREDIT']._serialized_start=2020
+  _globals['_TASKCREDIT']._serialized_end=2110
+  _globals['_PEERCREDIT']._serialized_start=2112
+  _globals['_PEERCREDIT']._serialized_end=2163
+  _globals['_CAUSESET']._serialized_start=2165
+  _globals['_CAUSESET']._serialized_end=2226
+  _globals['_CAUSECHANGE']._serialized_start=2228
+  _globals['_CAUSECHANGE']._serialized_end=2324
+  _globals['_PEERCONTROL']._serialized_start=2327
+  _globals['_PEERCONTROL']._serialized_end=2568
 # @@protoc_insertion_point(module_scope)

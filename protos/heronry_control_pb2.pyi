@@ -23,18 +23,20 @@ class Cause(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., component: _Optional[str] = ..., task: _Optional[int] = ..., container: _Optional[int] = ..., peer: _Optional[int] = ...) -> None: ...
 
 class InstanceHello(_message.Message):
-    __slots__ = ("protocol", "topology_id", "task", "incarnation", "pid")
+    __slots__ = ("protocol", "topology_id", "task", "incarnation", "pid", "generation")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     topology_id: str
     task: int
     incarnation: int
     pid: int
-    def __init__(self, protocol: _Optional[int] = ..., topology_id: _Optional[str] = ..., task: _Optional[int] = ..., incarnation: _Optional[int] = ..., pid: _Optional[int] = ...) -> None: ...
+    generation: int
+    def __init__(self, protocol: _Optional[int] = ..., topology_id: _Optional[str] = ..., task: _Optional[int] = ..., incarnation: _Optional[int] = ..., pid: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class StreamManagerHello(_message.Message):
     __slots__ = ("protocol", "topology_id", "container", "incarnation")
@@ -86,6 +88,76 @@ class InCall(_message.Message):
     milliseconds: int
     def __init__(self, milliseconds: _Optional[int] = ...) -> None: ...
 
+class Token(_message.Message):
+    __slots__ = ("checkpoint", "name")
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    checkpoint: int
+    name: str
+    def __init__(self, checkpoint: _Optional[int] = ..., name: _Optional[str] = ...) -> None: ...
+
+class Part(_message.Message):
+    __slots__ = ("component", "task", "incarnation", "generation", "checkpoint", "turn", "size", "checksum", "groups", "tokens")
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    TURN_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    component: str
+    task: int
+    incarnation: int
+    generation: int
+    checkpoint: int
+    turn: int
+    size: int
+    checksum: str
+    groups: bytes
+    tokens: _containers.RepeatedCompositeFieldContainer[Token]
+    def __init__(self, component: _Optional[str] = ..., task: _Optional[int] = ..., incarnation: _Optional[int] = ..., generation: _Optional[int] = ..., checkpoint: _Optional[int] = ..., turn: _Optional[int] = ..., size: _Optional[int] = ..., checksum: _Optional[str] = ..., groups: _Optional[bytes] = ..., tokens: _Optional[_Iterable[_Union[Token, _Mapping]]] = ...) -> None: ...
+
+class TaskReport(_message.Message):
+    __slots__ = ("generation", "restored", "aligned", "stored", "declined", "declined_why", "confirmed", "lost", "failed")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    RESTORED_FIELD_NUMBER: _ClassVar[int]
+    ALIGNED_FIELD_NUMBER: _ClassVar[int]
+    STORED_FIELD_NUMBER: _ClassVar[int]
+    DECLINED_FIELD_NUMBER: _ClassVar[int]
+    DECLINED_WHY_FIELD_NUMBER: _ClassVar[int]
+    CONFIRMED_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    restored: bool
+    aligned: int
+    stored: _containers.RepeatedCompositeFieldContainer[Part]
+    declined: int
+    declined_why: str
+    confirmed: int
+    lost: str
+    failed: str
+    def __init__(self, generation: _Optional[int] = ..., restored: _Optional[bool] = ..., aligned: _Optional[int] = ..., stored: _Optional[_Iterable[_Union[Part, _Mapping]]] = ..., declined: _Optional[int] = ..., declined_why: _Optional[str] = ..., confirmed: _Optional[int] = ..., lost: _Optional[str] = ..., failed: _Optional[str] = ...) -> None: ...
+
+class CheckpointWish(_message.Message):
+    __slots__ = ("generation", "under", "turn", "over", "complete", "timeout_ms")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    UNDER_FIELD_NUMBER: _ClassVar[int]
+    TURN_FIELD_NUMBER: _ClassVar[int]
+    OVER_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    under: int
+    turn: int
+    over: int
+    complete: int
+    timeout_ms: float
+    def __init__(self, generation: _Optional[int] = ..., under: _Optional[int] = ..., turn: _Optional[int] = ..., over: _Optional[int] = ..., complete: _Optional[int] = ..., timeout_ms: _Optional[float] = ...) -> None: ...
+
 class Pause(_message.Message):
     __slots__ = ("paused", "causes")
     PAUSED_FIELD_NUMBER: _ClassVar[int]
@@ -103,7 +175,7 @@ class Leave(_message.Message):
     def __init__(self, reason: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class InstanceControl(_message.Message):
-    __slots__ = ("instance_hello", "stream_manager_hello", "plan_update", "credit", "pause", "leave", "task_weights", "process_metrics", "in_call")
+    __slots__ = ("instance_hello", "stream_manager_hello", "plan_update", "credit", "pause", "leave", "task_weights", "process_metrics", "in_call", "task_report", "checkpoint_wish")
     INSTANCE_HELLO_FIELD_NUMBER: _ClassVar[int]
     STREAM_MANAGER_HELLO_FIELD_NUMBER: _ClassVar[int]
     PLAN_UPDATE_FIELD_NUMBER: _ClassVar[int]
@@ -113,6 +185,8 @@ class InstanceControl(_message.Message):
     TASK_WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     PROCESS_METRICS_FIELD_NUMBER: _ClassVar[int]
     IN_CALL_FIELD_NUMBER: _ClassVar[int]
+    TASK_REPORT_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_WISH_FIELD_NUMBER: _ClassVar[int]
     instance_hello: InstanceHello
     stream_manager_hello: StreamManagerHello
     plan_update: PlanUpdate
@@ -122,21 +196,25 @@ class InstanceControl(_message.Message):
     task_weights: TaskWeights
     process_metrics: _heronry_metrics_pb2.ProcessMetrics
     in_call: InCall
-    def __init__(self, instance_hello: _Optional[_Union[InstanceHello, _Mapping]] = ..., stream_manager_hello: _Optional[_Union[StreamManagerHello, _Mapping]] = ..., plan_update: _Optional[_Union[PlanUpdate, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., task_weights: _Optional[_Union[TaskWeights, _Mapping]] = ..., process_metrics: _Optional[_Union[_heronry_metrics_pb2.ProcessMetrics, _Mapping]] = ..., in_call: _Optional[_Union[InCall, _Mapping]] = ...) -> None: ...
+    task_report: TaskReport
+    checkpoint_wish: CheckpointWish
+    def __init__(self, instance_hello: _Optional[_Union[InstanceHello, _Mapping]] = ..., stream_manager_hello: _Optional[_Union[StreamManagerHello, _Mapping]] = ..., plan_update: _Optional[_Union[PlanUpdate, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., task_weights: _Optional[_Union[TaskWeights, _Mapping]] = ..., process_metrics: _Optional[_Union[_heronry_metrics_pb2.ProcessMetrics, _Mapping]] = ..., in_call: _Optional[_Union[InCall, _Mapping]] = ..., task_report: _Optional[_Union[TaskReport, _Mapping]] = ..., checkpoint_wish: _Optional[_Union[CheckpointWish, _Mapping]] = ...) -> None: ...
 
 class PeerHello(_message.Message):
-    __slots__ = ("protocol", "topology_id", "container", "incarnation", "epoch")
+    __slots__ = ("protocol", "topology_id", "container", "incarnation", "epoch", "generation")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     topology_id: str
     container: int
     incarnation: int
     epoch: int
-    def __init__(self, protocol: _Optional[int] = ..., topology_id: _Optional[str] = ..., container: _Optional[int] = ..., incarnation: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+    generation: int
+    def __init__(self, protocol: _Optional[int] = ..., topology_id: _Optional[str] = ..., container: _Optional[int] = ..., incarnation: _Optional[int] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class TaskCredit(_message.Message):
     __slots__ = ("task", "limit_bytes", "tuple_weight", "taken_bytes")

@@ -59,21 +59,33 @@ class Flow(_message.Message):
     holder: Holder
     def __init__(self, in_flight: _Optional[int] = ..., stalled_ms: _Optional[int] = ..., holder: _Optional[_Union[Holder, _Mapping]] = ...) -> None: ...
 
+class PlaceReport(_message.Message):
+    __slots__ = ("place", "incarnation", "report")
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    place: _heronry_topology_pb2.Place
+    incarnation: int
+    report: _heronry_control_pb2.TaskReport
+    def __init__(self, place: _Optional[_Union[_heronry_topology_pb2.Place, _Mapping]] = ..., incarnation: _Optional[int] = ..., report: _Optional[_Union[_heronry_control_pb2.TaskReport, _Mapping]] = ...) -> None: ...
+
 class Heartbeat(_message.Message):
-    __slots__ = ("causes", "spouts_paused", "plan", "instances", "flow", "epoch")
+    __slots__ = ("causes", "spouts_paused", "plan", "instances", "flow", "epoch", "reports")
     CAUSES_FIELD_NUMBER: _ClassVar[int]
     SPOUTS_PAUSED_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     INSTANCES_FIELD_NUMBER: _ClassVar[int]
     FLOW_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    REPORTS_FIELD_NUMBER: _ClassVar[int]
     causes: _containers.RepeatedCompositeFieldContainer[_heronry_control_pb2.Cause]
     spouts_paused: bool
     plan: _heronry_topology_pb2.PlanVersion
     instances: _containers.RepeatedCompositeFieldContainer[InstanceInfo]
     flow: Flow
     epoch: int
-    def __init__(self, causes: _Optional[_Iterable[_Union[_heronry_control_pb2.Cause, _Mapping]]] = ..., spouts_paused: _Optional[bool] = ..., plan: _Optional[_Union[_heronry_topology_pb2.PlanVersion, _Mapping]] = ..., instances: _Optional[_Iterable[_Union[InstanceInfo, _Mapping]]] = ..., flow: _Optional[_Union[Flow, _Mapping]] = ..., epoch: _Optional[int] = ...) -> None: ...
+    reports: _containers.RepeatedCompositeFieldContainer[PlaceReport]
+    def __init__(self, causes: _Optional[_Iterable[_Union[_heronry_control_pb2.Cause, _Mapping]]] = ..., spouts_paused: _Optional[bool] = ..., plan: _Optional[_Union[_heronry_topology_pb2.PlanVersion, _Mapping]] = ..., instances: _Optional[_Iterable[_Union[InstanceInfo, _Mapping]]] = ..., flow: _Optional[_Union[Flow, _Mapping]] = ..., epoch: _Optional[int] = ..., reports: _Optional[_Iterable[_Union[PlaceReport, _Mapping]]] = ...) -> None: ...
 
 class ToMaster(_message.Message):
     __slots__ = ("register", "heartbeat")
@@ -84,12 +96,14 @@ class ToMaster(_message.Message):
     def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
-    __slots__ = ("epoch", "holder")
+    __slots__ = ("epoch", "holder", "wish")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
+    WISH_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     holder: Holder
-    def __init__(self, epoch: _Optional[int] = ..., holder: _Optional[_Union[Holder, _Mapping]] = ...) -> None: ...
+    wish: _heronry_control_pb2.CheckpointWish
+    def __init__(self, epoch: _Optional[int] = ..., holder: _Optional[_Union[Holder, _Mapping]] = ..., wish: _Optional[_Union[_heronry_control_pb2.CheckpointWish, _Mapping]] = ...) -> None: ...
 
 class FromMaster(_message.Message):
     __slots__ = ("plan_update", "heartbeat_reply", "leave")
@@ -129,19 +143,71 @@ class StreamManagerStatus(_message.Message):
     flow: Flow
     def __init__(self, container: _Optional[int] = ..., registered: _Optional[bool] = ..., heartbeat_age_seconds: _Optional[float] = ..., spouts_paused: _Optional[bool] = ..., causes: _Optional[_Iterable[_Union[_heronry_control_pb2.Cause, _Mapping]]] = ..., flow: _Optional[_Union[Flow, _Mapping]] = ...) -> None: ...
 
+class CheckpointSummary(_message.Message):
+    __slots__ = ("number", "completed_at", "duration_ms", "bubble_ms", "bytes", "last_aligned")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    COMPLETED_AT_FIELD_NUMBER: _ClassVar[int]
+    DURATION_MS_FIELD_NUMBER: _ClassVar[int]
+    BUBBLE_MS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    LAST_ALIGNED_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    completed_at: float
+    duration_ms: float
+    bubble_ms: float
+    bytes: int
+    last_aligned: int
+    def __init__(self, number: _Optional[int] = ..., completed_at: _Optional[float] = ..., duration_ms: _Optional[float] = ..., bubble_ms: _Optional[float] = ..., bytes: _Optional[int] = ..., last_aligned: _Optional[int] = ...) -> None: ...
+
+class StateStatus(_message.Message):
+    __slots__ = ("generation", "phase", "cause", "restore_from", "missing", "under", "under_ms", "all_quiet", "waits_for", "last", "completed", "cancelled", "cancelled_why", "restores", "storage_fault")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_FROM_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    UNDER_FIELD_NUMBER: _ClassVar[int]
+    UNDER_MS_FIELD_NUMBER: _ClassVar[int]
+    ALL_QUIET_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    COMPLETED_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_WHY_FIELD_NUMBER: _ClassVar[int]
+    RESTORES_FIELD_NUMBER: _ClassVar[int]
+    STORAGE_FAULT_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    phase: str
+    cause: str
+    restore_from: int
+    missing: _containers.RepeatedCompositeFieldContainer[_heronry_topology_pb2.Place]
+    under: int
+    under_ms: float
+    all_quiet: bool
+    waits_for: _containers.RepeatedScalarFieldContainer[int]
+    last: CheckpointSummary
+    completed: int
+    cancelled: int
+    cancelled_why: str
+    restores: int
+    storage_fault: str
+    def __init__(self, generation: _Optional[int] = ..., phase: _Optional[str] = ..., cause: _Optional[str] = ..., restore_from: _Optional[int] = ..., missing: _Optional[_Iterable[_Union[_heronry_topology_pb2.Place, _Mapping]]] = ..., under: _Optional[int] = ..., under_ms: _Optional[float] = ..., all_quiet: _Optional[bool] = ..., waits_for: _Optional[_Iterable[int]] = ..., last: _Optional[_Union[CheckpointSummary, _Mapping]] = ..., completed: _Optional[int] = ..., cancelled: _Optional[int] = ..., cancelled_why: _Optional[str] = ..., restores: _Optional[int] = ..., storage_fault: _Optional[str] = ...) -> None: ...
+
 class MasterStatus(_message.Message):
-    __slots__ = ("epoch", "state", "plan", "stream_managers", "leading")
+    __slots__ = ("epoch", "state", "plan", "stream_managers", "leading", "tasks_state")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     STREAM_MANAGERS_FIELD_NUMBER: _ClassVar[int]
     LEADING_FIELD_NUMBER: _ClassVar[int]
+    TASKS_STATE_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     state: str
     plan: _heronry_topology_pb2.PlanVersion
     stream_managers: _containers.RepeatedCompositeFieldContainer[StreamManagerStatus]
     leading: bool
-    def __init__(self, epoch: _Optional[int] = ..., state: _Optional[str] = ..., plan: _Optional[_Union[_heronry_topology_pb2.PlanVersion, _Mapping]] = ..., stream_managers: _Optional[_Iterable[_Union[StreamManagerStatus, _Mapping]]] = ..., leading: _Optional[bool] = ...) -> None: ...
+    tasks_state: StateStatus
+    def __init__(self, epoch: _Optional[int] = ..., state: _Optional[str] = ..., plan: _Optional[_Union[_heronry_topology_pb2.PlanVersion, _Mapping]] = ..., stream_managers: _Optional[_Iterable[_Union[StreamManagerStatus, _Mapping]]] = ..., leading: _Optional[bool] = ..., tasks_state: _Optional[_Union[StateStatus, _Mapping]] = ...) -> None: ...
 
 class PublishMetrics(_message.Message):
     __slots__ = ("container", "processes", "sent_time")

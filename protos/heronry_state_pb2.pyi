@@ -87,3 +87,13 @@ class WantedState(_message.Message):
     topology_id: str
     state: str
     def __init__(self, topology_id: _Optional[str] = ..., state: _Optional[str] = ...) -> None: ...
+
+class CheckpointRecord(_message.Message):
+    __slots__ = ("generation", "begun", "complete")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    begun: int
+    complete: int
+    def __init__(self, generation: _Optional[int] = ..., begun: _Optional[int] = ..., complete: _Optional[int] = ...) -> None: ...

@@ -138,8 +138,40 @@ class KeyGroups(_message.Message):
     tasks: bytes
     def __init__(self, component: _Optional[str] = ..., tasks: _Optional[bytes] = ...) -> None: ...
 
+class Place(_message.Message):
+    __slots__ = ("kind", "number")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    number: int
+    def __init__(self, kind: _Optional[str] = ..., number: _Optional[int] = ...) -> None: ...
+
+class Member(_message.Message):
+    __slots__ = ("place", "incarnation")
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    place: Place
+    incarnation: int
+    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., incarnation: _Optional[int] = ...) -> None: ...
+
+class Generation(_message.Message):
+    __slots__ = ("number", "phase", "restore_from", "members", "failures", "cause")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_FROM_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    phase: str
+    restore_from: int
+    members: _containers.RepeatedCompositeFieldContainer[Member]
+    failures: int
+    cause: str
+    def __init__(self, number: _Optional[int] = ..., phase: _Optional[str] = ..., restore_from: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., failures: _Optional[int] = ..., cause: _Optional[str] = ...) -> None: ...
+
 class PhysicalPlan(_message.Message):
-    __slots__ = ("version", "routing_version", "topology", "packing", "stream_managers", "key_groups", "state")
+    __slots__ = ("version", "routing_version", "topology", "packing", "stream_managers", "key_groups", "state", "generation")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
@@ -147,6 +179,7 @@ class PhysicalPlan(_message.Message):
     STREAM_MANAGERS_FIELD_NUMBER: _ClassVar[int]
     KEY_GROUPS_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     version: PlanVersion
     routing_version: int
     topology: Topology
@@ -154,4 +187,5 @@ class PhysicalPlan(_message.Message):
     stream_managers: _containers.RepeatedCompositeFieldContainer[StreamManager]
     key_groups: _containers.RepeatedCompositeFieldContainer[KeyGroups]
     state: str
-    def __init__(self, version: _Optional[_Union[PlanVersion, _Mapping]] = ..., routing_version: _Optional[int] = ..., topology: _Optional[_Union[Topology, _Mapping]] = ..., packing: _Optional[_Union[PackingPlan, _Mapping]] = ..., stream_managers: _Optional[_Iterable[_Union[StreamManager, _Mapping]]] = ..., key_groups: _Optional[_Iterable[_Union[KeyGroups, _Mapping]]] = ..., state: _Optional[str] = ...) -> None: ...
+    generation: Generation
+    def __init__(self, version: _Optional[_Union[PlanVersion, _Mapping]] = ..., routing_version: _Optional[int] = ..., topology: _Optional[_Union[Topology, _Mapping]] = ..., packing: _Optional[_Union[PackingPlan, _Mapping]] = ..., stream_managers: _Optional[_Iterable[_Union[StreamManager, _Mapping]]] = ..., key_groups: _Optional[_Iterable[_Union[KeyGroups, _Mapping]]] = ..., state: _Optional[str] = ..., generation: _Optional[_Union[Generation, _Mapping]] = ...) -> None: ...

@@ -14,13 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 
+from heron_runtime.model.generations import NO_CHECKPOINT
 from heron_runtime.model.plan import KEY_GROUPS, NO_PLAN, PlanVersion
 
 FULL_EVERY = 8  # complete checkpoints; no file older than so many is ever needed
 ALL_GROUPS = (1 << KEY_GROUPS) - 1
-NO_CHECKPOINT = 0  # its state is the initial one
 _EVERY_EIGHTH = sum(1 << group for group in range(0, KEY_GROUPS, FULL_EVERY))
 
 
@@ -223,32 +222,4 @@ class TaskReport:
     failed: str = ""
 
 
-class Phase(Enum):
-    """Of a generation."""
-
-    RESTORING = "restoring"  # everybody loads the state of its checkpoint; no tuple is processed
-    RUNNING = "running"
-    FAILED = "failed"  # somebody has to do something; see its cause
-
-
-Place = tuple[str, int]  # ("stmgr", container) or ("task", task)
-
-
-@dataclass(frozen=True)
-class Generation:
-    """A field of the physical plan: how state is begun with. A topology starts with (1, restoring, from nothing).
-
-    ``members``: once it runs, the incarnation at each place that has reported to be restored; nobody else does
-    anything. ``failures``: restores in a row, without a complete checkpoint between, that user code or storage caused.
-    """
-
-    number: int
-    phase: Phase
-    restore_from: int = NO_CHECKPOINT
-    members: tuple[tuple[Place, int], ...] = ()
-    failures: int = 0
-    cause: str = ""
-
-    def incarnation(self, place: Place) -> int | None:
-        """Of the member at a place; None if none is named."""
-        return next((incarnation for named, incarnation in self.members if named == place), None)
+NO_WISH = CheckpointWish(0)  # of a topology whose state is not kept

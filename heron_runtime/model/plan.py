@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from heron_runtime.model.generations import NO_GENERATION, Generation
 from heron_runtime.model.ids import instance_id
 from heron_runtime.model.topology import TopologyDefinition, TopologyState
 
@@ -116,6 +117,7 @@ class PhysicalPlan:
     stream_managers: tuple[StreamManagerInfo, ...] = ()
     key_groups: tuple[KeyGroupTable, ...] = ()
     state: TopologyState = field(default=TopologyState.RUNNING)
+    generation: Generation = NO_GENERATION  # number 0: the state of tasks is not kept
 
     @cached_property
     def _tasks(self) -> Mapping[int, tuple[int, InstancePlan]]:

@@ -64,6 +64,16 @@ class Keys:
     # The user's.
     TOPOLOGY_RELIABILITY_MODE = _row("topology.reliability.mode", str, "ATMOST_ONCE",
         "delivery guarantee", choices=("ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE"))
+    TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECS = _row("topology.stateful.checkpoint.interval.secs", float, 10.0,
+        "with EFFECTIVELY_ONCE: from one checkpoint to the next", "s", 0.05, 86_400)
+    TOPOLOGY_STATEFUL_CHECKPOINT_STORAGE = _row("topology.stateful.checkpoint.storage", str, None,
+        "with EFFECTIVELY_ONCE: where checkpoints are kept, file:///path of a folder that all containers see "
+        "(default: a folder of the topology's own)")
+    TOPOLOGY_STATEFUL_CHECKPOINT_KEEP = _row("topology.stateful.checkpoint.keep", int, 3,
+        "with EFFECTIVELY_ONCE: complete checkpoints kept", "checkpoints", 1, 1000)
+    TOPOLOGY_STATEFUL_CHECKPOINT_TIMEOUT_SECS = _row("topology.stateful.checkpoint.timeout.secs", float, 60.0,
+        "with EFFECTIVELY_ONCE: a checkpoint that takes longer is given up; doubled after each, to ten minutes",
+        "s", 0.1, 600)
     TOPOLOGY_MAX_SPOUT_PENDING = _row("topology.max.spout.pending", int, 20_000,
         "tracked tuples a spout task may have in flight", "tuples", 1, 10_000_000, component=True)
     TOPOLOGY_MESSAGE_TIMEOUT_SECS = _row("topology.message.timeout.secs", int, 30,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from heron_runtime.model.checkpoints import CheckpointRecord
 from heron_runtime.model.plan import PackingPlan, PhysicalPlan
 from heron_runtime.model.stored import (
     ContainerLocation,
@@ -33,6 +34,7 @@ SCHEDULER_LOCATION = Codec(SchedulerLocation, heronry_state_pb2.SchedulerLocatio
 CONTAINER_LOCATION = Codec(ContainerLocation, heronry_state_pb2.ContainerLocation)
 MASTER_EPOCH = Codec(MasterEpoch, heronry_state_pb2.MasterEpoch)
 WANTED_STATE = Codec(WantedState, heronry_state_pb2.WantedState)
+CHECKPOINT_RECORD = Codec(CheckpointRecord, heronry_state_pb2.CheckpointRecord)
 
 # Control streams.
 INSTANCE_CONTROL: UnionCodec[control.InstanceControl] = UnionCodec(

@@ -11,19 +11,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from heron_runtime.model.causes import Cause
+from heron_runtime.model.checkpoints import CheckpointWish, TaskReport
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.wire.metrics import ProcessMetrics
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceHello:
-    """First message of an instance. ``incarnation`` is greater at each start of the task on one host."""
+    """First message of an instance. ``incarnation`` is greater at each start of the task on one host.
+
+    ``generation``: the one whose frames this connection carries; 0: none, where state is kept.
+    """
 
     protocol: int
     topology_id: str
     task: int
     incarnation: int
     pid: int
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +106,7 @@ class PeerHello:
     container: int
     incarnation: int
     epoch: int
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +145,16 @@ class CauseChange:
 
 # An instance's report goes along, for the metrics manager.
 InstanceControl = (
-    InstanceHello | StreamManagerHello | PlanUpdate | Credit | Pause | Leave | TaskWeights | ProcessMetrics | InCall
+    InstanceHello
+    | StreamManagerHello
+    | PlanUpdate
+    | Credit
+    | Pause
+    | Leave
+    | TaskWeights
+    | ProcessMetrics
+    | InCall
+    | TaskReport
+    | CheckpointWish
 )
 PeerControl = PeerHello | PeerCredit | CauseSet | CauseChange | Leave

@@ -171,7 +171,7 @@ def _field(name: str, hint: Any, descriptor: FieldDescriptor) -> _Converter:
     if descriptor.is_repeated:
         return _Converter(lambda message, items: inside(message).extend(items), lambda m: tuple(inside(m)))
     if descriptor.type == FieldDescriptor.TYPE_BYTES and hint is not bytes:
-        pack, unpack = _COLUMN if typing.get_origin(hint) is tuple else _CONFIGURATION
+        pack, unpack = _BITS if hint is int else _COLUMN if typing.get_origin(hint) is tuple else _CONFIGURATION
         return _Converter(lambda message, item: setattr(message, name, pack(item)), lambda m: unpack(inside(m)))
     if isinstance(hint, type) and issubclass(hint, StrEnum):
         return _Converter(
@@ -239,5 +239,14 @@ def _unpack_configuration(data: bytes) -> Any:
         raise MalformedMessage(f"configuration: {error}") from None
 
 
+def _pack_bits(bits: int) -> bytes:
+    return bits.to_bytes((bits.bit_length() + 7) // 8, "little")
+
+
+def _unpack_bits(data: bytes) -> int:
+    return int.from_bytes(data, "little")
+
+
 _COLUMN = _pack_column, _unpack_column
+_BITS = _pack_bits, _unpack_bits
 _CONFIGURATION = (lambda values: msgspec.msgpack.encode(dict(values))), _unpack_configuration

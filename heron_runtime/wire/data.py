@@ -16,6 +16,7 @@ import msgspec
 from heron_runtime.model.reasons import FailKind
 
 FRAME_OVERHEAD_BYTES = 64
+BARRIER = 255  # in place of a codec: the frame is a barrier of a checkpoint; it has no tuples
 
 
 class Frame(msgspec.Struct, gc=False):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from heron_runtime.model.causes import Cause
+from heron_runtime.model.checkpoints import NO_WISH, CheckpointWish, TaskReport
+from heron_runtime.model.generations import NO_CHECKPOINT, Phase, Place
 from heron_runtime.model.plan import NO_PLAN, PlanVersion, StreamManagerInfo
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.control import Leave, PlanUpdate
@@ -65,8 +67,20 @@ NO_FLOW = Flow()
 
 
 @dataclass(frozen=True, slots=True)
+class PlaceReport:
+    """What a process says of its part in its generation."""
+
+    place: Place
+    incarnation: int
+    report: TaskReport
+
+
+@dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Once a second, with the whole set of causes the stream manager owns. ``epoch``: the highest it has heard of."""
+    """Once a second, with the whole set of causes the stream manager owns. ``epoch``: the highest it has heard of.
+
+    ``reports``, where state is kept: its own and those of its instances; told at once when one of them changes.
+    """
 
     causes: tuple[Cause, ...] = ()
     spouts_paused: bool = False
@@ -74,6 +88,7 @@ class Heartbeat:
     instances: tuple[InstanceInfo, ...] = ()
     flow: Flow = NO_FLOW
     epoch: int = 0
+    reports: tuple[PlaceReport, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +97,7 @@ class HeartbeatReply:
 
     epoch: int
     holder: Holder = NOBODY
+    wish: CheckpointWish = NO_WISH
 
 
 ToMaster = Register | Heartbeat
@@ -117,6 +133,43 @@ class StreamManagerStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointSummary:
+    """A complete checkpoint: when, how long it took, for how long spouts were silent, what was written."""
+
+    number: int = NO_CHECKPOINT
+    completed_at: float = 0.0  # seconds since 1970, UTC
+    duration_ms: float = 0.0
+    bubble_ms: float = 0.0
+    bytes: int = 0
+    last_aligned: int = 0  # the task that was waited for
+
+
+@dataclass(frozen=True, slots=True)
+class StateStatus:
+    """Where state is kept: the generation, and the checkpoints this master has seen. ``waits_for``: tasks that have
+    not aligned, or not stored, for the checkpoint ``under`` way."""
+
+    generation: int = 0
+    phase: Phase = Phase.RUNNING
+    cause: str = ""
+    restore_from: int = NO_CHECKPOINT
+    missing: tuple[Place, ...] = ()
+    under: int = NO_CHECKPOINT
+    under_ms: float = 0.0
+    all_quiet: bool = False
+    waits_for: tuple[int, ...] = ()
+    last: CheckpointSummary = CheckpointSummary()
+    completed: int = 0
+    cancelled: int = 0
+    cancelled_why: str = ""
+    restores: int = 0
+    storage_fault: str = ""
+
+
+NO_STATE = StateStatus()
+
+
+@dataclass(frozen=True, slots=True)
 class MasterStatus:
     """The master's view of the topology."""
 
@@ -125,6 +178,7 @@ class MasterStatus:
     plan: PlanVersion
     stream_managers: tuple[StreamManagerStatus, ...] = ()
     leading: bool = True
+    tasks_state: StateStatus = NO_STATE
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from heron_runtime.model.checkpoints import NO_CHECKPOINT, Part, TaskReport
+from heron_runtime.model.checkpoints import Part, TaskReport
+from heron_runtime.model.generations import NO_CHECKPOINT
 
 KEPT_PARTS = 4  # reported as stored, the newest
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from heron_runtime.model.checkpoints import Generation, Phase, TaskReport
+from heron_runtime.model.checkpoints import TaskReport
+from heron_runtime.model.generations import Generation, Phase, task_place
 from heron_runtime.model.key_groups import rebalance
 from heron_runtime.model.plan import NO_PLAN
 from topology_master.core.events import WriteResult
@@ -48,11 +49,11 @@ class Master:
             self._heard_at, self._since = {}, self.world.now
         self.plan = store.plan
         self.coordinator.read(store.record, self.world.storage.manifests[store.record.complete])
-        self.generations.read(self.plan.generation, (("task", task) for task in self.plan.all_tasks))
+        self.generations.read(self.plan.generation, map(task_place, self.plan.all_tasks))
         generation = self.plan.generation
         if generation.phase is Phase.RUNNING and self._runs != generation.number:
             self._runs = generation.number
-            incarnations = {task: number for (_, task), number in generation.members}
+            incarnations = {member.place.number: member.incarnation for member in generation.members}
             tables = {COUNT: self.plan.table}
             self.coordinator.running(Participants(NO_PLAN, incarnations, tables), self.world.now)
 
@@ -60,7 +61,7 @@ class Master:
         if epoch > self.epoch:
             self.dead = True
             return
-        place = ("task", number)
+        place = task_place(number)
         if self.generations.refuses(place, incarnation):
             self.world.post(self, task, ("leave",))
             return
@@ -74,7 +75,7 @@ class Master:
             self.read()
         for task in self.plan.all_tasks:
             if self.world.now - max(self._heard_at.get(task, 0), self._since) > SILENCE:
-                self.generations.lost(("task", task), "silent")
+                self.generations.lost(task_place(task), "silent")
         if self._planning is None:
             self._plan()
         if self._writing is None:

@@ -11,7 +11,8 @@ import pytest
 from heron_instance.core.state import keyed
 from heron_instance.core.state.keyed import GroupRows, KeyedState
 from heron_instance.core.state.participant import Align, Barrier, Participant
-from heron_runtime.model.checkpoints import NO_CHECKPOINT, Manifest, Phase, TaskReport
+from heron_runtime.model.checkpoints import Manifest, TaskReport
+from heron_runtime.model.generations import NO_CHECKPOINT, Phase
 from heron_runtime.model.key_groups import rebalance
 from topology_master.core.state.coordinator import Coordinator
 from topology_master.core.state.generations import Generations

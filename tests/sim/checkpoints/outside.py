@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from heron_runtime.model.checkpoints import CheckpointRecord, Generation, Manifest, Phase, initial_manifest
+from heron_runtime.model.checkpoints import CheckpointRecord, Manifest, initial_manifest
+from heron_runtime.model.generations import Generation, Phase
 
 from .program import Output
 

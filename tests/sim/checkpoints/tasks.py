@@ -14,13 +14,13 @@ from heron_runtime.model.checkpoints import (
     CheckpointWish,
     Manifest,
     Part,
-    Phase,
     TaskReport,
     Token,
     groups_of,
     part_name,
     reading_plan,
 )
+from heron_runtime.model.generations import Phase, task_place
 from heron_runtime.model.keys import group_of
 
 from .outside import Plan, Violation
@@ -109,7 +109,7 @@ class Task:
             self._begin_afresh(groups_of(plan.table, self.task) if self.component == COUNT else 0)
             self._loading = self._restore(plan) if generation.phase is Phase.RESTORING else None
         if generation.phase is Phase.RUNNING and self.participant.report.restored:
-            named = generation.incarnation(("task", self.task))
+            named = generation.incarnation(task_place(self.task))
             self.runs = self.runs or named == self.incarnation
 
     def _restore(self, plan: Plan) -> Iterator[None]:

@@ -11,7 +11,8 @@ from typing import Any
 from heron_instance.core.state.keyed import KeyedState
 from heron_instance.core.state.part_file import TASK_STATE, read_part
 from heron_instance.core.state.participant import Barrier
-from heron_runtime.model.checkpoints import ALL_GROUPS, Generation, Manifest, Part, Phase, TaskReport, reading_plan
+from heron_runtime.model.checkpoints import ALL_GROUPS, Manifest, Part, TaskReport, reading_plan
+from heron_runtime.model.generations import Generation, Phase, task_place
 from heron_runtime.model.key_groups import initial_table
 
 from .masters import Master, rescaled
@@ -202,7 +203,7 @@ class World:
         self.complete.append(number)
         self.log(f"checkpoint {number} is complete, g {manifest.generation}")
         for part in manifest.parts:
-            if plan.generation.incarnation(("task", part.task)) != part.incarnation:
+            if plan.generation.incarnation(task_place(part.task)) != part.incarnation:
                 raise Violation(f"S7: {part.name} is of a process that is not named in {plan.generation}")
             self.outside.named.update(token.name for token in part.tokens)
         self._check_cut(manifest, self.store.plans[manifest.generation])

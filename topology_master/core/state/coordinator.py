@@ -22,7 +22,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from heron_runtime.model.checkpoints import (
-    NO_CHECKPOINT,
     CheckpointRecord,
     CheckpointWish,
     Manifest,
@@ -30,6 +29,7 @@ from heron_runtime.model.checkpoints import (
     TaskReport,
     next_manifest,
 )
+from heron_runtime.model.generations import NO_CHECKPOINT
 from heron_runtime.model.plan import PlanVersion
 from topology_master.core.events import Note, WriteResult
 

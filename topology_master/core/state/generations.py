@@ -21,7 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from heron_runtime.model.checkpoints import Generation, Phase, Place, TaskReport
+from heron_runtime.model.checkpoints import TaskReport
+from heron_runtime.model.generations import Generation, Member, Phase, Place
 
 MOST_FAILURES = 5  # restores in a row, without a complete checkpoint between them, for reasons that come again
 
@@ -62,7 +63,7 @@ class Generations:
         if report.generation != now.number:
             return
         if report.failed:
-            self._failed = self._failed or f"{name_of(place)}: {report.failed}"
+            self._failed = self._failed or f"{place}: {report.failed}"
         if report.lost:
             self.lost(place, report.lost)
         if report.restored and now.phase is Phase.RESTORING:
@@ -71,7 +72,7 @@ class Generations:
     def lost(self, place: Place, why: str) -> None:
         """A place of the plan cannot be counted on: it is silent, or what came from it is not whole."""
         if place in self._places:
-            self._lost = self._lost or f"{name_of(place)}: {why}"
+            self._lost = self._lost or f"{place}: {why}"
 
     @property
     def missing(self) -> tuple[Place, ...]:
@@ -93,7 +94,7 @@ class Generations:
             phase = Phase.FAILED if failures > MOST_FAILURES else Phase.RESTORING
             return Generation(now.number + 1, phase, complete, (), failures, cause)
         if now.phase is Phase.RESTORING and self._places and not self.missing:
-            members = tuple(sorted(self._restored.items()))
+            members = tuple(Member(place, incarnation) for place, incarnation in sorted(self._restored.items()))
             return Generation(now.number, Phase.RUNNING, now.restore_from, members, now.failures, now.cause)
         return None
 
@@ -103,9 +104,3 @@ class Generations:
         assert now.number > 0
         assert (now.phase is Phase.RUNNING) == bool(now.members), "members are named when it runs, and only then"
         assert set(self._restored) <= self._places or now.phase is not Phase.RESTORING
-
-
-def name_of(place: Place) -> str:
-    """For people."""
-    kind, number = place
-    return f"stream manager of container {number}" if kind == "stmgr" else f"task {number}"

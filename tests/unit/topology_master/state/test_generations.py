@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from heron_runtime.model.checkpoints import Generation, Phase, Place, TaskReport
+from heron_runtime.model.checkpoints import TaskReport
+from heron_runtime.model.generations import Generation, Member, Phase, stream_manager_of, task_place
 from topology_master.core.state.generations import MOST_FAILURES, Generations
 
-ONE: Place = ("task", 1)
-TWO: Place = ("task", 2)
-STMGR: Place = ("stmgr", 1)
+ONE = task_place(1)
+TWO = task_place(2)
+STMGR = stream_manager_of(1)
 PLACES = (ONE, TWO, STMGR)
 
 
@@ -38,9 +39,9 @@ def test_it_runs_when_all_have_restored_and_names_them() -> None:
     assert generations.wanted(0) is None
     generations.heard(STMGR, 7, TaskReport(1, restored=True))
     wanted = generations.wanted(0)
-    assert wanted == Generation(1, Phase.RUNNING, 0, (((STMGR), 7), (ONE, 5), (TWO, 5)))
+    assert wanted == Generation(1, Phase.RUNNING, 0, (Member(STMGR, 7), Member(ONE, 5), Member(TWO, 5)))
     assert wanted.incarnation(STMGR) == 7
-    assert wanted.incarnation(("task", 9)) is None
+    assert wanted.incarnation(task_place(9)) is None
 
 
 def test_a_new_process_or_what_it_reports_begins_the_next_generation() -> None:
@@ -54,7 +55,7 @@ def test_a_new_process_or_what_it_reports_begins_the_next_generation() -> None:
         assert wanted == Generation(2, Phase.RESTORING, 4, cause=why)
     generations = running()
     generations.heard(ONE, 5, TaskReport(0, lost="of an older generation"))
-    generations.heard(("task", 9), 1, TaskReport(1, lost="of no place of the plan"))
+    generations.heard(task_place(9), 1, TaskReport(1, lost="of no place of the plan"))
     assert generations.wanted(4) is None
     generations.lost(STMGR, "silent for 30 s")
     wanted = generations.wanted(4)

@@ -1,0 +1,98 @@
+"""Where checkpoints are kept: one folder of a topology, that master and instances see alike.
+
+``parts/`` has a file for each task and checkpoint, ``manifests/`` one for each checkpoint that is complete or may
+become it. A file appears whole, under its name, once its bytes are on disk; names of parts contain who wrote them, so
+nobody writes where another one reads. What a checkpoint is made of, and which one counts, is said elsewhere
+(``heron_runtime/model/checkpoints.py``, the state store).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from heron_runtime.files import entries, replace_file
+from heron_runtime.model.checkpoints import Manifest
+from heron_runtime.wire.manifests import decode_manifest, encode_manifest
+
+
+class CheckpointFolder:
+    """Files of checkpoints below ``folder``. Whatever the disk refuses raises OSError."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._parts = folder / "parts"
+        self._manifests = folder / "manifests"
+
+    def write_part(self, name: str, pieces: Iterable[bytes]) -> None:
+        """Put these bytes under this name, once they are on disk."""
+        self._write(self._parts / name, pieces)
+
+    @contextlib.contextmanager
+    def open_part(self, name: str) -> Iterator[Callable[[int, int], bytes]]:
+        """``read(offset, size)`` of a part's file: fewer bytes at its end."""
+        descriptor = os.open(self._parts / name, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            yield lambda offset, size: _read_all(descriptor, offset, size)
+        finally:
+            os.close(descriptor)
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Put it where ``read_manifest`` finds it."""
+        self._write(self._manifests / _manifest_name(manifest.checkpoint), [encode_manifest(manifest)])
+
+    def read_manifest(self, checkpoint: int) -> Manifest:
+        """Raises OSError, MalformedMessage."""
+        return decode_manifest((self._manifests / _manifest_name(checkpoint)).read_bytes())
+
+    def manifests(self) -> list[int]:
+        """The numbers of all checkpoints that have one, in order."""
+        names = [path.name for path in entries(self._manifests) if path.suffix == ".json"]
+        return sorted(int(Path(name).stem) for name in names if Path(name).stem.isdecimal())
+
+    def parts(self) -> list[str]:
+        """The names of all parts, unfinished ones included."""
+        return sorted(path.name for path in entries(self._parts))
+
+    def remove_manifest(self, checkpoint: int) -> None:
+        """Remove it, if it is there."""
+        (self._manifests / _manifest_name(checkpoint)).unlink(missing_ok=True)
+
+    def remove_parts(self, names: Iterable[str]) -> None:
+        """Remove those that are there."""
+        for name in names:
+            (self._parts / name).unlink(missing_ok=True)
+
+    def _write(self, path: Path, pieces: Iterable[bytes]) -> None:
+        path.parent.mkdir(mode=0o770, parents=True, exist_ok=True)
+        replace_file(path, pieces, 0o640, durable=True)
+
+
+def checkpoint_folder(url: str | None, home: str) -> CheckpointFolder:
+    """That of a topology: the setting ``topology.stateful.checkpoint.storage``, or a folder of its home. Raises
+    ValueError for a URL of another kind."""
+    if url is None:
+        return CheckpointFolder(Path(home, "checkpoints"))
+    parts = urlsplit(url)
+    if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+        raise ValueError(
+            f"topology.stateful.checkpoint.storage {url!r}: write file:///path of a folder that every container sees"
+        )
+    return CheckpointFolder(Path(unquote(parts.path)))
+
+
+def _manifest_name(checkpoint: int) -> str:
+    return f"{checkpoint}.json"
+
+
+def _read_all(descriptor: int, offset: int, size: int) -> bytes:
+    found = b""
+    while len(found) < size:
+        more = os.pread(descriptor, size - len(found), offset + len(found))
+        if not more:
+            break
+        found += more
+    return found

@@ -14,6 +14,7 @@ from typing import Any
 from heron_instance.core.bolt_collector import BoltCollector
 from heron_instance.core.emit_gate import EmitGate
 from heron_instance.core.executor import RunResult, soonest
+from heron_instance.core.gates import Gates
 from heron_instance.core.input_batch import FAILED, OPEN, InputBatch, kind_of
 from heron_instance.core.input_figures import InputFigures
 from heron_instance.core.input_weight import InputWeight
@@ -30,7 +31,7 @@ from heron_instance.core.work import Work
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.reasons import FailKind
 from heron_runtime.model.settings import Keys, setting
-from heron_runtime.wire.data import Frame, Verdict
+from heron_runtime.wire.data import BARRIER, Frame, Verdict
 from heronry.api.tuples import tick_tuple
 
 BATCH_TUPLES = 1024
@@ -72,6 +73,7 @@ class BoltExecutor:
         self._figures = InputFigures(task.counts.count, task.telemetry)
         self.input_weight = InputWeight(self._processing.batchwise)
         self.output.on_flush = self._flushed
+        self.gates = Gates.of(task, self.output, self.collector)
         self._busy_since_ms: float | None = None  # with input in hand, or blocked; None: idle
         self._done = 0  # tuples in this run
         self._credit_bytes = 0  # as last told
@@ -139,8 +141,12 @@ class BoltExecutor:
         began_ms = now_ms if self._busy_since_ms is None else self._busy_since_ms
         output.data_out.adjust(now_ms)
         self.data_in.adjust(now_ms)
+        gates = self.gates
+        if gates is not None:
+            gates.attend(now_ms)
         if self.failed is None and not output.data_out.full:
-            self._tick(now_ms)
+            if gates is None or not gates.stateful.stands_still:
+                self._tick(now_ms)
             if self._work is None:
                 self._take_batch()
             if self._work is not None:
@@ -148,7 +154,7 @@ class BoltExecutor:
                 now_ms = self.task.clock() * 1000
         else:
             self.task.counts.count("__out-queue-full-count", 1)
-        idle = self._work is None and not self._frames
+        idle = self._work is None and (not self._frames or (gates is not None and gates.stateful.stands_still))
         self._count_settled()
         flushes = output.take_due(now_ms, idle, self._gap_ms)
         self._weigh(now_ms, now_ms - began_ms)
@@ -190,6 +196,8 @@ class BoltExecutor:
         return self.output.take_all(now_ms)
 
     def _flushed(self, flush: Flush) -> None:
+        if self.gates is not None:
+            self.gates.stateful.flushed(flush)
         if self.task.outbox.weights:
             self.input_weight.sent(flush)
 
@@ -200,9 +208,10 @@ class BoltExecutor:
         return soonest(
             now_ms,
             self.output.deadline_ms(self._gap_ms),
-            None if data_out.full else self._ticks.next_ms,
+            None if data_out.full or (self.gates and self.gates.stateful.stands_still) else self._ticks.next_ms,
             data_out.deadline_ms(),
             self.data_in.deadline_ms(),
+            self.gates.stateful.deadline_ms() if self.gates is not None else None,
         )
 
     def _new_credit(self) -> int | None:
@@ -222,14 +231,20 @@ class BoltExecutor:
         rows: list[tuple[Any, ...]] = []
         kind = None
         arrived_ms = seconds = 0.0
-        clock = self.task.clock
+        clock, gates = self.task.clock, self.gates
         while self._frames:
             frame, came_ms = self._frames[0]
             if frames and (kind is None or kind_of(frame) != kind or len(rows) + frame.count > BATCH_TUPLES):
                 break
+            if gates is not None and not gates.lets_in(frame, bool(frames)):
+                break
             self._frames.popleft()
             self.taken_weight += frame.weight()
             self.data_in.remove(frame.weight())
+            if frame.codec == BARRIER:
+                if gates is not None:
+                    gates.barrier(frame)
+                continue
             began = clock()
             try:
                 decoded = self._decode(frame)
@@ -339,6 +354,8 @@ class BoltExecutor:
         acked, failed = collector.newly_acked, self.task.failures.newly_failed
         if not acked and not failed:
             return
+        if failed and self.gates is not None:  # there is nobody who would send it again by itself
+            self.task.errors.record_failed(f"{self.task.name} has failed a tuple")
         now_ms = self.task.clock() * 1000
         self._figures.acked(acked, now_ms)
         acked.clear()

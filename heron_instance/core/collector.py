@@ -170,6 +170,10 @@ class TaskCollector(Collector, ABC):
         self._route(out, rows, anchors, parts)
         return tasks_of(parts)
 
+    def route_all(self) -> None:
+        """Route what waits, and what was held back."""
+        self.route_pending()
+
     def emitted_ever(self) -> int:
         """How many rows user code has emitted."""
         return sum(out.emitted_ever + len(out.rows) for out in self.streams.values())

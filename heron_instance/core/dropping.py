@@ -10,6 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from heron_instance.core.setup import Setup
+from heron_instance.core.task import Task
+from heron_runtime.model.settings import Keys, setting
+
 
 class AgeFilter:
     """A row filter that lets rows pass that are young enough. ``wall`` gives seconds since 1970; ``let_go`` takes the
@@ -40,3 +44,16 @@ class AgeFilter:
         """How many were dropped since the last call."""
         dropped, self._dropped = self._dropped, 0
         return dropped
+
+
+def age_filter(setup: Setup, task: Task, let_go: Callable[[Any], None]) -> AgeFilter | None:
+    """What drops data that is too old, if there is a limit. Raises TypeError for a spout that does not tell the age."""
+    older_ms = setting(task.config, Keys.TOPOLOGY_SPOUT_DROP_OLDER_MS)
+    if older_ms is None:
+        return None
+    if not hasattr(task.component, "emit_time_ms"):
+        raise TypeError(
+            f"{task.name}: topology.spout.drop.older.ms needs a method emit_time_ms(values) of the spout: "
+            "write it (milliseconds since 1970 of a tuple), or leave the setting out"
+        )
+    return AgeFilter(task.component.emit_time_ms, older_ms, setup.wall, let_go)

@@ -70,7 +70,7 @@ class Outcomes:
         self._allowance = allowance
         self._room = room
         self._untracked_note = untracked_note  # for the log, when the first id comes that nothing tracks
-        self._wants_ack = type(spout).ack is not Spout.ack
+        self._wants_ack = type(spout).ack is not Spout.ack and not errors.strict
         self._wants_fail = type(spout).fail is not Spout.fail
         self._wants_reason = takes_reason(spout.fail)
         self._verdicts: deque[Verdict] = deque()

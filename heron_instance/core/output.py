@@ -14,6 +14,7 @@ from heron_runtime.model.metrics import keyed
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.reasons import FailKind
 from heron_runtime.model.settings import Keys, setting
+from heron_runtime.wire.data import Frame
 
 FLUSH_ROWS = 4096  # reached only under load; at rest the flush interval comes first
 QUANTUM_BYTES = 256 * 1024  # about how much user code may emit before data-out is looked at again
@@ -57,6 +58,13 @@ class Output:
         self.waiting_since_ms = None
         self._collector.route_pending()
         self._ready += self._flush(now_ms)
+
+    def append(self, frames: list[Frame]) -> None:
+        """Send these behind what was flushed early."""
+        if frames:
+            flush = Flush(frames=frames)
+            self.data_out.add(flush.weight())
+            self._ready.append(flush)
 
     def take_due(self, now_ms: float, idle: bool, gap_ms: float) -> list[Flush]:
         """What was flushed early, and one more flush when a batch is full, when the oldest waits too long, or, if

@@ -13,12 +13,15 @@ case that the tracker's word never comes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from heron_runtime.model.ids import SEQUENCE_MASK
+from heron_instance.core.setup import Setup
+from heron_runtime.model.ids import SEQUENCE_MASK, root_base
+from heron_runtime.model.settings import Keys, setting
 
 U64 = npt.NDArray[np.uint64]
 
@@ -184,3 +187,17 @@ def _joined(a: Settled, b: Settled) -> Settled:
 
 
 _NOTHING = Settled([], np.zeros(0, dtype=np.uint16), np.zeros(0, dtype=np.float64))
+
+
+def pending_table(setup: Setup, config: Mapping[str, Any]) -> tuple[PendingTable, float]:
+    """The table of a spout task, and how often its roots are to be expired, in milliseconds."""
+    max_pending: int = setting(config, Keys.TOPOLOGY_MAX_SPOUT_PENDING)
+    timeout_ms: float | None = 1000.0 * setting(config, Keys.TOPOLOGY_MESSAGE_TIMEOUT_SECS)
+    expire_each_ms = 1000.0
+    if setting(config, Keys.TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS) and timeout_ms is not None:
+        bucket_ms = timeout_ms / (setting(setup.settings, Keys.HERON_STREAMMGR_ACK_BUCKETS) - 1)
+        expire_each_ms = max(50.0, min(1000.0, bucket_ms))
+        timeout_ms += 2 * bucket_ms
+    else:
+        timeout_ms = None
+    return PendingTable(root_base(setup.task, setup.incarnation), max_pending, timeout_ms), expire_each_ms

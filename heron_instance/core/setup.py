@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from heron_instance.core.state.stateful import StateSetup
 from heron_instance.core.telemetry import TelemetrySink
 from heron_instance.core.user_code import Lock, NoLock
 from heron_runtime.model.plan import PhysicalPlan
@@ -32,3 +33,4 @@ class Setup:
     lock: Lock = field(default_factory=NoLock)
     wake: Callable[[], None] | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)  # heron.* keys
+    state: StateSetup | None = None  # where the state of tasks is kept

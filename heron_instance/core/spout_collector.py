@@ -102,6 +102,11 @@ class SpoutCollector(TaskCollector):
             out, rows, anchors, parts = self._held.popleft()
             self._route(out, rows, anchors, out.split(rows) if parts is None else parts)
 
+    def route_all(self) -> None:
+        """Route what is held, too: a snapshot says that it was emitted."""
+        self.hold(False)
+        self.route_pending()
+
     def route_stream(self, out: OutputStream, need_task_ids: bool = False) -> list[int]:
         """Route what waits in one stream, or hold it; returns the tasks that get a copy, if they are needed."""
         if not self._holding:

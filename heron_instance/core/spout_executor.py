@@ -15,21 +15,21 @@ import logging
 from collections.abc import Mapping
 
 from heron_instance.core.burst import Bursts
-from heron_instance.core.dropping import AgeFilter
+from heron_instance.core.dropping import age_filter
 from heron_instance.core.emit_gate import EmitGate
 from heron_instance.core.executor import RunResult, soonest
+from heron_instance.core.gates import Gates
 from heron_instance.core.outbox import Flush
 from heron_instance.core.outcomes import Outcomes
 from heron_instance.core.output import Output
 from heron_instance.core.pacing import Pacing
-from heron_instance.core.pending import PendingTable
+from heron_instance.core.pending import pending_table
 from heron_instance.core.settled_figures import SettledFigures
 from heron_instance.core.setup import Setup
 from heron_instance.core.spout_collector import SpoutCollector
 from heron_instance.core.task import Task
 from heron_instance.core.user_errors import UserCodeFailed
 from heron_instance.core.window import PendingWindow
-from heron_runtime.model.ids import root_base
 from heron_runtime.model.instance_metrics import NEXT_TUPLE_COUNT, PENDING_ACKED_COUNT, SPOUT_LAG
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.reasons import FailKind
@@ -50,16 +50,7 @@ class SpoutExecutor:
         task = self.task = Task(setup)
         config = task.config
         max_pending: int = setting(config, Keys.TOPOLOGY_MAX_SPOUT_PENDING)
-        timeout_ms: float | None = 1000.0 * setting(config, Keys.TOPOLOGY_MESSAGE_TIMEOUT_SECS)
-        buckets: int = setting(setup.settings, Keys.HERON_STREAMMGR_ACK_BUCKETS)
-        if setting(config, Keys.TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS) and timeout_ms is not None:
-            bucket_ms = timeout_ms / (buckets - 1)
-            self._expire_each_ms = max(50.0, min(1000.0, bucket_ms))
-            timeout_ms += 2 * bucket_ms
-        else:
-            timeout_ms, self._expire_each_ms = None, 1000.0
-        base = root_base(setup.task, setup.incarnation)
-        self.pending = PendingTable(base, max_pending, timeout_ms)
+        self.pending, self._expire_each_ms = pending_table(setup, config)
         self.collector = SpoutCollector(
             task.router,
             task.outbox,
@@ -75,7 +66,7 @@ class SpoutExecutor:
         self.gate = EmitGate(self, self.output, self.collector, task.user_code, setup.clock)
         self.collector.on_poll = self.poll
         self._spout = task.component
-        self._age_filter = _age_filter(setup, task, self.collector)
+        self._age_filter = age_filter(setup, task, self.collector.at_once.append)
         streams = {out.number: out.name for out in task.router.streams.values()}
         self._outcomes = Outcomes(
             task.component,
@@ -91,6 +82,7 @@ class SpoutExecutor:
             untracked_note(task.name) if reliability_unsaid(task.config) else "",
         )
         self.window = PendingWindow(max_pending, self.output.interval_ms)
+        self.gates = Gates.of(task, self.output, self.collector)
         self.paused = False
         self._active = False
         self._stream_manager: int | None = None
@@ -152,7 +144,7 @@ class SpoutExecutor:
         """Nobody sends tuples to a spout."""
 
     def on_wake(self, now_ms: float) -> None:
-        """The spout itself says that it has something to emit."""
+        """The spout itself says that it has something to emit, or a checkpoint has something for it to do."""
         self._pacing.reset()
 
     def on_weights(self, now_ms: float, weights: Mapping[int, int]) -> None:
@@ -173,6 +165,8 @@ class SpoutExecutor:
             if wait_ms is not None:
                 return RunResult([], wait_ms, poll_idle=self.poll_idle)
         output.data_out.adjust(now_ms)
+        if self.gates is not None:
+            self.gates.attend(now_ms)
         self._settle(now_ms)
         self._outcomes.tell()
         self._outcomes.ack_at_once()
@@ -274,6 +268,7 @@ class SpoutExecutor:
             self.output.deadline_ms(gap_ms),
             self._next_expiry_ms if self.pending.count else None,
             self.output.data_out.deadline_ms(),
+            self.gates.stateful.deadline_ms() if self.gates is not None else None,
         )
 
     # Within a call of user code that lasts.
@@ -328,7 +323,8 @@ class SpoutExecutor:
 
     def _stands(self) -> bool:
         """True while others want it to stand still, whatever room there is."""
-        return self.paused or not self._active or not self.is_active() or self._stream_manager is None
+        quiet = self.gates is not None and self.gates.stateful.stands_still
+        return quiet or self.paused or not self._active or not self.is_active() or self._stream_manager is None
 
     def _window_reopens_ms(self) -> float | None:
         """When time opens the window; None if it does not, or if that would help nobody."""
@@ -387,16 +383,3 @@ class SpoutExecutor:
         """The table and the queue are sound."""
         self.output.data_out.check()
         self.pending.check()
-
-
-def _age_filter(setup: Setup, task: Task, collector: SpoutCollector) -> AgeFilter | None:
-    """What drops data that is too old, if there is a limit. Raises TypeError for a spout that does not tell the age."""
-    older_ms = setting(task.config, Keys.TOPOLOGY_SPOUT_DROP_OLDER_MS)
-    if older_ms is None:
-        return None
-    if not hasattr(task.component, "emit_time_ms"):
-        raise TypeError(
-            f"{task.name}: topology.spout.drop.older.ms needs a method emit_time_ms(values) of the spout: "
-            "write it (milliseconds since 1970 of a tuple), or leave the setting out"
-        )
-    return AgeFilter(task.component.emit_time_ms, older_ms, setup.wall, collector.at_once.append)

@@ -9,6 +9,8 @@ from heron_instance.core.failures import Failures
 from heron_instance.core.hooks import Hooks
 from heron_instance.core.outbox import Outbox
 from heron_instance.core.setup import Setup
+from heron_instance.core.state.kept import NOTHING_RESTORED, KeptState
+from heron_instance.core.state.stateful import Stateful, give_state
 from heron_instance.core.streams import Router
 from heron_instance.core.telemetry import Counts
 from heron_instance.core.user_code import UserCode
@@ -31,7 +33,7 @@ class Task:
         self.clock = setup.clock
         self.telemetry = setup.telemetry
         config = self.config = plan.topology.component_config(self.name)
-        self.tracked = setting(config, Keys.TOPOLOGY_RELIABILITY_MODE) != "ATMOST_ONCE"
+        self.tracked = setting(config, Keys.TOPOLOGY_RELIABILITY_MODE) == "ATLEAST_ONCE"
         self.context = TopologyContext(plan, setup.task, config, setup.wake)
         self.counts = Counts(setup.telemetry)
         self.user_code = UserCode(setup.clock, setup.lock)
@@ -46,6 +48,14 @@ class Task:
         self.router = Router(plan, setup.task, setup.rng, setup.load, self.context)
         self.outbox = Outbox(setup.task, self.codec, setup.clock)
         self.failures = Failures(self.name, setup.task)
+        self.stateful: Stateful | None = None
+        if setup.state is not None:
+            self.errors.strict = True
+            self.stateful = Stateful(
+                plan, setup.task, setup.incarnation, self.component, self.user_code, self.codec, setup.state
+            )
+        else:
+            give_state(self.component, KeptState(plan, setup.task, self.component, NOTHING_RESTORED))
         self._started = False
 
     def attach(self, collector: TaskCollector, *filters: RowFilter) -> None:
@@ -55,9 +65,13 @@ class Task:
 
     def initialize(self) -> None:
         """Begin. Raises what user code raises."""
+        if self.stateful is not None:
+            self.stateful.begin()
         with self.user_code("initialize"):
             self.component.initialize(dict(self.config), self.context)
         self._started = True
+        if self.stateful is not None:
+            self.stateful.settle()
 
     def close(self) -> None:
         """End, if it has begun. Raises nothing."""

@@ -1,6 +1,7 @@
 """What happens when user code raises: it is logged and counted, and restarts the instance if that is the policy.
 
-A value that cannot be sent is found after user code has returned: it is an exception, too, but restarts nothing.
+A value that cannot be sent is found after user code has returned: it is an exception, too, but restarts nothing, unless
+the state of tasks is kept: then every record that fails has all tasks go back to the last checkpoint.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ log = logging.getLogger(__name__)
 
 
 class UserCodeFailed(Exception):
-    """User code raised and the policy is to restart the instance. What was to be sent must still be sent."""
+    """User code raised and the policy is to restart the instance. What was to be sent must still be sent, where tuples
+    are acked."""
 
 
 class UserErrors:
@@ -30,6 +32,7 @@ class UserErrors:
         self._counts = counts
         self._telemetry = telemetry
         self._wall = wall
+        self.strict = False  # no record may fail
         counts.count("__exception-count", 0)
 
     def raised(self, error: BaseException, where: str) -> str:
@@ -38,9 +41,14 @@ class UserErrors:
         log.error("%s.%s raised %s: %s", self._name, where, type(error).__name__, error, exc_info=error)
         self._counts.count("__exception-count", 1)
         self._telemetry.exception(type(error).__name__, str(error), text, self._wall())
-        if self._policy == "restart" and self.failed is None:
-            self.failed = UserCodeFailed(f"{self._name}.{where} raised {type(error).__name__}: {error}")
+        if self._policy == "restart" or self.strict:
+            self.record_failed(f"{self._name}.{where} raised {type(error).__name__}: {error}")
         return text
+
+    def record_failed(self, why: str) -> None:
+        """The task cannot go on; the first reason counts."""
+        if self.failed is None:
+            self.failed = UserCodeFailed(why)
 
     def refused(self, stream: str, reason: str, tuples: int) -> None:
         """So many tuples that user code emitted cannot be sent, for this reason (``Class: message``, or a sentence)."""
@@ -52,3 +60,5 @@ class UserErrors:
         self._counts.count("__exception-count", tuples)
         self._counts.count("__refused-tuple-count", tuples)
         self._telemetry.exception(kind, text, "", self._wall(), tuples)
+        if self.strict:
+            self.record_failed(text)

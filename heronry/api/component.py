@@ -19,8 +19,29 @@ from heronry.api.collector import Collector
 from heronry.api.tuples import Tuple, TupleBatch
 
 
+class _NotThere:
+    """In place of an attribute that the runtime gives."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, component: Any, kind: type) -> Any:
+        if component is None:
+            return self
+        whom = " to a bolt with an input grouped by fields, or a spout with splits()" if self._name == "keyed" else ""
+        raise AttributeError(
+            f"{kind.__name__} has no self.{self._name} here: the runtime gives it{whom} before initialize(); in a unit "
+            "test Recorder.attach gives a plain dict"
+        )
+
+
 class Component:
     """What spouts and bolts share."""
+
+    #: One entry for each key (a spout: for each split); kept across faults where the topology is EFFECTIVELY_ONCE.
+    keyed: Any = _NotThere("keyed")
+    #: The task's own mapping; kept as ``keyed`` is.
+    state: Any = _NotThere("state")
 
     component_kind: ClassVar[ComponentKind]
     outputs: Any = ()
@@ -60,6 +81,16 @@ class Component:
     def close(self) -> None:
         """Called once at a clean stop. Not called when the process is killed."""
 
+    def on_checkpoint_complete(self, checkpoint: int) -> None:
+        """This checkpoint is complete: whatever came before it will not come again."""
+
+    def keep(self, keyed: Any, state: Any) -> None:
+        """For the runtime: these are ``self.keyed`` (None: there is none) and ``self.state``, unless the component has
+        attributes of these names itself."""
+        for name, given in (("keyed", keyed), ("state", state)):
+            if given is not None and isinstance(getattr(type(self), name), _NotThere):
+                setattr(self, name, given)
+
     def attach(self, collector: Collector, name: str = "") -> None:
         """For the runtime: emits, acks and fails go to ``collector`` from now on."""
         self._collector = collector
@@ -97,6 +128,16 @@ class Spout(Component):
         Define it as ``fail(self, tup_id)`` or as ``fail(self, tup_id, reason)``; the second is told why
         (``FailReason``).
         """
+
+    def splits(self) -> Iterable[str | tuple[str, int]]:
+        """What can be read side by side, by name or as (name, number). A spout that defines it keeps a position for
+        each split in ``self.keyed[split]``, and reads those that ``owned_splits`` names."""
+        return ()
+
+    def owned_splits(self) -> list[str]:
+        """The splits that this task reads now. Asks ``splits`` anew."""
+        owned: list[str] = self.keyed.owned()
+        return owned
 
     def activate(self) -> None:
         """The topology runs, or runs again."""

@@ -33,6 +33,7 @@ class Recorder:
     def attach(cls, component: Component) -> Recorder:
         """Record what ``component`` does from now on."""
         recorder = cls([], [], [])
+        component.keep({}, {})
         component.attach(_Recording(recorder, isinstance(component, Spout)))
         return recorder
 

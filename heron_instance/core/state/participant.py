@@ -61,7 +61,7 @@ class Participant:
         self._frames: Counter[int] = Counter()
         self._quiet_since_ms = 0.0
         self._restored = False
-        self._aligned = self._declined = self._confirmed = NO_CHECKPOINT
+        self._aligned = self.declined = self._confirmed = NO_CHECKPOINT
         self._declined_why = self._lost = ""
         self._stored: dict[int, Part] = {}
 
@@ -69,7 +69,7 @@ class Participant:
     def report(self) -> TaskReport:
         """The whole state, as it is."""
         return TaskReport(
-            self.generation, self._restored, self._aligned, tuple(self._stored.values()), self._declined,
+            self.generation, self._restored, self._aligned, tuple(self._stored.values()), self.declined,
             self._declined_why, self._confirmed, self._lost,
         )  # fmt: skip
 
@@ -157,8 +157,8 @@ class Participant:
 
     def decline(self, checkpoint: int, why: str) -> None:
         """This checkpoint cannot be had from this task."""
-        if checkpoint > self._declined:
-            self._declined, self._declined_why = checkpoint, why
+        if checkpoint > self.declined:
+            self.declined, self._declined_why = checkpoint, why
 
     def disconnected(self) -> None:
         """The data connection of this generation has ended."""
@@ -166,8 +166,13 @@ class Participant:
 
     def tick(self, now_ms: float) -> None:
         """Time passes. A quiet that lasts too long is declined; it still ends only when the master says so."""
-        if self.quiet and now_ms - self._quiet_since_ms > self.timeout_ms:
+        if self.quiet and now_ms > self.quiet_until_ms:
             self.decline(self._current, f"nobody said resume for {self.timeout_ms / 1000:.0f} s")
+
+    @property
+    def quiet_until_ms(self) -> float:
+        """When a quiet has lasted too long."""
+        return self._quiet_since_ms + self.timeout_ms
 
     def _lose(self, why: str) -> None:
         self._lost = self._lost or why

@@ -1,0 +1,88 @@
+"""What of a task is kept: the state by key, the state of the task alone, the positions of a spout.
+
+All of it is one file in a checkpoint (``part_file.py``): key groups in blocks of their own, the rest in the task's
+block, whose rows say of which kind they are. Which of the three a component has follows from the plan: state by key
+needs inputs grouped by fields, positions belong to spouts that list splits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from heron_instance.core.state.keyed import GroupRows, KeyedState, Row
+from heron_instance.core.state.splits import Positions
+from heron_runtime.model.checkpoints import Token, groups_of
+from heron_runtime.model.generations import NO_CHECKPOINT
+from heron_runtime.model.plan import PhysicalPlan
+from heron_runtime.model.topology import GroupingKind
+from heronry.api.component import Spout
+
+OF_TASK, OF_SPLIT = "state", "split"  # kinds of rows in the task's block
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What a task begins a generation with. ``blocks`` are those of the key groups it owns now, oldest first.
+
+    ``own``: by task, the rows of the task block of each task the component had. ``tokens``: what this task has to
+    commit; ``known_tokens``: the names of all that the checkpoint knows of, whoever has prepared them.
+    """
+
+    checkpoint: int = NO_CHECKPOINT
+    blocks: Iterable[GroupRows] = ()
+    own: Mapping[int, list[Row]] = field(default_factory=dict)
+    tokens: tuple[Token, ...] = ()
+    known_tokens: frozenset[str] = frozenset()
+
+
+NOTHING_RESTORED = Restored()
+
+
+class KeptState:
+    """Of one task. ``keyed`` is None for a bolt without inputs grouped by fields, and for a spout without splits."""
+
+    def __init__(self, plan: PhysicalPlan, task: int, component: Any, restored: Restored) -> None:
+        name = plan.component_of(task)
+        self.groups = 0
+        self.own: dict[Any, Any] = {}
+        self.by_key: KeyedState | None = None
+        self.positions: Positions | None = None
+        fields = key_widths(plan, name)
+        if plan.is_spout(task):
+            if getattr(type(component), "splits", Spout.splits) is not Spout.splits:
+                self.positions = Positions(task, plan.tasks_of(name), component.splits)
+        elif fields:
+            self.groups = groups_of(plan.key_group_table(name), task)
+            self.by_key = KeyedState(self.groups, min(fields), f"{name}, task {task}")
+            self.by_key.load(restored.blocks)
+        for owner, rows in restored.own.items():
+            for (kind, key), value in rows:
+                if kind == OF_SPLIT and self.positions is not None:
+                    self.positions.load([(key, value)])
+                elif kind == OF_TASK and owner == task:
+                    self.own[key] = value
+
+    @property
+    def keyed(self) -> KeyedState | Positions | None:
+        """What the component sees as ``self.keyed``."""
+        return self.by_key if self.positions is None else self.positions
+
+    def take(self, checkpoint: int, turn: int) -> tuple[list[Row], Iterator[GroupRows]]:
+        """What a checkpoint holds: the rows of the task's block, the blocks of key groups."""
+        rows: list[Row] = [((OF_TASK, key), value) for key, value in self.own.items()]
+        if self.positions is not None:
+            rows += [((OF_SPLIT, split), position) for split, position in self.positions.taken()]
+        return rows, iter(()) if self.by_key is None else self.by_key.take(checkpoint, turn)
+
+    def completed(self, checkpoint: int) -> None:
+        """This checkpoint is complete."""
+        if self.by_key is not None:
+            self.by_key.completed(checkpoint)
+
+
+def key_widths(plan: PhysicalPlan, component: str) -> set[int]:
+    """Of how many fields the keys of a component's inputs grouped by fields consist."""
+    inputs = plan.topology.component(component).inputs
+    return {len(source.grouping.fields) for source in inputs if source.grouping.kind is GroupingKind.FIELDS}

@@ -73,7 +73,7 @@ class BoltExecutor:
         self._figures = InputFigures(task.counts.count, task.telemetry)
         self.input_weight = InputWeight(self._processing.batchwise)
         self.output.on_flush = self._flushed
-        self.gates = Gates.of(task, self.output, self.collector)
+        self.gates, self.stateful = Gates.of(task, self.output, self.collector), task.stateful
         self._busy_since_ms: float | None = None  # with input in hand, or blocked; None: idle
         self._done = 0  # tuples in this run
         self._credit_bytes = 0  # as last told

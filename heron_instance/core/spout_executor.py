@@ -82,7 +82,7 @@ class SpoutExecutor:
             untracked_note(task.name) if reliability_unsaid(task.config) else "",
         )
         self.window = PendingWindow(max_pending, self.output.interval_ms)
-        self.gates = Gates.of(task, self.output, self.collector)
+        self.gates, self.stateful = Gates.of(task, self.output, self.collector), task.stateful
         self.paused = False
         self._active = False
         self._stream_manager: int | None = None

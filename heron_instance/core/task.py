@@ -15,7 +15,7 @@ from heron_instance.core.streams import Router
 from heron_instance.core.telemetry import Counts
 from heron_instance.core.user_code import UserCode
 from heron_instance.core.user_errors import UserErrors
-from heron_instance.core.values_codec import ValuesCodec
+from heron_instance.core.values_codec import codec_of
 from heron_runtime.model.settings import Keys, setting
 from heronry.api.context import TopologyContext
 
@@ -42,9 +42,7 @@ class Task:
         )
         self.errors = UserErrors(self.name, policy, self.counts, setup.telemetry, setup.wall)
         self.hooks = Hooks(self.context, setup.task, self.counts.count, setup.clock)
-        self.codec = ValuesCodec(
-            setting(config, Keys.TOPOLOGY_SERIALIZER), setting(config, Keys.TOPOLOGY_TUPLE_MAX_BYTES), setup.load
-        )
+        self.codec = codec_of(config, setup.load)
         self.router = Router(plan, setup.task, setup.rng, setup.load, self.context)
         self.outbox = Outbox(setup.task, self.codec, setup.clock)
         self.failures = Failures(self.name, setup.task)

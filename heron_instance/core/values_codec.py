@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import importlib
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import chain
@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from heron_runtime.model.settings import Keys, setting
 from heronry.api.serializer import Serializer
 
 Row = tuple[Any, ...]
@@ -53,6 +54,11 @@ class Encoded:
     codec: int
     data: bytes
     refused: str = ""
+
+
+def codec_of(config: Mapping[str, Any], load: Callable[[str], Any] | None) -> ValuesCodec:
+    """As a component's configuration wants it; ``load`` finds classes by ``module:Class``."""
+    return ValuesCodec(setting(config, Keys.TOPOLOGY_SERIALIZER), setting(config, Keys.TOPOLOGY_TUPLE_MAX_BYTES), load)
 
 
 class ValuesCodec:

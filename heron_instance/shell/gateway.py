@@ -7,6 +7,10 @@ goes on the next stream. After an outage the backlog is sent before anything is 
 
 The executor thread calls ``post``, ``offer_credit`` and ``close``, at any time; it is woken through the inbox. To wake
 the loop costs more than anything else here, so it is done once for whatever gathers until the loop gets to it.
+
+Where the state of tasks is kept a link belongs to a generation, named in its hello. ``leave_generation`` ends the link,
+forgets what waits, and goes on with one that carries no frames, so that the next plan is heard; ``join`` opens one of
+the generation whose state has been loaded. When that one ends it is not opened again.
 """
 
 from __future__ import annotations
@@ -14,38 +18,37 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Any
 
+from heron_instance.core.download import Download
 from heron_instance.core.outbox import Flush
 from heron_instance.core.outgoing import Outgoing
 from heron_instance.shell.flush_timer import FlushTimer
 from heron_instance.shell.inbox import (
     Inbox,
+    Linked,
     MustLeave,
     PauseChanged,
     PlanArrived,
     StreamManagerSaidHello,
+    Unlinked,
     Wake,
     WeightsChanged,
+    WishArrived,
 )
-from heron_runtime.launch import Launch
-from heron_runtime.model.ids import PROTOCOL_VERSION
-from heron_runtime.model.weights import UNKNOWN_WEIGHT
+from heron_instance.shell.opening import GatewaySetup, LinkFault, Replaced, heard, open_stream, say_hello
+from heron_runtime.model.checkpoints import CheckpointWish, TaskReport
 from heron_runtime.net.frames import Tag
 from heron_runtime.net.handshake import LinkRefused
-from heron_runtime.net.link import EOF, LinkStream, connect
+from heron_runtime.net.link import LinkStream
 from heron_runtime.wire.control import (
     Credit,
     InCall,
-    InstanceHello,
     Leave,
     Pause,
     PlanUpdate,
-    StreamManagerHello,
     TaskWeights,
 )
 from heron_runtime.wire.data import Packet
@@ -61,26 +64,6 @@ BACKLOG_SECONDS = 2.0
 log = logging.getLogger(__name__)
 
 
-class Replaced(Exception):
-    """The stream manager has told this process to leave."""
-
-
-class LinkFault(Exception):
-    """The link is of no use; a new one must be opened."""
-
-
-@dataclass(frozen=True)
-class GatewaySetup:
-    """Whose link it is, and who counts."""
-
-    launch: Launch
-    container: int
-    task: int
-    incarnation: int
-    count: Callable[[str, float], None]
-    key: str = field(repr=False)  # by which stream manager and task know each other
-
-
 class Gateway:
     """Owns the link. What the executor thread calls before ``run`` begins is done then."""
 
@@ -94,15 +77,16 @@ class Gateway:
         self._work: asyncio.Event
         self._control_work: asyncio.Event
         self._closing = False
-        self._credit_total = 0  # weight of frames the executor will take, counted over all connections
-        self._tuple_weight = UNKNOWN_WEIGHT  # what a tuple weighs for the executor
-        self._received_total = 0
-        self._received_before_hello = 0
-        self._granted = (-1, 0, 0)  # limit, weight and what is taken, as told
-        self.taken_weight = 0  # of frames the executor has taken, counted over all connections; it says so itself
+        self.download = Download()
+        self._generation = 0  # of the next link; 0: it carries no frames where the state of tasks is kept
+        self._relink = asyncio.Event()
+        self._forget: asyncio.Future[None] | None = None  # done when the link is down and what waited is forgotten
+        self._task_report: TaskReport | None = None
+        self._told_task_report: TaskReport | None = None
+        self.planned_generation = 0  # of the newest plan
         self._in_call_ms = self._told_in_call_ms = 0
         self._incarnation_seen: int | None = None
-        self._linked = self._taken_due = False
+        self._linked = False
         self._collect: Callable[[], ProcessMetrics]
         self._report_due = True  # the first one goes at once
         self._reported: asyncio.Event
@@ -120,8 +104,24 @@ class Gateway:
 
     def offer_credit(self, total_weight: int, tuple_weight: int) -> None:
         """The executor will take frames of so much weight in all; a tuple weighs ``tuple_weight`` for it."""
-        self._credit_total, self._tuple_weight = total_weight, tuple_weight
+        self.download.offer(total_weight, tuple_weight)
         self.wake()
+
+    def tell_report(self, report: TaskReport) -> None:
+        """Tell the master this, now and with each new link."""
+        self._task_report = report
+        self.wake()
+
+    def leave_generation(self) -> None:
+        """End the link and forget what waits to be sent; returns when nothing of it will come any more."""
+        loop = self._loop
+        assert loop is not None, "a plan has come, so the loop runs"
+        asyncio.run_coroutine_threadsafe(self._leave(), loop).result()
+
+    def join(self, generation: int) -> None:
+        """Open a link of this generation; ``Linked`` is put into the inbox once it carries frames."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._set_generation, generation)
 
     def close(self) -> None:
         """Send what waits; then ``run`` returns."""
@@ -153,13 +153,26 @@ class Gateway:
 
     def tell_taken(self) -> None:
         """Once a second: what has been taken since it was told last, so that little counts as lost with the link."""
-        if self._granted[0] >= 0 and self._taken() != self._granted[2]:
-            self._taken_due = True
+        if self.download.tell_taken():
             self._control_work.set()
 
-    def _taken(self) -> int:
-        """The weight that is taken of what came on this connection; what the one before left comes first."""
-        return max(0, self.taken_weight - self._received_before_hello)
+    def _set_generation(self, generation: int) -> None:
+        self._generation = generation
+        self._relink.set()
+
+    async def _leave(self) -> None:
+        if self._forget is None:
+            self._forget = asyncio.get_running_loop().create_future()
+        self._set_generation(0)
+        await self._forget
+
+    def _forget_all(self) -> None:
+        """The link is down: the next executor begins from nothing."""
+        self._posted.clear()
+        self._outgoing, self.download, self.sent_weight, self._task_report = Outgoing(), Download(), 0, None
+        if self._forget is not None and not self._forget.done():
+            self._forget.set_result(None)
+        self._forget = None
 
     async def run(self, collect: Callable[[], ProcessMetrics]) -> None:
         """Keep the link until ``close``, or until told to leave. ``collect`` makes the reports that travel on it."""
@@ -196,6 +209,12 @@ class Gateway:
                 reason = str(error)
             if self._finished():
                 return
+            if self._relink.is_set():
+                self._relink.clear()
+                if self._forget is not None:
+                    self._forget_all()
+                quiet, delay = True, FIRST_DELAY_SECONDS
+                continue
             # The first failures at a start only say that the stream manager is not there yet.
             log.log(level, "no link to the stream manager (%s)", reason)
             quiet = True
@@ -203,50 +222,39 @@ class Gateway:
                 return
             delay = FIRST_DELAY_SECONDS if self._linked else delay
             self._linked = False
-            await asyncio.sleep(delay)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(delay):
+                    await self._relink.wait()
             delay = min(LAST_DELAY_SECONDS, 2 * delay)
 
     def _finished(self) -> bool:
         return self._closing and not self._posted and self._outgoing.empty()
-
-    async def _open(self, stream: Tag) -> LinkStream:
-        setup, launch = self._setup, self._setup.launch
-        path = launch.stream_manager_socket(setup.container)
-        return await connect(path, setup.key, stream, launch.topology_id, setup.task, setup.incarnation)
 
     async def _link(self) -> None:
         """One connection: returns or raises when it ends."""
         setup = self._setup
         control: LinkStream | None = None
         data: LinkStream | None = None
-        parts: list[asyncio.Task[None]] = []
+        parts: list[asyncio.Task[Any]] = []
+        generation = 0
         try:
             async with asyncio.timeout(HELLO_SECONDS):
-                control = await self._open(Tag.CONTROL)
-                launch = setup.launch
-                await control.write(
-                    InstanceHello(PROTOCOL_VERSION, launch.topology_id, setup.task, setup.incarnation, os.getpid())
-                )
-                hello = await control.read()
-            if isinstance(hello, Leave):
-                raise Replaced(hello.reason)
-            if not isinstance(hello, StreamManagerHello):
-                raise LinkFault("the stream manager did not answer with a hello")
-            if hello.protocol != PROTOCOL_VERSION:
-                raise LinkFault(
-                    f"the stream manager speaks protocol {hello.protocol}, this instance {PROTOCOL_VERSION}"
-                )
+                control = await open_stream(setup, Tag.CONTROL)
+                generation = self._generation
+                hello = await say_hello(setup, control, generation)
             self._outgoing.begin_stream()
-            self._received_before_hello, self._granted = self._received_total, (-1, 0, 0)
-            self._told_in_call_ms = 0
+            self.download.begin_stream()
+            self._told_in_call_ms, self._told_task_report = 0, None
             self._inbox.put(StreamManagerSaidHello(hello.incarnation))
             if self._incarnation_seen is not None:
                 log.info("linked again to stream manager %d", hello.incarnation)
                 setup.count("__gateway-reconnect-count", 1)
             self._incarnation_seen = hello.incarnation
             async with asyncio.timeout(HELLO_SECONDS):
-                data = await self._open(Tag.DATA)
+                data = await open_stream(setup, Tag.DATA)
             self._linked = True
+            if generation:
+                self._inbox.put(Linked(generation))
             backlog_sent = asyncio.Event()
             self._work.set()
             self._control_work.set()
@@ -256,6 +264,7 @@ class Gateway:
                 loop.create_task(self._write_control(control.write)),
                 loop.create_task(self._write_data(data, backlog_sent)),
                 loop.create_task(self._read_data(data.read, backlog_sent)),
+                loop.create_task(self._relink.wait()),
             ]
             await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
             for part in parts:  # in this order: a Leave on the control stream counts more than the end of the other
@@ -270,18 +279,25 @@ class Gateway:
             for part in parts:
                 part.cancel()
             await asyncio.gather(*parts, return_exceptions=True)
+            counter = "__gateway-stale-generation" if generation else "__gateway-lost-on-break"
             for number, tuples in self._outgoing.end_stream().items():
-                setup.count(f"__gateway-lost-on-break/{self._stream_name(number)}", tuples)
+                setup.count(f"{counter}/{self._stream_name(number)}", tuples)
+            if generation and generation == self._generation:
+                self._generation = 0  # it is not opened again
+                self._inbox.put(Unlinked(generation))
 
     async def _read_control(self, read: Callable[[], Awaitable[Any]]) -> None:
         while True:
-            message = _heard(await read())
+            message = heard(await read())
             if isinstance(message, Credit):
                 self._outgoing.grant(message.limit_bytes, message.taken_bytes)
                 self._work.set()
             elif isinstance(message, PlanUpdate):
                 self._streams = message.plan.streams
+                self.planned_generation = max(self.planned_generation, message.plan.generation.number)
                 self._inbox.put(PlanArrived(message.plan))
+            elif isinstance(message, CheckpointWish):
+                self._inbox.put(WishArrived(message))
             elif isinstance(message, Pause):
                 if message.causes:
                     log.debug("paused: %s", "; ".join(map(str, message.causes)))
@@ -294,11 +310,14 @@ class Gateway:
     async def _write_control(self, write: Callable[[Any], Awaitable[Any]]) -> None:
         """Renew the credit for frames to us; send reports, for the metrics manager."""
         while True:
-            limit, weight = max(0, self._credit_total - self._received_before_hello), self._tuple_weight
-            if limit > self._granted[0] or weight != self._granted[1] or self._taken_due:
-                self._taken_due = False
-                self._granted = (limit, weight, self._taken())
-                await write(Credit(*self._granted))
+            credit = self.download.news()
+            if credit is not None:
+                await write(credit)
+                continue
+            report = self._task_report
+            if report is not None and report != self._told_task_report:
+                self._told_task_report = report
+                await write(report)
                 continue
             if self._in_call_ms != self._told_in_call_ms:
                 self._told_in_call_ms = self._in_call_ms
@@ -358,12 +377,12 @@ class Gateway:
         expected = 1
         put, count = self._inbox.put, self._setup.count
         while True:
-            packet: Packet = _heard(await read())
+            packet: Packet = heard(await read())
             if packet.sequence != expected:
                 count("__gateway-sequence-fault-count", 1)
                 raise LinkFault(f"packet {packet.sequence} came where {expected} was due")
             expected += 1
-            self._received_total += sum([frame.weight() for frame in packet.frames])
+            self.download.receive(sum([frame.weight() for frame in packet.frames]))
             put(packet)
             if self.timer is not None:
                 self.timer.expect()
@@ -374,10 +393,3 @@ class Gateway:
 
 def _frame_bytes(packet: Packet) -> int:
     return sum([frame.size_bytes() for frame in packet.frames])
-
-
-def _heard(message: Any) -> Any:
-    """What a stream's read gave, if it is a message. Raises LinkFault."""
-    if message is EOF:
-        raise LinkFault("the stream manager has closed the link")
-    return message

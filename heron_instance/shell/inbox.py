@@ -18,6 +18,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
+from heron_runtime.model.checkpoints import CheckpointWish, Part
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.wire.data import Packet
 
@@ -57,6 +58,43 @@ class MustLeave:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class WishArrived:
+    """What the master wants of checkpoints."""
+
+    wish: CheckpointWish
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """A link of this generation carries frames."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unlinked:
+    """The link of this generation has ended."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartWritten:
+    """A snapshot is on disk."""
+
+    part: Part
+
+
+@dataclass(frozen=True, slots=True)
+class PartFailed:
+    """A snapshot of this generation could not be written."""
+
+    generation: int
+    checkpoint: int
+    why: str
+
+
 class Stop:
     """SIGTERM."""
 
@@ -65,7 +103,8 @@ class Wake:
     """There is room in data-out, or the spout itself has something to emit."""
 
 
-Item = Packet | StreamManagerSaidHello | PlanArrived | PauseChanged | WeightsChanged | MustLeave | Stop | Wake
+OfState = WishArrived | Linked | Unlinked | PartWritten | PartFailed
+Item = Packet | StreamManagerSaidHello | PlanArrived | PauseChanged | WeightsChanged | MustLeave | Stop | Wake | OfState
 
 
 class Inbox:

@@ -26,8 +26,9 @@ from heron_instance.core.bolt_executor import BoltExecutor
 from heron_instance.core.executor import Executor
 from heron_instance.core.setup import Setup
 from heron_instance.core.spout_executor import SpoutExecutor
+from heron_instance.core.state.stateful import StateSetup
 from heron_instance.core.user_errors import UserCodeFailed
-from heron_instance.shell.gateway import Gateway, GatewaySetup
+from heron_instance.shell.gateway import Gateway
 from heron_instance.shell.inbox import (
     Inbox,
     Item,
@@ -36,7 +37,9 @@ from heron_instance.shell.inbox import (
     Stop,
     Wake,
 )
+from heron_instance.shell.lives import Lives
 from heron_instance.shell.loop_thread import LoopThread
+from heron_instance.shell.opening import GatewaySetup
 from heron_instance.shell.runner import Left, Runner, Stopped
 from heron_instance.shell.user_frame import place_of_main_thread
 from heron_runtime.kernel import adopt_orphans
@@ -97,6 +100,8 @@ class Instance:
             self._doing,
         )
         self._executor: Executor | None = None
+        self._runner: Runner | None = None
+        self._lives: Lives | None = None  # where the state of tasks is kept
 
     def run(self) -> int:
         """Until the end; returns the exit code."""
@@ -104,20 +109,25 @@ class Instance:
             signal.signal(number, lambda *_: self.inbox.put(Stop()))
         self.loop_thread.start()
         grace: float = setting(self.launch.settings, Keys.HERON_STOP_GRACE_SECS)
-        runner: Runner | None = None
         code = 0
         try:
             plan, early = self._first_plan()
-            executor = self._executor = self._make_executor(plan)
-            interval_ms = 1000 * setting(self.launch.settings, Keys.HERON_METRICS_INTERVAL_SECS)
-            runner = Runner(executor, self.inbox, self.gateway, self.telemetry, min(1000.0, interval_ms))
-            runner.expect(early)
+            if plan.generation.number:
+                self._lives = Lives(
+                    self.launch,
+                    self.task,
+                    self.inbox,
+                    self.gateway,
+                    self.telemetry,
+                    plan,
+                    self._make,
+                    self._started,
+                    load,
+                )
+                self._lives.run(plan)
+            executor, runner = self._make(plan, early, None)
             executor.start()
-            gc.collect(1)  # a full one also empties free lists, which writes to pages that are shared with the zygote
-            gc.freeze()
-            gc.set_threshold(GC_THRESHOLD, 20, 100)
-            self.phase = Phase.RUNNING
-            log.info("%s task %d runs (plan %s)", self.component, self.task, plan.version)
+            self._started(plan)
             runner.run()
         except Stopped:
             log.info("asked to stop")
@@ -131,8 +141,8 @@ class Instance:
             log.exception("%s task %d cannot run", self.component, self.task)
             self.telemetry.exception(type(error).__name__, str(error), traceback.format_exc(), time.time())
             code = 1
-        if runner is not None:
-            runner.finish()
+        if self._runner is not None and (self._lives is None or self._lives.runner is not None):
+            self._runner.finish()
         self.loop_thread.close(max(0.5, grace / 2))
         logging.shutdown()
         return code
@@ -165,12 +175,35 @@ class Instance:
             return ""
         if isinstance(self._executor, BoltExecutor):
             self.gateway.tell_in_call(int(self._executor.gate.in_call_ms()))
+        stuck = "" if self._lives is None else self._lives.stuck()
+        if stuck:
+            log.error("%s; the process ends, so that another one can", stuck)
+            os._exit(1)
         in_call = self._executor.gate.doing(lambda: place_of_main_thread(self.launch.package_dir))
         if not in_call and isinstance(self._executor, SpoutExecutor):
             return self._executor.window.waiting(time.monotonic() * 1000)
         return in_call
 
-    def _make_executor(self, plan: PhysicalPlan) -> Executor:
+    def _make(self, plan: PhysicalPlan, early: list[Item], state: StateSetup | None) -> tuple[Executor, Runner]:
+        """An executor and what drives it; ``early`` came before it."""
+        executor = self._executor = self._make_executor(plan, state)
+        interval_ms = 1000 * setting(self.launch.settings, Keys.HERON_METRICS_INTERVAL_SECS)
+        runner = self._runner = Runner(executor, self.inbox, self.gateway, self.telemetry, min(1000.0, interval_ms))
+        runner.expect(early)
+        return executor, runner
+
+    def _started(self, plan: PhysicalPlan) -> None:
+        """User code is initialised."""
+        if plan.generation.number > 1:
+            gc.unfreeze()
+            gc.collect()  # what the life before has left
+        gc.collect(1)  # a full one also empties free lists, which writes to pages that are shared with the zygote
+        gc.freeze()
+        gc.set_threshold(GC_THRESHOLD, 20, 100)
+        self.phase = Phase.RUNNING
+        log.info("%s task %d runs (plan %s)", self.component, self.task, plan.version)
+
+    def _make_executor(self, plan: PhysicalPlan, state: StateSetup | None = None) -> Executor:
         config = plan.topology.component_config(self.component)
         debug = setting(config, Keys.TOPOLOGY_DEBUG)
         logging.getLogger().setLevel("DEBUG" if debug else setting(config, Keys.TOPOLOGY_LOG_LEVEL))
@@ -191,6 +224,7 @@ class Instance:
             lock=lock,
             wake=lambda: self.inbox.put(Wake()),
             settings=self.launch.settings,
+            state=state,
         )
         return SpoutExecutor(setup) if spec.is_spout else BoltExecutor(setup)
 

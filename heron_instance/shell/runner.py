@@ -18,14 +18,22 @@ from heron_instance.shell.gateway import Gateway
 from heron_instance.shell.inbox import (
     Inbox,
     Item,
+    Linked,
     MustLeave,
+    OfState,
+    PartFailed,
+    PartWritten,
     PauseChanged,
     PlanArrived,
     Stop,
     StreamManagerSaidHello,
+    Unlinked,
     Wake,
     WeightsChanged,
+    WishArrived,
 )
+from heron_runtime.model.checkpoints import TaskReport
+from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.wire.data import Packet
 
 QUIET_SECONDS = 0.1  # without input: nothing more is on its way
@@ -34,6 +42,14 @@ MOST_DRAIN_SECONDS = 1.0
 
 class Left(BaseException):
     """This process has been replaced. No Exception: it must pass through user code."""
+
+
+class NewGeneration(BaseException):
+    """All tasks go back to a checkpoint; ``plan`` says to which. No Exception, either."""
+
+    def __init__(self, plan: PhysicalPlan) -> None:
+        super().__init__(f"generation {plan.generation.number} begins")
+        self.plan = plan
 
 
 class Stopped(BaseException):
@@ -63,13 +79,15 @@ class Runner:
         self._began_ms = now_ms()  # since when the executor works or waits
         self._ended: BaseException | None = None
         self._took_input = False
+        self._stateful = executor.stateful
+        self._told: TaskReport | None = None
         self._timer = FlushTimer(executor, gateway.post, gateway.wake)
         gateway.timer = self._timer
         executor.gate.shell = self
 
     def run(self) -> None:
         """Until the end. Raises Stopped, Left, UserCodeFailed; what was to be sent is with the gateway then."""
-        executor, gateway = self._executor, self._gateway
+        executor, gateway, stateful = self._executor, self._gateway, self._stateful
         wait_ms: float | None = 0.0
         self._began_ms = now_ms()
         while True:
@@ -85,9 +103,12 @@ class Runner:
             result = executor.run(now)
             if result.flushes:
                 gateway.post(result.flushes)
-            gateway.taken_weight = result.taken_weight
+            gateway.download.taken_weight = result.taken_weight
             if result.credit_bytes is not None:
                 gateway.offer_credit(result.credit_bytes, result.tuple_weight)
+            if stateful is not None and stateful.report is not self._told:
+                self._told = stateful.report
+                gateway.tell_report(self._told)
             if executor.failed is not None:
                 raise executor.failed
             began = self._worked()
@@ -184,17 +205,47 @@ class Runner:
             case WeightsChanged():
                 executor.on_weights(now, item.weights)
             case PlanArrived():
-                executor.on_plan(now, item.plan)
+                self._plan_arrived(now, item.plan)
             case StreamManagerSaidHello():
                 executor.on_stream_manager(now, item.incarnation)
             case Wake():
                 executor.on_wake(now)
+            case WishArrived() | Linked() | Unlinked() | PartWritten() | PartFailed():
+                self._of_state(now, item)
             case MustLeave():
                 self._ended = Left(item.reason)
                 raise self._ended
             case Stop():
                 self._ended = Stopped()
                 raise self._ended
+
+    def _plan_arrived(self, now: float, plan: PhysicalPlan) -> None:
+        """A plan; one of a later generation ends this executor. Raises NewGeneration."""
+        stateful = self._stateful
+        if stateful is not None and plan.generation.number > stateful.generation:
+            self._ended = NewGeneration(plan)
+            raise self._ended
+        self._executor.on_plan(now, plan)
+        if stateful is not None:
+            stateful.follow(plan)
+
+    def _of_state(self, now: float, item: OfState) -> None:
+        """What concerns checkpoints; what belongs to another generation changes nothing."""
+        stateful = self._stateful
+        if stateful is None:
+            return
+        match item:
+            case WishArrived():
+                stateful.hear(item.wish)
+            case Linked(generation) if generation == stateful.generation:
+                stateful.linked()
+            case Unlinked(generation) if generation == stateful.generation:
+                stateful.unlinked()
+            case PartWritten(part) if part.generation == stateful.generation:
+                stateful.on_part(part)
+            case PartFailed(generation, checkpoint, why) if generation == stateful.generation:
+                stateful.on_part_failed(checkpoint, why)
+        self._executor.on_wake(now)
 
     def finish(self) -> None:
         """Close user code, hand the rest to the gateway: input that came behind the stop signal fails with it.

@@ -27,9 +27,9 @@ from heron_control.progress import Progress
 from heron_control.submission.submission import Submission
 from heron_runtime.failures import Failure, Interrupted, InvalidTopology, NotFound, UsageError
 from heron_runtime.model.ids import is_safe_name
-from heron_runtime.model.settings import Keys
+from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyDefinition, TopologyState
-from heron_runtime.model.unsaid import RELIABILITY_CURE, hearing_note, reliability_unsaid
+from heron_runtime.model.unsaid import RELIABILITY_CURE, hearing_note, never_called_note, reliability_unsaid
 from heron_runtime.net.identity import warm_up
 from heron_runtime.state.local import STATE_KEYS
 from heronry.api.config import normalise
@@ -141,6 +141,8 @@ def define(
 def check_reliability(definition: TopologyDefinition, hearing: dict[str, list[str]], *, strict: bool) -> None:
     """Spouts that wait for what became of tuples, where nothing tracks them: a warning. Raises InvalidTopology if
     ``strict``."""
+    if hearing and setting(definition.config, Keys.TOPOLOGY_RELIABILITY_MODE) == "EFFECTIVELY_ONCE":
+        say(f"note: {never_called_note(hearing)}", "yellow")
     if not hearing or not reliability_unsaid(definition.config):
         return
     if strict:

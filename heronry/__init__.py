@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from heronry.api.config import Config
     from heronry.api.errors import TopologyError
     from heronry.api.grouping import Grouping
+    from heronry.api.state import Checkpoint, StatefulComponent, TwoPhaseSink
     from heronry.api.stream import Stream
     from heronry.api.topology import Topology
     from heronry.api.tuples import Tuple
@@ -23,30 +24,36 @@ __all__ = [
     "BasicBolt",
     "BatchBolt",
     "Bolt",
+    "Checkpoint",
     "Config",
     "FailReason",
     "Grouping",
     "Spout",
+    "StatefulComponent",
     "Stream",
     "Topology",
     "TopologyBuilder",
     "TopologyError",
     "Tuple",
+    "TwoPhaseSink",
 ]
 
 _HOME = {
     "BasicBolt": "heronry.api.component",
     "BatchBolt": "heronry.api.component",
     "Bolt": "heronry.api.component",
+    "Checkpoint": "heronry.api.state",
     "Config": "heronry.api.config",
     "FailReason": "heron_runtime.model.reasons",
     "Grouping": "heronry.api.grouping",
     "Spout": "heronry.api.component",
+    "StatefulComponent": "heronry.api.state",
     "Stream": "heronry.api.stream",
     "Topology": "heronry.api.topology",
     "TopologyBuilder": "heronry.api.builder",
     "TopologyError": "heronry.api.errors",
     "Tuple": "heronry.api.tuples",
+    "TwoPhaseSink": "heronry.api.state",
 }
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from heron_instance.core.state.kept import Restored, key_widths
+from heron_instance.core.state.kept import Restored, key_widths, owned_groups
 from heron_instance.core.state.keyed import GroupRows, Row
 from heron_instance.core.state.part_file import TASK_STATE, read_part
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.checkpoint_files import CheckpointFolder
-from heron_runtime.model.checkpoints import Manifest, Part, groups_of, reading_plan
+from heron_runtime.model.checkpoints import Manifest, Part, reading_plan
 from heron_runtime.model.generations import NO_CHECKPOINT
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.wire.errors import MalformedMessage
@@ -62,8 +62,7 @@ def _blocks(
     name = plan.component_of(task)
     if not key_widths(plan, name):
         return
-    groups = groups_of(plan.key_group_table(name), task)
-    for part, wanted in reading_plan(manifest.layers.get(name, ()), groups):
+    for part, wanted in reading_plan(manifest.layers.get(name, ()), owned_groups(plan, task)):
         for block in _read(folder, part, wanted, codec):
             if block.group != TASK_STATE:
                 yield block

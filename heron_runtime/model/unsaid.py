@@ -28,6 +28,15 @@ def hearing_note(spouts: Mapping[str, Sequence[str]]) -> str:
     return f"{named}, {_CONSEQUENCE}"
 
 
+def never_called_note(spouts: Mapping[str, Sequence[str]]) -> str:
+    """For who submits spouts that define these methods where the state of tasks is kept."""
+    named = ", ".join(f"spout {name!r} defines {' and '.join(methods)}" for name, methods in spouts.items())
+    return (
+        f"{named}: with EFFECTIVELY_ONCE no tuple is tracked, so they are never called and message ids change nothing; "
+        "after a fault the spout goes on from self.keyed or self.state, as the last checkpoint holds them"
+    )
+
+
 def reliability_unsaid(config: Mapping[str, Any]) -> bool:
     """True if the configuration leaves the reliability mode at its default, ATMOST_ONCE, without saying so."""
     return config.get(Keys.TOPOLOGY_RELIABILITY_MODE.name) is None

@@ -28,8 +28,8 @@ _FOREIGN = {
     "topology.kryo.register": "is for the Java machine; see topology.serializer",
     "topology.droptuples.upon.backpressure": "is not there: tuples are never dropped; see topology.spout.drop.older.ms",
     "topology.auto.task.hooks": "is not there; add hooks with context.add_task_hook in initialize()",
-    "topology.stateful.checkpoint.interval.seconds": "belongs to EFFECTIVELY_ONCE, which is not yet there",
-    "topology.stateful.start.clean": "belongs to EFFECTIVELY_ONCE, which is not yet there",
+    "topology.stateful.checkpoint.interval.seconds": "is topology.stateful.checkpoint.interval.secs here",
+    "topology.stateful.start.clean": "is not there: a topology that is submitted begins without state",
 }
 
 
@@ -54,7 +54,7 @@ class Config(Keys, dict[str, Any]):
         return self.set(self.TOPOLOGY_STMGRS, containers)
 
     def set_topology_reliability_mode(self, mode: str) -> Config:
-        """``Config.ATMOST_ONCE`` or ``Config.ATLEAST_ONCE``."""
+        """``Config.ATMOST_ONCE``, ``Config.ATLEAST_ONCE`` or ``Config.EFFECTIVELY_ONCE``."""
         return self.set(self.TOPOLOGY_RELIABILITY_MODE, mode)
 
     def set_max_spout_pending(self, tuples: int) -> Config:

@@ -126,10 +126,12 @@ def _check_str(setting: Setting[Any], value: Any) -> str:
     if not isinstance(value, str):
         hint = f"one of {listing(setting.choices)}" if setting.choices else "a string"
         raise BadValue(f"{value!r} ({type(value).__name__}) should be {hint}")
+    if setting is Keys.TOPOLOGY_RELIABILITY_MODE and value == "EXACTLY_ONCE":  # what others call it
+        return "EFFECTIVELY_ONCE"
+    if setting is Keys.TOPOLOGY_STATEFUL_CHECKPOINT_STORAGE and not value.startswith("file:///"):
+        raise BadValue(f"{value!r} is no storage; write file:///path of a folder that every container sees")
     if setting.choices and value not in setting.choices:
         raise BadValue(f"{value!r} is none of {listing(setting.choices)}{did_you_mean(value, setting.choices)}")
-    if setting is Keys.TOPOLOGY_RELIABILITY_MODE and value == "EFFECTIVELY_ONCE":
-        raise BadValue("EFFECTIVELY_ONCE is not yet there; ATLEAST_ONCE is the strongest guarantee so far")
     if setting is Keys.TOPOLOGY_PACKING or (setting is Keys.TOPOLOGY_SERIALIZER and not is_class_path(value)):
         return _plugged_in(setting, value)
     return str.__str__(value)

@@ -12,9 +12,11 @@ from collections.abc import Collection, Iterator
 from heron_runtime.failures import did_you_mean, listing
 from heron_runtime.model.ids import MAX_TASK, is_safe_name
 from heron_runtime.model.plan import KEY_GROUPS
+from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import KEYED, ComponentSpec, GroupingKind, InputSpec, TopologyDefinition
 from heronry.api.config import Config
 
+_FIELDS = GroupingKind.FIELDS
 _RULE = "use letters, digits, '_', '-' and '.', a letter or '_' first, 128 characters at most, no '..'"
 _COMPONENT_MAPS = (
     Config.TOPOLOGY_COMPONENT_CPUMAP,
@@ -38,7 +40,7 @@ def problems_of(definition: TopologyDefinition, incomplete: Collection[str] = ()
             *_inputs(definition, spec),
         ]
         problems += [f"{where}: {problem}" for problem in found]
-    problems += [*_whole(definition), *_config(definition), *_cycles(definition)]
+    problems += [*_whole(definition), *_config(definition), *_cycles(definition), *_state(definition)]
     return problems
 
 
@@ -168,6 +170,20 @@ def _config(definition: TopologyDefinition) -> Iterator[str]:
                     f"config key {key!r} names {name!r}, which is no component of this topology"
                     f"{did_you_mean(name, names)}"
                 )
+
+
+def _state(definition: TopologyDefinition) -> Iterator[str]:
+    """What stands in the way where the state of tasks is kept."""
+    if setting(definition.config, Keys.TOPOLOGY_RELIABILITY_MODE) != Config.EFFECTIVELY_ONCE:
+        return
+    for spec in definition.components:
+        inputs = {f"{i.component}.{i.stream}": i.grouping.fields for i in spec.inputs if i.grouping.kind is _FIELDS}
+        if len({len(fields) for fields in inputs.values()}) > 1:
+            listed = "; ".join(f"{name} by {listing(fields)}" for name, fields in inputs.items())
+            yield (
+                f"{spec.kind} {spec.name!r}: its inputs are grouped by keys of different length ({listed}); with "
+                f"{Config.EFFECTIVELY_ONCE} self.keyed has one kind of key: group all of them by equally many fields"
+            )
 
 
 def _cycles(definition: TopologyDefinition) -> Iterator[str]:

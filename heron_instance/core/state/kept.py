@@ -45,7 +45,7 @@ class KeptState:
 
     def __init__(self, plan: PhysicalPlan, task: int, component: Any, restored: Restored) -> None:
         name = plan.component_of(task)
-        self.groups = 0
+        self.groups = owned_groups(plan, task)
         self.own: dict[Any, Any] = {}
         self.by_key: KeyedState | None = None
         self.positions: Positions | None = None
@@ -54,7 +54,6 @@ class KeptState:
             if getattr(type(component), "splits", Spout.splits) is not Spout.splits:
                 self.positions = Positions(task, plan.tasks_of(name), component.splits)
         elif fields:
-            self.groups = groups_of(plan.key_group_table(name), task)
             self.by_key = KeyedState(self.groups, min(fields), f"{name}, task {task}")
             self.by_key.load(restored.blocks)
         for owner, rows in restored.own.items():
@@ -80,6 +79,12 @@ class KeptState:
         """This checkpoint is complete."""
         if self.by_key is not None:
             self.by_key.completed(checkpoint)
+
+
+def owned_groups(plan: PhysicalPlan, task: int) -> int:
+    """The set of key groups that the plan gives to a task; empty for one whose component is not grouped by keys."""
+    name = plan.component_of(task)
+    return next((groups_of(table.tasks, task) for table in plan.key_groups if table.component == name), 0)
 
 
 def key_widths(plan: PhysicalPlan, component: str) -> set[int]:

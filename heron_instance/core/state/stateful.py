@@ -199,6 +199,8 @@ class Stateful:
 
     def tick(self, now_ms: float) -> None:
         """Time passes."""
+        if not self._writing and not self._participant.quiet:
+            return
         self._participant.tick(now_ms)
         for number, since_ms in list(self._writing.items()):
             if now_ms - since_ms > self._participant.timeout_ms:
@@ -260,8 +262,9 @@ class Stateful:
         return Checkpoint(number, self.generation, name)
 
     def _told(self, result: Align | None = None) -> Align | None:
-        if not self.report.failed:
-            self.report = self._participant.report
+        report = self._participant.report
+        if report != self.report and not self.report.failed:
+            self.report = report
         return result
 
     def check(self) -> None:

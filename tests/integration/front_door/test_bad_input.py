@@ -124,7 +124,7 @@ def test_invalid_topologies_and_settings(refused: Refused, tmp_path: Path) -> No
         ("topology.max.spout.pendin=5", "the nearest is 'topology.max.spout.pending'"),
         ("topology.max.spout.pending=many", "topology.max.spout.pending"),
         ("topology.max.spout.pending=0", "topology.max.spout.pending"),
-        ("topology.reliability.mode=EFFECTIVELY_ONCE", "not yet"),
+        ("topology.stateful.checkpoint.storage=/tmp", "file:///path"),
     ):
         assert told in refused("--config-property", given, file, code=2).stderr
 

@@ -1,4 +1,5 @@
-"""``python -m tests.sim.checkpoints --seeds A-B [--verbose]``: run these schedules, B included; tell what happened."""
+"""``python -m tests.sim.checkpoints --seeds A-B [--engine] [--verbose]``: run these schedules, B included; tell what
+happened."""
 
 from __future__ import annotations
 
@@ -6,7 +7,9 @@ import argparse
 import sys
 from collections import Counter
 
+from .engine import EngineTask
 from .outside import Violation
+from .tasks import Task
 from .world import run
 
 
@@ -15,6 +18,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sim.checkpoints", description=__doc__)
     parser.add_argument("--seeds", required=True, help="A-B, or one seed")
     parser.add_argument("--verbose", action="store_true", help="print what happens")
+    parser.add_argument("--engine", action="store_true", help="with the production executors")
     arguments = parser.parse_args()
     first, _, last = arguments.seeds.partition("-")
 
@@ -24,7 +28,7 @@ def main() -> int:
     failed, counts = 0, Counter[str]()
     for seed in range(int(first), int(last or first) + 1):
         try:
-            counts.update(run(seed, say if arguments.verbose else None))
+            counts.update(run(seed, say if arguments.verbose else None, EngineTask if arguments.engine else Task))
         except Violation as violation:
             failed += 1
             say(f"seed {seed}: {violation}")

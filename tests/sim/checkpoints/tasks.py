@@ -59,6 +59,21 @@ class Task:
         self.taken: Counter[int] = Counter()
         self.writes: deque[tuple[Part, bytes]] = deque()
 
+    @staticmethod
+    def position_in(row: tuple[Any, ...]) -> tuple[int, int]:
+        """The split and the position that a row of a spout's snapshot holds."""
+        split, position = row
+        return split, position
+
+    @staticmethod
+    def is_barrier(what: Any) -> bool:
+        """Whether this is no frame."""
+        return isinstance(what, Barrier)
+
+    def cut(self) -> tuple[Counter[int], Counter[int]]:
+        """How many frames were sent and taken, by task, until now."""
+        return self.sent, self.taken
+
     @property
     def upstream(self) -> list[int]:
         assert self.plan is not None
@@ -229,7 +244,7 @@ class Task:
             if channel is None:
                 self.pending.popleft()  # it broke: lost, and everybody will hear of it
                 continue
-            if not isinstance(what, Barrier) and sum(not isinstance(f, Barrier) for f in channel.queue) >= CAPACITY:
+            if not self.is_barrier(what) and sum(not self.is_barrier(f) for f in channel.queue) >= CAPACITY:
                 return
             channel.queue.append(what)
             self.pending.popleft()

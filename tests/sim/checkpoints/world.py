@@ -10,7 +10,6 @@ from typing import Any
 
 from heron_instance.core.state.keyed import KeyedState
 from heron_instance.core.state.part_file import TASK_STATE, read_part
-from heron_instance.core.state.participant import Barrier
 from heron_runtime.model.checkpoints import ALL_GROUPS, Manifest, Part, TaskReport, reading_plan
 from heron_runtime.model.generations import Generation, Phase, task_place
 from heron_runtime.model.key_groups import initial_table
@@ -38,9 +37,10 @@ class Channel:
 class World:
     """Run it with ``run``; everything follows from the seed."""
 
-    def __init__(self, seed: int, say: Callable[[str], None] | None = None) -> None:
+    def __init__(self, seed: int, say: Callable[[str], None] | None = None, process: type[Task] = Task) -> None:
         self.draw = random.Random(seed)
         self.say = say
+        self.process = process
         self.now = 0
         self.timeout = 2_200
         self.faulty = True
@@ -195,7 +195,8 @@ class World:
     # The oracle.
 
     def note_cut(self, part: Part, task: Task) -> None:
-        self.cuts[part.name] = (Counter(task.sent), Counter(task.taken))
+        sent, taken = task.cut()
+        self.cuts[part.name] = (Counter(sent), Counter(taken))
 
     def _completed(self, number: int) -> None:
         manifest, plan = self.storage.manifests[number], self.store.plan
@@ -212,7 +213,7 @@ class World:
             for part in manifest.parts
             if part.component == SPOUT
             for block in read_part(part, self._reader(part), 0, CODEC)
-            for split, position in block.rows
+            for split, position in map(self.process.position_in, block.rows)
         }
         state, output = reference(positions)
         found = self._state_of(manifest)
@@ -248,7 +249,7 @@ class World:
         for channel in self.channels.values():
             ends = self.ends[channel.generation, channel.source, channel.destination].values()
             ours = channel.generation == generation and not any(end.cut_off for end in ends)
-            if ours and any(not isinstance(what, Barrier) for what in channel.queue):
+            if ours and not all(map(self.process.is_barrier, channel.queue)):
                 raise Violation(f"S1: {channel} is not empty when everybody has aligned")
 
     def _reader(self, part: Part) -> Callable[[int, int], bytes]:
@@ -307,7 +308,7 @@ class World:
 
     def _start(self, number: int, component: str) -> None:
         self.incarnations[number] += 1
-        self.tasks[number] = Task(self, number, component, self.incarnations[number])
+        self.tasks[number] = self.process(self, number, component, self.incarnations[number])
         self.everybody.append(self.tasks[number])
 
     def _new_master(self) -> None:
@@ -415,6 +416,6 @@ class World:
                 one.stalled_until = min(one.stalled_until, self.now + 500)
 
 
-def run(seed: int, say: Callable[[str], None] | None = None) -> Counter[str]:
+def run(seed: int, say: Callable[[str], None] | None = None, process: type[Task] = Task) -> Counter[str]:
     """One schedule. Raises Violation."""
-    return World(seed, say).run()
+    return World(seed, say, process).run()

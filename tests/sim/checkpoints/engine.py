@@ -63,8 +63,15 @@ class Source(Spout):
         return [(f"s{split}", split) for split in range(SPLITS)]
 
     def next_tuple(self) -> None:
+        if self.world.draw.random() < 0.15:
+            self._emit_one()
+
+    def on_checkpoint_complete(self, checkpoint: int) -> None:
+        self._emit_one()  # a paused spout does so, too
+
+    def _emit_one(self) -> None:
         ready = [split for split in self.owned_splits() if self.keyed.get(split, 0) < RECORDS]
-        if not ready or self.world.draw.random() > 0.15:
+        if not ready:
             return
         name = self.world.draw.choice(ready)
         position = self.keyed.get(name, 0)
@@ -75,10 +82,19 @@ class Source(Spout):
 
 
 class Relay(Bolt):
+    """Holds one tuple back; what it holds leaves before each checkpoint."""
+
     auto_ack = True
+    held: Any = None
 
     def process(self, tup: Any) -> None:
-        self.emit(tup.values)
+        self.pre_save("")
+        self.held = tup.values
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        if self.held is not None:
+            self.emit(self.held)
+            self.held = None
 
 
 class Count(Bolt):
@@ -299,6 +315,8 @@ class EngineTask(Task):
         self._flush_frames()
         if self.component != SPOUT and not self.pending:
             self._receive()
+        elif world.draw.random() < 0.05:
+            self.executor.on_pause(world.now, world.faulty and not self.executor.paused)
         if not self.pending:
             result = self.executor.run(world.now)
             for flush in result.flushes:
@@ -339,10 +357,10 @@ class EngineTask(Task):
             self.executor.on_sent(self.world.now, frame.weight())
 
     def _receive(self) -> None:
-        if len(self.executor._frames) >= IN_HAND:
-            return
-        ready = [channel for channel in self.world.channels_to(self) if channel.queue]
-        if ready:
+        while len(self.executor._frames) < IN_HAND and self.world.draw.random() < 0.8:
+            ready = [channel for channel in self.world.channels_to(self) if channel.queue]
+            if not ready:
+                return
             self.executor.on_frames(self.world.now, [self.world.draw.choice(ready).queue.popleft()])
 
     def notice_break(self, channel: Any) -> None:

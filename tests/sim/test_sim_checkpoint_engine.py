@@ -1,0 +1,49 @@
+"""The laws of checkpoints with the production executors, and that each rule of theirs is needed."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import pytest
+from budget import Budget
+
+from .checkpoints.engine import EngineTask
+from .checkpoints.engine_mutations import MUTATIONS
+from .checkpoints.outside import Violation
+from .checkpoints.world import run
+
+LANES = 2
+FLOOR, SECONDS = 8, 15.0  # of each lane
+SEEDS_OF_A_MUTATION = 30
+
+pytestmark = pytest.mark.sim
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("lane", range(LANES))
+def test_state_and_output_are_those_of_one_execution(lane: int) -> None:
+    budget, told, counts = Budget(SECONDS, FLOOR), list[str](), Counter[str]()
+    for seed in itertools.takewhile(lambda _: budget.more(), itertools.count(lane, LANES)):
+        try:
+            counts.update(run(seed, None, EngineTask))
+        except Violation as violation:
+            told.append(f"python -m tests.sim.checkpoints --engine --seeds {seed} --verbose\n{violation}")
+    assert not told, "\n\n".join(told)
+    for happened in ("faults", "restoring", "complete", "frames lost", "updates", "masters", "told to leave"):
+        assert counts[happened] > 0, f"nothing of this kind in {budget.used} schedules: {happened}"
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", list(MUTATIONS))
+def test_without_the_rule_a_law_breaks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    MUTATIONS[name](monkeypatch)
+    assert any(_breaks(seed) for seed in range(SEEDS_OF_A_MUTATION)), f"no seed notices: {name}"
+
+
+def _breaks(seed: int) -> bool:
+    try:
+        run(seed, None, EngineTask)
+    except (AssertionError, ValueError):
+        return True
+    return False

@@ -7,7 +7,7 @@ the frame. Only a queue that crosses a mark costs more. ``Connections.dirty`` co
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from heron_runtime.model.causes import Cause, CauseKind
 from heron_runtime.model.reasons import FailKind
@@ -56,6 +56,19 @@ class Forwarding:
                 self._clear_task(task)
                 for frame, weight, grant in neighbour.link.withdraw(task):
                     self.forward(frame, weight, grant, NOWHERE)
+
+    def drop_queued(self, drop: Callable[[Frame], None]) -> None:
+        """Another generation is in force: what is queued for whomever ends here, and holds nobody up any more."""
+        for neighbour in self._connections.all():
+            link = neighbour.link
+            for task in link.destinations:
+                self._clear_task(task)
+                for frame, weight, grant in link.withdraw(task):
+                    drop(frame)
+                    if grant is not None:
+                        grant.use(weight)
+                        self._renewals[grant] = None
+            self._observe_link(link)
 
     def forward(self, frame: Frame, weight: int, grant: Grant | None, came_from: int) -> None:
         """To the link of its task. A frame whose task is gone, or is said to be where the frame came from, ends here:

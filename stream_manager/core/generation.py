@@ -79,8 +79,8 @@ class InForce:
             self.wish = wish
         return news
 
-    def report(self, instance: LocalInstance, report: TaskReport) -> None:
-        """An instance's word, which is kept with its connection."""
+    def report(self, instance: LocalInstance, report: TaskReport | None) -> None:
+        """An instance's word, which is kept with its connection; None: that has ended."""
         if instance.report != report:
             instance.report = report
             self._told = False

@@ -100,7 +100,7 @@ class InstanceSide:
             self._generation.ended(instance)
         self._connections.disconnect(instance)
         instance.sent_causes = None
-        instance.report = None
+        self._generation.report(instance, None)
         instance.in_call_ms = 0
         self._flow.close(instance)
 

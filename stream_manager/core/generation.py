@@ -20,6 +20,7 @@ from heron_runtime.model.plan import StreamManagerInfo
 from heron_runtime.wire.data import Frame
 from heron_runtime.wire.master import PlaceReport
 from stream_manager.core.connections import Connections, LocalInstance, Neighbour
+from stream_manager.core.credit import Grant
 from stream_manager.core.routing import Routes
 
 NONE_CARRIED = -1
@@ -71,6 +72,10 @@ class InForce:
     def drop(self, frame: Frame) -> None:
         """A frame of a generation that is over ends here."""
         self.dropped[frame.stream] = self.dropped.get(frame.stream, 0) + frame.count
+
+    def forward(self, frame: Frame, _weight: int, _grant: Grant | None, _came_from: int) -> None:
+        """In place of ``Forwarding.forward``, for frames from a connection of a generation that is over."""
+        self.drop(frame)
 
     def hear(self, wish: CheckpointWish) -> bool:
         """What the master wants; True if that is news. One that has no generation yet says nothing."""

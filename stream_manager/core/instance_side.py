@@ -132,8 +132,8 @@ class InstanceSide:
             flow.fail(fail)
         if not packet.frames:
             return
+        forward = flow.forward if instance.generation == self._generation.number else self._generation.forward
         upload, fed, traffic = instance.upload, instance.fed, instance.traffic_in
-        carried = instance.generation == self._generation.number
         for frame in packet.frames:
             if frame.source_task != task:
                 raise ProtocolViolation(f"a frame of task {frame.source_task}")
@@ -142,11 +142,8 @@ class InstanceSide:
                 raise ProtocolViolation(f"frames without credit: {upload.received} of {upload.limit} bytes")
             upload.use(weight)
             traffic.bytes += frame.size_bytes()
-            if carried:
-                fed.add(frame.destination_task)
-                flow.forward(frame, weight, None, 0)
-            else:
-                self._generation.drop(frame)
+            fed.add(frame.destination_task)
+            forward(frame, weight, None, 0)
         flow.used(upload)
 
     def renew(self, grant: Grant) -> None:

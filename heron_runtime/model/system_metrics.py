@@ -72,7 +72,7 @@ STREAM_MANAGER_METRICS: tuple[Metric, ...] = (
     Metric("__moved_tuples", "heron_stmgr_moved_tuples_total", COUNTER,
         "tuples for tasks that moved or are gone", Key.OTHER),
     Metric("__stale_generation", "heron_stmgr_stale_generation_total", COUNTER,
-        "tuples of a generation that was over, dropped on the way, by component and stream", Key.OTHER),
+        "tuples on their way when their generation ended, by component and stream", Key.OTHER),
     # Tuple trees.
     Metric("__tracked_roots", "heron_stmgr_tracked_roots", GAUGE, "tuple trees in flight"),
     Metric("__roots_opened", "heron_stmgr_roots_opened_total", COUNTER, "tuple trees opened"),

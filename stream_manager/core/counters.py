@@ -36,7 +36,7 @@ def link_totals(connections: Connections, routes: Routes) -> dict[str, float]:
 
 
 def stale_totals(dropped: Mapping[int, int], routes: Routes) -> dict[str, float]:
-    """Tuples of generations that were over, by component and stream."""
+    """Tuples on their way when their generation ended, by component and stream."""
     return {keyed("__stale_generation", *_stream(number, routes)): tuples for number, tuples in dropped.items()}
 
 

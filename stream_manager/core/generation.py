@@ -17,10 +17,8 @@ from __future__ import annotations
 from heron_runtime.model.checkpoints import NO_WISH, CheckpointWish, TaskReport
 from heron_runtime.model.generations import Phase, stream_manager_of, task_place
 from heron_runtime.model.plan import StreamManagerInfo
-from heron_runtime.wire.data import Frame
 from heron_runtime.wire.master import PlaceReport
 from stream_manager.core.connections import Connections, LocalInstance, Neighbour
-from stream_manager.core.credit import Grant
 from stream_manager.core.routing import Routes
 
 NONE_CARRIED = -1
@@ -34,7 +32,6 @@ class InForce:
         self.number = 0  # whose frames are carried; NONE_CARRIED: nobody's
         self.lost = ""  # why nothing opens in it any more
         self.wish = NO_WISH  # what the master has said last; it stays in force while there is none
-        self.dropped: dict[int, int] = {}  # stream to tuples of generations that were over
         self._place = stream_manager_of(info.container)
         self._incarnation = info.incarnation
         self._connections = connections
@@ -68,14 +65,6 @@ class InForce:
         """A connection that carried frames, or was about to, has ended."""
         if self.named and neighbour.generation == self.named:
             self.lost = self.lost or f"the connection to {neighbour} ended"
-
-    def drop(self, frame: Frame) -> None:
-        """A frame of a generation that is over ends here."""
-        self.dropped[frame.stream] = self.dropped.get(frame.stream, 0) + frame.count
-
-    def forward(self, frame: Frame, _weight: int, _grant: Grant | None, _came_from: int) -> None:
-        """In place of ``Forwarding.forward``, for frames from a connection of a generation that is over."""
-        self.drop(frame)
 
     def hear(self, wish: CheckpointWish) -> bool:
         """What the master wants; True if that is news. One that has no generation yet says nothing."""

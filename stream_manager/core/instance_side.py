@@ -132,7 +132,7 @@ class InstanceSide:
             flow.fail(fail)
         if not packet.frames:
             return
-        forward = flow.forward if instance.generation == self._generation.number else self._generation.forward
+        forward = flow.forward if instance.generation == self._generation.number else flow.drop
         upload, fed, traffic = instance.upload, instance.fed, instance.traffic_in
         for frame in packet.frames:
             if frame.source_task != task:

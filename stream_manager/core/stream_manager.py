@@ -181,7 +181,7 @@ class StreamManager:
             **self.pressure.totals(routes),
             **self.tracking.totals(),
             **link_totals(self.connections, routes),
-            **stale_totals(self.generation.dropped, routes),
+            **stale_totals(self.flow.stale, routes),
         }
         return {name: float(value) for name, value in found.items()}
 
@@ -281,7 +281,7 @@ class StreamManager:
         routes, scope = Routes(plan, self.container), setting(plan.topology.config, Keys.TOPOLOGY_BACKPRESSURE_SCOPE)
         self.standing = Standing(epoch, routes, scope)
         if self.generation.follow(routes):
-            self.flow.drop_queued(self.generation.drop)
+            self.flow.drop_queued()
         self.tracking.set_routes(routes, self._now_ms)
         self.flow.set_routes(routes)
         self.pressure.set_routes(routes)

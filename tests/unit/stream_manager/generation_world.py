@@ -140,7 +140,7 @@ class GenerationWorld:
         core = self.cores[container]
         self.buried += sum(q.handed.__len__() + len(q.frames) for n in core.connections.all()
                            for q in n.link.destinations.values())  # fmt: skip
-        self.buried += sum(core.generation.dropped.values())
+        self.buried += sum(core.flow.stale.values())
         self.buried += sum(sum(n.link.lost.values()) for n in core.connections.all()) + core.flow.moved_frames
         self.lives[container] += 1
         self.calls = [call for call in self.calls if call[0] != container]

@@ -71,6 +71,8 @@ STREAM_MANAGER_METRICS: tuple[Metric, ...] = (
     Metric("__dropped_frames", "heron_stmgr_dropped_frames_total", COUNTER, "frames that had nowhere to go", Key.OTHER),
     Metric("__moved_tuples", "heron_stmgr_moved_tuples_total", COUNTER,
         "tuples for tasks that moved or are gone", Key.OTHER),
+    Metric("__stale_generation", "heron_stmgr_stale_generation_total", COUNTER,
+        "tuples on their way when their generation ended, by component and stream", Key.OTHER),
     # Tuple trees.
     Metric("__tracked_roots", "heron_stmgr_tracked_roots", GAUGE, "tuple trees in flight"),
     Metric("__roots_opened", "heron_stmgr_roots_opened_total", COUNTER, "tuple trees opened"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from heron_runtime.model.causes import Cause
+from heron_runtime.model.checkpoints import TaskReport
 from heron_runtime.wire.data import Packet
 from stream_manager.core.credit import Grant, memory_bound
 from stream_manager.core.links import Link, Traffic
@@ -29,6 +30,8 @@ class Neighbour:
     link: Link
     connection: int | None = None
     incarnation: int | None = None
+    generation: int = 0  # of the connection: only in this one it carries frames
+    data_open: bool = False
     expected: int = 1  # number of the next packet to come
     traffic_in: Traffic = field(default_factory=Traffic)
 
@@ -53,6 +56,7 @@ class LocalInstance(Neighbour):
     in_call_ms: int = 0  # how long its user code has been in one call, if long
     fed: set[int] = field(default_factory=set)  # tasks it has sent frames to
     sent_causes: tuple[Cause, ...] | None = None  # those of the last Pause, None before the first
+    report: TaskReport | None = None  # its last one on this connection
 
 
 @dataclass(slots=True, eq=False)
@@ -61,7 +65,6 @@ class Peer(Neighbour):
 
     container: int = field(kw_only=True)
     accepted: bool = False  # it is the one the plan names
-    data_open: bool = False
     grants: dict[int, Grant] = field(default_factory=dict)  # local task to what it may send for that
 
 
@@ -99,9 +102,10 @@ class Connections:
         """Whose connection this is now."""
         return self._open.get(connection)
 
-    def connect(self, neighbour: Neighbour, connection: int, incarnation: int) -> None:
+    def connect(self, neighbour: Neighbour, connection: int, incarnation: int, generation: int) -> None:
         """A new connection, which begins with packet 1. The older one must have ended."""
         neighbour.connection, neighbour.incarnation = connection, incarnation
+        neighbour.generation = generation
         neighbour.expected = 1
         self._open[connection] = neighbour
 
@@ -110,6 +114,7 @@ class Connections:
         if neighbour.connection is not None:
             del self._open[neighbour.connection]
             neighbour.connection = None
+            neighbour.data_open = False
 
     def take_dirty(self) -> list[Neighbour]:
         """Whose link has got something to send since the last call."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from heron_runtime.model.metrics import keyed
 from heron_runtime.model.weights import seconds_of
@@ -33,6 +33,11 @@ def link_totals(connections: Connections, routes: Routes) -> dict[str, float]:
         found.update(_traffic(way_out, name, neighbour.link.traffic_out))
         found.update(_lost(way_out, name, neighbour.link, routes))
     return found
+
+
+def stale_totals(dropped: Mapping[int, int], routes: Routes) -> dict[str, float]:
+    """Tuples on their way when their generation ended, by component and stream."""
+    return {keyed("__stale_generation", *_stream(number, routes)): tuples for number, tuples in dropped.items()}
 
 
 def link_gauges(connections: Connections, routes: Routes, weights: Weights) -> dict[str, float]:
@@ -85,9 +90,12 @@ def _traffic(way: str, name: str, traffic: Traffic) -> Iterator[tuple[str, float
 
 
 def _lost(way: str, name: str, link: Link, routes: Routes) -> Iterator[tuple[str, float]]:
-    streams = routes.plan.streams
     for number, tuples in link.lost.items():
-        component, stream = streams[number] if number < len(streams) else ("", str(number))
-        yield keyed("__lost_on_break", name, component, stream), tuples
+        yield keyed("__lost_on_break", name, *_stream(number, routes)), tuples
     if link.lost:
         yield keyed(f"__server/__tuples_{way}_lost", name), sum(link.lost.values())
+
+
+def _stream(number: int, routes: Routes) -> tuple[str, str]:
+    streams = routes.plan.streams
+    return streams[number] if number < len(streams) else ("", str(number))

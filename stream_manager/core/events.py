@@ -21,10 +21,14 @@ class Listening:
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """An instance has said hello on its control stream, or a peer, whoever opened the channel."""
+    """An instance has said hello on its control stream, or a peer, whoever opened the channel.
+
+    ``said``: the generation that the own hello has named to the peer.
+    """
 
     connection: int
     hello: InstanceHello | PeerHello
+    said: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ class Forwarding:
         self.blocked: set[int] = set()  # tasks whose queue here is over its bound
         self.moved_tuples = 0
         self.moved_frames = 0
+        self.stale: dict[int, int] = {}  # stream to tuples of generations that were over
         self.largest_frame = 0
         self._container = container
         self._renewals: dict[Grant, None] = {}
@@ -56,6 +57,23 @@ class Forwarding:
                 self._clear_task(task)
                 for frame, weight, grant in neighbour.link.withdraw(task):
                     self.forward(frame, weight, grant, NOWHERE)
+
+    def drop_queued(self) -> None:
+        """Another generation is in force: what is queued for whomever ends here, and holds nobody up any more."""
+        for neighbour in self._connections.all():
+            link = neighbour.link
+            for task in link.destinations:
+                self._clear_task(task)
+                for frame, weight, grant in link.withdraw(task):
+                    self.drop(frame, weight, grant, NOWHERE)
+            self._observe_link(link)
+
+    def drop(self, frame: Frame, weight: int, grant: Grant | None, _came_from: int) -> None:
+        """In place of ``forward``: a frame of a generation that is over ends here, and the restore makes up for it."""
+        self.stale[frame.stream] = self.stale.get(frame.stream, 0) + frame.count
+        if grant is not None:
+            grant.use(weight)
+            self._renewals[grant] = None
 
     def forward(self, frame: Frame, weight: int, grant: Grant | None, came_from: int) -> None:
         """To the link of its task. A frame whose task is gone, or is said to be where the frame came from, ends here:
@@ -114,8 +132,8 @@ class Forwarding:
         self._observe_all(neighbour.link)
 
     def close(self, neighbour: Neighbour) -> None:
-        """No more packets."""
-        neighbour.link.close()
+        """No more packets. What a connection of a generation takes with it is stale: the next one makes up for it."""
+        neighbour.link.close(self.stale if neighbour.generation else None)
         self._observe_all(neighbour.link)
 
     def credit(self, neighbour: Neighbour, limits: Iterable[TaskCredit]) -> None:

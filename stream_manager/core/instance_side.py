@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from heron_runtime.model.causes import Cause
+from heron_runtime.model.checkpoints import TaskReport
 from heron_runtime.wire.control import (
     Credit,
     InCall,
@@ -26,6 +27,7 @@ from stream_manager.core.connections import Connections, LocalInstance, Protocol
 from stream_manager.core.credit import Grant
 from stream_manager.core.effects import EffectBuffer, End, Send
 from stream_manager.core.forwarding import Forwarding
+from stream_manager.core.generation import InForce
 from stream_manager.core.routing import Routes, Standing
 from stream_manager.core.tracking import Tracking
 from stream_manager.core.weights import Weights
@@ -42,6 +44,7 @@ class InstanceSide:
         tracking: Tracking,
         pressure: Pressure,
         weights: Weights,
+        generation: InForce,
         effects: EffectBuffer,
     ) -> None:
         self.paused_ms = 0  # time with a spout told to pause
@@ -51,6 +54,7 @@ class InstanceSide:
         self._tracking = tracking
         self._pressure = pressure
         self._weights = weights
+        self._generation = generation
         self._effects = effects
         self._revision = -1  # of the pressure when the spouts were last told; -1: tell them
 
@@ -66,9 +70,13 @@ class InstanceSide:
                 self._effects.add(Send(instance.connection, Leave("another process has taken this task")))
             self._effects.add(End(instance.connection, f"{instance}: replaced by a newer connection"))
             self.lost(instance)
+        over = self._over(hello.generation)
+        if over:
+            self._effects.add(End(connection, f"{instance}: {over}"))
+            return
         if instance.incarnation != hello.incarnation:
             instance.link.settlements.drop_verdicts()
-        self._connections.connect(instance, connection, hello.incarnation)
+        self._connections.connect(instance, connection, hello.incarnation, hello.generation)
         instance.pid = hello.pid
         instance.upload.restart(self._flow.may_renew(instance))
         self._tracking.begin(hello.task, hello.incarnation)
@@ -76,18 +84,34 @@ class InstanceSide:
         self._tell_credit(instance)
         self._give_plan(instance, standing)
 
+    def data(self, instance: LocalInstance) -> None:
+        """The data stream is there."""
+        over = self._over(instance.generation)
+        if instance.connection is not None and over:
+            self._effects.add(End(instance.connection, f"{instance}: {over}"))
+            self.lost(instance)
+            return
+        instance.data_open = True
+        self._review(instance)
+
     def lost(self, instance: LocalInstance) -> None:
         """The connection has ended."""
+        if instance.connection is not None:
+            self._generation.ended(instance)
         self._connections.disconnect(instance)
         instance.sent_causes = None
+        self._generation.report(instance, None)
         instance.in_call_ms = 0
         self._flow.close(instance)
 
     def control(self, instance: LocalInstance, message: InstanceControl | PeerControl) -> None:
-        """Whatever an instance says after its hello: that it takes frames, or is at one for long. Raises
-        ProtocolViolation."""
+        """Whatever an instance says after its hello: that it takes frames, is at one for long, or how it stands in its
+        generation. Raises ProtocolViolation."""
         if isinstance(message, InCall):
             instance.in_call_ms = message.milliseconds
+            return
+        if isinstance(message, TaskReport):
+            self._generation.report(instance, message)
             return
         if not isinstance(message, Credit):
             raise ProtocolViolation(f"{type(message).__name__} is not for stream managers")
@@ -108,6 +132,7 @@ class InstanceSide:
             flow.fail(fail)
         if not packet.frames:
             return
+        forward = flow.forward if instance.generation == self._generation.number else flow.drop
         upload, fed, traffic = instance.upload, instance.fed, instance.traffic_in
         for frame in packet.frames:
             if frame.source_task != task:
@@ -118,7 +143,7 @@ class InstanceSide:
             upload.use(weight)
             traffic.bytes += frame.size_bytes()
             fed.add(frame.destination_task)
-            flow.forward(frame, weight, None, 0)
+            forward(frame, weight, None, 0)
         flow.used(upload)
 
     def renew(self, grant: Grant) -> None:
@@ -144,7 +169,14 @@ class InstanceSide:
         for instance in self._connections.instances.values():
             if instance.task not in standing.routes.local_spouts:
                 instance.sent_causes = None
+            self._review(instance)
             self._give_plan(instance, standing)
+
+    def tell_wish(self) -> None:
+        """The master wants something else."""
+        for instance in self._connections.instances.values():
+            if instance.connection is not None:
+                self._effects.add(Send(instance.connection, self._generation.wish))
 
     def tell_weights(self, tasks: Collection[int], standing: Standing) -> None:
         """The weight of these tasks has changed: tell those who may send to them."""
@@ -197,6 +229,20 @@ class InstanceSide:
             if readers:  # first, so that nothing is emitted before
                 self._effects.add(Send(instance.connection, self._task_weights(readers)))
             self._effects.add(Send(instance.connection, PlanUpdate(standing.routes.plan, standing.epoch)))
+            if self._generation.wish.generation:  # after the plan, which may be of the generation that it speaks of
+                self._effects.add(Send(instance.connection, self._generation.wish))
+
+    def _over(self, generation: int) -> str:
+        """Why a connection of this generation is not opened. One of another generation only listens."""
+        return self._generation.over() if generation == self._generation.named else ""
+
+    def _review(self, instance: LocalInstance) -> None:
+        """Frames go to an instance while its connection is of the generation that is carried."""
+        carried = instance.generation == self._generation.number
+        if instance.link.is_open and not carried:
+            self._flow.close(instance)
+        elif instance.data_open and carried and not instance.link.is_open:
+            self._flow.open(instance)
 
     def _tell_credit(self, instance: LocalInstance) -> None:
         upload = instance.upload

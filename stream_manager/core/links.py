@@ -110,13 +110,13 @@ class Link:
         """The data stream is there."""
         self.is_open = True
 
-    def close(self) -> None:
-        """The connection has ended: count what is lost with it, keep what is queued."""
+    def close(self, lost: dict[int, int] | None = None) -> None:
+        """The connection has ended: count what is lost with it (in ``lost``, else in its own), keep what is queued."""
         self.is_open = False
         self._sequence = 0
         self._turns.clear()
         for queue in self.destinations.values():
-            queue.handed.lose(self.lost)
+            queue.handed.lose(self.lost if lost is None else lost)
             queue.sent = queue.limit = 0
             queue.in_turn = False
 

@@ -20,6 +20,7 @@ from stream_manager.core.control_outbox import peer_credit
 from stream_manager.core.credit import Grant
 from stream_manager.core.effects import EffectBuffer, End, Replaced, Send
 from stream_manager.core.forwarding import Forwarding
+from stream_manager.core.generation import InForce
 from stream_manager.core.routing import Routes, Standing
 from stream_manager.core.weights import Weights
 
@@ -34,37 +35,46 @@ class PeerSide:
         flow: Forwarding,
         pressure: Pressure,
         weights: Weights,
+        generation: InForce,
         effects: EffectBuffer,
     ) -> None:
         self._connections = connections
         self._flow = flow
         self._pressure = pressure
         self._weights = weights
+        self._generation = generation
         self._effects = effects
 
-    def hello(self, connection: int, hello: PeerHello, routes: Routes) -> None:
-        """A new connection; it replaces an older one, unless it comes from an older stream manager."""
+    def hello(self, connection: int, hello: PeerHello, said: int, routes: Routes) -> None:
+        """A new connection; it replaces an older one, unless it comes from an older stream manager, or one of the two
+        stood in another generation when it said hello: whoever has called calls again."""
         peer = self._connections.peer(hello.container)
         if peer.connection is not None and (peer.incarnation or 0) > hello.incarnation:
             self._send_away(connection, peer)
+            return
+        named = routes.plan.stream_manager(peer.container)
+        replaced = named is not None and hello.incarnation < named.incarnation
+        mismatch = self._generation.mismatch(hello.generation, said)
+        if mismatch and not replaced:
+            self._effects.add(End(connection, f"{peer}: {mismatch}"))
             return
         if peer.connection is not None:
             self._effects.add(End(peer.connection, f"{peer}: replaced by a newer connection"))
             self.lost(peer)
         if peer.incarnation != hello.incarnation:
             self._pressure.peer_gone(peer.container)
-        self._connections.connect(peer, connection, hello.incarnation)
+        self._connections.connect(peer, connection, hello.incarnation, hello.generation)
         self._consider(peer, routes)
 
     def data(self, peer: Peer) -> None:
         """The data stream is there."""
         peer.data_open = True
-        self._open(peer)
+        if not self._refused(peer):
+            self._open(peer)
 
     def lost(self, peer: Peer) -> None:
         """The connection has ended, and the peer's causes with it."""
         self._connections.disconnect(peer)
-        peer.data_open = False
         self._suspend(peer)
         self._pressure.peer_gone(peer.container)
 
@@ -143,6 +153,9 @@ class PeerSide:
                 self._flow.drop_peer(peer)
         for container in routes.peers:
             peer = self._connections.peer(container)
+            if peer.connection is not None and peer.generation != self._generation.number:
+                self._effects.add(End(peer.connection, f"{peer}: generation {peer.generation} is over"))
+                self.lost(peer)
             named = routes.plan.stream_manager(container)
             if peer.accepted and (named is None or named.incarnation != peer.incarnation):
                 self._suspend(peer)
@@ -170,6 +183,8 @@ class PeerSide:
             self._send_away(peer.connection, peer)
             self.lost(peer)
             return
+        if self._refused(peer):
+            return
         self.announce()  # to the others, so that the whole set below is up to date
         peer.accepted = True
         self._tell(peer, self._pressure.whole())
@@ -182,11 +197,21 @@ class PeerSide:
         reason = f"{peer} has a newer stream manager"
         self._effects.add(Send(connection, Leave(reason)), End(connection, reason))
 
+    def _refused(self, peer: Peer) -> bool:
+        """End a connection that comes too late for its generation."""
+        over = self._generation.over()
+        if peer.connection is not None and over:
+            self._effects.add(End(peer.connection, f"{peer}: {over}"))
+            self.lost(peer)
+        return bool(over)
+
     def _open(self, peer: Peer) -> None:
         if peer.accepted and peer.data_open:
             self._flow.open(peer)
 
     def _suspend(self, peer: Peer) -> None:
+        if peer.accepted:
+            self._generation.ended(peer)
         peer.accepted = False
         for grant in peer.grants.values():
             grant.restart(open_now=False)

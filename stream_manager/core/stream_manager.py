@@ -13,7 +13,7 @@ Who owns what: ``connections`` the neighbours with their links and credit (``lin
 ``tracking`` the roots (``ack_tracker``), ``flow`` which neighbour a task is reached through, ``pressure`` the causes,
 ``weights`` what a tuple weighs for each task,
 ``standing`` what all of them go by (``routing``). ``local`` and ``mesh`` speak with instances and peers and own nothing
-but what they have said.
+but what they have said. Where state is kept ``generation`` says whose connections carry frames, and reports it.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ from stream_manager.core.connections import (
     ProtocolViolation,
     SequenceFault,
 )
-from stream_manager.core.counters import holder, link_gauges, link_totals
+from stream_manager.core.counters import holder, link_gauges, link_totals, stale_totals
 from stream_manager.core.forwarding import Forwarding
+from stream_manager.core.generation import InForce
 from stream_manager.core.instance_side import InstanceSide
 from stream_manager.core.peer_side import PeerSide
 from stream_manager.core.routing import NOTHING, Routes, Standing
@@ -71,13 +72,15 @@ class StreamManager:
         self.pressure = Pressure(info.container)
         self.weights = Weights()
         self.tracking = Tracking(setting(settings, Keys.HERON_STREAMMGR_ACK_BUCKETS), self.connections)
+        self.generation = InForce(info, self.connections)
         self.flow = Forwarding(info.container, self.connections, self.tracking, self.pressure)
         self._effects = f.EffectBuffer()
         hello = StreamManagerHello(PROTOCOL_VERSION, topology_id, info.container, info.incarnation)
         self.local = InstanceSide(
-            hello, self.connections, self.flow, self.tracking, self.pressure, self.weights, self._effects
-        )
-        self.mesh = PeerSide(self.connections, self.flow, self.pressure, self.weights, self._effects)
+            hello, self.connections, self.flow, self.tracking, self.pressure, self.weights, self.generation,
+            self._effects,
+        )  # fmt: skip
+        self.mesh = PeerSide(self.connections, self.flow, self.pressure, self.weights, self.generation, self._effects)
         self._lease_ms = int(1000 * setting(settings, Keys.HERON_STREAMMGR_PARTITION_LEASE_SECS))
         self._heartbeat_ms = setting(settings, Keys.HERON_HEARTBEAT_INTERVAL_MS)
         self._wall_ms = now_ms
@@ -97,8 +100,8 @@ class StreamManager:
                 self._tick(now_ms)
             case e.Heard(connection, message):
                 self._take(connection, message, self.local.control, self.mesh.control)
-            case e.Connected(connection, hello):
-                self._connected(connection, hello)
+            case e.Connected(connection, hello, said):
+                self._connected(connection, hello, said)
             case e.DataOpened(connection):
                 self._data_opened(self.connections.at(connection))
             case e.ConnectionEnded(connection, malformed):
@@ -117,6 +120,8 @@ class StreamManager:
                 self._effects.add(f.Replaced(f"container {container}: {reason}"))
             case e.Listening(port):
                 self.info = replace(self.info, port=port)
+        if self.generation.news():
+            self._tell_master()
         return self._finish()
 
     def packet(self, connection: int, packet: Packet) -> list[f.Effect]:
@@ -135,13 +140,19 @@ class StreamManager:
     def peer_hello(self) -> PeerHello:
         """What this stream manager says first to a peer."""
         epoch = self.standing.epoch
-        return PeerHello(PROTOCOL_VERSION, self.topology_id, self.container, self.info.incarnation, epoch)
+        incarnation, generation = self.info.incarnation, self.generation.named
+        return PeerHello(PROTOCOL_VERSION, self.topology_id, self.container, incarnation, epoch, generation)
 
-    def connection_of(self, incarnation: int, *, task: int = 0, container: int = 0) -> int | None:
-        """The connection of an instance or of a peer, if it is of this incarnation."""
-        instances, peers = self.connections.instances, self.connections.peers
-        neighbour: Neighbour | None = instances.get(task) if task else peers.get(container)
-        return neighbour.connection if neighbour is not None and neighbour.incarnation == incarnation else None
+    def instance_connection(self, task: int, incarnation: int) -> int | None:
+        """The connection of an instance, if it is of this incarnation."""
+        instance = self.connections.instances.get(task)
+        return instance.connection if instance is not None and instance.incarnation == incarnation else None
+
+    def peer_connection(self, container: int, incarnation: int, generation: int) -> int | None:
+        """The connection of a peer, if it is of this incarnation and generation."""
+        peer = self.connections.peers.get(container)
+        wanted = peer is not None and (peer.incarnation, peer.generation) == (incarnation, generation)
+        return peer.connection if peer is not None and wanted else None
 
     @property
     def version(self) -> PlanVersion:
@@ -170,6 +181,7 @@ class StreamManager:
             **self.pressure.totals(routes),
             **self.tracking.totals(),
             **link_totals(self.connections, routes),
+            **stale_totals(self.flow.stale, routes),
         }
         return {name: float(value) for name, value in found.items()}
 
@@ -193,6 +205,7 @@ class StreamManager:
         self.flow.check()
         self.pressure.check()
         self.weights.check()
+        self.generation.check()
         self.local.check(self.standing)
         self.mesh.check(self.standing)
         assert self.standing.epoch >= self.version.epoch, "no plan of a master that was never heard of"
@@ -200,7 +213,7 @@ class StreamManager:
 
     # Connections.
 
-    def _connected(self, connection: int, hello: InstanceHello | PeerHello) -> None:
+    def _connected(self, connection: int, hello: InstanceHello | PeerHello, said: int) -> None:
         reason = self._wrong(hello)
         if reason:
             self.violations += 1
@@ -210,7 +223,7 @@ class StreamManager:
             self._tell_master()
         else:
             self._hear_epoch(hello.epoch)
-            self.mesh.hello(connection, hello, self.standing.routes)
+            self.mesh.hello(connection, hello, said, self.standing.routes)
 
     def _wrong(self, hello: InstanceHello | PeerHello) -> str:
         if hello.protocol != PROTOCOL_VERSION:
@@ -225,7 +238,7 @@ class StreamManager:
 
     def _data_opened(self, neighbour: Neighbour | None) -> None:
         if isinstance(neighbour, LocalInstance):
-            self.flow.open(neighbour)
+            self.local.data(neighbour)
         elif isinstance(neighbour, Peer):
             self.mesh.data(neighbour)
 
@@ -252,6 +265,8 @@ class StreamManager:
             self._tell_master()
         elif isinstance(neighbour, Peer):
             self.mesh.lost(neighbour)
+            if self.generation.news():
+                self._tell_master()
 
     # Plans and the master.
 
@@ -265,6 +280,8 @@ class StreamManager:
             return
         routes, scope = Routes(plan, self.container), setting(plan.topology.config, Keys.TOPOLOGY_BACKPRESSURE_SCOPE)
         self.standing = Standing(epoch, routes, scope)
+        if self.generation.follow(routes):
+            self.flow.drop_queued()
         self.tracking.set_routes(routes, self._now_ms)
         self.flow.set_routes(routes)
         self.pressure.set_routes(routes)
@@ -278,6 +295,8 @@ class StreamManager:
         instances = self.local.infos(self.standing.routes)
         register = Register(PROTOCOL_VERSION, self.topology_id, self.info, instances, self.version, self.standing.epoch)
         self._effects.add(f.TellMaster(register))
+        if self.generation.named:  # a new master learns how everybody stands in its own epoch
+            self._tell_master()
 
     def _master_heard(self, message: FromMaster) -> None:
         epoch = self.standing.epoch
@@ -290,6 +309,8 @@ class StreamManager:
             if isinstance(message, HeartbeatReply):
                 self._hear_epoch(message.epoch)
                 self.tracking.holder = message.holder
+                if self.generation.hear(message.wish):
+                    self.local.tell_wish()
             else:
                 self._follow(message.plan, message.epoch)
 
@@ -300,11 +321,12 @@ class StreamManager:
             self._effects.add(f.EpochHeard(epoch))
 
     def _tell_master(self) -> None:
-        """A heartbeat: when it is time, and when an instance comes or goes."""
+        """A heartbeat: when it is time, when an instance comes or goes, and when a report changes."""
         if self._master_here:
             causes, instances = tuple(self.pressure.own), self.local.infos(self.standing.routes)
             flow, epoch = self._flow_of_tuples(), self.standing.epoch
-            beat = Heartbeat(causes, self.local.spouts_paused(), self.version, instances, flow, epoch)
+            paused, reports = self.local.spouts_paused(), self.generation.tell()
+            beat = Heartbeat(causes, paused, self.version, instances, flow, epoch, reports)
             self._effects.add(f.TellMaster(beat))
 
     def _flow_of_tuples(self) -> Flow:

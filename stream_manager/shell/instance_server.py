@@ -82,7 +82,7 @@ class InstanceServer:
         await self._host.control(connection, link)
 
     async def _data(self, link: LinkStream, opening: Opening) -> None:
-        number = self._host.core.connection_of(opening.incarnation, task=opening.task)
+        number = self._host.core.instance_connection(opening.task, opening.incarnation)
         connection = self._host.without_data(number)
         if connection is None:
             raise _refused(link, "say hello on a control stream first")

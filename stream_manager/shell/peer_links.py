@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -20,6 +21,7 @@ from stream_manager.shell.host import Host
 
 CONTAINER_KEY = "heronry-container"
 INCARNATION_KEY = "heronry-incarnation"
+GENERATION_KEY = "heronry-generation"
 HELLO_SECONDS = 10.0
 
 
@@ -44,27 +46,36 @@ class _PeerService:
         if not isinstance(hello, PeerHello):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message of a peer is PeerHello")
         connection = self._host.connect(_who(hello))
-        connection.send(self._host.core.peer_hello())
-        self._host.handle(Connected(connection.number, hello))
+        us = self._host.core.peer_hello()
+        connection.send(us)
+        self._host.handle(Connected(connection.number, hello, us.generation))
         await self._host.control(connection, context)
 
     async def data(self, _: Any, context: grpc.aio.ServicerContext) -> None:
-        container, incarnation = _metadata_numbers(context, CONTAINER_KEY, INCARNATION_KEY)
-        connection = self._host.without_data(self._host.core.connection_of(incarnation, container=container))
+        who = _metadata_numbers(context, CONTAINER_KEY, INCARNATION_KEY, GENERATION_KEY)
+        connection = self._host.without_data(self._host.core.peer_connection(*who))
         if connection is None:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "say hello on a control stream first")
             return
         await self._host.data(connection, context)
 
 
-def _metadata_numbers(context: grpc.aio.ServicerContext, *keys: str) -> tuple[int, ...]:
-    """These metadata as numbers, -1 for what is missing or no number."""
+def _metadata_numbers(context: grpc.aio.ServicerContext, *keys: str) -> list[int]:
+    """These metadata as numbers, 0 for what is missing or no number."""
     metadata = {key: str(value) for key, value in context.invocation_metadata() or ()}
-    return tuple(int(text) if (text := metadata.get(key, "")).isdecimal() else -1 for key in keys)
+    return [int(text) if (text := metadata.get(key, "")).isdecimal() else 0 for key in keys]
 
 
 def _who(hello: PeerHello) -> str:
     return f"container {hello.container} (incarnation {hello.incarnation})"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a peer is. What belongs to another generation needs a connection of its own."""
+
+    info: StreamManagerInfo
+    generation: int
 
 
 class Connector:
@@ -78,19 +89,21 @@ class Connector:
         self.run = self._dialer.run
 
     def set_plan(self, plan: PhysicalPlan) -> None:
-        """A new plan: go where it says the peer is."""
-        self._dialer.set_target(plan.stream_manager(self._container))
+        """A new plan: go where it says the peer is, and again when it begins another generation."""
+        info = plan.stream_manager(self._container)
+        self._dialer.set_target(None if info is None else Target(info, plan.generation.number))
 
-    async def _connect(self, target: StreamManagerInfo) -> bool:
+    async def _connect(self, target: Target) -> bool:
         """One connection from hello to end. False if there was no hello."""
         us = self._host.core.peer_hello()
-        keys = (CONTAINER_KEY, str(us.container)), (INCARNATION_KEY, str(us.incarnation))
-        metadata = self._identity.metadata(*keys)
-        async with make_channel(f"{target.host}:{target.port}", self._identity) as channel:
+        keys = (CONTAINER_KEY, us.container), (INCARNATION_KEY, us.incarnation), (GENERATION_KEY, us.generation)
+        metadata = self._identity.metadata(*((key, str(value)) for key, value in keys if value))
+        async with make_channel(f"{target.info.host}:{target.info.port}", self._identity) as channel:
             try:
                 stream = PEER_SERVICE.call(channel, "Control")(metadata=metadata)
                 async with asyncio.timeout(HELLO_SECONDS):
-                    hello = await self._hello(stream)
+                    await stream.write(us)
+                    hello = await stream.read()
             except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError, TimeoutError) as error:
                 fault = error.details() if isinstance(error, grpc.aio.AioRpcError) else repr(error)
                 self._dialer.failed(f"cannot be reached: {fault}")
@@ -102,7 +115,9 @@ class Connector:
                 return False
             self._dialer.answered()
             self._dialer.connection = connection = self._host.connect(_who(hello))
-            self._host.handle(Connected(connection.number, hello))
+            self._host.handle(Connected(connection.number, hello, us.generation))
+            if connection.ended.done():
+                self._dialer.refused()
             try:
                 if not connection.ended.done():
                     data = PEER_SERVICE.call(channel, "Data")(metadata=metadata)
@@ -114,7 +129,3 @@ class Connector:
                 connection.end("the connector has ended")
                 self._dialer.connection = None
             return True
-
-    async def _hello(self, stream: Any) -> Any:
-        await stream.write(self._host.core.peer_hello())
-        return await stream.read()

@@ -147,7 +147,7 @@ class StreamManagerProcess:
 
     def _plan_accepted(self, effect: PlanAccepted) -> None:
         plan, epoch = effect.plan, effect.epoch
-        log.info("plan %s of epoch %d", plan.version, epoch)
+        log.info("plan %s of epoch %d, generation %d", plan.version, epoch, plan.generation.number)
         self._file.update(plan=PHYSICAL_PLAN.encode(plan), epoch=epoch)
         for container in effect.call:
             if container not in self._connectors:

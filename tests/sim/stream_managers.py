@@ -216,7 +216,7 @@ class SimStreamManager(SimProcess):
             if container not in self._connectors:
                 self._connectors[container] = Connector(self, container)
         for connector in self._connectors.values():
-            connector.set_target(plan.stream_manager(connector.container))
+            connector.set_target(plan.stream_manager(connector.container), plan.generation.number)
 
     # Connections.
 
@@ -272,8 +272,9 @@ class SimStreamManager(SimProcess):
     def accept_peer(self, end: End, hello: Any) -> None:
         """A peer's first message: answer it."""
         assert isinstance(hello, PeerHello)
-        self.greet(end, hello).put(self.core.peer_hello())
-        self._said(hello)
+        us = self.core.peer_hello()
+        self.greet(end, hello).put(us)
+        self._said(hello, us)
 
     def greet(self, end: End, hello: PeerHello) -> Connection:
         """A peer has said hello, whoever called."""
@@ -290,14 +291,14 @@ class SimStreamManager(SimProcess):
         end.on_control, end.on_data = partial(self._heard, number), data
         return connection
 
-    def _said(self, hello: PeerHello) -> None:
-        self.handle(e.Connected(self._numbers, hello))
+    def _said(self, hello: PeerHello, us: PeerHello) -> None:
+        self.handle(e.Connected(self._numbers, hello, us.generation))
         self.cluster.checkers.checked(self)
 
-    def said_back(self, end: End, hello: PeerHello) -> None:
-        """The peer we called has answered: open the data stream."""
+    def said_back(self, end: End, hello: PeerHello, us: PeerHello) -> None:
+        """The peer we called, and said that to, has answered: open the data stream."""
         connection = self.greet(end, hello)
-        self._said(hello)
+        self._said(hello, us)
         if not connection.ended:
             end.data.send(DATA_OPEN)
             self.open_data(connection)
@@ -354,14 +355,15 @@ class Connector:
         self.container = container
         self._owner = owner
         self._target: StreamManagerInfo | None = None
+        self._generation = 0
         self._end: End | None = None
         self._delay_ms = BACKOFF_MS[0]
         self._try()
 
-    def set_target(self, target: StreamManagerInfo | None) -> None:
-        """Go where the plan says the peer is."""
-        if target != self._target:
-            self._target = target
+    def set_target(self, target: StreamManagerInfo | None, generation: int) -> None:
+        """Go where the plan says the peer is, and again in another generation."""
+        if (target, generation) != (self._target, self._generation):
+            self._target, self._generation = target, generation
             self._delay_ms = BACKOFF_MS[0]
             if self._end is not None:
                 peer = self._owner.core.connections.peer(self.container)
@@ -385,12 +387,13 @@ class Connector:
     def _call(self, process: SimStreamManager) -> None:
         owner = self._owner
         end = self._end = owner.cluster.network.connect(owner, process, process.accept_peer)
+        us = owner.core.peer_hello()
 
         def answer(message: Any) -> None:
             if isinstance(message, PeerHello):
-                owner.said_back(end, message)
+                owner.said_back(end, message, us)
             elif isinstance(message, Leave):
                 owner.handle(e.PeerRefused(self.container, message.reason))
 
         end.on_control = answer
-        end.control.send(owner.core.peer_hello())
+        end.control.send(us)

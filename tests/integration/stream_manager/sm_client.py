@@ -13,6 +13,7 @@ import numpy as np
 
 from heron_control.schedulers.topology_folder import write_secrets
 from heron_runtime.launch import Launch
+from heron_runtime.model.checkpoints import NO_WISH, CheckpointWish
 from heron_runtime.model.ids import PROTOCOL_VERSION, root_base
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.net.frames import Tag
@@ -53,18 +54,28 @@ class TestInstance:
 
     __test__ = False
 
-    def __init__(self, launch: Launch, container: int, task: int, incarnation: int = 1, window: int = 1 << 22) -> None:
+    def __init__(
+        self,
+        launch: Launch,
+        container: int,
+        task: int,
+        incarnation: int = 1,
+        window: int = 1 << 22,
+        generation: int = 0,
+    ) -> None:
         self.launch = launch
         self.container = container
         self.task = task
         self.incarnation = incarnation
         self.window = window
+        self.generation = generation
         self.limit = 0
         self.sent = 0
         self.sequence = 0
         self.taken = 0
         self.plan: PhysicalPlan | None = None
         self.pause: Pause | None = None
+        self.wish = NO_WISH
         self.manager: StreamManagerHello | None = None
         self.left = False
         self.closed = False
@@ -75,7 +86,8 @@ class TestInstance:
     async def connect(self) -> TestInstance:
         """Both streams up and, if there is one, the plan received."""
         self.control = await self.open(Tag.CONTROL)
-        hello = InstanceHello(PROTOCOL_VERSION, self.launch.topology_id, self.task, self.incarnation, 1)
+        who = self.launch.topology_id, self.task, self.incarnation, 1, self.generation
+        hello = InstanceHello(PROTOCOL_VERSION, *who)
         await self.control.write(hello)
         self.manager = await self.control.read()
         credit = await self.control.read()
@@ -132,6 +144,8 @@ class TestInstance:
                     self.plan = message.plan
                 case Pause():
                     self.pause = message
+                case CheckpointWish():
+                    self.wish = message
                 case Leave():
                     self.left = True
         self.closed = True
@@ -164,6 +178,7 @@ class TestMaster:
     def __init__(self, identity: Identity, epoch: int = 1) -> None:
         self.epoch = epoch
         self.plan: PhysicalPlan | None = None
+        self.wish = NO_WISH
         self.registered: dict[int, Register] = {}
         self.beats: dict[int, Heartbeat] = {}
         self._streams: dict[int, grpc.aio.ServicerContext] = {}
@@ -178,11 +193,12 @@ class TestMaster:
         """Be gone at once."""
         await self._server.stop(0)
 
-    async def send_plan(self, plan: PhysicalPlan) -> None:
-        """To all who are here, and to those who come later."""
+    async def send_plan(self, plan: PhysicalPlan, *only: int) -> None:
+        """To all who are here, or only to these, and to those who come later."""
         self.plan = plan
-        for stream in list(self._streams.values()):
-            await stream.write(PlanUpdate(plan, self.epoch))
+        for container, stream in list(self._streams.items()):
+            if not only or container in only:
+                await stream.write(PlanUpdate(plan, self.epoch))
 
     async def _talk(self, _: Any, context: grpc.aio.ServicerContext) -> None:
         container = 0
@@ -198,7 +214,7 @@ class TestMaster:
                     await context.write(PlanUpdate(self.plan, self.epoch))
             else:
                 self.beats[container] = message
-                await context.write(HeartbeatReply(self.epoch))
+                await context.write(HeartbeatReply(self.epoch, wish=self.wish))
 
 
 def column(values: list[int]) -> bytes:

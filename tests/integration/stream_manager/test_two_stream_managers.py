@@ -7,8 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,120 +15,23 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from sm_client import TestInstance, TestMaster, column, make_launch, until
+from sm_client import TestInstance, column, make_launch, until
+from sm_cluster import MARKS, TOPOLOGY_ID, Cluster, frame
 
-from heron_runtime.launch import Launch
 from heron_runtime.model.ids import PROTOCOL_VERSION
-from heron_runtime.model.plan import (
-    ContainerPlan,
-    InstancePlan,
-    PackingPlan,
-    PhysicalPlan,
-    PlanVersion,
-    StreamManagerInfo,
-)
-from heron_runtime.model.stored import MasterLocation
-from heron_runtime.model.topology import (
-    ComponentKind,
-    ComponentSpec,
-    GroupingKind,
-    GroupingSpec,
-    InputSpec,
-    StreamSchema,
-    TopologyDefinition,
-)
+from heron_runtime.model.plan import PlanVersion
 from heron_runtime.net.frames import Tag
 from heron_runtime.net.handshake import LinkRefused
 from heron_runtime.net.identity import draw_key, identity_of, parse_identity
 from heron_runtime.net.link import EOF
 from heron_runtime.net.rpc import make_channel, make_server
 from heron_runtime.net.services import METRICS_SERVICE, PEER_SERVICE
-from heron_runtime.state import open_store, paths
-from heron_runtime.state.store import Create
-from heron_runtime.wire.codec import MASTER_LOCATION
 from heron_runtime.wire.control import InstanceHello, PeerHello
-from heron_runtime.wire.data import Ack, Frame
+from heron_runtime.wire.data import Ack
 from heron_runtime.wire.metrics import MetricsAck, ProcessMetrics, Reports
 from stream_manager.shell.process import StreamManagerProcess
 
 pytestmark = pytest.mark.integration
-
-TOPOLOGY_ID = "t-1"
-MARKS = {"topology.backpressure.high.watermark.bytes": 400_000, "topology.backpressure.low.watermark.bytes": 100_000}
-OUTPUT = (StreamSchema("default", ("x",)),)
-EDGE = (InputSpec("word", "default", GroupingSpec(GroupingKind.SHUFFLE)),)
-COMPONENTS = (
-    ComponentSpec("word", ComponentKind.SPOUT, "m:C", 2, OUTPUT),
-    ComponentSpec("count", ComponentKind.BOLT, "m:C", 2, OUTPUT, EDGE),
-)
-# Container 1: spout 1, bolt 2. Container 2: spout 3, bolt 4.
-PACKING = PackingPlan(
-    "t",
-    (
-        ContainerPlan(1, (InstancePlan(1, "word", 0), InstancePlan(2, "count", 0))),
-        ContainerPlan(2, (InstancePlan(3, "word", 1), InstancePlan(4, "count", 1))),
-    ),
-)
-
-
-def make_plan(infos: list[StreamManagerInfo], number: int = 1) -> PhysicalPlan:
-    topology = TopologyDefinition("t", TOPOLOGY_ID, COMPONENTS, dict(MARKS))
-    return PhysicalPlan(PlanVersion(1, number), 1, topology, PACKING, tuple(infos))
-
-
-def frame(source: int, destination: int, values: bytes = b"x", **columns: bytes) -> Frame:
-    return Frame(source, 0, destination, 1, 1, 0, values, **columns)
-
-
-@dataclass
-class Cluster:
-    launch: Launch
-    master: TestMaster
-    managers: dict[int, StreamManagerProcess] = field(default_factory=dict)
-    instances: list[TestInstance] = field(default_factory=list)
-
-    async def instance(self, task: int, **options: Any) -> TestInstance:
-        instance = TestInstance(self.launch, 1 if task < 3 else 2, task, **options)
-        self.instances.append(await instance.connect())
-        await until(lambda: instance.plan, "the plan")
-        return instance
-
-    async def start_manager(self, container: int) -> StreamManagerProcess:
-        manager = self.managers[container] = StreamManagerProcess(self.launch, container)
-        await manager.start()
-        await until(lambda: self._registration(container) == manager.core.info, "the registration")
-        return manager
-
-    async def plan(self, number: int = 1) -> None:
-        await self.master.send_plan(make_plan([m.core.info for m in self.managers.values()], number))
-        await until(lambda: all(m.core.linked() for m in self.managers.values()), "links")
-
-    def _registration(self, container: int) -> StreamManagerInfo | None:
-        register = self.master.registered.get(container)
-        return None if register is None else register.stream_manager
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    launch = make_launch(tmp_path / "h", TOPOLOGY_ID)
-    master = TestMaster(identity_of(launch))
-    await master.start()
-    store = open_store(launch.store_url)
-    store.open()
-    location = MasterLocation(TOPOLOGY_ID, "127.0.0.1", master.port, 1)
-    store.commit([Create(paths.master("t"), MASTER_LOCATION.encode(location), ephemeral=True)])
-    made = Cluster(launch, master)
-    for container in (1, 2):
-        await made.start_manager(container)
-    await made.plan()
-    yield made
-    for instance in made.instances:
-        await instance.close()
-    for manager in made.managers.values():
-        manager.core.check()
-        await manager.stop()
-    await master.stop()
-    store.close()
 
 
 async def test_frames_go_both_ways_and_trees_complete(cluster: Cluster) -> None:

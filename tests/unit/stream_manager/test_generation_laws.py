@@ -1,0 +1,349 @@
+"""Generations: whatever the order of plans, hellos, ends and packets, none of one gets into another; reports and wishes
+reach, and the next generation works. Each rule taken away is noticed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from generation_world import CONTAINERS, TASKS, GenerationWorld
+
+from heron_runtime.model.checkpoints import CheckpointWish, TaskReport
+from heron_runtime.model.generations import NO_GENERATION, Phase
+from stream_manager.core import events as e
+from stream_manager.core.connections import LocalInstance, Peer
+from stream_manager.core.forwarding import Forwarding
+from stream_manager.core.generation import NONE_CARRIED, InForce
+from stream_manager.core.instance_side import InstanceSide
+from stream_manager.core.stream_manager import StreamManager
+
+SEEDS = range(8)
+ROUNDS, STEPS = 3, 250
+SPOUTS, READERS = (1, 5, 7), {1: (2, 6), 5: (2, 6), 7: (3,), 2: (4, 8), 6: (4, 8)}
+ACTIONS = {"plan": 6, "call": 8, "move": 60, "join": 8, "send": 30, "take": 6, "word": 4, "fault": 2, "master": 4}
+
+
+class Schedule:
+    """Something happens to a world, and something else, and then no fault any more."""
+
+    def __init__(self, seed: int) -> None:
+        self.world = GenerationWorld(seed)
+        self.rng = self.world.rng
+        for container in CONTAINERS:
+            self.world.tell(container, e.MasterConnected())
+
+    def step(self) -> None:
+        (action,) = self.rng.choices(list(ACTIONS), list(ACTIONS.values()))
+        getattr(self, action)()
+
+    def plan(self) -> None:
+        container, world = self.rng.choice(CONTAINERS), self.world
+        if self.rng.random() < 0.8:
+            world.hear_plan(container, self.rng.randrange(len(world.plans)))
+        elif self.rng.random() < 0.3:
+            world.next_generation()
+        else:
+            world.run_generation()
+
+    def call(self) -> None:
+        world, rng = self.world, self.rng
+        a, b = sorted(rng.sample(CONTAINERS, 2))
+        if not any(end.container == a and end.peer == b for end in world.living.values()):
+            world.dial(a, b)
+        if world.calls and rng.random() < 0.8:
+            world.answer(*world.calls.pop(rng.randrange(len(world.calls))))
+        if world.answers and rng.random() < 0.8:
+            world.answered(*world.answers.pop(rng.randrange(len(world.answers))))
+
+    def move(self) -> None:
+        world = self.world
+        if world.ready and self.rng.random() < 0.5:
+            world.pump(world.ends[self.rng.choice(list(world.ready))])
+        elif moving := [end for end in world.living.values() if end.twin is not None]:
+            end = self.rng.choice(moving)
+            assert end.twin is not None
+            world.deliver(end.twin)
+
+    def join(self) -> None:
+        world, task = self.world, self.rng.choice(list(TASKS))
+        end = world.instance(task)
+        if end is None or self.rng.random() < 0.3:
+            number = world.generation.number
+            world.join(task, self.rng.choice((0, number, number, number, number - 1)))
+        else:
+            world.open_instance(end)
+
+    def send(self) -> None:
+        task = self.rng.choice(list(READERS))
+        end = self.world.instance(task)
+        if end is not None:
+            self.world.send(end, self.rng.choice(READERS[task]))
+
+    def take(self) -> None:
+        end = self.world.instance(self.rng.choice(list(TASKS)))
+        if end is not None:
+            self.world.take(end)
+
+    def word(self) -> None:
+        world, rng = self.world, self.rng
+        end = world.instance(rng.choice(list(TASKS)))
+        if end is not None:
+            world.report(end, TaskReport(world.generation.number, bool(rng.randrange(2)), aligned=rng.randrange(3)))
+        if rng.random() < 0.3:
+            world.wish = replace(world.wish, generation=world.generation.number, under=world.wish.under + 1)
+        world.say_wish(rng.choice(CONTAINERS))
+
+    def fault(self) -> None:
+        world, kind = self.world, self.rng.randrange(4)
+        if kind == 0:
+            world.restart(self.rng.choice(CONTAINERS))
+            world.publish()
+        elif world.living:
+            world.hang_up(self.rng.choice(list(world.living.values())))
+
+    def master(self) -> None:
+        container = self.rng.choice(CONTAINERS)
+        if not self.world.master[container]:
+            self.world.tell(container, e.MasterConnected())
+        elif self.rng.random() < 0.2:
+            self.world.tell(container, e.MasterGone())
+        self.world.tick(self.rng.choice((10, 100, 1000)))
+
+    def heal(self) -> None:
+        """A generation without faults: everybody is restored, it runs, and frames come through."""
+        world = self.world
+        world.next_generation()
+        number = world.generation.number
+        for container in CONTAINERS:
+            if not world.master[container]:
+                world.tell(container, e.MasterConnected())
+            world.hear_plan(container, len(world.plans) - 1)
+        self.settle()
+        for a in CONTAINERS:
+            for b in CONTAINERS:
+                if a < b:
+                    world.dial(a, b)
+        self.settle()
+        for task in TASKS:
+            world.open_instance(world.join(task, number))
+        self.settle()
+        assert all(world.says_restored(c) for c in CONTAINERS), "all are restored"
+        world.run_generation()
+        assert world.generation.phase is Phase.RUNNING
+        for container in CONTAINERS:
+            world.hear_plan(container, len(world.plans) - 1)
+        before = world.accepted, world.delivered
+        for _ in range(30):
+            for task, readers in READERS.items():
+                end = world.instance(task)
+                assert end is not None
+                for reader in readers:
+                    world.send(end, reader)
+            self.settle()
+        sent, got = world.accepted - before[0], world.delivered - before[1]
+        assert sent == got >= 30 * len(READERS), "all frames come through, and credit comes back"
+
+    def settle(self) -> None:
+        """Until nothing moves."""
+        world, moved = self.world, True
+        while moved:
+            moved = False
+            while world.calls:
+                world.answer(*world.calls.pop(0))
+            while world.answers:
+                world.answered(*world.answers.pop(0))
+            for number in list(world.ready):
+                moved |= world.pump(world.ends[number])
+            for end in list(world.living.values()):
+                moved |= end.twin is not None and world.deliver(end.twin)
+                world.take(end)
+
+
+def law_one_generation_never_gets_into_another() -> Counter[str]:
+    """Returns what the schedules have come to."""
+    found: Counter[str] = Counter()
+    for seed in SEEDS:
+        schedule = Schedule(seed)
+        world = schedule.world
+        for _ in range(ROUNDS):
+            for _ in range(STEPS):
+                schedule.step()
+                found["blocked"] += sum(len(core.flow.blocked) for core in world.cores.values())
+                found["newcomers"] += sum(core.generation.number == NONE_CARRIED for core in world.cores.values())
+            schedule.heal()
+        for core in world.cores.values():
+            assert core.pressure.union() == ()
+            assert core.flow.blocked == set()
+            assert core.violations == 0
+        dropped = sum(sum(core.flow.stale.values()) for core in world.cores.values())
+        lost = sum(sum(n.link.lost.values()) for core in world.cores.values() for n in core.connections.all())
+        moved = sum(core.flow.moved_frames for core in world.cores.values())
+        counted = world.delivered + dropped + lost + moved + world.buried
+        assert world.accepted <= counted, "no frame is gone without being counted"
+        assert not lost, "what a generation takes with it is made up for by the next one"
+        found.update(dropped=dropped, over=len(world.over), delivered=world.delivered)
+    return found
+
+
+def test_one_generation_never_gets_into_another() -> None:
+    found = law_one_generation_never_gets_into_another()
+    assert len(found) == 5, found
+    assert min(found.values()) > 0, "the schedules reach what they are for"
+
+
+def test_where_no_state_is_kept_nothing_is_reported_and_links_come_and_go() -> None:
+    world = GenerationWorld(0)
+    world.generation = NO_GENERATION
+    world.publish()
+    world.wish = CheckpointWish(0)
+    schedule = Schedule.__new__(Schedule)
+    schedule.world, schedule.rng = world, world.rng
+    for container in CONTAINERS:
+        world.tell(container, e.MasterConnected())
+        world.hear_plan(container, len(world.plans) - 1)
+    for _ in range(2):
+        for end in list(world.living.values()):
+            world.hang_up(end)
+        for a, b in ((1, 2), (1, 3), (2, 3)):
+            world.dial(a, b)
+        ends = [world.join(task, 0) for task in TASKS]
+        for end in ends:
+            world.open_instance(end)
+        schedule.settle()
+        assert all(core.linked() for core in world.cores.values())
+        for end in ends:
+            world.report(end, TaskReport(0, lost="x"))
+            for reader in READERS.get(end.task, ()):
+                world.send(end, reader)
+        schedule.settle()
+        world.tick(1000)
+    assert world.delivered == world.accepted > 0
+    assert set(world.told.values()) == {()}
+    assert all(core.flow.stale == {} and not core.generation.lost for core in world.cores.values())
+    assert all(core.peer_hello().generation == 0 for core in world.cores.values())
+
+
+# What somebody could get wrong.
+
+Patch = pytest.MonkeyPatch
+
+
+def queues_are_kept(patch: Patch) -> None:
+    patch.setattr(Forwarding, "drop_queued", lambda self: None)
+
+
+def queues_are_dropped_and_their_senders_stay_blocked(patch: Patch) -> None:
+    def drop_queued(self: Forwarding) -> None:
+        for neighbour in self._connections.all():
+            for task in neighbour.link.destinations:
+                for frame in neighbour.link.withdraw(task):
+                    self.drop(*frame, 0)
+
+    patch.setattr(Forwarding, "drop_queued", drop_queued)
+
+
+def dropped_frames_are_not_counted(patch: Patch) -> None:
+    patch.setattr(Forwarding, "drop", lambda self, frame, weight, grant, came_from: grant and grant.use(weight))
+
+
+def frames_of_older_connections_are_carried(patch: Patch) -> None:
+    real = InstanceSide.packet
+
+    def packet(self: InstanceSide, instance: LocalInstance, what: Any) -> None:
+        own, instance.generation = instance.generation, self._generation.number
+        real(self, instance, what)
+        instance.generation = own
+
+    patch.setattr(InstanceSide, "packet", packet)
+
+
+def an_end_is_forgotten(patch: Patch) -> None:
+    patch.setattr(InForce, "ended", lambda self, neighbour: None)
+
+
+def only_ends_of_instances_count(patch: Patch) -> None:
+    real = InForce.ended
+    patch.setattr(InForce, "ended", lambda self, one: None if isinstance(one, Peer) else real(self, one))
+
+
+def nobody_asks_whether_it_is_over(patch: Patch) -> None:
+    patch.setattr(InForce, "over", lambda self: "")
+
+
+def the_own_hello_is_not_looked_at(patch: Patch) -> None:
+    real = InForce.mismatch
+    patch.setattr(InForce, "mismatch", lambda self, theirs, said: real(self, theirs))
+
+
+def their_hello_is_not_looked_at(patch: Patch) -> None:
+    real = InForce.mismatch
+    patch.setattr(InForce, "mismatch", lambda self, theirs, said: real(self, said))
+
+
+def a_newcomer_takes_part(patch: Patch) -> None:
+    real = InForce.follow
+
+    def follow(self: InForce, routes: Any) -> bool:
+        self._incarnation = routes.plan.generation.incarnation(self._place) or self._incarnation
+        return real(self, routes)
+
+    patch.setattr(InForce, "follow", follow)
+
+
+def restored_without_peers(patch: Patch) -> None:
+    patch.setattr(InForce, "_all_open", lambda self: True)
+
+
+def reports_wait_for_the_heartbeat(patch: Patch) -> None:
+    patch.setattr(InForce, "news", lambda self: False)
+
+
+def reports_outlive_their_connection(patch: Patch) -> None:
+    def lost(self: InstanceSide, instance: LocalInstance) -> None:
+        self._generation.ended(instance)
+        self._connections.disconnect(instance)
+        instance.sent_causes = None
+        self._flow.close(instance)
+
+    patch.setattr(InstanceSide, "lost", lost)
+
+
+def a_new_master_has_to_wait(patch: Patch) -> None:
+    real = StreamManager._master_connected
+
+    def connected(self: StreamManager) -> None:
+        tell, self._tell_master = self._tell_master, lambda: None  # type: ignore[method-assign]
+        real(self)
+        self._tell_master = tell  # type: ignore[method-assign]
+
+    patch.setattr(StreamManager, "_master_connected", connected)
+
+
+def a_wish_is_told_once(patch: Patch) -> None:
+    real = InstanceSide._give_plan
+
+    def give_plan(self: InstanceSide, instance: LocalInstance, standing: Any) -> None:
+        wish, self._generation.wish = self._generation.wish, CheckpointWish(0)
+        real(self, instance, standing)
+        self._generation.wish = wish
+
+    patch.setattr(InstanceSide, "_give_plan", give_plan)
+
+
+MUTATIONS = (
+    queues_are_kept, queues_are_dropped_and_their_senders_stay_blocked, dropped_frames_are_not_counted,
+    frames_of_older_connections_are_carried, an_end_is_forgotten, only_ends_of_instances_count,
+    nobody_asks_whether_it_is_over, the_own_hello_is_not_looked_at, their_hello_is_not_looked_at, a_newcomer_takes_part,
+    restored_without_peers, reports_wait_for_the_heartbeat, reports_outlive_their_connection, a_new_master_has_to_wait,
+    a_wish_is_told_once,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
+def test_each_rule_is_needed(mutation: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    mutation(monkeypatch)
+    with pytest.raises((AssertionError, KeyError)):
+        law_one_generation_never_gets_into_another()

@@ -12,8 +12,8 @@ from heron_runtime.model.checkpoints import (
     initial_manifest,
 )
 from heron_runtime.model.plan import NO_PLAN
-from topology_master.core.events import WriteResult
-from topology_master.core.state.coordinator import Coordinator, Participants, StoreRecord, WriteManifest
+from topology_master.core.events import WriteManifest, WriteResult
+from topology_master.core.state.coordinator import Coordinator, Participants, StoreRecord
 
 TASKS = {1: 11, 2: 22}
 DONE = WriteResult.DONE

@@ -106,8 +106,11 @@ class Master:
             "__epoch": float(self.epoch),
             "__stream_managers_missing": float(len(self.membership.missing())),
             "__plan_number": float(self.plan.version.number if self.plan else 0),
-            **(self._recovery.gauges(self._now_ms) if self._recovery is not None else {}),
         }
+
+    def state_gauges(self) -> dict[str, float]:
+        """What it says of checkpoints, where it leads and state is kept."""
+        return self._recovery.gauges(self._now_ms) if self._recovery is not None else {}
 
     def handle(self, now_ms: int, event: e.Event) -> list[e.Effect]:
         """Take a fact; returns what is to be done, in order."""

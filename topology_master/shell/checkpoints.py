@@ -50,7 +50,7 @@ class CheckpointFiles:
         except ValueError as error:  # a setting; MalformedMessage of a damaged file is one, too
             return replace(stored, storage_fault=f"checkpoint {number}: {error}")
         except OSError as error:
-            return replace(stored, storage_fault=f"checkpoint {number}: {error.filename}: {error.strerror}")
+            return replace(stored, storage_fault=f"checkpoint {number}: {_said(error)}")
 
     def _manifest(self, definition: TopologyDefinition, number: int) -> Manifest:
         if self._folder is None:
@@ -80,7 +80,7 @@ class CheckpointFiles:
                 folder.write_manifest(manifest)
                 self._known[manifest.checkpoint] = manifest
             except OSError as error:
-                why = f"{error.filename}: {error.strerror}"
+                why = _said(error)
             loop.call_soon_threadsafe(self._inbox, ManifestWritten(manifest.checkpoint, why))
 
         self._writing.submit(work)
@@ -98,7 +98,7 @@ class CheckpointFiles:
                 await asyncio.get_running_loop().run_in_executor(self._removing, self.remove_now, request)
             except OSError as error:
                 self._failed()
-                log.warning("old checkpoints stay: %s: %s", error.filename, error.strerror)
+                log.warning("old checkpoints stay: %s", _said(error))
 
     def remove_now(self, request: RemoveOld) -> None:
         """On the thread. Raises OSError."""
@@ -130,3 +130,7 @@ class CheckpointFiles:
             self._removal.cancel()
         self._writing.shutdown(wait=False, cancel_futures=True)
         self._removing.shutdown(wait=False, cancel_futures=True)
+
+
+def _said(error: OSError) -> str:
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error)

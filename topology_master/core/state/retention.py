@@ -22,9 +22,14 @@ class Old(NamedTuple):
     parts: tuple[str, ...]
 
 
-def dropped(numbers: Iterable[int], complete: int, keep: int) -> tuple[int, ...]:
-    """The complete checkpoints that are not among the ``keep`` newest ones."""
-    return tuple(sorted(number for number in numbers if number <= complete)[:-keep])
+def kept(manifests: Mapping[int, Manifest | None], complete: int, keep: int) -> set[int]:
+    """The newest complete checkpoints. Of those of one turn only the newest can be complete: the others were written,
+    and the store has not made them the last complete one."""
+    newest = {}
+    for number in sorted(number for number in manifests if number <= complete):
+        found = manifests[number]
+        newest[("unread", number) if found is None else ("turn", found.turn)] = number
+    return set(sorted(newest.values())[-keep:])
 
 
 def old_files(
@@ -34,7 +39,7 @@ def old_files(
 
     A manifest that cannot be read is None; while one of them stays no part goes, since it may name any of them.
     """
-    gone = set(dropped(manifests, complete, keep))
+    gone = {number for number in manifests if number <= complete} - kept(manifests, complete, keep)
     gone |= {n for n, found in manifests.items() if n > complete and found is not None and found.generation < running}
     staying = [found for number, found in manifests.items() if number not in gone]
     if None in staying:

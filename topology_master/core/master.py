@@ -332,7 +332,8 @@ class Master:
         execution = replace(stored.execution, state=wanted) if wanted is not stored.execution.state else None
         plan = self._wanted_plan(now_ms, wanted)
         if plan is None and execution is None:
-            return [*self._requests.grant(self.status()), *self._next_of_checkpoint(now_ms)]
+            answers = self._requests.grant(self.status()) if self._requests else []
+            return [*answers, *self._next_of_checkpoint(now_ms)]
         record = recovery.record_of(plan.generation) if recovery is not None and plan is not None else None
         self._writing = e.StorePlan(
             plan, stored.plan_version, execution, stored.execution_version, record, stored.record_version

@@ -34,7 +34,7 @@ class CheckpointFiles:
         self._inbox = inbox
         self._failed = failed
         self._folder: CheckpointFolder | None = None
-        self._known: dict[int, Manifest] = {}
+        self._known: dict[int, Manifest] = {}  # of those that are there: to read one again takes long, and none changes
         self._writing = ThreadPoolExecutor(1, "manifests")
         self._removing = ThreadPoolExecutor(1, "old files")
         self._removal: asyncio.Task[None] | None = None
@@ -66,7 +66,7 @@ class CheckpointFiles:
                 raise ValueError(f"its manifest below {self._folder.folder} is not whole: {error}") from error
             if (found.topology_id, found.checkpoint) != (definition.id, number):
                 raise ValueError(f"below {self._folder.folder} is that of {found.topology_id}, {found.checkpoint}")
-        self._known = {n: manifest for n, manifest in self._known.items() if n > number} | {number: found}
+            self._known[number] = found
         return found
 
     def write(self, request: WriteManifest) -> None:
@@ -104,20 +104,21 @@ class CheckpointFiles:
         """On the thread. Raises OSError."""
         folder = self._folder
         assert folder is not None
-        manifests = {number: self._readable(folder, number) for number in folder.manifests()}
+        manifests = {n: self._known.get(n) or self._readable(folder, n) for n in folder.manifests()}
         old = old_files(manifests, folder.parts(), request.complete, request.running, request.keep)
         for number in old.manifests:
             folder.remove_manifest(number)
+            self._known.pop(number, None)
         folder.remove_parts(old.parts)
         if old.manifests or old.parts:
             log.info(
                 "removed manifests %s and %d parts", ", ".join(map(str, old.manifests)) or "of none", len(old.parts)
             )
 
-    @staticmethod
-    def _readable(folder: CheckpointFolder, number: int) -> Manifest | None:
+    def _readable(self, folder: CheckpointFolder, number: int) -> Manifest | None:
         try:
-            return folder.read_manifest(number)
+            found = self._known[number] = folder.read_manifest(number)
+            return found
         except FileNotFoundError:
             return None
         except MalformedMessage as error:

@@ -96,6 +96,7 @@ def test_each_loss_begins_the_next_generation_from_the_last_complete_checkpoint(
     node.running()
     assert node.generation.phase is Phase.RUNNING
     assert node.checkpoint() == 2
+    assert node.folder.read_manifest(2).turn == 1, "it is built on the last complete one"
 
 
 def test_a_stream_manager_that_is_gone_is_no_reason_to_wait_with_the_next_generation(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ class Law:
         self.node = begun(home)
         self.masters = 1
         self.before = self.node.record
+        self.turn = -1
 
     def step(self, action: str, task: int) -> None:
         node, played = self.node, self.node.played
@@ -104,6 +105,8 @@ class Law:
         if now.complete:
             manifest = node.folder.read_manifest(now.complete)
             assert manifest.files <= set(node.folder.parts()), "what is restored from is there"
+            assert manifest.turn == self.turn + (now.complete > before.complete), "it is built on the one before it"
+            self.turn = manifest.turn
         self.before = now
 
     def come_to_rest(self) -> None:

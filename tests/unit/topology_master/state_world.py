@@ -143,6 +143,11 @@ class StateNode:
             self._do(effect)
         self.tell()
 
+    def lose_store(self) -> None:
+        """It does not answer for a moment; transactions that were kept back never reach it."""
+        self.waiting = [effect for effect in self.waiting if isinstance(effect, e.WriteManifest)]
+        self.tell(e.SessionChanged(e.Session.SUSPENDED), e.SessionChanged(e.Session.CONNECTED))
+
     def _do(self, effect: e.Effect) -> None:
         if isinstance(effect, e.ReadStore):
             self._events.append(e.Read(self._shell._look()))

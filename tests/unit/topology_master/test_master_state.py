@@ -248,6 +248,26 @@ def test_a_write_without_an_answer_is_found_by_the_next_read(tmp_path: Path, whe
         assert node.generation.phase is Phase.RUNNING
 
 
+@pytest.mark.parametrize("write", [e.StorePlan, e.WriteManifest])
+def test_a_write_that_the_store_was_away_for_is_forgotten_and_checkpoints_go_on(tmp_path: Path, write: type) -> None:
+    node = begun(tmp_path)
+    node.tick(1_000)
+    node.played.aligned()
+    node.beat()
+    node.hold = (write,)
+    node.played.stored(node.folder, 1, 0)
+    node.beat()
+    if write is e.StorePlan:
+        assert node.core.status().tasks_state.under == 1
+    node.lose_store()
+    node.let_go()
+    if write is e.WriteManifest:
+        assert node.record.complete == 1, "the disk was not away"
+    else:
+        assert node.core.status().tasks_state.cancelled == 1
+    assert node.checkpoint() == 2
+
+
 def test_a_manifest_that_cannot_be_written_cancels_and_the_cause_is_shown(tmp_path: Path) -> None:
     node = begun(tmp_path)
     node.tick(1_000)

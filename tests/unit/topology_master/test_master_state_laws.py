@@ -18,7 +18,7 @@ from topology_master.core import events as e
 
 ACTIONS = (
     "time", "beat", "beat one", "align", "align one", "store", "decline", "restored", "task anew", "manager anew",
-    "lost", "answer lost", "kept back", "let go", "pause", "resume", "new master",
+    "lost", "answer lost", "kept back", "let go", "store away", "pause", "resume", "new master",
 )  # fmt: skip
 
 
@@ -65,6 +65,8 @@ class Law:
                 node.hold = (e.WriteManifest, e.StorePlan)
             case "let go":
                 node.let_go()
+            case "store away":
+                node.lose_store()
             case "pause" | "resume":
                 node.tell(e.StateRequested(1, TopologyState.PAUSED if action == "pause" else TopologyState.RUNNING))
             case "new master":

@@ -50,6 +50,11 @@ def wanted_state(name: str) -> str:
     return f"{masters(name)}/wanted"
 
 
+def checkpoints(name: str) -> str:
+    """Generation, newest number given out and last complete checkpoint, where the state of tasks is kept."""
+    return f"{masters(name)}/checkpoints"
+
+
 def physical_plans(name: str) -> str:
     """The folder of its physical plan."""
     return f"{PHYSICAL_PLANS}/{name}"

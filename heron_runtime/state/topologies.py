@@ -79,6 +79,7 @@ def _persistent(name: str) -> list[str]:
         paths.physical_plan(name),
         paths.epoch(name),
         paths.wanted_state(name),
+        paths.checkpoints(name),
     ]
 
 

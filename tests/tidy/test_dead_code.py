@@ -22,8 +22,7 @@ TABLES = (ROOT / "heron_runtime/extensions.py", ROOT / "heron_cli/main.py", ROOT
 FOR_USERS = ("heronry/api/", "heronry/testing/", "heron_runtime/model/settings.py")
 #: Cores of checkpoints and rescaling, held by laws; the shells that call them come next (docs/roadmap.md).
 BEFORE_THEIR_SHELLS = (
-    "heron_instance/core/state/", "topology_master/core/state/", "heron_runtime/model/checkpoints.py",
-    "heron_control/packing/repack.py",
+    "heron_instance/core/state/", "heron_runtime/model/checkpoints.py", "heron_control/packing/repack.py",
 )  # fmt: skip
 ROUTES = "@*.get,@*.post,@*.put,@*.delete,@*.head,@get"  # FastAPI calls them
 CALLED = {
@@ -50,6 +49,9 @@ CALLED = {
     "packets": "the metrics of links, by name",
     "heartbeat_age_seconds": "on the wire: the master says it to whoever asks",
     "leading": "on the wire: the master says it to whoever asks",
+    "completed_at": "on the wire: the master says it to whoever asks",
+    "restores": "on the wire: the master says it to whoever asks",
+    "tasks_state": "on the wire: the master says it to whoever asks",
     "key_group": "the law that both fast ways of hashing keys are held to",
     "transition_table": "the README of heron_container is held to it",
     "lose_connection": "tests of what happens when a store is away",

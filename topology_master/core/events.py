@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from heron_runtime.model.checkpoints import NO_WISH, CheckpointRecord, CheckpointWish, Manifest
 from heron_runtime.model.plan import PackingPlan, PhysicalPlan
 from heron_runtime.model.stored import ExecutionState, MasterLocation
 from heron_runtime.model.topology import TopologyDefinition, TopologyState
@@ -33,7 +34,11 @@ class WriteResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What the store holds about the topology, read together; versions are -1 where the node is absent."""
+    """What the store holds about the topology, read together; versions are -1 where the node is absent.
+
+    ``complete``, where state is kept: the manifest of the last complete checkpoint, which lies among its files; or
+    ``storage_fault`` says why it cannot be read.
+    """
 
     definition: TopologyDefinition | None = None
     packing: PackingPlan | None = None
@@ -44,6 +49,10 @@ class Stored:
     master: MasterLocation | None = None
     epoch: int = 0
     epoch_version: int = -1
+    record: CheckpointRecord | None = None
+    record_version: int = -1
+    complete: Manifest | None = None
+    storage_fault: str = ""
 
 
 # Facts.
@@ -76,6 +85,15 @@ class StoreEnded:
     result: WriteResult
     plan_version: int = -1
     execution_version: int = -1
+    record_version: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestWritten:
+    """``WriteManifest`` of this checkpoint ended; ``why`` it could not be written, or ""."""
+
+    checkpoint: int
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +134,18 @@ class Tick:
     """Time passed."""
 
 
-Event = Read | SessionChanged | CampaignEnded | StoreEnded | Registered | Heard | LinkClosed | StateRequested | Tick
+Event = (
+    Read
+    | SessionChanged
+    | CampaignEnded
+    | StoreEnded
+    | ManifestWritten
+    | Registered
+    | Heard
+    | LinkClosed
+    | StateRequested
+    | Tick
+)
 
 
 # Effects.
@@ -142,12 +171,30 @@ class Resign:
 
 @dataclass(frozen=True, slots=True)
 class StorePlan:
-    """One transaction that also checks the own master node: the plan, the execution state, or both."""
+    """One transaction that also checks the own master node: of plan, execution state and record, those given."""
 
     plan: PhysicalPlan | None
     plan_version: int
     execution: ExecutionState | None
     execution_version: int
+    record: CheckpointRecord | None = None
+    record_version: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class WriteManifest:
+    """Write it among the checkpoints' files, so that it is on disk, and say so with ``ManifestWritten``."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveOld:
+    """Remove the files of checkpoints that nobody needs any more (``state/retention.py``)."""
+
+    complete: int
+    running: int
+    keep: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +208,12 @@ class SendPlan:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """Answer a heartbeat. ``holder``: the task that most waits for."""
+    """Answer a heartbeat, or say unasked what is wanted now. ``holder``: the task that most waits for."""
 
     link: int
     epoch: int
     holder: Holder = NOBODY
+    wish: CheckpointWish = NO_WISH
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +256,7 @@ class TopologyKilled:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A line for the log, and a metric to count (or "")."""
+    """A line for the log, and a metric to count (either may be "")."""
 
     text: str
     metric: str = ""
@@ -216,4 +264,16 @@ class Note:
 
 Write = Campaign | Resign | StorePlan
 StoreRequest = ReadStore | Write
-Effect = StoreRequest | SendPlan | Acknowledge | Refuse | CloseLinks | Answer | Lead | TopologyKilled | Note
+Effect = (
+    StoreRequest
+    | WriteManifest
+    | RemoveOld
+    | SendPlan
+    | Acknowledge
+    | Refuse
+    | CloseLinks
+    | Answer
+    | Lead
+    | TopologyKilled
+    | Note
+)

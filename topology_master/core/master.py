@@ -9,64 +9,53 @@ under way at most, so decisions are strictly one after the other, each on top of
 The wanted state (RUNNING or PAUSED) stands in the execution state; ``SetState`` changes it and the plan in the same
 transaction. A new master starts from the stored plan: routing version, key groups and state go on, and no new plan is
 made unless something differs.
+
+Where the state of tasks is kept (``state/recovery.py``), a plan has a generation, too, and what checkpoints want to be
+written takes its turn behind plans: still one write under way at most, a checkpoint's manifest included.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from heron_runtime.model.checkpoints import NO_WISH
 from heron_runtime.model.plan import PackingPlan, PhysicalPlan, PlanVersion
 from heron_runtime.model.topology import TopologyState
-from heron_runtime.wire.master import Heartbeat, MasterStatus, Register
-from topology_master.core.events import (
-    Acknowledge,
-    Answer,
-    CampaignEnded,
-    CloseLinks,
-    Effect,
-    Event,
-    Heard,
-    Lead,
-    LinkClosed,
-    Note,
-    Read,
-    ReadStore,
-    Refuse,
-    Registered,
-    SendPlan,
-    Session,
-    SessionChanged,
-    StateRequested,
-    Stored,
-    StoreEnded,
-    StorePlan,
-    Tick,
-    TopologyKilled,
-    WriteResult,
-)
+from heron_runtime.wire.master import NO_STATE, Heartbeat, MasterStatus, Register
+from topology_master.core import events as e
 from topology_master.core.mastership import Mastership
 from topology_master.core.membership import Admission, Membership
-from topology_master.core.planner import build_physical_plan, with_state
+from topology_master.core.planner import build_physical_plan, with_generation, with_state
+from topology_master.core.requests import Requests
+from topology_master.core.state.coordinator import StoreRecord
+from topology_master.core.state.recovery import Recovery, keeps_state
 
-MAX_REQUESTS = 64
 NOT_LEADING = "this topology master does not lead; ask the one the state store names"
 STORE_SILENT = "the state store does not answer; try again when it does"
+LOOK_AGAIN_MS = 1_000  # at files of checkpoints that could not be read
 
 
 class Master:
-    """One topology master. ``identity`` is (host, port, pid); times are milliseconds of a monotonic clock."""
+    """One topology master. ``identity`` is (host, port, pid); times are milliseconds of a monotonic clock, ``utc`` is
+    what is added to its seconds to make them UTC. ``code_digest``: of the user's package."""
 
-    def __init__(self, topology_id: str, identity: tuple[str, int, int], lease_ms: int) -> None:
+    def __init__(
+        self, topology_id: str, identity: tuple[str, int, int], lease_ms: int, code_digest: str = "", utc: float = 0.0
+    ) -> None:
         self._topology_id = topology_id
         self.mastership = Mastership(identity)
         self.membership = Membership(lease_ms)
-        self._stored = Stored()
-        self._writing: StorePlan | None = None
-        self._requests: dict[int, TopologyState] = {}
+        self._stored = e.Stored()
+        self._writing: e.StorePlan | e.WriteManifest | None = None
+        self._requests = Requests()
         self._led = 0  # the epoch this process last began to lead with
         self._fresh = False  # no decision between asking for a read and its arrival
         self._exited = False
         self._settled: tuple[object, ...] = ()  # the facts for which the plan that stands was found right
+        self._about_state = (lease_ms, code_digest, utc)
+        self._recovery: Recovery | None = None  # while this process leads, where state is kept
+        self._told = NO_WISH
+        self._now_ms = self._looked_ms = 0
 
     @property
     def plan(self) -> PhysicalPlan | None:
@@ -94,6 +83,11 @@ class Master:
         execution = self._stored.execution
         return execution.state if execution is not None else TopologyState.RUNNING
 
+    @property
+    def tick_ms(self) -> float | None:
+        """How often it wants to hear of time; None: as often as its lease asks for."""
+        return self._recovery.tick_ms if self._recovery is not None else None
+
     def status(self) -> MasterStatus:
         """What this master knows. ``leading`` is False in a standby."""
         return MasterStatus(
@@ -102,6 +96,7 @@ class Master:
             self.plan.version if self.plan is not None else PlanVersion(),
             self.membership.status() if self.acting else (),
             self.acting,
+            self._recovery.status(self._now_ms) if self._recovery is not None else NO_STATE,
         )
 
     def gauges(self) -> dict[str, float]:
@@ -113,199 +108,294 @@ class Master:
             "__plan_number": float(self.plan.version.number if self.plan else 0),
         }
 
-    def handle(self, now_ms: int, event: Event) -> list[Effect]:
+    def state_gauges(self) -> dict[str, float]:
+        """What it says of checkpoints, where it leads and state is kept."""
+        return self._recovery.gauges(self._now_ms) if self._recovery is not None else {}
+
+    def handle(self, now_ms: int, event: e.Event) -> list[e.Effect]:
         """Take a fact; returns what is to be done, in order."""
         if self._exited:
             return []
+        self._now_ms = now_ms
         effects = self._dispatch(now_ms, event)
         if self._exited:
             return effects
         effects += self._follow_mastership()
-        if any(isinstance(effect, ReadStore) for effect in effects):
+        if any(isinstance(effect, e.ReadStore) for effect in effects):
             self._fresh = False
-        return effects + self._next_write()
+        return effects + self._next_write(now_ms) + self._tell_state()
 
-    def _dispatch(self, now_ms: int, event: Event) -> list[Effect]:
+    def _dispatch(self, now_ms: int, event: e.Event) -> list[e.Effect]:
         match event:
-            case Tick():
+            case e.Tick():
                 return self._tick(now_ms)
-            case Heard(link, message):
+            case e.Heard(link, message):
                 return self._heard(link, message)
-            case Registered(link, message):
+            case e.Registered(link, message):
                 return self._registered(link, message)
-            case LinkClosed(link):
+            case e.LinkClosed(link):
                 self.membership.closed(link)
                 return []
-            case Read(stored):
-                return self._read(stored)
-            case SessionChanged(session):
+            case e.Read(stored):
+                return self._read(now_ms, stored)
+            case e.SessionChanged(session):
                 return self._session_changed(session)
-            case CampaignEnded(epoch, result):
+            case e.CampaignEnded(epoch, result):
                 return self.mastership.campaign_ended(epoch, result)
-            case StoreEnded():
-                return self._store_ended(event)
-            case StateRequested(number, state, epoch):
+            case e.StoreEnded():
+                return self._store_ended(now_ms, event)
+            case e.ManifestWritten(checkpoint, why):
+                return self._manifest_written(now_ms, checkpoint, why)
+            case e.StateRequested(number, state, epoch):
                 return [*self.mastership.epoch_seen(epoch), *self._state_requested(number, state)]
 
-    def _tick(self, now_ms: int) -> list[Effect]:
+    def _tick(self, now_ms: int) -> list[e.Effect]:
         lapsed = self.membership.advance(now_ms) if self.acting else []
-        effects: list[Effect] = []
+        effects: list[e.Effect] = []
         for member in lapsed:
             text = f"stream manager {member.info.container} was silent for its lease: waiting for it to register anew"
-            effects.append(Note(text, "__stream_managers_lapsed"))
+            effects.append(e.Note(text, "__stream_managers_lapsed"))
             if member.link is not None:
-                effects.append(CloseLinks((member.link,)))
-        return effects
+                effects.append(e.CloseLinks((member.link,)))
+        return effects + self._advance_state(now_ms)
 
-    def _heard(self, link: int, message: Heartbeat) -> list[Effect]:
+    def _advance_state(self, now_ms: int) -> list[e.Effect]:
+        recovery = self._recovery
+        if recovery is None:
+            return []
+        recovery.advance(now_ms)
+        if isinstance(self._writing, e.WriteManifest) and recovery.overdue(now_ms):
+            return self._manifest_written(now_ms, self._writing.manifest.checkpoint, "the storage does not answer")
+        if recovery.fault and now_ms - self._looked_ms >= LOOK_AGAIN_MS:
+            self._looked_ms = now_ms
+            return [e.ReadStore()]
+        return []
+
+    def _heard(self, link: int, message: Heartbeat) -> list[e.Effect]:
         effects = self.mastership.epoch_seen(max(message.epoch, message.plan.epoch))
-        if self.acting and self.membership.heard(link, message) is not None:
-            effects.append(Acknowledge(link, self.epoch, self.membership.holder()))
-        return effects
+        member = self.membership.heard(link, message) if self.acting else None
+        if member is None:
+            return effects
+        if self._recovery is not None:
+            self._recovery.heard(member.info.container, member.info.incarnation, message.reports)
+        return [*effects, self._acknowledge(link)]
 
-    def _registered(self, link: int, message: Register) -> list[Effect]:
+    def _acknowledge(self, link: int) -> e.Acknowledge:
+        wish = self._recovery.wish if self._recovery is not None else NO_WISH
+        return e.Acknowledge(link, self.epoch, self.membership.holder(), wish)
+
+    def _registered(self, link: int, message: Register) -> list[e.Effect]:
         if message.topology_id != self._topology_id:
-            return [Refuse(link, f"this is the master of topology {self._topology_id}")]
+            return [e.Refuse(link, f"this is the master of topology {self._topology_id}")]
         effects = self.mastership.epoch_seen(max(message.epoch, message.plan.epoch))
         if not self.acting:
-            return [*effects, CloseLinks((link,))]
+            return [*effects, e.CloseLinks((link,))]
         info = message.stream_manager
         before = self.membership.newest(info.container)
         same = before == info.incarnation
         admission, replaced = self.membership.register(link, message)
         if admission is not Admission.ACCEPTED:
             text = f"stream manager {message.stream_manager.container} refused: {admission.value}"
-            return [*effects, Note(text, "__registrations_refused"), Refuse(link, admission.value)]
+            return [*effects, e.Note(text, "__registrations_refused"), e.Refuse(link, admission.value)]
         if before is not None and not same:
             text = f"stream manager {info.container} had ended; another one has registered in its place"
-            effects.append(Note(text, "__stream_manager_deaths"))
+            effects.append(e.Note(text, "__stream_manager_deaths"))
         if replaced is not None:
             # Two links of one process: the one that registers last may be the stale one, whose word was held up on its
             # way. So the process is not told to leave; if it still uses the older link, it connects again.
-            effects.append(CloseLinks((replaced,)) if same else Refuse(replaced, Admission.REPLACED.value))
+            effects.append(e.CloseLinks((replaced,)) if same else e.Refuse(replaced, Admission.REPLACED.value))
         if self.plan is not None:
-            effects.append(SendPlan((link,), self.plan, self.epoch))
+            effects.append(e.SendPlan((link,), self.plan, self.epoch))
+        if self._recovery is not None:
+            self._recovery.registered(info.container, info.incarnation)
+            effects.append(self._acknowledge(link))
         return effects
 
-    def _read(self, stored: Stored) -> list[Effect]:
+    def _read(self, now_ms: int, stored: e.Stored) -> list[e.Effect]:
         execution = stored.execution
         if execution is None or execution.topology_id != self._topology_id or execution.state is TopologyState.KILLED:
             self._exited = True
-            return [*self._refuse_requests("the topology is killed"), TopologyKilled("the topology is killed")]
+            return [*self._requests.refuse("the topology is killed"), e.TopologyKilled("the topology is killed")]
         if stored.plan is not None and stored.plan.topology.id != self._topology_id:
             stored = replace(stored, plan=None)  # left by an earlier topology of the same name
         before, self._stored, self._fresh = self._stored, stored, True
         effects = self.mastership.read(stored)
         if stored.packing is not None and stored.packing != before.packing and self.acting:
             effects += self._expect()
+        self._read_state(now_ms)
         plan, known = stored.plan, before.plan
         if plan is not None and (known is None or plan.version > known.version) and self.acting:
-            effects.append(SendPlan(tuple(self.membership.links()), plan, self.epoch))
+            effects.append(e.SendPlan(tuple(self.membership.links()), plan, self.epoch))
         return effects
 
-    def _session_changed(self, session: Session) -> list[Effect]:
+    def _read_state(self, now_ms: int) -> None:
+        stored = self._stored
+        if not self.acting or stored.definition is None or not keeps_state(stored.definition.config):
+            return
+        if self._recovery is None:
+            self._recovery = Recovery(stored.definition.config, *self._about_state)
+        self._recovery.read(stored, now_ms)
+
+    def _session_changed(self, session: e.Session) -> list[e.Effect]:
         effects = self.mastership.session_changed(session)
-        if session is not Session.CONNECTED:
+        if session is not e.Session.CONNECTED and not isinstance(self._writing, e.WriteManifest):
+            self._record_ended(self._writing, e.WriteResult.UNKNOWN)
             self._writing = None  # its result, if any, is found by the next read
-            effects += self._refuse_requests(STORE_SILENT)
+        if session is not e.Session.CONNECTED:
+            effects += self._requests.refuse(STORE_SILENT)
         return effects
 
-    def _store_ended(self, ended: StoreEnded) -> list[Effect]:
-        written, self._writing = self._writing, None
-        if written is None:
-            return [ReadStore()]
-        if ended.result is WriteResult.NOT_OWNER:
-            return [*self.mastership.not_owner(), ReadStore()]
-        if ended.result is WriteResult.REFUSED:
-            return [ReadStore()]  # somebody wrote before us; what is asked for is tried again on top of that
-        if ended.result is WriteResult.UNKNOWN:
-            return [*self._refuse_requests(STORE_SILENT), ReadStore()]
+    def _record_ended(self, written: e.StorePlan | None, result: e.WriteResult) -> None:
+        """Tell whose write it was, if it was for a checkpoint."""
+        if written is not None and written.plan is None and written.record is not None and self._recovery is not None:
+            self._recovery.wrote(result, self._now_ms)
+
+    def _manifest_written(self, now_ms: int, checkpoint: int, why: str) -> list[e.Effect]:
+        writing = self._writing
+        if isinstance(writing, e.WriteManifest) and writing.manifest.checkpoint == checkpoint:
+            assert self._recovery is not None
+            self._writing = None
+            self._recovery.wrote(e.WriteResult.REFUSED if why else e.WriteResult.DONE, now_ms, why)
+        return []
+
+    def _store_ended(self, now_ms: int, ended: e.StoreEnded) -> list[e.Effect]:
+        written = self._writing
+        if not isinstance(written, e.StorePlan):
+            return [e.ReadStore()]
+        self._writing = None
+        self._record_ended(written, ended.result)
+        if ended.result is e.WriteResult.NOT_OWNER:
+            return [*self.mastership.not_owner(), e.ReadStore()]
+        if ended.result is e.WriteResult.REFUSED:
+            return [e.ReadStore()]  # somebody wrote before us; what is asked for is tried again on top of that
+        if ended.result is e.WriteResult.UNKNOWN:
+            return [*self._requests.refuse(STORE_SILENT), e.ReadStore()]
         if written.execution is not None:
             self._stored = replace(self._stored, execution=written.execution, execution_version=ended.execution_version)
-        effects: list[Effect] = []
+        if written.record is not None and self._recovery is not None:
+            complete = self._recovery.complete
+            self._stored = replace(
+                self._stored, record=written.record, record_version=ended.record_version, complete=complete
+            )
+        effects: list[e.Effect] = []
         if written.plan is not None:
+            before = self._stored.plan
             self._stored = replace(self._stored, plan=written.plan, plan_version=ended.plan_version)
             links = tuple(self.membership.links())
             text = f"physical plan {written.plan.version}, {written.plan.state}, to {len(links)} links"
             effects += [
-                Note(text, "__plans_made"),
-                SendPlan(links, written.plan, self.epoch),
+                e.Note(text, "__plans_made"),
+                e.SendPlan(links, written.plan, self.epoch),
             ]
+            if self._recovery is not None:
+                self._recovery.began(written.plan.generation, before.generation if before is not None else None)
+                self._recovery.read(self._stored, now_ms)
         return effects
 
-    def _state_requested(self, number: int, state: TopologyState) -> list[Effect]:
+    def _state_requested(self, number: int, state: TopologyState) -> list[e.Effect]:
         if state is TopologyState.KILLED:
-            return [Answer(number, None, "a topology is killed through the state store, not through its master")]
+            return [e.Answer(number, None, "a topology is killed through the state store, not through its master")]
         if not self.mastership.may_decide:
-            return [Answer(number, None, STORE_SILENT if self.acting else NOT_LEADING)]
-        if len(self._requests) >= MAX_REQUESTS:
-            return [Answer(number, None, "too many state changes at once; try again")]
-        self._requests[number] = state
-        return []
+            return [e.Answer(number, None, STORE_SILENT if self.acting else NOT_LEADING)]
+        return [*self._requests.add(number, state)]
 
-    def _follow_mastership(self) -> list[Effect]:
+    def _follow_mastership(self) -> list[e.Effect]:
         """Begin or end what goes with leading."""
         if self.acting and self._led != self.epoch:
             self._led = self.epoch
-            return [Lead(self._led), *self._expect()]
+            return [e.Lead(self._led), *self._expect()]
         if not self.acting and self._led:
             self._led = 0
-            self._writing = None
+            self._writing = self._recovery = None
+            self._told = NO_WISH
             links = self.membership.clear()
-            return [CloseLinks(tuple(links)), *self._refuse_requests(NOT_LEADING)]
+            return [e.CloseLinks(tuple(links)), *self._requests.refuse(NOT_LEADING)]
         return []
 
-    def _expect(self) -> list[Effect]:
+    def _expect(self) -> list[e.Effect]:
         if self._stored.packing is None:
             return []
         known = self._stored.plan.stream_managers if self._stored.plan is not None else ()
         gone = self.membership.expect(self._stored.packing, known)
-        return [Refuse(link, Admission.UNKNOWN_CONTAINER.value) for link in gone]
+        return [e.Refuse(link, Admission.UNKNOWN_CONTAINER.value) for link in gone]
 
-    def _next_write(self) -> list[Effect]:
+    def _next_write(self, now_ms: int) -> list[e.Effect]:
         """Decide the next write, if one is needed and allowed."""
-        stored = self._stored
+        stored, recovery = self._stored, self._recovery
+        if recovery is not None:
+            recovery.run(now_ms)  # what it says at once waits for no write
         if not (self.mastership.may_decide and self._fresh) or self._writing is not None or stored.execution is None:
             return []
-        wanted = next(reversed(self._requests.values()), stored.execution.state)
+        if recovery is not None and recovery.fault:
+            return [*self._requests.refuse(f"nothing is decided while checkpoints cannot be read: {recovery.fault}")]
+        wanted = self._requests.wanted(stored.execution.state)
         execution = replace(stored.execution, state=wanted) if wanted is not stored.execution.state else None
-        plan = self._wanted_plan(wanted)
+        plan = self._wanted_plan(now_ms, wanted)
         if plan is None and execution is None:
-            return self._grant_requests()
-        self._writing = StorePlan(plan, stored.plan_version, execution, stored.execution_version)
+            answers = self._requests.grant(self.status()) if self._requests else []
+            return [*answers, *self._next_of_checkpoint(now_ms)]
+        record = recovery.record_of(plan.generation) if recovery is not None and plan is not None else None
+        self._writing = e.StorePlan(
+            plan, stored.plan_version, execution, stored.execution_version, record, stored.record_version
+        )
         return [self._writing]
 
-    def _wanted_plan(self, state: TopologyState) -> PhysicalPlan | None:
+    def _next_of_checkpoint(self, now_ms: int) -> list[e.Effect]:
+        write = self._recovery.next_write(now_ms) if self._recovery is not None else None
+        if write is None:
+            return []
+        if isinstance(write, StoreRecord):
+            self._writing = e.StorePlan(None, -1, None, -1, write.record, self._stored.record_version)
+        else:
+            self._writing = write
+        return [self._writing]
+
+    def _wanted_plan(self, now_ms: int, state: TopologyState) -> PhysicalPlan | None:
         """The plan to store next, or None when the one that stands is right or nothing better can be made."""
         stored = self._stored
         if stored.definition is None or stored.packing is None:
             return None
         epoch, registrations = self.epoch, tuple(self.membership.registrations())
         facts = (stored.definition, stored.packing, registrations, stored.plan, epoch, state)
-        if facts == self._settled:  # asked at each tick and heartbeat, and to build a plan takes long
+        before, recovery = stored.plan, self._recovery
+        generation = recovery.wanted(now_ms) if recovery is not None else None
+        if facts == self._settled and generation is None:  # asked at each event, and to build a plan takes long
             return None
-        plan = build_physical_plan(stored.definition, stored.packing, registrations, stored.plan, epoch, state)
-        if plan is None and stored.plan is not None and stored.plan.state is not state:
-            return with_state(stored.plan, state, epoch)  # somebody is missing: the state changes all the same
-        if plan is not None and plan is stored.plan:
+        plan = None
+        if recovery is None or not recovery.holds:
+            plan = build_physical_plan(stored.definition, stored.packing, registrations, before, epoch, state)
+        if plan is not None and plan is before:
             self._settled = facts
-        return None if plan is stored.plan else plan
+        if plan is None and before is not None:  # somebody is missing: state and generation change all the same
+            plan = before if before.state is state else with_state(before, state, epoch)
+        if plan is None:
+            return None
+        if recovery is not None and before is not None and plan.routing_version != before.routing_version:
+            generation = recovery.wanted(now_ms, asked="the packing plan has changed")
+        if generation is not None:
+            plan = with_generation(plan, generation, before, epoch)
+        return None if plan is before else plan
 
-    def _grant_requests(self) -> list[Effect]:
-        """Everything asked for is stored."""
-        requests, self._requests = self._requests, {}
-        return [Answer(number, self.status()) for number in requests]
-
-    def _refuse_requests(self, error: str) -> list[Effect]:
-        requests, self._requests = self._requests, {}
-        return [Answer(number, None, error) for number in requests]
+    def _tell_state(self) -> list[e.Effect]:
+        """What recovery has to say; and what it wants, to everybody, as soon as it wants something else."""
+        recovery = self._recovery
+        if recovery is None:
+            return []
+        effects: list[e.Effect] = list(recovery.effects())
+        if recovery.wish != self._told:
+            self._told = recovery.wish
+            effects += map(self._acknowledge, self.membership.links())
+        return effects
 
     def check(self) -> None:
         """Assert every invariant."""
         self.mastership.check()
         self.membership.check()
-        assert len(self._requests) <= MAX_REQUESTS
+        self._requests.check()
         assert self._writing is None or self.acting
+        assert self._recovery is None or self.acting
+        if self._recovery is not None:
+            self._recovery.check()
         assert not self._requests or self.acting
         if not self.acting:
             assert not self.membership.links()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from heron_runtime.model.generations import NO_GENERATION, Generation
 from heron_runtime.model.key_groups import initial_table, rebalance
 from heron_runtime.model.plan import KeyGroupTable, PackingPlan, PhysicalPlan, PlanVersion, StreamManagerInfo
 from heron_runtime.model.topology import KEYED, TopologyDefinition, TopologyState
@@ -21,8 +22,8 @@ def build_physical_plan(
     """The plan these facts ask for.
 
     None while a container's stream manager has not registered. ``previous`` itself when nothing differs from it.
-    Otherwise a plan with the next number, of this epoch; its routing version is the previous one's unless tasks came,
-    went or changed container.
+    Otherwise a plan with the next number, of this epoch and the previous one's generation; its routing version is the
+    previous one's unless tasks came, went or changed container.
     """
     by_container = {info.container: info for info in registrations}
     containers = sorted(c.container for c in packing.containers)
@@ -41,6 +42,7 @@ def build_physical_plan(
         stream_managers=tuple(by_container[number] for number in containers),
         key_groups=_key_groups(definition, packing, previous),
         state=state,
+        generation=NO_GENERATION if previous is None else previous.generation,
     )
     return previous if previous is not None and _content(previous) == _content(plan) else plan
 
@@ -48,6 +50,15 @@ def build_physical_plan(
 def with_state(plan: PhysicalPlan, state: TopologyState, epoch: int) -> PhysicalPlan:
     """The plan with another state and the next version, everything else as it is."""
     return replace(plan, version=PlanVersion(epoch, plan.version.number + 1), state=state)
+
+
+def with_generation(
+    plan: PhysicalPlan, generation: Generation, before: PhysicalPlan | None, epoch: int
+) -> PhysicalPlan:
+    """The plan in another generation. It has the next version unless it differs already from the one that stands."""
+    if plan is not before:
+        return replace(plan, generation=generation)
+    return replace(plan, version=PlanVersion(epoch, plan.version.number + 1), generation=generation)
 
 
 def _places(packing: PackingPlan) -> list[tuple[int, str, int]]:

@@ -41,6 +41,7 @@ from topology_master.core import events as e
 from topology_master.core.master import NOT_LEADING, Master
 from topology_master.core.metric_store import MetricStore
 from topology_master.core.topology_gauges import topology_gauges
+from topology_master.shell.checkpoints import CheckpointFiles
 from topology_master.shell.links import Links
 from topology_master.shell.store import MasterStore
 
@@ -75,6 +76,7 @@ class TopologyMaster:
         self._request_numbers = itertools.count(1)
         self._metrics = MetricStore(time.time())
         self._reported: set[str] = set()  # gauges of the topology that were ever reported
+        self._files = CheckpointFiles(launch, self._inbox.put_nowait, self._not_removed)
         self._reporter = Reporter(launch, container, self._report)
         self._tasks: list[asyncio.Task[None]] = []
         self._server: grpc.aio.Server | None = None
@@ -95,9 +97,12 @@ class TopologyMaster:
         )
         self._server, self.port = make_server(identity, f"{self.launch.bind_host}:0", [handler])
         own = (self.launch.host, self.port, os.getpid())
-        self._core = Master(self.launch.topology_id, own, int(self._lease * 1000))
+        utc = time.time() - time.monotonic()
+        self._core = Master(self.launch.topology_id, own, int(self._lease * 1000), self.launch.package_digest, utc)
         location = MasterLocation(self.launch.topology_id, self.launch.host, self.port, 0, os.getpid(), self._container)
-        self._store = MasterStore(self._store_client, self.launch, location, self._inbox.put_nowait)
+        self._store = MasterStore(
+            self._store_client, self.launch, location, self._inbox.put_nowait, self._files.add_manifest
+        )
         await self._server.start()
         await self._store.open()
         for work, name in ((self._store.run(), "store"), (self._own_core(), "core"), (self._tick(), "tick")):
@@ -113,6 +118,7 @@ class TopologyMaster:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
+        self._files.close()
         with contextlib.suppress(Exception):  # a store that is gone already releases the node by itself
             await self._store.close()
         self._links.close_all()
@@ -136,7 +142,8 @@ class TopologyMaster:
     async def _tick(self) -> None:
         interval = min(MAX_TICK_SECONDS, self._lease / TICKS_PER_LEASE)
         while True:
-            await asyncio.sleep(interval)
+            wanted_ms = self._core.tick_ms
+            await asyncio.sleep(interval if wanted_ms is None else min(interval, wanted_ms / 1000))
             if self._core.acting:
                 self._inbox.put_nowait(e.Tick())
 
@@ -147,8 +154,12 @@ class TopologyMaster:
             case e.SendPlan(links, plan, epoch):
                 for link in links:
                     self._links.send(link, PlanUpdate(plan, epoch))
-            case e.Acknowledge(link, epoch, holder):
-                self._links.send(link, HeartbeatReply(epoch, holder))
+            case e.WriteManifest():
+                self._files.write(effect)
+            case e.RemoveOld():
+                self._files.remove(effect)
+            case e.Acknowledge(link, epoch, holder, wish):
+                self._links.send(link, HeartbeatReply(epoch, holder, wish))
             case e.Refuse(link, reason):
                 self._links.send(link, Leave(reason, self._core.epoch))
                 self._links.close(link)
@@ -163,9 +174,13 @@ class TopologyMaster:
                 log.info("ending: %s", reason)
                 self.stopped.set()
             case e.Note(text, metric):
-                log.info("%s", text)
+                if text:
+                    log.info("%s", text)
                 if metric:
                     self.telemetry.count(metric)
+
+    def _not_removed(self) -> None:
+        self.telemetry.count("__checkpoint-removals-failed")
 
     def _answer(self, number: int, status: MasterStatus | None, error: str) -> None:
         future = self._requests.pop(number, None)
@@ -213,7 +228,7 @@ class TopologyMaster:
             self.telemetry.gauge(name, value)
         # A master that leads no more says 0 of the topology, so that sums over masters are right; and 0 is the lag that
         # spouts no longer tell.
-        gauges = topology_gauges(self._metrics, self._core.packing, time.time())
+        gauges = topology_gauges(self._metrics, self._core.packing, time.time()) | self._core.state_gauges()
         self._reported |= gauges.keys()
         for name in self._reported:
             self.telemetry.gauge(name, gauges.get(name, 0.0) if self._core.acting else 0.0)

@@ -72,6 +72,7 @@ def read_stored(store: StateStore, name: str) -> Stored:
     packing = store.get(paths.packing_plan(name))
     plan = store.get(paths.physical_plan(name))
     wanted = store.get(paths.wanted_state(name))
+    record = store.get(paths.checkpoints(name))
     execution = store.get(paths.execution_state(name))
     return Stored(
         codec.TOPOLOGY.decode(definition.data) if definition else None,
@@ -83,19 +84,30 @@ def read_stored(store: StateStore, name: str) -> Stored:
         codec.MASTER_LOCATION.decode(master.data) if master else None,
         codec.MASTER_EPOCH.decode(epoch.data).epoch if epoch else 0,
         version(epoch),
+        codec.CHECKPOINT_RECORD.decode(record.data) if record else None,
+        version(record),
     )
 
 
 class MasterStore:
-    """Runs the core's requests against a store, one after the other, and tells ``inbox`` what came of them."""
+    """Runs the core's requests against a store, one after the other, and tells ``inbox`` what came of them.
+
+    ``also`` adds to each read what does not stand in the store: the manifest of the last complete checkpoint.
+    """
 
     def __init__(
-        self, store: StateStore, launch: Launch, location: MasterLocation, inbox: Callable[[Event], None]
+        self,
+        store: StateStore,
+        launch: Launch,
+        location: MasterLocation,
+        inbox: Callable[[Event], None],
+        also: Callable[[Stored], Stored] = lambda stored: stored,
     ) -> None:
         self._store = store
         self._name = launch.topology
         self._location = location
         self._inbox = inbox
+        self._also = also
         self._requests: asyncio.Queue[StoreRequest] = asyncio.Queue()
         self._reads_waiting = 0
         self._undo: list[Callable[[], None]] = []
@@ -148,10 +160,13 @@ class MasterStore:
 
     async def _read(self) -> None:
         try:
-            self._inbox(Read(await asyncio.to_thread(read_stored, self._store, self._name)))
+            self._inbox(Read(await asyncio.to_thread(self._look)))
         except (StoreError, MalformedMessage) as error:
             log.warning("cannot read the state store, trying again: %r", error)
             asyncio.get_running_loop().call_later(RETRY_SECONDS, self.request, ReadStore())
+
+    def _look(self) -> Stored:
+        return self._also(read_stored(self._store, self._name))
 
     async def _write(self, request: Write) -> None:
         self.tell(request, *await asyncio.to_thread(self.commit, request))
@@ -193,6 +208,9 @@ class MasterStore:
         if request.plan is not None:
             plan = codec.PHYSICAL_PLAN.encode(request.plan)
             operations.append(_put(paths.physical_plan(self._name), plan, request.plan_version))
+        if request.record is not None:
+            record = codec.CHECKPOINT_RECORD.encode(request.record)
+            operations.append(_put(paths.checkpoints(self._name), record, request.record_version))
         operations.append(Check(paths.execution_state(self._name)))
         wanted = paths.wanted_state(self._name)
         if request.execution is not None:
@@ -210,6 +228,7 @@ class MasterStore:
             result,
             versions[1] if request.plan is not None else -1,
             versions[-1] if request.execution is not None else -1,
+            versions[1 + (request.plan is not None)] if request.record is not None else -1,
         )
 
 

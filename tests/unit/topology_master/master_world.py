@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from heron_runtime.launch import Launch
 from heron_runtime.model.plan import (
     ContainerPlan,
@@ -24,7 +26,7 @@ from heron_runtime.model.topology import (
 )
 from heron_runtime.state import paths
 from heron_runtime.state.memory import MemoryStore, MemoryTree
-from heron_runtime.state.store import Create, SessionState, StoreError
+from heron_runtime.state.store import Create, SessionState, StateStore, StoreError
 from heron_runtime.wire import codec
 from heron_runtime.wire.master import Register
 from topology_master.core import events as e
@@ -35,11 +37,11 @@ from topology_master.shell.store import SESSIONS, MasterStore, read_stored
 NAME, ID = "words", "words-1234"
 
 
-def definition() -> TopologyDefinition:
+def definition(config: Mapping[str, object] | None = None) -> TopologyDefinition:
     word = ComponentSpec("word", ComponentKind.SPOUT, "m:Word", 2, (StreamSchema(fields=("word",)),))
     grouping = GroupingSpec(GroupingKind.FIELDS, ("word",))
     count = ComponentSpec("count", ComponentKind.BOLT, "m:Count", 2, inputs=(InputSpec("word", "default", grouping),))
-    return TopologyDefinition(NAME, ID, (word, count))
+    return TopologyDefinition(NAME, ID, (word, count), config or {})
 
 
 def packing(containers: int = 2) -> PackingPlan:
@@ -65,10 +67,15 @@ def registration(container: int, incarnation: int = 1, plan: PlanVersion = PlanV
     return Register(1, ID, info(container, incarnation), (), plan)
 
 
-def submit(store: MemoryStore, state: TopologyState = TopologyState.RUNNING, containers: int = 2) -> None:
+def submit(
+    store: StateStore,
+    state: TopologyState = TopologyState.RUNNING,
+    containers: int = 2,
+    config: Mapping[str, object] | None = None,
+) -> None:
     store.commit(
         [
-            Create(paths.topology(NAME), codec.TOPOLOGY.encode(definition())),
+            Create(paths.topology(NAME), codec.TOPOLOGY.encode(definition(config))),
             Create(paths.packing_plan(NAME), codec.PACKING_PLAN.encode(packing(containers))),
             Create(paths.execution_state(NAME), codec.EXECUTION_STATE.encode(execution(state))),
         ]

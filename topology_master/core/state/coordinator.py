@@ -31,7 +31,7 @@ from heron_runtime.model.checkpoints import (
 )
 from heron_runtime.model.generations import NO_CHECKPOINT
 from heron_runtime.model.plan import PlanVersion
-from topology_master.core.events import Note, WriteResult
+from topology_master.core.events import Note, WriteManifest, WriteResult
 
 MOST_TIMEOUT_MS = 600_000.0
 CANCELLED_IN_A_ROW = 3  # so many are an event
@@ -43,13 +43,6 @@ class StoreRecord:
 
     record: CheckpointRecord
     expected: CheckpointRecord
-
-
-@dataclass(frozen=True, slots=True)
-class WriteManifest:
-    """Write it into the storage, so that it is on disk."""
-
-    manifest: Manifest
 
 
 Write = StoreRecord | WriteManifest
@@ -75,8 +68,19 @@ class _Under:
     hold: bool  # stay quiet when it is complete
     aligned: set[int] = field(default_factory=set)
     stored: dict[int, Part] = field(default_factory=dict)
+    last_aligned: int = 0
     resumed: bool = False
+    quiet_ms: float = 0.0  # from its beginning to the moment when everybody had aligned
     manifest: Manifest | None = None  # being written, or written
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How a checkpoint went: when it began, after how long all were quiet, who was last."""
+
+    began_ms: float = 0.0
+    quiet_ms: float = 0.0
+    last_aligned: int = 0
 
 
 class Coordinator:
@@ -87,6 +91,8 @@ class Coordinator:
         self.record = record
         self.base = base  # the last complete checkpoint
         self.completed: Manifest | None = None  # just now; who looks takes it away
+        self.timing = Timing()  # of the last one that was completed here
+        self.cancelled, self.cancelled_why = 0, ""
         self.quiet: int = NO_CHECKPOINT  # complete, and everybody is still quiet, as was asked
         self._least_timeout_ms = self._timeout_ms = timeout_ms
         self._over = record.begun  # whatever another master has begun
@@ -95,7 +101,7 @@ class Coordinator:
         self._write: Write | None = None
         self._asked = self._hold = False
         self._last_end_ms: float | None = None
-        self._cancelled = 0
+        self._in_a_row = 0  # cancelled
         self._notes: list[Note] = []
 
     @property
@@ -109,6 +115,10 @@ class Coordinator:
     def all_quiet(self) -> bool:
         """True from the moment when everybody has aligned, until the checkpoint under way is over."""
         return self._under is not None and self._under.resumed
+
+    def under_way(self, now_ms: float) -> tuple[int, float]:
+        """The number of the checkpoint under way, and for how long it has been; no number: there is none."""
+        return (self._under.number, now_ms - self._under.began_ms) if self._under is not None else (NO_CHECKPOINT, 0.0)
 
     @property
     def waits_for(self) -> tuple[int, ...]:
@@ -160,21 +170,23 @@ class Coordinator:
             return
         if report.generation != self.record.generation:
             return
-        if report.aligned == under.number:
+        if report.aligned == under.number and task not in under.aligned:
             under.aligned.add(task)
+            under.last_aligned = task
         for part in report.stored:
             if part.checkpoint == under.number and part.incarnation == incarnation:
                 under.stored[task] = part
         if report.declined == under.number and not isinstance(self._write, StoreRecord):
             self._decline(f"task {task} declines: {report.declined_why}")
 
-    def wrote(self, result: WriteResult, now_ms: float) -> None:
-        """The write that ``run`` asked for ended. After UNKNOWN the store is read; ``read`` tells what became of it."""
+    def wrote(self, result: WriteResult, now_ms: float, why: str = "") -> None:
+        """The write that ``run`` asked for ended; ``why`` it failed, if that is known. After UNKNOWN the store is read;
+        ``read`` tells what became of it."""
         write, self._write = self._write, None
         under = self._under
         if isinstance(write, WriteManifest):
             if result is not WriteResult.DONE and under is not None and under.manifest is write.manifest:
-                self._cancel("its manifest could not be written")
+                self._cancel("its manifest could not be written" + (f": {why}" if why else ""))
             return
         if write is None or result is not WriteResult.DONE:
             if under is not None and under.manifest is not None:
@@ -200,7 +212,7 @@ class Coordinator:
             self._write = self._next_number(now_ms)
             return self._write
         if not under.resumed and self._all(under.aligned):
-            under.resumed = True
+            under.resumed, under.quiet_ms = True, now_ms - under.began_ms
             if not under.hold:
                 self._over = max(self._over, under.number)
         if not under.resumed or not self._all(under.stored):
@@ -210,7 +222,11 @@ class Coordinator:
                 self._decline(f"task {tasks} has not {'written' if under.resumed else 'aligned'} in time")
             return None
         if under.manifest is None:
-            under.manifest = self._manifest(under, self._participants)
+            try:
+                under.manifest = self._manifest(under, self._participants)
+            except ValueError as error:
+                self._decline(str(error))
+                return None
             self._write = WriteManifest(under.manifest)
         else:
             self._write = StoreRecord(replace(self.record, complete=under.number), self.record)
@@ -239,8 +255,9 @@ class Coordinator:
 
     def _finish(self, under: _Under) -> None:
         self.completed = under.manifest
+        self.timing = Timing(under.began_ms, under.quiet_ms, under.last_aligned)
         self._under = None
-        self._cancelled = 0
+        self._in_a_row = 0
         self._timeout_ms = max(self._least_timeout_ms, self._timeout_ms / 2)
         if under.hold:
             self.quiet = under.number
@@ -256,15 +273,17 @@ class Coordinator:
         assert under is not None
         self._asked = self._asked or under.hold
         self._hold = self._hold or under.hold
+        self._last_end_ms = under.began_ms  # the next one is not begun at once: what comes again would stop everybody
         self._drop(why)
-        self._cancelled += 1
-        if self._cancelled >= CANCELLED_IN_A_ROW:
-            self._notes.append(Note(f"{self._cancelled} checkpoints in a row were cancelled; the last one: {why}"))
+        self._in_a_row += 1
+        if self._in_a_row >= CANCELLED_IN_A_ROW:
+            self._notes.append(Note(f"{self._in_a_row} checkpoints in a row were cancelled; the last one: {why}"))
 
     def _drop(self, why: str) -> None:
         under, self._under = self._under, None
         if under is not None:
             self._over = max(self._over, under.number)
+            self.cancelled, self.cancelled_why = self.cancelled + 1, why
             self._notes.append(Note(f"checkpoint {under.number} is cancelled: {why}", "__checkpoints_cancelled"))
 
     def _all(self, tasks: set[int] | dict[int, Part]) -> bool:

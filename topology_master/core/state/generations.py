@@ -33,6 +33,7 @@ class Generations:
     def __init__(self, stored: Generation) -> None:
         self.generation = stored
         self._places: frozenset[Place] = frozenset()
+        self._members: dict[Place, int] = {}
         self._restored: dict[Place, int] = {}
         self._newest: dict[Place, int] = {}
         self._lost = self._failed = ""
@@ -44,11 +45,11 @@ class Generations:
             self._lost = self._failed = ""
         self.generation = stored
         self._places = frozenset(places)
+        self._members = {member.place: member.incarnation for member in stored.members}
 
     def refuses(self, place: Place, incarnation: int) -> bool:
         """Whether this process has been replaced: it shall leave."""
-        known = max(self._newest.get(place, 0), self.generation.incarnation(place) or 0)
-        return incarnation < known
+        return incarnation < max(self._newest.get(place, 0), self._members.get(place, 0))
 
     def heard(self, place: Place, incarnation: int, report: TaskReport) -> None:
         """A report from a place of the plan, of a process that is not refused."""
@@ -56,7 +57,7 @@ class Generations:
         now = self.generation
         if place not in self._places or now.phase is Phase.FAILED:
             return
-        if now.phase is Phase.RUNNING and incarnation != now.incarnation(place):
+        if now.phase is Phase.RUNNING and incarnation != self._members.get(place):
             self.lost(place, "it was started anew")
         elif self._restored.get(place, incarnation) != incarnation:
             self.lost(place, "it was started anew while the topology was being restored")
@@ -73,6 +74,18 @@ class Generations:
         """A place of the plan cannot be counted on: it is silent, or what came from it is not whole."""
         if place in self._places:
             self._lost = self._lost or f"{place}: {why}"
+
+    def silent(self, place: Place, why: str) -> None:
+        """Nothing is heard from a place. Where nothing is restored yet it is waited for, or g + 1 would follow g + 1.
+        Who comes next may have a lower incarnation: those of a task are of its host's clock, which may begin anew."""
+        self._newest.pop(place, None)
+        if self.generation.phase is Phase.RUNNING or place in self._restored:
+            self.lost(place, why)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the generation ends for a reason that comes again: user code, or the storage."""
+        return bool(self._failed)
 
     @property
     def missing(self) -> tuple[Place, ...]:

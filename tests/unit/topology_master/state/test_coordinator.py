@@ -12,8 +12,8 @@ from heron_runtime.model.checkpoints import (
     initial_manifest,
 )
 from heron_runtime.model.plan import NO_PLAN
-from topology_master.core.events import WriteResult
-from topology_master.core.state.coordinator import Coordinator, Participants, StoreRecord, WriteManifest
+from topology_master.core.events import WriteManifest, WriteResult
+from topology_master.core.state.coordinator import Coordinator, Participants, StoreRecord
 
 TASKS = {1: 11, 2: 22}
 DONE = WriteResult.DONE
@@ -175,3 +175,23 @@ def test_another_generation_ends_what_is_under_way() -> None:
     coordinator.read(replace(coordinator.record, generation=2), initial_manifest("id"))
     assert (coordinator.wish.generation, coordinator.wish.over, coordinator.wish.under) == (2, number, 0)
     assert coordinator.run(9_999) is None, "nobody runs yet"
+
+
+def test_after_a_cancelled_one_the_interval_passes_from_its_beginning() -> None:
+    coordinator = running()
+    number = begun(coordinator, 1_000)
+    coordinator.heard(2, 22, TaskReport(1, True, declined=number, declined_why="disk full"))
+    assert coordinator.run(1_999) is None, "what comes again would stop everybody all the time"
+    assert begun(coordinator, 2_000) == number + 1
+
+
+def test_parts_that_do_not_belong_together_cancel() -> None:
+    coordinator = running()
+    number = begun(coordinator)
+    hear_all(coordinator, number)
+    coordinator.run(1_100)
+    coordinator.heard(1, 11, TaskReport(1, True, number, (part(1, number),)))
+    coordinator.heard(2, 22, TaskReport(1, True, number, (replace(part(2, number), turn=3),)))
+    assert coordinator.run(1_100) is None
+    assert coordinator.cancelled == 1
+    assert "of no one checkpoint" in coordinator.cancelled_why

@@ -116,3 +116,20 @@ def test_a_complete_checkpoint_makes_up_for_failures() -> None:
     wanted = generations.wanted(complete=3)
     assert wanted is not None
     assert (wanted.phase, wanted.failures, wanted.restore_from) == (Phase.RESTORING, 1, 3)
+
+
+def test_silence_counts_where_something_is_restored_and_lets_lower_incarnations_in() -> None:
+    generations = restoring()
+    generations.heard(ONE, 5, TaskReport(1, restored=True))
+    generations.heard(TWO, 5, TaskReport(0))
+    generations.silent(TWO, "silent")
+    assert generations.wanted(0) is None, "it is waited for"
+    assert not generations.refuses(TWO, 1), "its host's clock may have begun anew"
+    generations.silent(ONE, "silent")
+    wanted = generations.wanted(0)
+    assert wanted is not None
+    assert wanted.number == 2
+    generations = running()
+    generations.silent(TWO, "silent")
+    assert generations.refuses(TWO, 4), "its member may still come back"
+    assert generations.wanted(0) is not None

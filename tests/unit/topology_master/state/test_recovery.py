@@ -1,0 +1,66 @@
+"""Recovery by itself: what the store must say before anything is decided, and what is cached of nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from heron_runtime.model.checkpoints import CheckpointRecord, initial_manifest
+from heron_runtime.model.generations import Generation, Phase
+from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan, PhysicalPlan, PlanVersion
+from heron_runtime.model.topology import TopologyDefinition
+from topology_master.core.events import Stored
+from topology_master.core.state.recovery import Recovery, keeps_state
+
+PACKING = PackingPlan("t", (ContainerPlan(1, (InstancePlan(1, "count", 0),)),))
+
+
+def plan(generation: int) -> PhysicalPlan:
+    definition = TopologyDefinition("t", "id")
+    return PhysicalPlan(
+        PlanVersion(1, 1), 1, definition, PACKING, generation=Generation(generation, Phase.RESTORING)
+    )  # fmt: skip
+
+
+def test_the_mode_decides() -> None:
+    assert keeps_state({"topology.reliability.mode": "EFFECTIVELY_ONCE"})
+    assert not keeps_state({"topology.reliability.mode": "ATLEAST_ONCE"})
+    assert not keeps_state({})
+
+
+@pytest.mark.parametrize(
+    ("stored", "fault"),
+    [
+        (Stored(), "the manifest of checkpoint 0 has not been read"),
+        (Stored(storage_fault="checkpoint 3: no such file"), "checkpoint 3: no such file"),
+        (
+            Stored(plan=plan(2), record=CheckpointRecord(1), complete=initial_manifest("id")),
+            "the plan is of generation 2, the record of checkpoints of 1",
+        ),
+        (
+            Stored(plan=plan(1), complete=initial_manifest("id")),
+            "the plan is of generation 1, the record of checkpoints of 0",
+        ),
+    ],
+)
+def test_what_does_not_fit_together_is_said_and_nothing_is_decided(stored: Stored, fault: str) -> None:
+    recovery = Recovery({}, 1_000)
+    recovery.read(stored, 0)
+    assert recovery.fault == fault
+    assert recovery.status(0).storage_fault == fault
+    recovery.run(10_000)
+    assert recovery.next_write(10_000) is None
+    recovery.check()
+
+
+def test_a_record_without_a_plan_is_followed_by_the_next_generation() -> None:
+    recovery = Recovery({}, 1_000)
+    recovery.read(Stored(record=CheckpointRecord(4, 9, 0), complete=initial_manifest("id")), 0)
+    wanted = recovery.wanted(0)
+    assert wanted == Generation(5, Phase.RESTORING)
+    assert recovery.record_of(wanted) == CheckpointRecord(5, 9, 0)
+    assert recovery.wish.over == 9
+
+
+def test_short_intervals_are_told_time_often() -> None:
+    assert Recovery({"topology.stateful.checkpoint.interval.secs": 0.1}, 1_000).tick_ms == 20
+    assert Recovery({}, 1_000).tick_ms == 200

@@ -1,0 +1,79 @@
+"""Which files of checkpoints may go: whatever is kept can be restored, and nothing else stays for ever."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heron_runtime.model.checkpoints import ALL_GROUPS, Manifest, Part, initial_manifest, next_manifest
+from heron_runtime.model.plan import KEY_GROUPS, NO_PLAN
+from topology_master.core.state.retention import generation_of, kept, old_files
+
+TABLES = {"count": (1,) * KEY_GROUPS}
+
+
+class History:
+    """Checkpoints of one keyed task; every third is begun and comes to nothing, each seventh ends a generation."""
+
+    def __init__(self, length: int) -> None:
+        self.manifests: dict[int, Manifest] = {}
+        self.parts: list[str] = []
+        self.generation = 1
+        self.last = initial_manifest("id")
+        for number in range(1, length + 1):
+            self.take(number)
+
+    def take(self, number: int) -> None:
+        part = Part("count", 1, 9, self.generation, number, self.last.turn + 1, 1, "s", ALL_GROUPS)
+        self.parts.append(part.name)
+        manifest = next_manifest(self.last, [part], NO_PLAN, TABLES)
+        if number % 3:
+            self.last = self.manifests[number] = manifest
+        elif number % 2:
+            self.manifests[number] = manifest  # written, and never made the last complete one
+        if number % 7 == 0:
+            self.generation += 1
+
+    @property
+    def complete(self) -> list[int]:
+        return [n for n in self.manifests if n % 3]
+
+
+@given(st.integers(0, 60), st.integers(1, 5))
+def test_what_is_kept_can_be_read_whole_and_what_was_given_up_goes(length: int, keep: int) -> None:
+    history = History(length)
+    complete = history.last.checkpoint
+    old = old_files(history.manifests, history.parts, complete, history.generation, keep)
+    left = {number: m for number, m in history.manifests.items() if number not in old.manifests}
+    files = set(history.parts) - set(old.parts)
+    assert [n for n in left if n in history.complete] == history.complete[-keep:]
+    for number in history.complete[-keep:]:
+        assert history.manifests[number].files <= files
+    needed = {name for manifest in left.values() for name in manifest.files}
+    assert all(generation_of(name) == history.generation for name in files - needed)
+    assert old_files(left, sorted(files), complete, history.generation, keep) == ((), ()), "once is enough"
+
+
+@given(st.integers(1, 40), st.integers(0, 20), st.integers(1, 4))
+def test_a_master_that_knows_less_removes_nothing_that_a_later_one_needs(then: int, later: int, keep: int) -> None:
+    earlier, history = History(then), History(then + later)
+    old = old_files(
+        history.manifests, history.parts, earlier.last.checkpoint, earlier.generation, keep
+    )  # it sees the files that are there now
+    for number in history.complete[-keep:]:
+        assert number not in old.manifests
+        assert not history.manifests[number].files & set(old.parts)
+
+
+def test_while_a_manifest_that_stays_cannot_be_read_no_part_goes() -> None:
+    history = History(20)
+    last = history.last.checkpoint
+    old = old_files({**history.manifests, last: None}, history.parts, last, history.generation, 2)
+    assert old.manifests
+    assert old.parts == ()
+
+
+def test_unfinished_files_go_with_their_generation_and_what_is_nobodys_stays() -> None:
+    parts = [".2-7-1-9.part.0a1b2c3d.part", ".3-8-1-9.part.0a1b2c3d.part", "2-7-2-9.part", "notes.txt"]
+    assert old_files({}, parts, 0, 3, 3) == ((), (".2-7-1-9.part.0a1b2c3d.part", "2-7-2-9.part"))
+    assert kept({4: None, 2: None, 9: None, 7: None}, complete=7, keep=2) == {4, 7}

@@ -1,0 +1,434 @@
+"""The master of a topology whose state is kept: generations and checkpoints on the real files store, real files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from master_world import ID, NAME, info, packing, registration
+from state_world import CONFIG, LEASE_MS, TASKS, Played, StateNode, begun
+
+from heron_runtime.model.checkpoints import CheckpointRecord, CheckpointWish, TaskReport
+from heron_runtime.model.generations import Phase, stream_manager_of, task_place
+from heron_runtime.model.topology import TopologyState
+from heron_runtime.state import paths
+from heron_runtime.state.store import Set
+from heron_runtime.state.topologies import kill
+from heron_runtime.wire import codec
+from heron_runtime.wire.master import Heartbeat
+from topology_master.core import events as e
+
+
+def stored_plans(effects: list[e.Effect]) -> list[e.StorePlan]:
+    return [effect for effect in effects if isinstance(effect, e.StorePlan)]
+
+
+def wishes(effects: list[e.Effect]) -> list[CheckpointWish]:
+    return [effect.wish for effect in effects if isinstance(effect, e.Acknowledge)]
+
+
+def test_the_first_plan_restores_generation_1_from_the_initial_state(tmp_path: Path) -> None:
+    node = StateNode(tmp_path, Played()).register()
+    assert (node.generation.number, node.generation.phase, node.generation.restore_from) == (1, Phase.RESTORING, 0)
+    assert node.record == CheckpointRecord(1, 0, 0)
+    (write,) = stored_plans(node.effects)
+    assert write.plan is not None
+    assert write.record == node.record, "plan and record in one transaction"
+    assert len(node.core.status().tasks_state.missing) == 6
+    node.played.restored(task_place(1), task_place(2), stream_manager_of(1), stream_manager_of(2), task_place(3))
+    node.beat()
+    assert node.core.status().tasks_state.missing == (task_place(4),)
+    node.running()
+    assert node.generation.phase is Phase.RUNNING
+    assert {m.place for m in node.generation.members} == set(node.played.incarnations)
+    assert node.played.plan is not None
+    assert node.played.plan.generation == node.generation
+    assert node.notes()[-1] == "generation 1 runs, with 6 processes"
+
+
+def test_no_state_is_kept_in_the_other_modes(tmp_path: Path) -> None:
+    config = {**CONFIG, "topology.reliability.mode": "ATLEAST_ONCE"}
+    node = StateNode(tmp_path, Played(), config=config).register().running()
+    assert node.generation.number == 0
+    assert node.store.get(paths.checkpoints(NAME)) is None
+    assert {wish.generation for wish in wishes(node.effects)} <= {0}
+    assert node.core.tick_ms is None
+
+
+def test_a_whole_checkpoint_step_by_step(tmp_path: Path) -> None:
+    node = begun(tmp_path)
+    node.tick(1_000)
+    assert node.record == CheckpointRecord(1, 1, 0), "its number is stored"
+    assert (node.played.wish.under, node.played.wish.over) == (1, 0)
+    node.played.aligned(1, 2, 3)
+    assert len(wishes(node.beat())) == 2, "answers, and nothing new"
+    assert node.core.status().tasks_state.waits_for == (4,)
+    node.played.aligned()
+    effects = node.tell(e.Heard(node.link(2), node.played.heartbeat(2)))
+    told = [effect.link for effect in effects if isinstance(effect, e.Acknowledge) and effect.wish.over == 1]
+    assert set(told) == {node.link(1), node.link(2)}, "everybody hears `resume` in the same moment"
+    node.played.stored(node.folder, 1, 0)
+    node.beat(1)
+    assert node.record.complete == 0
+    effects = node.tell(e.Heard(node.link(2), node.played.heartbeat(2)))
+    kinds = [type(x) for x in effects if isinstance(x, e.WriteManifest | e.StorePlan)]
+    assert kinds == [e.WriteManifest, e.StorePlan], "what was written leads to the next write at once"
+    assert node.record == CheckpointRecord(1, 1, 1)
+    assert {w.complete for w in wishes(effects)[-2:]} == {1}
+    manifest = node.folder.read_manifest(1)
+    assert (manifest.topology_id, manifest.code_digest, set(manifest.tables)) == (ID, "digest", {"count"})
+    assert [part.task for part in manifest.parts] == list(TASKS)
+    shown = node.core.status().tasks_state
+    assert (shown.last.number, shown.last.bytes, shown.completed, shown.cancelled) == (1, 12, 1, 0)
+    assert shown.last.completed_at == pytest.approx(1_000 + node.now_ms / 1000)
+    assert node.core.state_gauges()["__checkpoint-number"] == 1
+
+
+def test_each_loss_begins_the_next_generation_from_the_last_complete_checkpoint(tmp_path: Path) -> None:
+    node = begun(tmp_path)
+    node.checkpoint()
+    node.played.started_anew(task_place(2))
+    node.beat()
+    assert (node.generation.number, node.generation.phase, node.generation.restore_from) == (2, Phase.RESTORING, 1)
+    assert node.record == CheckpointRecord(2, 1, 1)
+    assert "generation 2: restoring from checkpoint 1: task 2: it was started anew" in node.notes()
+    assert node.played.wish.generation == 2
+    node.running()
+    assert node.generation.phase is Phase.RUNNING
+    assert node.checkpoint() == 2
+    assert node.folder.read_manifest(2).turn == 1, "it is built on the last complete one"
+
+
+def test_a_stream_manager_that_is_gone_is_no_reason_to_wait_with_the_next_generation(tmp_path: Path) -> None:
+    node = begun(tmp_path)
+    node.tick(LEASE_MS + 400, 2)
+    assert node.core.membership.missing() == [2]
+    assert (node.generation.number, node.generation.phase) == (2, Phase.RESTORING)
+    node.tick(5 * LEASE_MS, 2)
+    assert node.generation.number == 2, "who has restored nothing is waited for"
+    node.played.incarnations[stream_manager_of(2)] += 1
+    node.tell(e.Registered(node.link(2), registration(2, node.played.incarnations[stream_manager_of(2)])))
+    node.running()
+    assert (node.generation.number, node.generation.phase) == (2, Phase.RUNNING)
+    assert node.played.plan is not None
+    assert node.played.plan.stream_manager(2) == info(2, 6)
+
+
+def test_a_stream_manager_that_registers_anew_is_lost_at_once_and_its_address_comes_along(tmp_path: Path) -> None:
+    node = begun(tmp_path)
+    place = stream_manager_of(2)
+    node.played.started_anew(place)
+    effects = node.tell(e.Registered(node.link(2), registration(2, node.played.incarnations[place])))
+    (write,) = stored_plans(effects)
+    assert write.plan is not None
+    assert write.plan.stream_manager(2) == info(2, 6)
+    assert (write.plan.generation.number, write.plan.generation.phase) == (2, Phase.RESTORING)
+
+
+def test_losses_in_a_row_are_followed_by_growing_delays_until_a_checkpoint_is_complete(tmp_path: Path) -> None:
+    node = begun(tmp_path)
+
+    def delay() -> int:
+        number = node.generation.number
+        before = node.now_ms
+        node.played.started_anew(task_place(2))
+        node.beat()
+        for _ in range(100):
+            if node.generation.number > number:
+                break
+            node.tick(200)
+        assert node.generation.number == number + 1
+        node.running()
+        return int(node.now_ms - before)
+
+    assert [delay() for _ in range(7)] == [0, 200, 400, 800, 1_600, 3_200, 6_400]
+    assert [delay(), delay()] == [10_000, 10_000]
+    node.checkpoint()
+    assert delay() == 0
+
+
+def test_a_pause_is_stored_while_a_restore_waits_and_stands_beside_the_generation(tmp_path: Path) -> None:
+    node = begun(tmp_path)
+    for _ in range(5):
+        node.played.started_anew(task_place(2))
+        node.tick(2_000)
+        node.running()
+    node.played.started_anew(task_place(2))
+    node.beat()
+    number = node.generation.number
+    node.tell(e.StateRequested(1, TopologyState.PAUSED))
+    assert [x.status is not None for x in node.effects if isinstance(x, e.Answer)] == [True]
+    assert node.played.plan is not None
+    assert (node.played.plan.state, node.generation.number) == (TopologyState.PAUSED, number)
+
+
+def test_what_user_code_causes_ends_in_failed(tmp_path: Path) -> None:
+    node = begun(tmp_path)
+    for _ in range(6):
+        node.played.reports[task_place(2)] = TaskReport(node.generation.number, failed="count: ValueError: 5")
+        node.beat()
+        if node.generation.phase is not Phase.FAILED:
+            node.running()
+    assert node.generation.phase is Phase.FAILED
+    assert any("FAILED: task 2: count: ValueError: 5" in text for text in node.notes())
+    shown = node.core.status().tasks_state
+    assert (shown.phase, shown.cause, shown.restores) == (Phase.FAILED, "task 2: count: ValueError: 5", 5)
+
+
+def test_a_pause_while_a_checkpoint_is_under_way_does_not_disturb_it(tmp_path: Path) -> None:
+    node = begun(tmp_path)
+    node.tick(1_000)
+    node.played.aligned()
+    node.beat()
+    node.hold = (e.WriteManifest,)
+    node.played.stored(node.folder, 1, 0)
+    node.beat()
+    node.tell(e.StateRequested(1, TopologyState.PAUSED))
+    assert not any(isinstance(x, e.Answer) for x in node.effects), "one write at a time"
+    node.let_go()
+    assert node.record.complete == 1
+    assert [x.status is not None for x in node.effects if isinstance(x, e.Answer)] == [True]
+
+
+def test_everybody_goes_on_although_a_plan_is_being_written(tmp_path: Path) -> None:
+    node = begun(tmp_path)
+    node.tick(1_000)
+    node.hold = (e.StorePlan,)
+    node.tell(e.StateRequested(1, TopologyState.PAUSED))
+    node.played.aligned()
+    node.beat()
+    assert node.played.wish.over == 1
+    node.played.stored(node.folder, 1, 0)
+    node.beat()
+    assert not any(isinstance(x, e.WriteManifest) for x in node.effects)
+    node.let_go()
+    assert node.record.complete == 1
+
+
+def test_a_loss_while_the_completing_write_is_under_way_restores_from_what_it_completes(tmp_path: Path) -> None:
+    node = begun(tmp_path)
+    node.tick(1_000)
+    node.played.aligned()
+    node.beat()
+    node.played.stored(node.folder, 1, 0)
+    node.hold = (e.StorePlan,)
+    node.beat()
+    node.played.started_anew(task_place(2))
+    node.beat()
+    assert len(node.waiting) == 1
+    node.let_go()
+    assert node.record == CheckpointRecord(2, 1, 1)
+    assert node.generation.restore_from == 1
+
+
+@pytest.mark.parametrize("when", ["number", "completion", "generation"])
+def test_a_write_without_an_answer_is_found_by_the_next_read(tmp_path: Path, when: str) -> None:
+    node = begun(tmp_path)
+    if when == "number":
+        node.answers_lost = True
+        node.tick(1_000)
+        assert (node.record.begun, node.record.complete) == (2, 0), "the number that nobody heard of is over"
+        assert (node.played.wish.under, node.played.wish.over) == (2, 1)
+    elif when == "completion":
+        node.tick(1_000)
+        node.played.aligned()
+        node.beat()
+        node.played.stored(node.folder, 1, 0)
+        node.answers_lost = True
+        node.beat()
+        shown = node.core.status().tasks_state
+        assert (node.record.complete, shown.completed, shown.cancelled) == (1, 1, 0)
+        assert node.checkpoint() == 2
+    else:
+        node.answers_lost = True
+        node.played.started_anew(task_place(2))
+        node.beat()
+        assert node.generation.number == 2
+        node.running()
+        assert node.generation.phase is Phase.RUNNING
+
+
+@pytest.mark.parametrize("write", [e.StorePlan, e.WriteManifest])
+def test_a_write_that_the_store_was_away_for_is_forgotten_and_checkpoints_go_on(tmp_path: Path, write: type) -> None:
+    node = begun(tmp_path)
+    node.tick(1_000)
+    node.played.aligned()
+    node.beat()
+    node.hold = (write,)
+    node.played.stored(node.folder, 1, 0)
+    node.beat()
+    if write is e.StorePlan:
+        assert node.core.status().tasks_state.under == 1
+    node.lose_store()
+    node.let_go()
+    if write is e.WriteManifest:
+        assert node.record.complete == 1, "the disk was not away"
+    else:
+        assert node.core.status().tasks_state.cancelled == 1
+    assert node.checkpoint() == 2
+
+
+def test_a_manifest_that_cannot_be_written_cancels_and_the_cause_is_shown(tmp_path: Path) -> None:
+    node = begun(tmp_path)
+    node.tick(1_000)
+    node.played.aligned()
+    node.beat()
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "manifests").write_text("not a folder")
+    node.played.stored(node.folder, 1, 0)
+    node.beat()
+    assert node.record.complete == 0
+    assert "manifests" in node.core.status().tasks_state.cancelled_why
+    (tmp_path / "checkpoints" / "manifests").unlink()
+    assert node.checkpoint() == 2
+
+
+def test_storage_that_hangs_holds_up_one_checkpoint_and_nothing_else(tmp_path: Path) -> None:
+    node = begun(tmp_path)
+    node.tick(1_000)
+    node.played.aligned()
+    node.beat()
+    node.hold = (e.WriteManifest,)
+    node.played.stored(node.folder, 1, 0)
+    node.beat()
+    node.tell(e.StateRequested(1, TopologyState.PAUSED))
+    node.tick(10_200)
+    assert "the storage does not answer" in node.core.status().tasks_state.cancelled_why
+    assert any(isinstance(x, e.Answer) for x in node.effects)
+    node.tell(e.ManifestWritten(1))
+    assert node.record.complete == 0, "it was given up"
+
+
+def test_nothing_is_stored_while_the_last_manifest_cannot_be_read(tmp_path: Path) -> None:
+    node = begun(tmp_path)
+    node.checkpoint()
+    node.die()
+    file = tmp_path / "checkpoints" / "manifests" / "1.json"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-9] + b"x" + whole[-8:])
+    other = StateNode(tmp_path, node.played, 2).register()
+    other.tell(e.StateRequested(1, TopologyState.PAUSED))
+    (answer,) = [x for x in other.effects if isinstance(x, e.Answer)]
+    assert "checkpoint 1" in answer.error
+    assert "damaged" in answer.error
+    assert str(tmp_path) in other.core.status().tasks_state.storage_fault
+    other.played.started_anew(task_place(2))
+    other.tick(2_000)
+    assert stored_plans(other.effects) == []
+    file.write_bytes(whole)
+    other.tick(1_200)
+    assert other.core.status().tasks_state.storage_fault == ""
+    assert (other.generation.number, other.generation.restore_from) == (2, 1)
+
+
+@pytest.mark.parametrize("phase", ["restoring", "begun", "aligned", "stored", "manifest", "complete"])
+def test_a_new_master_in_each_phase_goes_on_from_what_is_stored(tmp_path: Path, phase: str) -> None:
+    node = begun(tmp_path)
+    node.checkpoint()
+    if phase == "restoring":
+        node.played.started_anew(task_place(2))
+        node.beat()
+        node.played.restored(task_place(1), task_place(2))
+        node.beat()
+    elif phase == "complete":
+        node.checkpoint()
+    else:
+        node.tick(1_000)
+        if phase != "begun":
+            node.played.aligned()
+            node.beat()
+        if phase in ("stored", "manifest"):
+            node.hold = (e.WriteManifest,) if phase == "stored" else (e.StorePlan,)
+            node.played.stored(node.folder, 2, 1)
+            node.beat()
+    before, complete = node.record, 2 if phase == "complete" else 1
+    node.die()
+    other = StateNode(tmp_path, node.played, 2).register()
+    assert (other.record, other.core.epoch) == (before, 2)
+    assert other.record.complete == complete
+    assert other.played.wish.over == before.begun, "what another master has begun is over"
+    other.running()
+    assert other.generation.phase is Phase.RUNNING
+    assert other.generation.number == (2 if phase == "restoring" else 1), "nothing was lost with the master"
+    assert other.checkpoint() == before.begun + 1
+    manifest = other.folder.read_manifest(before.begun + 1)
+    assert manifest.turn == complete, "turns count complete checkpoints"
+
+
+def test_a_member_that_died_with_the_master_is_missed_by_the_next_one(tmp_path: Path) -> None:
+    node = begun(tmp_path)
+    node.die()
+    other = StateNode(tmp_path, node.played, 2)
+    other.tell(e.Registered(other.link(1), registration(1, 5)))
+    other.tick(LEASE_MS - 400, 2)
+    assert other.generation.number == 1
+    other.tick(800, 2)
+    assert other.generation.number == 2
+    assert "silent" in other.generation.cause
+
+
+def test_old_processes_are_not_listened_to_and_a_host_whose_clock_began_anew_is(tmp_path: Path) -> None:
+    node = begun(tmp_path)
+    node.played.incarnations[task_place(2)] = 4
+    node.played.reports[task_place(2)] = TaskReport(1, lost="of the dead")
+    node.tick(LEASE_MS - 400)
+    assert node.generation.number == 1
+    node.played.reports[task_place(2)] = TaskReport(0)
+    node.tick(800)
+    assert node.generation.number == 2, "the member is silent"
+    node.running()
+    assert (node.generation.phase, node.generation.incarnation(task_place(2))) == (Phase.RUNNING, 4)
+
+
+def test_old_files_go_and_what_is_needed_stays(tmp_path: Path) -> None:
+    node = begun(tmp_path)
+    for _ in range(12):
+        node.checkpoint()
+    assert node.folder.manifests() == [11, 12]
+    needed = node.folder.read_manifest(11).files | node.folder.read_manifest(12).files
+    assert set(node.folder.parts()) == needed
+    node.tick(1_000)
+    node.played.stored(node.folder, 13, 12, 1)  # and it comes to nothing
+    node.played.started_anew(task_place(2))
+    node.beat()
+    assert len(node.folder.parts()) == len(needed) + 1
+    node.running()
+    assert set(node.folder.parts()) == needed
+
+
+def test_parts_that_do_not_belong_together_cancel_the_checkpoint_and_not_the_master(tmp_path: Path) -> None:
+    node = begun(tmp_path)
+    node.tick(1_000)
+    node.played.aligned()
+    node.beat()
+    node.played.stored(node.folder, 1, 7)
+    node.beat()
+    shown = node.core.status().tasks_state
+    assert (shown.completed, shown.cancelled) == (0, 1)
+    assert "turn 7" in shown.cancelled_why
+
+
+def test_other_tasks_are_another_generation(tmp_path: Path) -> None:
+    node = begun(tmp_path)
+    swapped = packing(2)
+    first, second = swapped.containers
+    moved = type(swapped)(
+        NAME,
+        (
+            type(first)(1, (second.instances[0], first.instances[1])),
+            type(second)(2, (first.instances[0], second.instances[1])),
+        ),
+    )
+    node.store.commit([Set(paths.packing_plan(NAME), codec.PACKING_PLAN.encode(moved), 0)])
+    node.read()
+    assert (node.generation.number, node.generation.cause) == (2, "the packing plan has changed")
+
+
+def test_the_wish_goes_to_who_registers_and_the_record_goes_with_the_topology(tmp_path: Path) -> None:
+    node = begun(tmp_path)
+    node.tick(1_000)
+    effects = node.tell(e.Registered(7, registration(1, 5)))
+    assert [x.wish.under for x in effects if isinstance(x, e.Acknowledge) and x.link == 7] == [1]
+    node.tell(e.Heard(7, Heartbeat()))
+    assert kill(node.store, NAME)
+    assert node.store.get(paths.checkpoints(NAME)) is None

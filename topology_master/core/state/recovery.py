@@ -1,0 +1,326 @@
+"""State in the master: one coordinator and one keeper of generations, and what the plan and the store are asked for.
+
+Theory of operation. What the store holds (plan, record, manifest of the last complete checkpoint) and what processes
+report are facts; ``wanted`` is the generation that the next plan shall have, ``next_write`` what the coordinator wants
+written. The master stores one thing at a time: a plan that begins a generation goes with the record in one transaction,
+so it and a checkpoint's completion refuse each other. While the manifest of the last complete checkpoint cannot be read
+nothing is decided at all, since nobody could be restored from it.
+
+Silence is counted as leases are (``core/membership.py``): in the master's own ticks, of bounded length. A generation
+that ends because something was lost is followed by the next one at once, and by those after that with growing delays,
+until a checkpoint is complete; what user code causes is counted instead, and ends in FAILED.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from heron_runtime.model.backoff import BackoffPolicy
+from heron_runtime.model.checkpoints import CheckpointRecord, CheckpointWish, Manifest, TaskReport
+from heron_runtime.model.generations import Generation, Phase, Place, PlaceKind, stream_manager_of, task_place
+from heron_runtime.model.plan import PhysicalPlan
+from heron_runtime.model.settings import Keys, setting
+from heron_runtime.wire.master import CheckpointSummary, PlaceReport, StateStatus
+from topology_master.core.events import Note, RemoveOld, Stored, WriteResult
+from topology_master.core.membership import MAX_STEP_MS
+from topology_master.core.state.coordinator import Coordinator, Participants, StoreRecord, Write
+from topology_master.core.state.generations import Generations
+
+BACKOFF = BackoffPolicy(min_ms=200, max_ms=10_000)  # between restores that lost processes and links cause
+PHASES = {Phase.RUNNING: 0.0, Phase.RESTORING: 1.0, Phase.FAILED: 2.0}
+GAUGES = (
+    "__generation", "__generation-phase", "__checkpoint-number", "__checkpoint-duration-ms", "__checkpoint-bubble-ms",
+    "__checkpoint-bytes", "__checkpoint-under-way-ms",
+)  # fmt: skip
+
+
+def keeps_state(config: Mapping[str, Any]) -> bool:
+    """Whether a topology with this configuration takes checkpoints."""
+    return setting(config, Keys.TOPOLOGY_RELIABILITY_MODE) == "EFFECTIVELY_ONCE"
+
+
+def places_of(plan: PhysicalPlan) -> list[Place]:
+    """Everybody who takes part: the stream manager of each container, and each task."""
+    return [*(stream_manager_of(c.container) for c in plan.packing.containers), *map(task_place, plan.tasks())]
+
+
+@dataclass
+class _Silence:
+    """For how long each place has said nothing, by the master's own ticks."""
+
+    now_ms: int | None = None
+    clock_ms: int = 0
+    since_ms: int = 0
+    heard_ms: dict[Place, int] = field(default_factory=dict)
+
+    def heard(self, place: Place) -> None:
+        self.heard_ms[place] = self.clock_ms
+
+    def begin(self) -> None:
+        self.heard_ms.clear()
+        self.since_ms = self.clock_ms
+
+    def advance(self, now_ms: int) -> None:
+        self.clock_ms += 0 if self.now_ms is None else min(now_ms - self.now_ms, MAX_STEP_MS)
+        self.now_ms = now_ms
+
+    def of(self, place: Place) -> int:
+        return self.clock_ms - self.heard_ms.get(place, self.since_ms)
+
+
+class Recovery:
+    """Of one master, for as long as it leads. ``utc``: what is added to seconds of its clock to make them UTC."""
+
+    def __init__(self, config: Mapping[str, Any], lease_ms: int, code_digest: str = "", utc: float = 0.0) -> None:
+        self._interval_ms = setting(config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECS) * 1000
+        self._timeout_ms = setting(config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_TIMEOUT_SECS) * 1000
+        self._keep = setting(config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_KEEP)
+        self._lease_ms, self._code_digest, self._utc = lease_ms, code_digest, utc
+        self._coordinator: Coordinator | None = None
+        self._generations: Generations | None = None
+        self._plan: PhysicalPlan | None = None
+        self._silence = _Silence()
+        self._ran = 0  # the generation whose members the coordinator was told
+        self._held: Write | None = None  # what the coordinator wants written, while something else is
+        self._out_ms: int | None = None  # since when a write of the coordinator's is under way
+        self._unanswered = False  # it ended without an answer: the next read tells
+        self._losses = 0  # restores in a row that something lost has caused
+        self._due_ms: int | None = None  # when the next one is due
+        self.holds = False  # a restore is due, and waits: nobody needs another plan before it
+        self.fault = "the store has not been read"
+        self._completed = self._restores = 0
+        self._last = CheckpointSummary()
+        self._effects: list[Note | RemoveOld] = []
+
+    @property
+    def tick_ms(self) -> float:
+        """How often time must be told, so that neither intervals nor delays are missed by much."""
+        return min(200.0, max(20.0, self._interval_ms / 10))
+
+    @property
+    def wish(self) -> CheckpointWish:
+        """What everybody shall hear."""
+        return self._coordinator.wish if self._coordinator is not None else CheckpointWish(0)
+
+    @property
+    def complete(self) -> Manifest:
+        """That of the last complete checkpoint."""
+        assert self._coordinator is not None
+        return self._coordinator.base
+
+    @property
+    def _running(self) -> int:
+        """The generation that runs; 0: none does."""
+        generation = self._plan.generation if self._plan is not None else None
+        return generation.number if generation is not None and generation.phase is Phase.RUNNING else 0
+
+    # Facts.
+
+    def read(self, stored: Stored, now_ms: int) -> None:
+        """What the store says now, by a read or by a write that was done."""
+        record = stored.record or CheckpointRecord()
+        number = stored.plan.generation.number if stored.plan is not None else 0
+        self.fault = stored.storage_fault
+        if number and number != record.generation:
+            self.fault = f"the plan is of generation {number}, the record of checkpoints of {record.generation}"
+        if self.fault or stored.complete is None:
+            self.fault = self.fault or f"the manifest of checkpoint {record.complete} has not been read"
+            return
+        if self._coordinator is None:
+            self._coordinator = Coordinator(self._interval_ms, self._timeout_ms, stored.complete, record)
+        else:
+            self._coordinator.read(record, stored.complete)
+        self._settle_writes(now_ms)
+        if number and stored.plan is not None:
+            self._take_plan(stored.plan, now_ms)
+        self._look_completed(now_ms)
+
+    def _settle_writes(self, now_ms: int) -> None:
+        """What was to be written may have been overtaken; what had no answer has one now."""
+        coordinator, held = self._coordinator, self._held
+        assert coordinator is not None
+        if self._unanswered:
+            self._unanswered = False
+            coordinator.wrote(WriteResult.UNKNOWN, now_ms)
+        if isinstance(held, StoreRecord) and held.expected != coordinator.record:
+            self._held = None
+            coordinator.wrote(WriteResult.REFUSED, now_ms)
+
+    def _take_plan(self, plan: PhysicalPlan, now_ms: int) -> None:
+        generation = plan.generation
+        if self._generations is None:
+            self._generations = Generations(generation)
+        if self._plan is None or self._plan.generation.number != generation.number:
+            self._silence.begin()
+            self._due_ms, self.holds = None, False
+        self._plan = plan
+        self._generations.read(generation, places_of(plan))
+        if generation.phase is Phase.RUNNING and self._ran != generation.number:
+            assert self._coordinator is not None
+            self._ran = generation.number
+            members = {m.place.number: m.incarnation for m in generation.members if m.place.kind is PlaceKind.TASK}
+            tables = {table.component: table.tasks for table in plan.key_groups}
+            self._coordinator.running(Participants(plan.version, members, tables, self._code_digest), now_ms)
+            self._remove_old()
+
+    def registered(self, container: int, incarnation: int) -> None:
+        """A stream manager registered."""
+        self._heard(stream_manager_of(container), incarnation, TaskReport(0))
+
+    def heard(self, container: int, incarnation: int, reports: Iterable[PlaceReport]) -> None:
+        """A heartbeat of a container's stream manager, and what it tells of its tasks."""
+        self._silence.heard(stream_manager_of(container))
+        for found in reports:
+            if found.place.kind is PlaceKind.STREAM_MANAGER:
+                if found.place == stream_manager_of(container):
+                    self._heard(found.place, incarnation, found.report)
+            elif self._heard(found.place, found.incarnation, found.report) and self._coordinator is not None:
+                self._coordinator.heard(found.place.number, found.incarnation, found.report)
+
+    def _heard(self, place: Place, incarnation: int, report: TaskReport) -> bool:
+        if self._generations is None or self._generations.refuses(place, incarnation):
+            return False
+        self._silence.heard(place)
+        self._generations.heard(place, incarnation, report)
+        return True
+
+    def advance(self, now_ms: int) -> None:
+        """Time passes."""
+        self._silence.advance(now_ms)
+        if self._generations is None or self._plan is None:
+            return
+        for place in places_of(self._plan):
+            silent_ms = self._silence.of(place)
+            if silent_ms > self._lease_ms:
+                self._generations.silent(place, f"silent for {silent_ms / 1000:.0f} s")
+
+    def wrote(self, result: WriteResult, now_ms: int, why: str = "") -> None:
+        """A write of ``next_write`` ended. UNKNOWN: the next read tells what became of it."""
+        self._out_ms = None
+        if result is WriteResult.UNKNOWN:
+            self._unanswered = True
+        elif self._coordinator is not None:
+            self._coordinator.wrote(result, now_ms, why)
+            self._look_completed(now_ms)
+
+    # Decisions.
+
+    def run(self, now_ms: int) -> None:
+        """After each fact: what follows from it at once, for the wish, too."""
+        if self._coordinator is not None and not self._unanswered and self._held is None:
+            self._held = self._coordinator.run(now_ms)
+
+    def next_write(self, now_ms: int) -> Write | None:
+        """What is to be written for checkpoints; ``wrote`` says what came of it."""
+        held, self._held = self._held, None
+        self._out_ms = now_ms if held is not None else None
+        return held
+
+    def overdue(self, now_ms: int) -> bool:
+        """Whether a write has been under way for so long that nobody waits for it any more."""
+        return self._out_ms is not None and now_ms - self._out_ms > 2 * self._timeout_ms
+
+    def wanted(self, now_ms: int, *, asked: str = "") -> Generation | None:
+        """The generation of the next plan, if it shall have another one. ``asked``: why a restore is asked for."""
+        assert self._coordinator is not None
+        record = self._coordinator.record
+        if self._generations is None:
+            return Generation(record.generation + 1, Phase.RESTORING, record.complete)
+        now = self._generations.generation
+        wanted = self._generations.wanted(record.complete, asked=asked)
+        delayed = wanted is not None and wanted.number != now.number and not asked and not self._generations.failed
+        if not delayed:
+            return wanted
+        if self._due_ms is None:
+            self._losses = 1 if record.complete > now.restore_from else self._losses + 1
+            self._due_ms = now_ms + BACKOFF.delay_ms(self._losses)
+        self.holds = now_ms < self._due_ms
+        return None if self.holds else wanted
+
+    def record_of(self, generation: Generation) -> CheckpointRecord | None:
+        """The record that goes with a plan of this generation, if it must change."""
+        assert self._coordinator is not None
+        record = self._coordinator.record
+        return replace(record, generation=generation.number) if generation.number != record.generation else None
+
+    def began(self, generation: Generation, before: Generation | None) -> None:
+        """A plan of this generation is stored, in place of one of the generation ``before``."""
+        number, cause = generation.number, generation.cause
+        start = f"checkpoint {generation.restore_from}" if generation.restore_from else "the initial state"
+        if before is None or before.number == 0:
+            self._effects.append(Note(f"generation {number}: starting from {start}"))
+        elif before.number == number:
+            if before.phase is not generation.phase:
+                self._effects.append(Note(f"generation {number} runs, with {len(generation.members)} processes"))
+        elif generation.phase is Phase.FAILED:
+            cure = "its processes stay, and do nothing; mend the cause, then kill the topology and submit it again"
+            self._effects.append(Note(f"generation {number}: the topology has FAILED: {cause}; {cure}"))
+        else:
+            self._restores += 1
+            self._effects.append(Note(f"generation {number}: restoring from {start}: {cause}", "__restores"))
+
+    def _look_completed(self, now_ms: int) -> None:
+        coordinator = self._coordinator
+        if coordinator is None or coordinator.completed is None:
+            return
+        manifest, timing, coordinator.completed = coordinator.completed, coordinator.timing, None
+        self._completed += 1
+        self._last = CheckpointSummary(
+            manifest.checkpoint,
+            self._utc + now_ms / 1000,
+            now_ms - timing.began_ms,
+            timing.quiet_ms,
+            sum(part.size for part in manifest.parts),
+            timing.last_aligned,
+        )
+        self._effects.append(Note("", "__checkpoints_completed"))
+        self._remove_old()
+
+    def _remove_old(self) -> None:
+        if self._running and self._coordinator is not None:
+            self._effects.append(RemoveOld(self._coordinator.record.complete, self._running, self._keep))
+
+    def effects(self) -> list[Note | RemoveOld]:
+        """What is worth telling, and which files may go, since the last call."""
+        found, self._effects = self._effects, []
+        return found + (self._coordinator.notes() if self._coordinator is not None else [])
+
+    # What is shown.
+
+    def status(self, now_ms: int) -> StateStatus:
+        """For whoever asks."""
+        coordinator, generations = self._coordinator, self._generations
+        if coordinator is None or generations is None:
+            return StateStatus(phase=Phase.RESTORING, storage_fault=self.fault)
+        now = generations.generation
+        under, under_ms = coordinator.under_way(now_ms)
+        return StateStatus(
+            now.number, now.phase, now.cause, now.restore_from, generations.missing,
+            under, under_ms, coordinator.all_quiet, coordinator.waits_for,
+            self._last, self._completed, coordinator.cancelled, coordinator.cancelled_why, self._restores, self.fault,
+        )  # fmt: skip
+
+    def gauges(self, now_ms: int) -> dict[str, float]:
+        """For the metrics manager."""
+        status = self.status(now_ms)
+        last = status.last
+        values = (
+            status.generation, PHASES[status.phase], last.number, last.duration_ms, last.bubble_ms, last.bytes,
+            status.under_ms,
+        )  # fmt: skip
+        return dict(zip(GAUGES, map(float, values), strict=True))
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        if self._coordinator is not None:
+            self._coordinator.check()
+        if self._generations is not None:
+            self._generations.check()
+            assert self._plan is not None
+            assert self._generations.generation == self._plan.generation
+            assert self._coordinator is not None
+            assert self._plan.generation.number == self._coordinator.record.generation
+        assert not (self._held is not None and self._out_ms is not None), "one write at a time"
+        assert not self.holds or self._due_ms is not None

@@ -241,6 +241,8 @@ class Gateway:
             async with asyncio.timeout(HELLO_SECONDS):
                 control = await open_stream(setup, Tag.CONTROL)
                 generation = self._generation
+                if self._forget is None:  # this is the link that was asked for
+                    self._relink.clear()
                 hello = await say_hello(setup, control, generation)
             self._outgoing.begin_stream()
             self.download.begin_stream()

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from heron_container.shell.lifeline import Lifeline
 from heron_container.shell.logs import LogPipe
+from heron_runtime.code_user import CodeUser
 
 STARTED: set[int] = set()  # children of this process that it started and will reap
 
@@ -41,8 +42,10 @@ class ExecChild:
         passed: Sequence[int] = (),
         with_lifeline: bool = True,
         key: str = "",
+        user: CodeUser | None = None,
     ) -> None:
-        """Start it; ``--lifeline FD`` is added to the command, if wanted, with ``key`` in it. Raises OSError."""
+        """Start it, as ``user`` if one is given; ``--lifeline FD`` is added to the command, if wanted, with ``key`` in it.
+        Raises OSError."""
         self._log = log
         self._ended = ended
         self._lifeline = Lifeline(key)
@@ -58,6 +61,9 @@ class ExecChild:
                 env=dict(environment),
                 cwd=folder,
                 pass_fds=passed,
+                user=user.uid if user is not None else None,
+                group=user.gid if user is not None else None,
+                extra_groups=user.groups if user is not None else None,
             )
         except OSError:
             self._lifeline.cut()

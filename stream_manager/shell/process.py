@@ -15,6 +15,7 @@ from typing import Any
 
 import grpc.aio
 
+from heron_runtime.code_user import TALKED_THROUGH, code_user
 from heron_runtime.launch import Launch
 from heron_runtime.liveness import Phase
 from heron_runtime.model.plan import StreamManagerInfo
@@ -91,6 +92,9 @@ class StreamManagerProcess:
         path = self.launch.stream_manager_socket(self.container)
         self._servers = [peers]
         await self._instances.start(path)
+        user = code_user(self.launch.settings)
+        if user is not None:
+            user.share(path, TALKED_THROUGH)
         self._file.update(incarnation=self._incarnation)
         self._recall()
         master = MasterClient(self.host, self._identity)

@@ -12,8 +12,8 @@ import gc
 import importlib
 import logging
 import os
-import sys
 import socket
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 

@@ -7,9 +7,10 @@ volume around it is shared by the topology's containers and outlives them: there
 user's code. Code that is there already is not fetched again, so that a container starts without the api server;
 where it is not, the api server is asked until it answers.
 
-It begins as root with the three capabilities that it takes to change users, becomes ``--user`` before it opens anything,
-and keeps them where instances run: heron_container has user code run as another user (``heron_runtime.code_user``), and
-opens to that user the volume, for what it writes there, and the topology's folder. Secrets in them stay its own.
+It begins as root with the three capabilities that it takes to change users, becomes ``--user`` before it opens
+anything, and keeps them where instances run: heron_container has user code run as another user
+(``heron_runtime.code_user``). To that user it opens the volume, for what it writes there, and its code. What else is
+there stays its own.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ import time
 from pathlib import Path
 
 from heron_container.shell.fetching import FetchError, Refused, fetch_package
+from heron_control.schedulers.docker_plan import VOLUME_PATH
 from heron_control.schedulers.identity import process_title
-from heron_runtime.code_user import WRITTEN_TO, CodeUser, code_user
+from heron_runtime.code_user import PASSED_THROUGH, WRITTEN_TO, CodeUser, code_user
 from heron_runtime.commands import python_command
 from heron_runtime.failures import Failure
 from heron_runtime.files import replace_file
@@ -70,8 +72,8 @@ def prepare(launch: Launch, secret: Path) -> None:
     _fetch_patiently(launch)
     if user is not None:
         user.may_read_all(launch.package_dir)
-        for folder in (Path(launch.home), Path(launch.home).parent):
-            user.share(folder, WRITTEN_TO)
+        user.share(Path(launch.home), PASSED_THROUGH)
+        user.share(Path(VOLUME_PATH), WRITTEN_TO)  # the working folder
 
 
 def _fetch_patiently(launch: Launch) -> None:

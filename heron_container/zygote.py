@@ -44,7 +44,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from heron_runtime.code_user import CodeUser, code_user
-from heron_runtime.kernel import CHANGE_USER, adopt_orphans, become, capabilities, end_with_parent, hide, hold_capabilities
+from heron_runtime.kernel import (
+    CHANGE_USER,
+    adopt_orphans,
+    become,
+    capabilities,
+    end_with_parent,
+    hide,
+    hold_capabilities,
+)
 from heron_runtime.orphans import end_all_orphans, end_orphans
 
 if TYPE_CHECKING:

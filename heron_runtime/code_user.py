@@ -89,7 +89,7 @@ def code_user(settings: Mapping[str, Any]) -> CodeUser | None:
 
 
 def attainable_code_user(settings: Mapping[str, Any]) -> CodeUser | None:
-    """The same for who is to make such processes. Raises UsageError, NotAllowed where that cannot be, or would be in vain."""
+    """The same for who is to make such processes. Raises UsageError, and NotAllowed where that cannot be."""
     user = code_user(settings)
     if user is None:
         return None

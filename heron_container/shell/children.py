@@ -36,7 +36,6 @@ class ExecChild:
         self,
         command: Sequence[str],
         environment: Mapping[str, str],
-        folder: str,
         log: LogPipe,
         ended: Callable[[int], None],
         passed: Sequence[int] = (),
@@ -44,8 +43,8 @@ class ExecChild:
         key: str = "",
         user: CodeUser | None = None,
     ) -> None:
-        """Start it, as ``user`` if one is given; ``--lifeline FD`` is added to the command, if wanted, with ``key`` in it.
-        Raises OSError."""
+        """Start it in our working folder, as ``user`` if one is given; ``--lifeline FD`` is added to the command, if
+        wanted, with ``key`` in it. Raises OSError."""
         self._log = log
         self._ended = ended
         self._lifeline = Lifeline(key)
@@ -59,7 +58,6 @@ class ExecChild:
                 stdout=log.write_end,
                 stderr=log.write_end,
                 env=dict(environment),
-                cwd=folder,
                 pass_fds=passed,
                 user=user.uid if user is not None else None,
                 group=user.gid if user is not None else None,

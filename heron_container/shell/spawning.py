@@ -133,9 +133,7 @@ class Spawning:
     def _exec(self, spec: ProcessSpec, pipe: LogPipe) -> None:
         user = self._code_user if spec.is_instance else None
         launch_file = self._launch_file if user is None else self._launch.instance_launch_file
-        command = python_command(
-            spec.kind, *arguments_of(str(launch_file), self._container, spec.slot, spec.replica)
-        )
+        command = python_command(spec.kind, *arguments_of(str(launch_file), self._container, spec.slot, spec.replica))
         if spec.is_instance:
             command += ["--component", spec.component, "--task", str(spec.task)]
         environment = child_environment(self._environment(spec), self._first_on_path if spec.is_instance else "")
@@ -143,7 +141,6 @@ class Spawning:
             child = ExecChild(
                 command,
                 environment,
-                self._launch.home,
                 pipe,
                 lambda code: self._ended(spec.slot, code, ""),
                 key=self._key(spec),
@@ -189,7 +186,6 @@ class Spawning:
             child = ExecChild(
                 command,
                 child_environment(),
-                self._launch.home,
                 LogPipe(f"{container_name(self._container)}-{room_of(kinds)}", lines, self._writer),
                 lambda code: ended(exit_in_words(code, lines.last())),
                 passed=[theirs.fileno()],

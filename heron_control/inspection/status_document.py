@@ -92,7 +92,14 @@ def from_document(data: Any) -> TopologyStatus:
     )  # fmt: skip
     containers = tuple(ContainerView(c.id, c.host or "", c.state) for c in found.containers)
     return TopologyStatus(
-        execution, found.state, containers, processes, found.causes, found.exceptions, found.code_user, found.stalled or ""
+        execution,
+        found.state,
+        containers,
+        processes,
+        found.causes,
+        found.exceptions,
+        found.code_user,
+        found.stalled or "",
     )
 
 

@@ -23,8 +23,8 @@ def try_code_user(user: CodeUser, package: Path) -> None:
     command = [sys.executable, "-P", "-c", _TRIAL, str(package)]
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TRIAL_SECONDS, check=False, cwd="/",
-            env=child_environment(user.environment()), user=user.uid, group=user.gid, extra_groups=user.groups,
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TRIAL_SECONDS, check=False,
+            cwd="/", env=child_environment(user.environment()), user=user.uid, group=user.gid, extra_groups=user.groups,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         reason = str(error)

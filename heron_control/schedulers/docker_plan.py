@@ -113,7 +113,9 @@ def launch_inside(launch: Launch, api_url: str) -> Launch:
         api_url=launch.api_url or api_url,
         store_credential=CREDENTIAL if launch.store_credential else "",
         settings={
-            **launch.settings, Keys.HERON_SCHEDULER.name: "docker", Keys.HERON_USER_CODE_USER.name: CODE_USER,
+            **launch.settings,
+            Keys.HERON_SCHEDULER.name: "docker",
+            Keys.HERON_USER_CODE_USER.name: CODE_USER,
         },
     )
 
@@ -143,8 +145,8 @@ def reader(project: str, launch: Launch, image: str) -> dict[str, Any]:
 def creation(project: str, launch: Launch, number: int, image: str, limits: Resources) -> dict[str, Any]:
     """Body of the engine's ``POST /containers/create``, without the name. Nothing in it is secret.
 
-    Its first program is root with three capabilities, for as long as it takes to become ``USER``. What it keeps then are
-    those by which instances become ``CODE_USER`` (``heron_container.bootstrap``); an engine gives none to other users.
+    Its first program is root with three capabilities, for as long as it takes to become ``USER``. What it keeps then
+    are those by which instances become ``CODE_USER`` (``heron_container.bootstrap``): an engine gives none to others.
     """
     shared = shared_name(project, launch)
     file = f"{start_folder(number)}/{LAUNCH_FILE}"
@@ -153,8 +155,16 @@ def creation(project: str, launch: Launch, number: int, image: str, limits: Reso
         "Hostname": container_host(project, launch, number),
         "User": "root",
         "Cmd": [
-            "python", "-P", "-m", "heron_container.bootstrap", "--launch", file, "--container", str(number),
-            "--user", USER,
+            "python",
+            "-P",
+            "-m",
+            "heron_container.bootstrap",
+            "--launch",
+            file,
+            "--container",
+            str(number),
+            "--user",
+            USER,
         ],
         "Env": ["HOME=/tmp"],
         "Labels": {**NO_COMPOSE, **labels(project, launch, number)},

@@ -51,7 +51,7 @@ class StreamManagerProcess:
         self.launch = launch
         self.container = container
         self._identity = identity_of(launch)
-        self._file = MemoryFile(Path(launch.home, f"stream_manager-{container}.plan"), launch.topology_id)
+        self._file = MemoryFile(Path(launch.runtime_dir, f"stream_manager-{container}.plan"), launch.topology_id)
         # Incarnations grow, so that peers can tell a newer stream manager from an older one.
         self._incarnation = max(time.time_ns() // 1_000_000, self._file.memory.incarnation + 1)
         self._servers: list[grpc.aio.Server] = []

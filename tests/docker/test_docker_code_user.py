@@ -11,7 +11,7 @@ from compose_cluster import ROOT, ComposeCluster, docker, eventually, inside
 
 FOLDER = ROOT / "tests" / "integration" / "front_door"
 HERONRY, CODE = 10001, 10002
-HOME = "/var/lib/heronry/topology"
+VOLUME = "/var/lib/heronry"
 
 
 @pytest.fixture
@@ -25,11 +25,11 @@ def prying(cluster: ComposeCluster) -> Iterator[ComposeCluster]:
 
 def tried(cluster: ComposeCluster, times: int) -> dict[str, Any]:
     """What the instance has written down that began last; the one before it ended."""
-    ask = f"cd {HOME} && ls -tr pried-*.json"
+    ask = f"cd {VOLUME} && ls -tr pried-*.json"
     host = cluster.containers("Prying")[1]
     eventually(lambda: len(inside(host, "sh", "-c", ask, check=False).split()) == times, "user code has tried")
     newest = inside(host, "sh", "-c", ask).split()[-1]
-    found: dict[str, Any] = json.loads(inside(host, "cat", f"{HOME}/{newest}"))
+    found: dict[str, Any] = json.loads(inside(host, "cat", f"{VOLUME}/{newest}"))
     return found
 
 
@@ -82,7 +82,7 @@ def test_each_process_has_the_user_and_the_capabilities_that_it_needs(prying: Co
 def test_what_it_daemonises_ends_with_its_instance(cluster: ComposeCluster) -> None:
     cluster.heron(
         "submit", "docker/tests", str(FOLDER / "daemon_topology.py"), "LeavesBehind", "--name", "Daemons",
-        "--wait-timeout", "180", "--", HOME,
+        "--wait-timeout", "180", "--", VOLUME,
     )  # fmt: skip
     try:
         host = cluster.containers("Daemons")[1]

@@ -102,18 +102,31 @@ class Pry(BasicBolt):
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         """Write what was got."""
         home = Path.cwd()
-        status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
+        status = dict(
+            line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line
+        )
         Path("streamlet", "state").mkdir(parents=True, exist_ok=True)
         Path("streamlet", "state", f"{os.getpid()}.log").write_text("kept")
         answer = {
-            "uids": os.getresuid(), "gids": os.getresgid(), "groups": os.getgroups(), "home": os.environ["HOME"],
+            "uids": os.getresuid(),
+            "gids": os.getresgid(),
+            "groups": os.getgroups(),
+            "home": os.environ["HOME"],
             "capabilities": {name: int(status[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")},
             "no_new_privileges": status["NoNewPrivs"],
             "processes": seen_processes(context.get_topology_name()),
             "read": read_files(
-                str(home), [str(home / "log-files"), "/var/lib/heronry/start", "/var/lib/heronry/start/1"]
+                str(home),
+                [
+                    str(home / "log-files"),
+                    *(f"/var/lib/heronry/{name}" for name in ("topology", "run", "start", "start/1")),
+                ],
             ),
-            "removed": [n for n in ("package", "secret", "log-files") if goes(lambda n=n: move_away(n))],
+            "removed": [
+                n
+                for n in ("package", "secret", "log-files", "topology", "run", "start")
+                if goes(lambda n=n: move_away(n))
+            ],
             "became": [uid for uid in (0, 10001) if becomes(uid)],
             "stdout": goes(lambda: Path("/dev/stdout").open("w").close()),
         }

@@ -1,7 +1,7 @@
 """User code as a user of its own on ``local``: root submits, instances run as ``nobody`` (``heron.user.code.user``).
 
-The interpreter may lie where nobody else passes, as in the home of root. Then commands run in a mount namespace of their
-own, in which that folder is open and holds nothing but the interpreter.
+The interpreter may lie where nobody else passes, as in the home of root. Then commands run in a mount namespace of
+their own, in which that folder is open and holds nothing but the interpreter.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(sys.platform != "linux", reason="capabilities and /proc are Linux's"),
     pytest.mark.skipif(os.geteuid() != 0, reason="only root may run children as another user"),
-    pytest.mark.skipif(os.geteuid() == 0 and capabilities() & CHANGE_USER != CHANGE_USER, reason="a root without rights"),
+    pytest.mark.skipif(
+        os.geteuid() == 0 and capabilities() & CHANGE_USER != CHANGE_USER, reason="a root without rights"
+    ),
 ]
 NOBODY = pwd.getpwnam("nobody")
 SETTING = {"heron__user__code__user": NOBODY.pw_name}
@@ -109,8 +111,7 @@ def test_user_code_gets_at_nothing_and_comes_back_like_that(door: FrontDoor) -> 
     instance = int(second.stem.split("-")[1])
     os.kill(instance, signal.SIGSTOP)  # it cannot see its lifeline: the kernel ends it
     os.kill(zygote(name), signal.SIGKILL)
-    third, told = pried(door, name, {first, second})
-    is_walled_in(told)
+    is_walled_in(pried(door, name, {first, second})[1])
     assert not psutil.pid_exists(instance)
     assert {p.read_text() for p in first.parent.glob("streamlet/state/*.log")} == {"kept"}
     door.reaches(name, "running")
@@ -128,7 +129,9 @@ def test_what_it_daemonises_dies_with_it(door: FrontDoor, folder: Path) -> None:
     run = Run(door, unique("Daemons"), folder / "written")
     run.folder.mkdir()
     run.folder.chmod(0o777)
-    door.submit(run.name, daemon_topology.__file__, "LeavesBehind", "--", str(run.folder), topology__stmgrs=1, **SETTING)
+    door.submit(
+        run.name, daemon_topology.__file__, "LeavesBehind", "--", str(run.folder), topology__stmgrs=1, **SETTING
+    )
     first = run.all_there()
     assert {daemon.uids().real for daemon in run.daemons(first).values()} == {NOBODY.pw_uid}
     os.kill(first, signal.SIGKILL)
@@ -161,10 +164,8 @@ def test_without_the_setting_all_is_as_before_and_the_status_says_so(door: Front
 )
 def test_a_user_who_will_not_do_is_refused_with_a_cure(door: FrontDoor, given: str, code: int, said: str) -> None:
     name = unique("Prying")
-    done = door.heron(
-        "submit", "local", "--name", name, "--config-property", f"heron.user.code.user={given}", user.__file__, "Prying",
-        code=code,
-    )  # fmt: skip
+    given = f"heron.user.code.user={given}"
+    done = door.heron("submit", "local", "--name", name, "--config-property", given, user.__file__, "Prying", code=code)
     assert said in " ".join(done.stderr.split())
     assert not list((door.home / "topologies").rglob(name))
 
@@ -184,5 +185,7 @@ def test_a_home_that_the_user_cannot_reach_is_named(folder: Path) -> None:
         door.command = [*way_to_the_interpreter(), *door.command]
         name = unique("Prying")
         given = f"heron.user.code.user={NOBODY.pw_name}"
-        done = door.heron("submit", "local", "--name", name, "--config-property", given, user.__file__, "Prying", code=5)
+        done = door.heron(
+            "submit", "local", "--name", name, "--config-property", given, user.__file__, "Prying", code=5
+        )
         assert "as nobody no instance can run" in " ".join(done.stderr.split())

@@ -15,7 +15,12 @@ from heron_runtime.commands import child_environment
 from heron_runtime.failures import NotAllowed
 
 TRIAL_SECONDS = 60.0
-_TRIAL = "import os, sys; import heron_instance.shell.main; os.listdir(sys.argv[1]); os.listdir(sys.argv[1] + '/.')"
+_TRIAL = """
+import os, sys
+import heron_instance.shell.main
+for entry in os.scandir(sys.argv[1]):
+    os.listdir(entry) if entry.is_dir() else open(entry).close()
+"""
 
 
 def try_code_user(user: CodeUser, package: Path) -> None:

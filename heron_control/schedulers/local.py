@@ -20,6 +20,7 @@ from heron_control.schedulers.scheduler import SchedulerContext, SchedulerError
 from heron_control.schedulers.topology_folder import LOG_FILES, METRICS, PACKAGE
 from heron_runtime.code_user import WRITTEN_TO, CodeUser, attainable_code_user
 from heron_runtime.commands import start_session
+from heron_runtime.files import entries
 from heron_runtime.launch import Launch
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.net.identity import identity_of
@@ -83,6 +84,9 @@ class LocalScheduler:
             user.let_through(above)
         user.share(folder, WRITTEN_TO)
         user.may_read_all(folder / PACKAGE)
+        for link in filter(Path.is_symlink, entries(folder / PACKAGE)):  # requirements, in the cache
+            user.let_through(link.resolve().parent)
+            user.may_read_all(link.resolve())
         user.open_runtime_dir(Path(launch.runtime_dir))
         try_code_user(user, folder / PACKAGE)
 

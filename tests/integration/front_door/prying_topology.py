@@ -119,7 +119,7 @@ class Pry(BasicBolt):
                 str(home),
                 [
                     str(home / "log-files"),
-                    *(f"/var/lib/heronry/{name}" for name in ("topology", "run", "start", "start/1")),
+                    *(f"/var/lib/heronry/{name}" for name in ("topology", "start", "start/1")),
                 ],
             ),
             "removed": [

@@ -20,9 +20,9 @@ from pathlib import Path
 from heron_container.zygote import INSTANCE, be_zygote
 from heron_control.schedulers.identity import process_title
 from heron_control.schedulers.log_files import OwnLog
-from heron_control.schedulers.remnants import MARK, mark_of
+from heron_control.schedulers.remnants import mark_of
 from heron_runtime.code_user import READ, CodeUser, attainable_code_user
-from heron_runtime.commands import own_group, raise_descriptor_limit
+from heron_runtime.commands import MARK, own_group, raise_descriptor_limit
 from heron_runtime.failures import Failure
 from heron_runtime.kernel import CHANGE_USER, gain_nothing, hold_capabilities
 from heron_runtime.launch import Launch

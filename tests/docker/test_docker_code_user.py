@@ -57,7 +57,7 @@ def test_user_code_gets_at_nothing_and_comes_back_like_that(prying: ComposeClust
     container = prying.containers("Prying")[1]
     docker("exec", container, "sh", "-c", f"kill -9 {pid(prying, 'container_1_pry')}")
     is_walled_in(tried(prying, 2))
-    zygote = "for p in /proc/[0-9]*; do grep -aq ':zygote-1' $p/cmdline 2>/dev/null && kill -9 ${p#/proc/}; done"
+    zygote = "for p in /proc/[0-9]*; do grep -aq ':[z]ygote-1' $p/cmdline 2>/dev/null && kill -9 ${p#/proc/}; done"
     inside(container, "sh", "-c", f"({zygote}) || true")
     is_walled_in(tried(prying, 3))
     identity = prying.identity(container)

@@ -79,6 +79,11 @@ def zygote(name: str) -> int:
     return int(found)
 
 
+def has_ended(pid: int) -> bool:
+    """True when it is gone, or waits for its parent to hear of it."""
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
 def is_walled_in(told: dict[str, Any]) -> None:
     """User code got at nothing of Heronry's."""
     assert told["uids"] == [NOBODY.pw_uid] * 3
@@ -109,8 +114,12 @@ def test_user_code_gets_at_nothing_and_comes_back_like_that(door: FrontDoor) -> 
     second, told = pried(door, name, {first})
     is_walled_in(told)
     instance = int(second.stem.split("-")[1])
-    os.kill(instance, signal.SIGSTOP)  # it cannot see its lifeline: the kernel ends it
+    # It cannot see its lifeline, and nobody is there to sweep: the kernel ends it with its zygote.
+    for pid in (leader := door.pids(name)["heron_container-1"], instance):
+        os.kill(pid, signal.SIGSTOP)
     os.kill(zygote(name), signal.SIGKILL)
+    eventually(lambda: has_ended(instance), "the kernel has ended the instance")
+    os.kill(leader, signal.SIGCONT)
     is_walled_in(pried(door, name, {first, second})[1])
     assert not psutil.pid_exists(instance)
     assert {p.read_text() for p in first.parent.glob("streamlet/state/*.log")} == {"kept"}

@@ -55,7 +55,7 @@ class Home:
             found = self.root.stat()
             if found.st_uid != os.geteuid() and os.geteuid() != 0:
                 raise NotAllowed(f"{self.root} belongs to another user", "Set HERONRY_HOME to a folder of yours.")
-            if stat.S_IMODE(found.st_mode) & 0o077:
+            if stat.S_IMODE(found.st_mode) & 0o066:  # to pass through is no harm: heron.user.code.user may have to
                 self._tighten()
         except (FileExistsError, NotADirectoryError) as error:
             raise Failure(

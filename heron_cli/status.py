@@ -37,6 +37,8 @@ def show(status: TopologyStatus, now: float, verbose: bool = False) -> None:
     line.append(f", submitted {age(now - execution.submitted_at)} ago by {execution.submission_user}")
     out().print(line)
     print_table(COLUMNS, [_row(process, now) for process in status.processes], NUMBERS)
+    if status.code_user is not None:
+        print_line(whose_code(status.code_user), "dim")
     if status.stalled:
         print_line(f"failing: {status.stalled}", "red")
     for process in status.processes:
@@ -56,6 +58,13 @@ def show(status: TopologyStatus, now: float, verbose: bool = False) -> None:
             print_line(f"last lines of {process.name}:")
             for text in process.last_lines:
                 print_line("    " + text)
+
+
+def whose_code(code_user: str) -> str:
+    """As whom user code runs, and what follows."""
+    if code_user:
+        return f"user code runs as {code_user}, who cannot read the topology's key"
+    return "user code runs as the user of Heronry's own processes, and can read the topology's key (docs/security.md)"
 
 
 def pressure(causes: Sequence[Cause]) -> list[str]:

@@ -10,15 +10,22 @@ from __future__ import annotations
 import argparse
 import gc
 import importlib
+import logging
 import os
 import socket
+import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from heron_container.zygote import INSTANCE, be_zygote
 from heron_control.schedulers.identity import process_title
 from heron_control.schedulers.log_files import OwnLog
-from heron_control.schedulers.remnants import MARK, mark_of
-from heron_runtime.commands import own_group, raise_descriptor_limit
+from heron_control.schedulers.remnants import mark_of
+from heron_runtime.code_user import READ, CodeUser, attainable_code_user
+from heron_runtime.commands import MARK, own_group, raise_descriptor_limit
+from heron_runtime.failures import Failure
+from heron_runtime.kernel import CHANGE_USER, gain_nothing, hold_capabilities
+from heron_runtime.launch import Launch
 from heron_runtime.model.ids import MASTER_CONTAINER, container_name
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.process import ProcessArguments, parse_arguments, set_up_process
@@ -42,6 +49,7 @@ class Birth:
     arguments: ProcessArguments
     own_log: OwnLog | None  # where stdout and stderr go to the log folder
     echo: int  # the old stderr, if it is to have the log as well; else -1
+    code_user: CodeUser | None = None  # as whom instances run; None: as we do
     zygotes: list[Newborn] = field(default_factory=list)
 
 
@@ -58,10 +66,10 @@ def main() -> None:
     if arguments.container != MASTER_CONTAINER and setting(arguments.launch.settings, Keys.HERON_INSTANCE_FORK):
         for name in SHARED:
             importlib.import_module(name)
-        birth.zygotes.append(_fork(arguments, (INSTANCE,)))
+        birth.zygotes.append(_fork(birth, (INSTANCE,)))
     from heron_container.shell.main import run  # gRPC is imported from here on
 
-    birth.zygotes.append(_fork(arguments, services_of(arguments.container)))
+    birth.zygotes.append(_fork(birth, services_of(arguments.container)))
     gc.enable()
     run(birth)
 
@@ -81,10 +89,30 @@ def _set_up() -> Birth:
     set_up_process(process_title(launch.topology, name), setting(launch.settings, Keys.HERON_LOGGING_LEVEL))
     own_group()
     raise_descriptor_limit()
-    return Birth(arguments, own_log, echo)
+    try:
+        code_user = None if arguments.container == MASTER_CONTAINER else _take_code_user(launch)
+    except Failure as error:
+        logging.getLogger("heron_container").error("cannot start: %s. %s", error.message, error.cure)
+        sys.exit(1)
+    return Birth(arguments, own_log, echo, code_user)
 
 
-def _fork(arguments: ProcessArguments, kinds: tuple[str, ...]) -> Newborn:
+def _take_code_user(launch: Launch) -> CodeUser | None:
+    """As whom instances are to run, with the way to their sockets open to them. From now on nobody below us gains
+    rights, and only we and the zygote of instances have those that it takes."""
+    user = attainable_code_user(launch.settings)
+    if user is not None:
+        user.open_runtime_dir(Path(launch.runtime_dir))
+        launch.for_instances().save(launch.instance_launch_file)
+        user.share(launch.instance_launch_file, READ)
+        gain_nothing()
+        if os.geteuid() != 0:  # root needs none
+            hold_capabilities(CHANGE_USER)
+    return user
+
+
+def _fork(birth: Birth, kinds: tuple[str, ...]) -> Newborn:
+    arguments, user = birth.arguments, birth.code_user if INSTANCE in kinds else None
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     gc.freeze()
     pid = os.fork()
@@ -92,6 +120,8 @@ def _fork(arguments: ProcessArguments, kinds: tuple[str, ...]) -> Newborn:
         os.dup2(theirs.fileno(), 3, inheritable=False)
         ours.detach(), theirs.detach()
         os.closerange(4, os.sysconf("SC_OPEN_MAX"))
-        be_zygote(socket.socket(fileno=3), arguments.launch, str(arguments.launch_file), arguments.container, kinds)
+        be_zygote(
+            socket.socket(fileno=3), arguments.launch, str(arguments.launch_file), arguments.container, kinds, user
+        )
     theirs.close()
     return Newborn(kinds, pid, ours)

@@ -6,6 +6,11 @@ and, if there is one, the store's credential into a folder of this container alo
 volume around it is shared by the topology's containers and outlives them: there are the logs, the saved plans and the
 user's code. Code that is there already is not fetched again, so that a container starts without the api server;
 where it is not, the api server is asked until it answers.
+
+It begins as root with the three capabilities that it takes to change users, becomes ``--user`` before it opens
+anything, and keeps them where instances run: heron_container has user code run as another user
+(``heron_runtime.code_user``). To that user it opens the volume, for what it writes there, and its code. What else is
+there stays its own.
 """
 
 from __future__ import annotations
@@ -18,12 +23,16 @@ import time
 from pathlib import Path
 
 from heron_container.shell.fetching import FetchError, Refused, fetch_package
+from heron_control.schedulers.docker_plan import VOLUME_PATH
 from heron_control.schedulers.identity import process_title
+from heron_runtime.code_user import PASSED_THROUGH, WRITTEN_TO, CodeUser, code_user
 from heron_runtime.commands import python_command
+from heron_runtime.failures import Failure
 from heron_runtime.files import replace_file
+from heron_runtime.kernel import CHANGE_USER, become
 from heron_runtime.launch import Launch
 from heron_runtime.model.backoff import BackoffPolicy
-from heron_runtime.model.ids import container_name
+from heron_runtime.model.ids import MASTER_CONTAINER, container_name
 from heron_runtime.process import set_up_process
 from heronry.api.errors import PackageError
 
@@ -37,12 +46,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m heron_container.bootstrap")
     parser.add_argument("--launch", required=True, type=Path)
     parser.add_argument("--container", required=True, type=int)
+    parser.add_argument("--user", default="", help="who to be, where this is root")
     options = parser.parse_args()
+    if options.user and os.geteuid() == 0:
+        user = CodeUser.named(options.user)
+        become(user.uid, user.gid, user.groups, CHANGE_USER if options.container != MASTER_CONTAINER else 0)
     launch = Launch.load(options.launch)
     set_up_process(process_title(launch.topology, container_name(options.container)))
     try:
         prepare(launch, options.launch.parent / "secret")
-    except (Refused, PackageError, OSError) as error:
+    except (Refused, PackageError, Failure, OSError) as error:
         log.error("cannot start: %s", error)
         sys.exit(EXIT_REFUSED)
     number = str(options.container)
@@ -51,10 +64,19 @@ def main() -> None:
 
 
 def prepare(launch: Launch, secret: Path) -> None:
-    """Folders, secret, package. Raises Refused, PackageError, OSError."""
+    """Folders, secret, package. Raises Refused, PackageError, UsageError, OSError."""
     for folder in (Path(launch.home), launch.log_dir, launch.metrics_dir, Path(launch.runtime_dir)):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     replace_file(launch.secret_file, secret.read_bytes(), 0o400)  # all containers of the topology look for it there
+    user = code_user(launch.settings)
+    _fetch_patiently(launch)
+    if user is not None:
+        user.may_read_all(launch.package_dir)
+        user.share(Path(launch.home), PASSED_THROUGH)
+        user.share(Path(VOLUME_PATH), WRITTEN_TO)  # the working folder
+
+
+def _fetch_patiently(launch: Launch) -> None:
     attempts = 0
     while True:
         try:

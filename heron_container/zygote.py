@@ -21,6 +21,9 @@ die in two ways: each holds a lifeline of its own, whose write end only heron_co
 at the zygote's end (PR_SET_PDEATHSIG), so that even a stopped or wedged process leaves no orphan. heron_container
 closes the lifelines when the zygote dies, and starts both again.
 
+Where user code has a user of its own (``heron_runtime.code_user``), an instance becomes that user before anything else;
+the zygote keeps the capabilities to make it so and to signal its children, the zygote of services has none.
+
 What user code has started and its instance has left behind comes to the zygote (``heron_runtime.orphans``), which ends
 it, before it tells of the instance's end.
 """
@@ -40,7 +43,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from heron_runtime.kernel import adopt_orphans, end_with_parent, hide
+from heron_runtime.code_user import CodeUser, code_user
+from heron_runtime.kernel import (
+    CHANGE_USER,
+    adopt_orphans,
+    become,
+    capabilities,
+    end_with_parent,
+    hide,
+    hold_capabilities,
+)
 from heron_runtime.orphans import end_all_orphans, end_orphans
 
 if TYPE_CHECKING:
@@ -121,9 +133,10 @@ def preload(names: Iterable[str]) -> None:
 class Zygote:
     """Serves the socket, forks, and reports the ends of its children."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, code_user: CodeUser | None) -> None:
         adopt_orphans()
         self._connection = connection
+        self._code_user = code_user
         self._slots: dict[int, int] = {}  # pid to slot
         self._wake_read, self._wake_write = os.pipe()
         for descriptor in (self._wake_read, self._wake_write):
@@ -161,7 +174,7 @@ class Zygote:
             self._close(request)
             return False
         if pid == 0:
-            _become_child(request, zygote)
+            _become_child(request, zygote, self._code_user)
             return True
         self._slots[pid] = request.slot
         pidfd = os.pidfd_open(pid)  # before it can be reaped, so it is certainly this child's
@@ -198,9 +211,11 @@ class Zygote:
         os.close(request.lifeline)
 
 
-def _become_child(request: ForkRequest, zygote: int) -> None:
+def _become_child(request: ForkRequest, zygote: int, user: CodeUser | None) -> None:
     """Leave everything of the zygote's behind. Nothing before this has run in the child."""
-    end_with_parent()
+    if user is not None:
+        become(user.uid, user.gid, user.groups)
+    end_with_parent()  # after that: a change of the user makes the kernel forget it
     if os.getppid() != zygote:
         os._exit(120)  # it died before the kernel knew
     signal.set_wakeup_fd(-1)
@@ -233,9 +248,16 @@ def _reseed() -> None:
 
 
 def be_zygote(
-    connection: socket.socket, launch: Launch, launch_file: str, container: int, kinds: Sequence[str]
+    connection: socket.socket,
+    launch: Launch,
+    launch_file: str,
+    container: int,
+    kinds: Sequence[str],
+    user: CodeUser | None,
 ) -> NoReturn:
-    """Prepare, serve until the end; and in a child, be what was asked for until its end."""
+    """Prepare, serve until the end; and in a child, be what was asked for until its end. Children are ``user``."""
+    if os.geteuid() != 0 and capabilities():
+        hold_capabilities(CHANGE_USER if user is not None else 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-c in a terminal is heron_container's affair
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends at end of file, after its children
     gc.disable()
@@ -243,7 +265,7 @@ def be_zygote(
     from setproctitle import setproctitle
 
     setproctitle(f"heron:{launch.topology}:{room_of(kinds)}-{container}")
-    request = Zygote(connection).serve()
+    request = Zygote(connection, user).serve()
     if request is None:
         sys.exit(0)
     if request.kind == INSTANCE:
@@ -268,7 +290,9 @@ def main() -> None:
     hide()
     os.set_inheritable(options.socket, False)
     connection = socket.socket(fileno=options.socket)
-    be_zygote(connection, Launch.load(options.launch), options.launch, options.container, options.kinds)
+    launch = Launch.load(options.launch)
+    user = code_user(launch.settings) if INSTANCE in options.kinds else None
+    be_zygote(connection, launch, options.launch, options.container, options.kinds, user)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ from pathlib import Path
 
 import heron_runtime
 
+MARK = "HERONRY_CONTAINER"  # in the environment of all below a heron_container: whose they are
+
 
 def python_command(module: str, *arguments: str) -> list[str]:
     """``python -P -m module arguments`` with the interpreter that runs now."""
@@ -56,7 +58,7 @@ def warm_up(module: str, imports: Iterable[str], environment: Mapping[str, str] 
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env=child_environment(environment),
+            env=_of_no_container(environment),
             start_new_session=True,
         )
 
@@ -79,8 +81,15 @@ def start_session(
     with open(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
         return subprocess.Popen(
             python_command(module, *arguments), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder,
-            env=child_environment(environment), start_new_session=True,
+            env=_of_no_container(environment), start_new_session=True,
         )  # fmt: skip
+
+
+def _of_no_container(extra: Mapping[str, str] | None) -> dict[str, str]:
+    """The environment of who begins a session: user code or container 0 may have us start it, and it outlives them."""
+    environment = child_environment(extra)
+    environment.pop(MARK, None)
+    return environment
 
 
 def source_root() -> str:

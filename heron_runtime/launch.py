@@ -7,7 +7,7 @@ own few arguments, so that command lines stay short and the same in ``ps`` every
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,15 @@ class Launch:
     def heartbeat_file(self, container: int) -> Path:
         """The container's heartbeat slots (``heron_runtime.liveness``)."""
         return Path(self.runtime_dir, f"hb{container}")
+
+    @property
+    def instance_launch_file(self) -> Path:
+        """What an executed instance is started with where it runs as a user of its own, who cannot read ours."""
+        return Path(self.runtime_dir, "launch.json")
+
+    def for_instances(self) -> Launch:
+        """The launch without the places of what instances have no business with."""
+        return replace(self, store_url="", store_credential="", key="", api_url="")
 
     def save(self, path: Path) -> None:
         """Write atomically, mode 0600."""

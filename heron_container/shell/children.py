@@ -15,6 +15,7 @@ from typing import Protocol
 
 from heron_container.shell.lifeline import Lifeline
 from heron_container.shell.logs import LogPipe
+from heron_runtime.code_user import CodeUser
 
 STARTED: set[int] = set()  # children of this process that it started and will reap
 
@@ -35,14 +36,15 @@ class ExecChild:
         self,
         command: Sequence[str],
         environment: Mapping[str, str],
-        folder: str,
         log: LogPipe,
         ended: Callable[[int], None],
         passed: Sequence[int] = (),
         with_lifeline: bool = True,
         key: str = "",
+        user: CodeUser | None = None,
     ) -> None:
-        """Start it; ``--lifeline FD`` is added to the command, if wanted, with ``key`` in it. Raises OSError."""
+        """Start it in our working folder, as ``user`` if one is given; ``--lifeline FD`` is added to the command, if
+        wanted, with ``key`` in it. Raises OSError."""
         self._log = log
         self._ended = ended
         self._lifeline = Lifeline(key)
@@ -56,8 +58,10 @@ class ExecChild:
                 stdout=log.write_end,
                 stderr=log.write_end,
                 env=dict(environment),
-                cwd=folder,
                 pass_fds=passed,
+                user=user.uid if user is not None else None,
+                group=user.gid if user is not None else None,
+                extra_groups=user.groups if user is not None else None,
             )
         except OSError:
             self._lifeline.cut()

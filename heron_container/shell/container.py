@@ -35,6 +35,7 @@ from heron_control.schedulers.alarm import Alarm, now_ms
 from heron_control.schedulers.endings import exit_in_words
 from heron_control.schedulers.identity import catches, traced
 from heron_control.schedulers.scheduler import SchedulerError
+from heron_runtime.code_user import TALKED_THROUGH, CodeUser
 from heron_runtime.launch import Launch
 from heron_runtime.liveness import Phase, Slots
 from heron_runtime.model.backoff import BackoffPolicy
@@ -59,7 +60,13 @@ class Container:
     """One container. Everything happens on the event loop that made it."""
 
     def __init__(
-        self, launch: Launch, launch_file: Path, number: int, incarnation: int, zygotes: Iterable[Newborn] = ()
+        self,
+        launch: Launch,
+        launch_file: Path,
+        number: int,
+        incarnation: int,
+        zygotes: Iterable[Newborn] = (),
+        code_user: CodeUser | None = None,
     ) -> None:
         self.launch = launch
         self.number = number
@@ -85,7 +92,10 @@ class Container:
         self._slots: Slots | None = None
         self._children: dict[int, Child] = {}
         self._last_lines: dict[str, LastLines] = {}
-        self._spawning = Spawning(launch, launch_file, number, policy, self._writer, self._born, self._ended, zygotes)
+        self._code_user = code_user
+        self._spawning = Spawning(
+            launch, launch_file, number, policy, self._writer, self._born, self._ended, zygotes, code_user
+        )
         self._sweeping = Sweeping(number != MASTER_CONTAINER)
         self._scheduler_watch = SchedulerWatch(SCHEDULER_BACKOFF)
         self._scheduler_pid = 0
@@ -165,6 +175,8 @@ class Container:
             return
         if self._slots is None:
             self._slots = Slots(self.launch.heartbeat_file(self.number), len(specs) + SPARE_SLOTS)
+            if self._code_user is not None:
+                self._code_user.share(self._slots.path, TALKED_THROUGH)
         fitting = [spec for spec in specs if spec.slot < len(self._slots)]
         if len(fitting) < len(specs):
             missing = len(specs) - len(fitting)

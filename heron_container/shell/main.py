@@ -48,7 +48,7 @@ async def _run(birth: Birth) -> int:
     watch_lifeline(arguments.lifeline, loop)
     launch, number = arguments.launch, arguments.container
     incarnation = time.time_ns() // 1_000_000
-    container = Container(launch, arguments.launch_file.resolve(), number, incarnation, birth.zygotes)
+    container = Container(launch, arguments.launch_file.resolve(), number, incarnation, birth.zygotes, birth.code_user)
     if number != MASTER_CONTAINER:
         begin_to_compile(launch.package_dir)
     stop_on_signals(loop, lambda: container.stop("asked to, by signal"))

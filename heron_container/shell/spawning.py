@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -23,7 +24,9 @@ from heron_container.shell.zygote_client import ZygoteClient
 from heron_container.zygote import INSTANCE, arguments_of, room_of
 from heron_control.schedulers.endings import exit_in_words
 from heron_control.schedulers.identity import process_title
+from heron_runtime.code_user import CodeUser
 from heron_runtime.commands import child_environment, python_command
+from heron_runtime.kernel import CHANGE_USER, hold_capabilities
 from heron_runtime.launch import Launch
 from heron_runtime.model.backoff import BackoffPolicy
 from heron_runtime.model.ids import MASTER_CONTAINER, container_name
@@ -32,6 +35,7 @@ from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.net.handshake import instance_key
 
 CLOSE_SECONDS = 5.0
+WRITTEN_BY_ALL = 0o622
 log = logging.getLogger(__name__)
 
 
@@ -48,8 +52,10 @@ class Spawning:
         born: Callable[[int, Child], None],
         ended: Callable[[int, int | None, str], None],
         zygotes: Iterable[Newborn] = (),
+        code_user: CodeUser | None = None,
     ) -> None:
         self._launch = launch
+        self._code_user = code_user
         self._launch_file = launch_file
         self._container = container
         self._writer = writer
@@ -93,6 +99,8 @@ class Spawning:
         except OSError as error:  # no descriptors left
             self._loop.call_soon(self._ended, spec.slot, None, f"not started: {error}")
             return
+        if spec.is_instance and self._code_user is not None:
+            os.fchmod(pipe.write_end, WRITTEN_BY_ALL)  # /dev/stdout can be opened anew, as it can by our own user
         zygote = self._zygotes.get(spec.kind)
         if zygote is not None:
             zygote.fork(spec, self._environment(spec), pipe)
@@ -123,9 +131,9 @@ class Spawning:
         return not found
 
     def _exec(self, spec: ProcessSpec, pipe: LogPipe) -> None:
-        command = python_command(
-            spec.kind, *arguments_of(str(self._launch_file), self._container, spec.slot, spec.replica)
-        )
+        user = self._code_user if spec.is_instance else None
+        launch_file = self._launch_file if user is None else self._launch.instance_launch_file
+        command = python_command(spec.kind, *arguments_of(str(launch_file), self._container, spec.slot, spec.replica))
         if spec.is_instance:
             command += ["--component", spec.component, "--task", str(spec.task)]
         environment = child_environment(self._environment(spec), self._first_on_path if spec.is_instance else "")
@@ -133,10 +141,10 @@ class Spawning:
             child = ExecChild(
                 command,
                 environment,
-                self._launch.home,
                 pipe,
                 lambda code: self._ended(spec.slot, code, ""),
                 key=self._key(spec),
+                user=user,
             )
         except OSError as error:
             self._loop.call_soon(self._ended, spec.slot, None, f"not started: {error}")
@@ -151,10 +159,14 @@ class Spawning:
 
     def _environment(self, spec: ProcessSpec) -> dict[str, str]:
         """What the user wants to see in the environment of an instance."""
-        if not spec.is_instance or self._topology is None:
+        if not spec.is_instance:
             return {}
-        config = self._topology.component_config(spec.component)
-        return {str(name): str(value) for name, value in setting(config, Keys.TOPOLOGY_ENVIRONMENT).items()}
+        environment = self._code_user.environment() if self._code_user is not None else {}
+        if self._topology is not None:
+            config = self._topology.component_config(spec.component)
+            given = setting(config, Keys.TOPOLOGY_ENVIRONMENT)
+            environment |= {str(name): str(value) for name, value in given.items()}
+        return environment
 
     def _spawn_zygote(self, kinds: tuple[str, ...], ended: Callable[[str], None]) -> tuple[Child, socket.socket]:
         """The one that was forked at our birth, or a new one. Raises OSError."""
@@ -167,11 +179,13 @@ class Spawning:
             "--socket", str(theirs.fileno()), *kinds,
         )  # fmt: skip
         lines = LastLines()
+        handing_on = self._code_user is not None and INSTANCE in kinds and os.geteuid() != 0
         try:
+            if handing_on:
+                hold_capabilities(CHANGE_USER, handed_on=CHANGE_USER)
             child = ExecChild(
                 command,
                 child_environment(),
-                self._launch.home,
                 LogPipe(f"{container_name(self._container)}-{room_of(kinds)}", lines, self._writer),
                 lambda code: ended(exit_in_words(code, lines.last())),
                 passed=[theirs.fileno()],
@@ -182,6 +196,8 @@ class Spawning:
             raise
         finally:
             theirs.close()
+            if handing_on:
+                hold_capabilities(CHANGE_USER)
         return child, ours
 
     def _give_up(self, kinds: tuple[str, ...]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,11 @@ from heron_control.inspection.topology_status import (
     topology_status,
 )
 from heron_control.progress import Progress, silent
-from heron_control.schedulers.topology_folder import KEY_FILE, LOG_FILES, Homes
+from heron_control.schedulers.topology_folder import KEY_FILE, LOG_FILES, Homes, load_launch
 from heron_runtime.failures import Failure, NotAllowed, NotFound, Unavailable, did_you_mean
 from heron_runtime.model.ids import MASTER_CONTAINER
 from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.stored import ExecutionState
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.net.services import CONTAINER_SERVICE, MASTER_SERVICE
@@ -110,7 +111,11 @@ class Inspector:
 
     def status(self, record: TopologyRecord, *, exceptions: bool = False) -> TopologyStatus:
         """Ask all of its processes. Raises Failure."""
-        return topology_status(record, asker_of(record).everybody(record, exceptions), time.time())
+        found = topology_status(record, asker_of(record).everybody(record, exceptions), time.time())
+        launch = load_launch(Path(record.execution.home))
+        if launch is None:
+            return found
+        return replace(found, code_user=setting(launch.settings, Keys.HERON_USER_CODE_USER) or "")
 
     def metrics(
         self, record: TopologyRecord, component: str = "", interval: float = SINCE_THE_START, wanted: Iterable[str] = ()

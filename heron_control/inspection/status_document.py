@@ -55,6 +55,7 @@ class _Document(msgspec.Struct):
     causes: tuple[Cause, ...] = ()
     exceptions: tuple[ExceptionReport, ...] = ()
     stalled: str | None = None
+    code_user: str | None = None
 
 
 def to_document(status: TopologyStatus) -> dict[str, Any]:
@@ -66,6 +67,7 @@ def to_document(status: TopologyStatus) -> dict[str, Any]:
         **shown,
         "topology_id": status.execution.topology_id,
         "stalled": status.stalled or None,
+        "code_user": status.code_user,
         "wanted": str(status.execution.state),
         "submission_user": status.execution.submission_user,
         "causes": msgspec.to_builtins(status.causes),
@@ -90,7 +92,14 @@ def from_document(data: Any) -> TopologyStatus:
     )  # fmt: skip
     containers = tuple(ContainerView(c.id, c.host or "", c.state) for c in found.containers)
     return TopologyStatus(
-        execution, found.state, containers, processes, found.causes, found.exceptions, found.stalled or ""
+        execution,
+        found.state,
+        containers,
+        processes,
+        found.causes,
+        found.exceptions,
+        found.code_user,
+        found.stalled or "",
     )
 
 

@@ -71,6 +71,7 @@ class TopologyStatus:
     processes: tuple[ProcessStatus, ...]
     causes: tuple[Cause, ...] = ()
     exceptions: tuple[ExceptionReport, ...] = ()
+    code_user: str | None = None  # as whom user code runs; "": as the user of Heronry's own processes; None: unknown
     stalled: str = ""  # why nothing gets through although every process runs; empty if tuples do, or none is on its way
 
     def cause(self) -> str:
@@ -166,7 +167,7 @@ def topology_status(record: TopologyRecord, answers: Answers, now: float) -> Top
         tuple(processes),
         tuple(sorted(set(causes))),
         answers.exceptions,
-        stalled,
+        stalled=stalled,
     )
 
 
@@ -243,6 +244,7 @@ def as_json(status: TopologyStatus) -> dict[str, Any]:
         "state": status.state,
         "cause": status.cause() or None,
         "submitted_at": iso(execution.submitted_at),
+        "code_user": status.code_user or None,
         "containers": [{"id": c.id, "host": c.host or None, "state": str(c.state)} for c in status.containers],
         "processes": [
             {

@@ -97,6 +97,10 @@ class DockerScheduler:
 
     def prepare(self, launch: Launch, folder: Path, package: Path) -> Launch:
         """Nothing is made yet; but without engine or image a submission shall fail before it is written."""
+        given = setting(launch.settings, Keys.HERON_USER_CODE_USER)
+        if given not in (None, plan.CODE_USER):
+            name = Keys.HERON_USER_CODE_USER.name
+            raise NotAllowed(f"{name}: user code runs as {plan.CODE_USER} here, not as {given}", f"Leave out {name}.")
         self._engine.require_image(self._options.image)
         return plan.launch_inside(launch, self._options.api_url)
 

@@ -39,6 +39,7 @@ NO_COMPOSE = {f"com.docker.compose.{name}": "" for name in ("project", "service"
 VOLUME_PATH = "/var/lib/heronry"  # in containers: what the topology's containers share, and what outlives them
 HOME = f"{VOLUME_PATH}/topology"
 RUNTIME_DIR = f"{VOLUME_PATH}/run"
+USER, CODE_USER = "heronry", "heronry-code"  # of the image: Heronry's own processes, user code
 SECRET, KEY, CREDENTIAL, LAUNCH_FILE = "secret", "key.pem", "store-credential", "launch.json"
 
 OWN_RAM = 256 * MiB
@@ -111,7 +112,11 @@ def launch_inside(launch: Launch, api_url: str) -> Launch:
         bind="0.0.0.0",
         api_url=launch.api_url or api_url,
         store_credential=CREDENTIAL if launch.store_credential else "",
-        settings={**launch.settings, Keys.HERON_SCHEDULER.name: "docker"},
+        settings={
+            **launch.settings,
+            Keys.HERON_SCHEDULER.name: "docker",
+            Keys.HERON_USER_CODE_USER.name: CODE_USER,
+        },
     )
 
 
@@ -138,14 +143,29 @@ def reader(project: str, launch: Launch, image: str) -> dict[str, Any]:
 
 
 def creation(project: str, launch: Launch, number: int, image: str, limits: Resources) -> dict[str, Any]:
-    """Body of the engine's ``POST /containers/create``, without the name. Nothing in it is secret."""
+    """Body of the engine's ``POST /containers/create``, without the name. Nothing in it is secret.
+
+    Its first program is root with three capabilities, for as long as it takes to become ``USER``. What it keeps then
+    are those by which instances become ``CODE_USER`` (``heron_container.bootstrap``): an engine gives none to others.
+    """
     shared = shared_name(project, launch)
     file = f"{start_folder(number)}/{LAUNCH_FILE}"
     return {
         "Image": image,
         "Hostname": container_host(project, launch, number),
-        "User": "heronry",
-        "Cmd": ["python", "-P", "-m", "heron_container.bootstrap", "--launch", file, "--container", str(number)],
+        "User": "root",
+        "Cmd": [
+            "python",
+            "-P",
+            "-m",
+            "heron_container.bootstrap",
+            "--launch",
+            file,
+            "--container",
+            str(number),
+            "--user",
+            USER,
+        ],
         "Env": ["HOME=/tmp"],
         "Labels": {**NO_COMPOSE, **labels(project, launch, number)},
         "StopSignal": "SIGTERM",
@@ -160,6 +180,7 @@ def creation(project: str, launch: Launch, number: int, image: str, limits: Reso
             "ReadonlyRootfs": True,
             "Tmpfs": {"/tmp": f"rw,nosuid,nodev,size={TMPFS_BYTES}"},
             "CapDrop": ["ALL"],
+            "CapAdd": ["KILL", "SETGID", "SETUID"],
             "SecurityOpt": ["no-new-privileges:true"],
             "LogConfig": {"Type": "json-file", "Config": LOG_OPTIONS},
             "RestartPolicy": {"Name": "no"},  # the scheduler does it, so that the state of the topology says so

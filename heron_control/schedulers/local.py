@@ -13,11 +13,14 @@ from typing import Any
 import grpc
 
 from heron_control.progress import Progress, silent
+from heron_control.schedulers.code_user_trial import try_code_user
 from heron_control.schedulers.local_processes import end_processes
 from heron_control.schedulers.runtime import make_runtime_dir, remove_runtime_dir
 from heron_control.schedulers.scheduler import SchedulerContext, SchedulerError
 from heron_control.schedulers.topology_folder import LOG_FILES, METRICS, PACKAGE
+from heron_runtime.code_user import WRITTEN_TO, CodeUser, attainable_code_user
 from heron_runtime.commands import start_session
+from heron_runtime.files import entries
 from heron_runtime.launch import Launch
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.net.identity import identity_of
@@ -28,6 +31,7 @@ from heron_runtime.wire import codec
 from heron_runtime.wire.container import RestartContainer, SchedulerStatus, SchedulerStatusRequest
 
 STOP_MARGIN_SECONDS = 5.0
+HOME_LEVELS = 5  # environment, role, cluster, topologies, and the home around them
 
 
 def start(launch: Launch, launch_file: Path) -> int:
@@ -67,7 +71,24 @@ class LocalScheduler:
         for name in (LOG_FILES, METRICS):
             (folder / name).mkdir(mode=0o700, exist_ok=True)
         make_runtime_dir(Path(launch.runtime_dir))
+        user = attainable_code_user(launch.settings)
+        if user is not None:
+            self._open_to(user, launch, folder)
         return launch
+
+    @staticmethod
+    def _open_to(user: CodeUser, launch: Launch, folder: Path) -> None:
+        """Let instances that run as this user pass through, read their code, and write where user code may."""
+        home = Path(launch.home)
+        for above in home.parents[:HOME_LEVELS]:
+            user.let_through(above)
+        user.share(folder, WRITTEN_TO)
+        user.may_read_all(folder / PACKAGE)
+        for link in filter(Path.is_symlink, entries(folder / PACKAGE)):  # requirements, in the cache
+            user.let_through(link.resolve().parent)
+            user.may_read_all(link.resolve())
+        user.open_runtime_dir(Path(launch.runtime_dir))
+        try_code_user(user, folder / PACKAGE)
 
     def start(self, launch: Launch, launch_file: Path) -> int:
         """Start the scheduler process."""

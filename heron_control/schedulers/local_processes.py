@@ -32,14 +32,14 @@ def processes_of(launch: Launch) -> list[psutil.Process]:
     """
     sessions = _sessions(launch)
     prefix = process_title(launch.topology, "")
-    launch_file = str(Path(launch.home, LAUNCH_FILE))
+    launch_files = (str(Path(launch.home, LAUNCH_FILE)), str(launch.instance_launch_file))
     found = []
     for process in psutil.process_iter():
         try:
             command = process.cmdline()
             titled = " ".join(command).startswith(prefix)
             known = titled and (os.getsid(process.pid) in sessions or _works_in(process, launch.home))
-            ours = known or ("--launch", launch_file) in pairwise(command)
+            ours = known or any(("--launch", file) in pairwise(command) for file in launch_files)
             if ours and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
         except (psutil.Error, ProcessLookupError):

@@ -14,9 +14,8 @@ from collections.abc import Iterator
 
 import psutil
 
+from heron_runtime.commands import MARK
 from heron_runtime.launch import Launch
-
-MARK = "HERONRY_CONTAINER"
 
 
 def mark_of(topology_id: str, container: int) -> str:

@@ -1,6 +1,7 @@
 """The runtime folder of a topology on this host: Unix sockets, heartbeat slots, locks.
 
-It is short, since the path of a Unix socket has 107 bytes at most, and belongs to this user alone.
+It is short, since the path of a Unix socket has 107 bytes at most, and belongs to this user alone. Others may pass
+through where user code has a user of its own (``heron_runtime.code_user``), but see and change nothing.
 """
 
 from __future__ import annotations
@@ -72,5 +73,5 @@ def remove_runtime_dir(launch: Launch) -> None:
 
 
 def _is_private(found: os.stat_result) -> bool:
-    """A folder, not a link to one, that belongs to this user alone."""
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077
+    """A folder, not a link to one, that belongs to this user, and that nobody else can list or write."""
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o066

@@ -192,6 +192,9 @@ class Keys:
         "load batches grow", choices=("batch", "normal"))
     HERON_INSTANCE_FORK = _row("heron.instance.fork", bool, True,
         "fork instances from a prepared process instead of starting each from nothing")
+    HERON_USER_CODE_USER = _row("heron.user.code.user", str, None,
+        "run instances as this user, who cannot read the topology's key; wants a Heronry that is root (cluster docker: "
+        "heronry-code, always)")
     HERON_SCHEDULER = _row("heron.scheduler", str, "local",
         "what runs the containers; with local, container 0 brings back a dead scheduler process")
     HERON_STOP_GRACE_SECS = _row("heron.stop.grace.secs", float, 5.0, "SIGTERM, this long, then SIGKILL", "s", 0)

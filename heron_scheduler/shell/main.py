@@ -15,7 +15,6 @@ from heron_control.schedulers.identity import HostLock, is_held, last_holder, pr
 from heron_control.schedulers.killed import is_killed
 from heron_control.schedulers.log_files import OwnLog
 from heron_control.schedulers.presence import Presence
-from heron_control.schedulers.remnants import MARK
 from heron_control.schedulers.runtime import remove_runtime_dir
 from heron_runtime.commands import raise_descriptor_limit
 from heron_runtime.launch import Launch
@@ -43,7 +42,6 @@ def main() -> None:
     """``python -m heron_scheduler --launch FILE``."""
     arguments, _ = parse_arguments("heron_scheduler")
     launch = arguments.launch
-    os.environ.pop(MARK, None)  # container 0 may have started us, and what we start is not of it
     own_log = OwnLog.of(launch, "heron_scheduler")
     own_log.take()
     title = process_title(launch.topology, "heron_scheduler")

@@ -47,6 +47,12 @@ def column(data: bytes) -> Column:
     return np.frombuffer(data, _UINT64)
 
 
+def refuse_zero(roots: Column) -> None:
+    """Root 0 would be taken for a free slot. Raises ValueError."""
+    if not roots.all():
+        raise ValueError("root 0 is no root")
+
+
 @dataclass(slots=True)
 class _Range:
     """Roots ``first``, ``first`` + 1, … within one incarnation; the sequence number wraps."""
@@ -127,7 +133,8 @@ class AckTracker:
         return self.fail(rootless), refused
 
     def ack(self, roots: Column, xors: Column) -> Column:
-        """XOR ``xors`` into ``roots`` (which may repeat); the roots that are complete now."""
+        """XOR ``xors`` into ``roots`` (which may repeat); those that are complete now. Raises ValueError for root 0."""
+        refuse_zero(roots)
         slots = (roots & self._mask).view(np.int64)
         distinct = len(roots) < 2 or bool((roots[1:] > roots[:-1]).all())
         hit = self._owner[slots] == roots
@@ -153,7 +160,8 @@ class AckTracker:
         return _joined(complete, elsewhere)
 
     def fail(self, roots: Column) -> Column:
-        """Close these roots; those that were still open, each once."""
+        """Close these roots; those that were still open, each once. Raises ValueError for root 0."""
+        refuse_zero(roots)
         slots = (roots & self._mask).view(np.int64)
         hit = self._owner[slots] == roots
         elsewhere: list[int] = []

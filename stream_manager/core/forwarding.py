@@ -19,7 +19,7 @@ from stream_manager.core.connections import Connections, LocalInstance, Neighbou
 from stream_manager.core.credit import Grant
 from stream_manager.core.links import Destination, Link
 from stream_manager.core.routing import NOWHERE, Routes, roots_by_spout, tracked_count
-from stream_manager.core.tracking import Tracking
+from stream_manager.core.tracking import Tracking, roots_of
 
 
 class Forwarding:
@@ -93,18 +93,20 @@ class Forwarding:
             self._observe_link(link)
 
     def ack(self, message: Ack) -> None:
-        """To the tracker of the spout task, here or at a peer."""
+        """To the tracker of the spout task, here or at a peer. Raises ProtocolViolation."""
         neighbour = self._through.get(message.task)
         if isinstance(neighbour, Peer):
+            roots_of(message)  # here: there it would end the link that all share
             neighbour.link.settlements.ack(message.task, message.roots, message.xors)
             self._connections.dirty[neighbour] = None
         else:
             self._tracking.ack(message)
 
     def fail(self, message: Fail) -> None:
-        """To the tracker of the spout task, here or at a peer."""
+        """To the tracker of the spout task, here or at a peer. Raises ProtocolViolation."""
         neighbour = self._through.get(message.task)
         if isinstance(neighbour, Peer):
+            roots_of(message)
             neighbour.link.settlements.fail(message.task, message.roots, message.reason)
             self._connections.dirty[neighbour] = None
         else:

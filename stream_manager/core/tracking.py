@@ -6,7 +6,7 @@ from heron_runtime.model.reasons import FailKind
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.data import Ack, Fail, Init, Reason
 from heron_runtime.wire.master import NOBODY, Holder
-from stream_manager.core.ack_tracker import AckTracker, Column, column
+from stream_manager.core.ack_tracker import AckTracker, Column, column, refuse_zero
 from stream_manager.core.connections import Connections, ProtocolViolation
 from stream_manager.core.routing import Routes
 
@@ -22,6 +22,16 @@ def timed_out(holder: Holder) -> Reason:
         text = "no queue is long: a bolt has not acked it yet, or it was lost with a process"
         return Reason(FailKind.TIMEOUT, message=text)
     return Reason(FailKind.TIMEOUT, holder.component, holder.task, f"most waits for {holder}")
+
+
+def roots_of(message: Ack | Fail) -> Column:
+    """The roots of a message; looked at before it goes anywhere. Raises ProtocolViolation."""
+    roots = column(message.roots)
+    try:
+        refuse_zero(roots)
+    except ValueError as error:
+        raise ProtocolViolation(str(error)) from None
+    return roots
 
 
 class Tracking:
@@ -88,20 +98,20 @@ class Tracking:
         self._fail(task, refused, TOO_MANY)
 
     def ack(self, message: Ack) -> None:
-        """Acks for a local spout task, or for one that is nowhere."""
+        """Acks for a local spout task, or for one that is nowhere. Raises ProtocolViolation."""
         tracker = self._trackers.get(message.task)
         if tracker is None:
             self._late += len(message.roots) // 8
         else:
-            self._complete(message.task, tracker.ack(column(message.roots), column(message.xors)))
+            self._complete(message.task, tracker.ack(roots_of(message), column(message.xors)))
 
     def fail(self, message: Fail) -> None:
-        """Fails for a local spout task, or for one that is nowhere."""
+        """Fails for a local spout task, or for one that is nowhere. Raises ProtocolViolation."""
         tracker = self._trackers.get(message.task)
         if tracker is None:
             self._late += len(message.roots) // 8
         else:
-            self._fail(message.task, tracker.fail(column(message.roots)), message.reason)
+            self._fail(message.task, tracker.fail(roots_of(message)), message.reason)
 
     def verdict(self, task: int, roots: bytes, reason: Reason | None) -> None:
         """To the spout task itself; no reason means complete."""

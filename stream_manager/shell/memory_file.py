@@ -23,7 +23,7 @@ class Memory(msgspec.Struct, omit_defaults=True):
 
 
 class MemoryFile:
-    """``<home>/stream_manager-<N>.plan``, replaced atomically at each change."""
+    """``<runtime folder>/stream_manager-<N>.plan``, closed to user code, replaced as a whole at each change."""
 
     def __init__(self, path: Path, topology_id: str) -> None:
         self._path = path

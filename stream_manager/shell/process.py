@@ -15,6 +15,7 @@ from typing import Any
 
 import grpc.aio
 
+from heron_runtime.code_user import TALKED_THROUGH, code_user
 from heron_runtime.launch import Launch
 from heron_runtime.liveness import Phase
 from heron_runtime.model.plan import StreamManagerInfo
@@ -50,7 +51,7 @@ class StreamManagerProcess:
         self.launch = launch
         self.container = container
         self._identity = identity_of(launch)
-        self._file = MemoryFile(Path(launch.home, f"stream_manager-{container}.plan"), launch.topology_id)
+        self._file = MemoryFile(Path(launch.runtime_dir, f"stream_manager-{container}.plan"), launch.topology_id)
         # Incarnations grow, so that peers can tell a newer stream manager from an older one.
         self._incarnation = max(time.time_ns() // 1_000_000, self._file.memory.incarnation + 1)
         self._servers: list[grpc.aio.Server] = []
@@ -91,6 +92,9 @@ class StreamManagerProcess:
         path = self.launch.stream_manager_socket(self.container)
         self._servers = [peers]
         await self._instances.start(path)
+        user = code_user(self.launch.settings)
+        if user is not None:
+            user.share(path, TALKED_THROUGH)
         self._file.update(incarnation=self._incarnation)
         self._recall()
         master = MasterClient(self.host, self._identity)

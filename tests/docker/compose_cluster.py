@@ -74,6 +74,11 @@ def docker(*arguments: str, check: bool = True) -> str:
     return run("docker", *arguments, check=check).stdout.strip()
 
 
+def inside(container: str, *command: str, check: bool = True) -> str:
+    """What a command in a topology's container says, as the user of Heronry's own processes."""
+    return docker("exec", "--user", "heronry", container, *command, check=check)
+
+
 def stranger(project: str) -> tuple[str, str, str, str]:
     """Options of ``docker run`` for a container that goes with the project, and is none of its services.
 

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
-from compose_cluster import ROOT, TAG, ComposeCluster, docker, eventually, run, stranger
+from compose_cluster import ROOT, TAG, ComposeCluster, docker, eventually, inside, run, stranger
 
 from heron_control.schedulers.docker_engine import DockerEngine
 from heron_control.schedulers.engine import EngineError
@@ -94,9 +94,11 @@ def test_containers_are_confined(small: ComposeCluster) -> None:
         for bindings in (host["PortBindings"] or {}).values():
             assert {b["HostIp"] for b in bindings} == {"127.0.0.1"}, name
         rows = [row.split() for row in docker("top", name, "-eo", "pid,user,comm").splitlines()[1:]]
-        # The first process of the api's container found out the group of the socket; it does nothing but wait.
+        # The first process of the api's container found out the group of the socket, that of a topology's has become
+        # Heronry's user; what is left of it does nothing but wait.
         rooted = {comm for _, user, comm in rows if user == "root"}
-        assert rooted <= ({"docker-init"} if name in small.service("api") else set()), f"{name}: {rows}"
+        begins_as_root = name in (*small.service("api"), *small.containers().values())
+        assert rooted <= ({"docker-init"} if begins_as_root else set()), f"{name}: {rows}"
     assert inspect(small.containers(NAME)[1])["HostConfig"]["RestartPolicy"]["Name"] == "no"
     ask = "for p in java javac gcc cc make pip; do command -v $p && exit 1; done; exit 0"
     assert docker("run", "--rm", "--network", "none", f"heronry:{TAG}", "sh", "-c", ask) == ""
@@ -104,16 +106,16 @@ def test_containers_are_confined(small: ComposeCluster) -> None:
 
 def test_no_secret_is_where_others_look(small: ComposeCluster) -> None:
     name = small.containers(NAME)[1]
-    secret = docker("exec", name, "cat", "/var/lib/heronry/topology/secret")
+    secret = inside(name, "cat", "/var/lib/heronry/topology/secret")
     assert len(secret) >= 32
-    modes = docker("exec", name, "sh", "-c", "stat -c %a /var/lib/heronry/topology/secret /var/lib/heronry/start/1/*")
+    modes = inside(name, "sh", "-c", "stat -c %a /var/lib/heronry/topology/secret /var/lib/heronry/start/1/*")
     assert set(modes.split()) == {"400"}
-    password = docker("exec", name, "sh", "-c", "cut -d: -f3 /var/lib/heronry/start/1/store-credential").split()[0]
+    password = inside(name, "sh", "-c", "cut -d: -f3 /var/lib/heronry/start/1/store-credential").split()[0]
     places = [docker("inspect", name), docker("top", name, "-eo", "pid,args"), run("docker", "logs", name).stderr]
     places += [docker("inspect", api) for api in small.service("api")]
     places += [
         small.compose("logs", "api", "tracker"),
-        docker("exec", name, "cat", "/var/lib/heronry/start/1/launch.json"),
+        inside(name, "cat", "/var/lib/heronry/start/1/launch.json"),
     ]
     for text in places:
         for hidden in (secret, password, small.token()):
@@ -261,7 +263,7 @@ assert client.get("/heronry/topologies/{NAME}")[0]
 client.stop()
 """
     try:
-        docker("exec", small.containers(NAME)[1], "python", "-c", program)
+        inside(small.containers(NAME)[1], "python", "-c", program)
         assert set(small.in_api(listing)) >= set(others), "nothing has gone"
         for name in (NAME, "Victim"):
             assert small.status(name)["state"] == "running"
@@ -279,9 +281,9 @@ ESCAPES = (
 def test_what_user_code_plants_among_the_logs_leads_nowhere(small: ComposeCluster) -> None:
     """Links to the secret, pipes, names that lead out: neither the api server nor the trackers follow."""
     name = small.containers(NAME)[1]
-    secret = docker("exec", name, "cat", "/var/lib/heronry/topology/secret")
+    secret = inside(name, "cat", "/var/lib/heronry/topology/secret")
     folder = "cd /var/lib/heronry/topology/log-files"
-    docker("exec", name, "sh", "-c", f"{folder} && ln -s ../secret soft.log && ln ../secret hard.log && "
+    inside(name, "sh", "-c", f"{folder} && ln -s ../secret soft.log && ln ../secret hard.log && "
            "mkfifo pipe.log && ln -s /etc deep")  # fmt: skip
     try:
         for path in ESCAPES:
@@ -298,12 +300,12 @@ def test_what_user_code_plants_among_the_logs_leads_nowhere(small: ComposeCluste
                     assert answer.code in (404, 422), (url, answer.code)
                     assert secret not in answer.read().decode()
     finally:
-        docker("exec", name, "sh", "-c", f"{folder} && rm soft.log hard.log pipe.log deep")
+        inside(name, "sh", "-c", f"{folder} && rm soft.log hard.log pipe.log deep")
 
 
 def ports_of(container: str) -> list[int]:
     """The TCP ports that somebody in the container listens on, beside loopback and Docker's name server."""
-    found = docker("exec", container, "sh", "-c", "cat /proc/net/tcp /proc/net/tcp6")
+    found = inside(container, "sh", "-c", "cat /proc/net/tcp /proc/net/tcp6")
     rows = [line.split() for line in found.splitlines() if ":" in line]
     listening = [row[1].rsplit(":", 1) for row in rows if row[3] == "0A"]
     ports = sorted(
@@ -354,7 +356,7 @@ def test_a_streamlet_program_runs_its_logs_are_kept_and_its_name_is_free_again(
 
     def counts() -> dict[str, int]:
         """The last line of a word counts."""
-        lines = docker("exec", first[1], "sh", "-c", f"cat {paths[1]}/*.json", check=False).splitlines()
+        lines = inside(first[1], "sh", "-c", f"cat {paths[1]}/*.json", check=False).splitlines()
         records = [json.loads(line) for line in lines if line.endswith("}")]
         return {record["key"]: record["value"] for record in records}
 

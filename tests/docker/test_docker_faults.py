@@ -23,7 +23,7 @@ from typing import Any
 import docker_fault_table
 import pytest
 from budget import Budget
-from compose_cluster import ROOT, ComposeCluster, docker, eventually
+from compose_cluster import ROOT, ComposeCluster, docker, eventually, inside
 from docker_faults import FAULTS, STANDBY_FAULT, Fault, last
 from docker_flow import DockerFlow
 from fault_ledger import Text
@@ -150,7 +150,7 @@ class Run:
         assert leader["host"] == self.cluster.containers(self.name)[0]
         masters = [p for p in self.cluster.status(self.name)["processes"] if p["kind"] == "topology_master"]
         assert leader["pid"] in [p["pid"] for p in masters]
-        logs = docker("exec", leader["host"], "sh", "-c", "cat /var/lib/heronry/topology/log-files/topology_master-0*")
+        logs = inside(leader["host"], "sh", "-c", "cat /var/lib/heronry/topology/log-files/topology_master-0*")
         led = re.findall(rf"leading with epoch {leader['epoch']}\b", logs)
         assert len(led) == 1, f"one epoch, one master: {led}"
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from compose_cluster import ComposeCluster, docker, eventually
+from compose_cluster import ComposeCluster, eventually, inside
 
 SMALL = Path(__file__).with_name("docker_small_topology.py")
 GOOD = ("Even1", "Even2", "Even3", "Even4")
@@ -22,7 +22,7 @@ WATCH_SECONDS = 15.0
 
 def counted(cluster: ComposeCluster, name: str) -> tuple[float, int]:
     """(instant, tuples) that the topology's bolt has written last."""
-    at, count = json.loads(docker("exec", cluster.containers(name)[1], "cat", "/var/lib/heronry/out/count"))
+    at, count = json.loads(inside(cluster.containers(name)[1], "cat", "/var/lib/heronry/out/count"))
     return float(at), int(count)
 
 

@@ -38,8 +38,6 @@ CALLED = {
     "pause_writing": "asyncio.BufferedProtocol",
     "resume_writing": "asyncio.BufferedProtocol",
     "intercept_service": "grpc.aio.ServerInterceptor",
-    "uid": "tarfile",
-    "gid": "tarfile",
     "tempdir": "tempfile: where temporary files of this process go",
     "tracker_version": "pydantic: a field of every answer",
     "executiontime": "pydantic: a field of every answer",

@@ -77,3 +77,32 @@ reap_ended_orphans(4)
 left = {p.pid for p in psutil.Process().children()}
 assert len(left) == 4 and left == set(adopted), "the oldest are reaped"
 """)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
+def test_what_leads_another_topology_stays_and_what_only_says_so_does_not() -> None:
+    run("""
+from setproctitle import setproctitle
+
+def titled(title, leads):
+    read, write = os.pipe()
+    if os.fork() == 0:
+        if os.fork() == 0:
+            if leads:
+                os.setsid()
+            setproctitle(title)
+            os.write(write, str(os.getpid()).encode())
+            time.sleep(60)
+        os._exit(0)
+    os.wait()
+    return int(os.read(read, 20))
+
+scheduler, container = titled("heron:Other:heron_scheduler", True), titled("heron:Other:heron_container-3", True)
+titled("heron:Other:heron_scheduler", False), titled("heron:Other:container_1_bolt_2", True)
+assert end_all_orphans([], 30)
+assert {p.pid for p in psutil.Process().children()} == {scheduler, container}
+for pid in (scheduler, container):
+    os.kill(pid, signal.SIGKILL)
+assert end_all_orphans([], 30), "what has ended is reaped"
+assert not psutil.Process().children()
+""")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -30,12 +31,14 @@ def status() -> TopologyStatus:
     return topology_status(record, Answers(None, containers, master, (report,)), 5000.0)
 
 
-def test_there_and_back() -> None:
-    made = status()
+@pytest.mark.parametrize("code_user", [None, "", "heronry-code"])
+def test_there_and_back(code_user: str | None) -> None:
+    made = replace(status(), code_user=code_user)
     back = from_document(json.loads(json.dumps(to_document(made))))
     assert as_json(back) == as_json(made)
     assert (back.causes, back.exceptions, back.processes) == (made.causes, made.exceptions, made.processes)
     assert back.execution.topology_id == made.execution.topology_id
+    assert back.code_user == code_user
     assert back.unwell() == made.unwell()
 
 

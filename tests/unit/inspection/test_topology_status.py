@@ -189,7 +189,8 @@ def test_it_is_running_exactly_when_all_run(
 def test_json_has_the_fixed_shape_and_nulls() -> None:
     data = as_json(topology_status(record(), answers(0, 1), NOW))
     assert list(data) == [
-        "cluster", "role", "environ", "topology", "state", "cause", "submitted_at", "containers", "processes",
+        "cluster", "role", "environ", "topology", "state", "cause", "submitted_at", "code_user", "containers",
+        "processes",
     ]  # fmt: skip
     assert data["state"] == "degraded"
     assert data["cause"] == "stream_manager-2 is dead: container 2 is not there"

@@ -76,7 +76,9 @@ def test_a_container_is_confined_and_nothing_in_it_is_secret() -> None:
     assert (host["Memory"], host["MemorySwap"], host["NanoCpus"]) == (512 * MiB, 512 * MiB, 1_500_000_000)
     assert host["Init"]
     assert host["LogConfig"]["Config"]["max-size"]
-    assert body["User"] == "heronry"
+    assert host["CapAdd"] == ["KILL", "SETGID", "SETUID"], "to become another user, and to signal that one"
+    assert body["User"] == "root", "until its first program has become another user"
+    assert body["Cmd"][-2:] == ["--user", "heronry"]
     assert {name: label for name, label in body["Labels"].items() if label} == {
         "org.heronry.cluster": "heronry", "org.heronry.role": "ads", "org.heronry.environ": "prod",
         "org.heronry.topology": "T", "org.heronry.topology-id": "T-0123456789ab", "org.heronry.container": "3",
@@ -95,6 +97,7 @@ def test_the_launch_inside_names_only_places_inside() -> None:
         assert path.startswith(plan.VOLUME_PATH)
     assert own.api_url == "http://api:9000"
     assert own.settings["heron.scheduler"] == "docker"
+    assert own.settings["heron.user.code.user"] == "heronry-code", "whatever was given"
     assert (
         plan.launch_of(
             plan.launch_inside(replace(launch_named("T"), store_credential=""), ""), "heronry", 2

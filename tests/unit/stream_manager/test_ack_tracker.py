@@ -216,6 +216,20 @@ def test_roots_without_copies_complete_at_once_and_too_many_are_refused() -> Non
     tracker.check()
 
 
+def test_root_zero_is_no_root_though_free_slots_look_like_it() -> None:
+    tracker = AckTracker(TASK, None)
+    tracker.begin(INCARNATION)
+    tracker.init(BASE | 5, data([1]))
+    for roots in ([0], [BASE | 5, 0]):
+        with pytest.raises(ValueError, match="root 0 is no root"):
+            tracker.ack(array(roots), array([1] * len(roots)))
+        with pytest.raises(ValueError, match="root 0 is no root"):
+            tracker.fail(array(roots))
+    tracker.check()
+    assert (tracker.live, tracker.late) == (1, 0)
+    assert tracker.ack(array([BASE | 5]), array([1])).tolist() == [BASE | 5]
+
+
 def test_without_timeouts_nothing_expires() -> None:
     tracker = AckTracker(TASK, None)
     tracker.begin(INCARNATION)

@@ -164,15 +164,25 @@ def test_what_was_handed_over_when_a_link_breaks_is_lost_and_counted_what_is_que
         (Packet(2), "packet 2 instead of 1"),
         (Packet(1, frames=[frame(3, 2)]), "a frame of task 3"),
         (Packet(1, inits=[Init(2, root_base(2, 1), column([1]))]), "no spout"),
+        *(
+            (packet, "root 0 is no root")
+            for spout in (1, 5)  # tracked here, and at a peer
+            for packet in (
+                Packet(1, acks=[Ack(spout, column([0]), column([5]))]),
+                Packet(1, fails=[Fail(spout, column([root_base(spout, 1), 0]), failed("split", 2))]),
+            )
+        ),
     ],
 )
 def test_an_instance_that_breaks_a_rule_loses_its_connection(world: World, packet: Packet, reason: str) -> None:
+    before = world.cores[1].violations
     number = world.instances[2].connection
     assert number is not None
     effects = world.cores[1].packet(number, packet)
     assert [type(effect) for effect in effects] == [End]
     assert reason in effects[0].reason  # type: ignore[union-attr]  # it is an End
     assert world.cores[1].connections.instances[2].connection is None
+    assert world.cores[1].violations == before + 1
 
 
 def test_frames_without_credit_end_the_connection(world: World) -> None:

@@ -1,0 +1,145 @@
+"""A topology whose bolt tries, as user code that means harm would, to get at what is Heronry's, and writes down what it
+got. It works in its topology's folder, and its working folder has the answer: ``pried-PID.json``."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from heronry import BasicBolt, Grouping, Spout, Topology
+
+PTRACE_ATTACH, PTRACE_DETACH = 16, 17
+SECRETS = ("secret", "key.pem", "store-credential", "launch.json", "definition.granted")
+
+
+def attach(pid: int) -> None:
+    """Trace another process, as a debugger does."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.ptrace(PTRACE_ATTACH, pid, None, None) != 0:
+        raise OSError(ctypes.get_errno(), "ptrace was refused")
+    os.waitpid(pid, 0x40000000)
+    libc.ptrace(PTRACE_DETACH, pid, None, None)
+
+
+ATTEMPTS: dict[str, Callable[[int], Any]] = {
+    "environ": lambda pid: Path(f"/proc/{pid}/environ").read_bytes(),
+    "mem": lambda pid: Path(f"/proc/{pid}/mem").open("rb").close(),
+    "maps": lambda pid: Path(f"/proc/{pid}/maps").read_text(),
+    "fd": lambda pid: os.listdir(f"/proc/{pid}/fd"),
+    "cwd": lambda pid: os.readlink(f"/proc/{pid}/cwd"),
+    "kill": lambda pid: os.kill(pid, 0),
+    "ptrace": attach,
+}
+
+
+def goes(attempt: Callable[[], Any]) -> bool:
+    """True if nobody has refused."""
+    try:
+        attempt()
+    except OSError:
+        return False
+    return True
+
+
+def seen_processes(topology: str) -> dict[str, list[str]]:
+    """Title to what could be done to it, of Heronry's processes; other strangers by their program's name and id."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            title = (entry / "cmdline").read_bytes().strip(b"\0 ").decode(errors="replace")
+            name = title.rpartition(":")[2] if title.startswith(f"heron:{topology}:") else ""
+            name = name or (f"{(entry / 'comm').read_text().strip()}-{entry.name}" if entry.name == "1" else "")
+        except OSError:
+            continue
+        if name and entry.name != str(os.getpid()):
+            found[name] = [what for what, act in ATTEMPTS.items() if goes(lambda a=act, p=int(entry.name): a(p))]
+    return found
+
+
+def read_files(home: str, places: list[str]) -> list[str]:
+    """The secret files that could be read, and the folders beside the working folder that could be listed."""
+    found = [place for place in places if goes(lambda p=place: os.listdir(p))]
+    for place in (home, *places):
+        for name in SECRETS:
+            file = Path(place, name)
+            if goes(file.read_bytes):
+                found.append(str(file))
+    return found
+
+
+def move_away(name: str) -> None:
+    """Take what is Heronry's out of the way, and put it back."""
+    os.rename(name, f"{name}.mine")
+    os.rename(f"{name}.mine", name)
+
+
+def becomes(uid: int) -> bool:
+    """True if a child can be this user."""
+    if (child := os.fork()) == 0:
+        os._exit(0 if goes(lambda: os.setuid(uid)) else 1)
+    return os.waitpid(child, 0)[1] == 0
+
+
+class Numbers(Spout):
+    """Counts, slowly."""
+
+    outputs = ["number"]
+
+    def next_tuple(self) -> None:
+        """One."""
+        time.sleep(0.1)
+        self.emit([1])
+
+
+class Pry(BasicBolt):
+    """Tries it all when it starts."""
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        """Write what was got."""
+        home = Path.cwd()
+        status = dict(
+            line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line
+        )
+        Path("streamlet", "state").mkdir(parents=True, exist_ok=True)
+        Path("streamlet", "state", f"{os.getpid()}.log").write_text("kept")
+        answer = {
+            "uids": os.getresuid(),
+            "gids": os.getresgid(),
+            "groups": os.getgroups(),
+            "home": os.environ["HOME"],
+            "capabilities": {name: int(status[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")},
+            "no_new_privileges": status["NoNewPrivs"],
+            "processes": seen_processes(context.get_topology_name()),
+            "read": read_files(
+                str(home),
+                [
+                    str(home / "log-files"),
+                    *(f"/var/lib/heronry/{name}" for name in ("topology", "start", "start/1")),
+                ],
+            ),
+            "removed": [
+                n
+                for n in ("package", "secret", "log-files", "topology", "run", "start")
+                if goes(lambda n=n: move_away(n))
+            ],
+            "became": [uid for uid in (0, 10001) if becomes(uid)],
+            "stdout": goes(lambda: Path("/dev/stdout").open("w").close()),
+        }
+        file = home / f"pried-{os.getpid()}.json"
+        file.with_suffix(".part").write_text(json.dumps(answer))
+        file.with_suffix(".part").rename(file)
+
+    def process(self, tup: Any) -> None:
+        """Nothing."""
+
+
+class Prying(Topology):
+    """numbers -> pry"""
+
+    numbers = Numbers.spec()
+    pry = Pry.spec(inputs={numbers: Grouping.SHUFFLE})

@@ -1,0 +1,200 @@
+"""User code as a user of its own on ``local``: root submits, instances run as ``nobody`` (``heron.user.code.user``).
+
+The interpreter may lie where nobody else passes, as in the home of root. Then commands run in a mount namespace of
+their own, in which that folder is open and holds nothing but the interpreter.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shutil
+import signal
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import daemon_topology
+import prying_topology as user
+import psutil
+import pytest
+from front_door import FrontDoor, eventually, front_door, titles, unique
+from test_left_behind import Run, nothing_survives
+
+from heron_runtime.kernel import CHANGE_USER, capabilities
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(sys.platform != "linux", reason="capabilities and /proc are Linux's"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root may run children as another user"),
+    pytest.mark.skipif(
+        os.geteuid() == 0 and capabilities() & CHANGE_USER != CHANGE_USER, reason="a root without rights"
+    ),
+]
+NOBODY = pwd.getpwnam("nobody")
+SETTING = {"heron__user__code__user": NOBODY.pw_name}
+OPENED = """
+kept=$(mktemp -d) && mount --bind "$2" "$kept" && mount -t tmpfs -o mode=755 tmpfs "$1" && mkdir -p "$2" &&
+mount --move "$kept" "$2" && rmdir "$kept" && shift 2 && exec "$@"
+"""
+
+
+def way_to_the_interpreter() -> list[str]:
+    """What goes before a command, so that others can run the interpreter in it."""
+    prefix = Path(sys.base_prefix).resolve()
+    closed = [above for above in reversed(prefix.parents) if not above.stat().st_mode & stat.S_IXOTH]
+    return ["unshare", "--mount", "sh", "-c", OPENED, "sh", str(closed[0]), str(prefix)] if closed else []
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """One that others pass through: pytest's own they do not."""
+    made = Path(tempfile.mkdtemp(prefix="heronry-code-user-", dir="/tmp"))
+    made.chmod(0o711)
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.fixture
+def door(folder: Path) -> Iterator[FrontDoor]:
+    with front_door(folder) as made:
+        made.command = [*way_to_the_interpreter(), *made.command]
+        yield made
+
+
+def pried(door: FrontDoor, name: str, other_than: set[Path] = frozenset()) -> tuple[Path, dict[str, Any]]:
+    """What an instance has written down, once there is one more."""
+    home = Path(door.submitted[name][0]["home"])
+    (file,) = eventually(lambda: set(home.glob("pried-*.json")) - set(other_than), "user code has tried")
+    return file, json.loads(file.read_text())
+
+
+def zygote(name: str) -> int:
+    """The process that forks the instances."""
+    (found,) = (process.pid for process in titles(name) if ":zygote-1" in " ".join(process.cmdline()))
+    return int(found)
+
+
+def has_ended(pid: int) -> bool:
+    """True when it is gone, or waits for its parent to hear of it."""
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def is_walled_in(told: dict[str, Any]) -> None:
+    """User code got at nothing of Heronry's."""
+    assert told["uids"] == [NOBODY.pw_uid] * 3
+    assert told["gids"] == [NOBODY.pw_gid] * 3
+    assert told["groups"] in ([], [NOBODY.pw_gid])
+    assert set(told["capabilities"].values()) == {0}
+    assert told["no_new_privileges"] == "1"
+    assert told["read"] == told["removed"] == told["became"] == []
+    assert told["home"] == NOBODY.pw_dir
+    assert told["stdout"]
+    control = {title: got for title, got in told["processes"].items() if not title.startswith("container_")}
+    expected = {"heron_scheduler", "heron_container-0", "heron_container-1", "services-1", "topology_master-0"}
+    assert expected | {"stream_manager-1", "metrics_manager-1"} <= set(control)
+    assert control == {title: [] for title in control}
+
+
+def test_user_code_gets_at_nothing_and_comes_back_like_that(door: FrontDoor) -> None:
+    name = unique("Prying")
+    door.submit(name, user.__file__, "Prying", **SETTING)
+    first, told = pried(door, name)
+    is_walled_in(told)
+    assert "zygote-1" in told["processes"]
+    assert f"user code runs as {NOBODY.pw_name}" in door.heron("status", "local", name).stdout
+    assert door.status(name)["code_user"] == NOBODY.pw_name
+
+    # The instance, then the zygote: what comes next is forked by one that was executed.
+    os.kill(int(first.stem.split("-")[1]), signal.SIGKILL)
+    second, told = pried(door, name, {first})
+    is_walled_in(told)
+    instance = int(second.stem.split("-")[1])
+    # It cannot see its lifeline, and nobody is there to sweep: the kernel ends it with its zygote.
+    for pid in (leader := door.pids(name)["heron_container-1"], instance):
+        os.kill(pid, signal.SIGSTOP)
+    os.kill(zygote(name), signal.SIGKILL)
+    eventually(lambda: has_ended(instance), "the kernel has ended the instance")
+    os.kill(leader, signal.SIGCONT)
+    is_walled_in(pried(door, name, {first, second})[1])
+    assert not psutil.pid_exists(instance)
+    assert {p.read_text() for p in first.parent.glob("streamlet/state/*.log")} == {"kept"}
+    door.reaches(name, "running")
+    door.kill(name)
+
+
+def test_executed_instances_are_walled_in_too(door: FrontDoor) -> None:
+    name = unique("Prying")
+    door.submit(name, user.__file__, "Prying", heron__instance__fork=False, **SETTING)
+    is_walled_in(pried(door, name)[1])
+    door.kill(name)
+
+
+def test_what_it_daemonises_dies_with_it(door: FrontDoor, folder: Path) -> None:
+    run = Run(door, unique("Daemons"), folder / "written")
+    run.folder.mkdir()
+    run.folder.chmod(0o777)
+    door.submit(
+        run.name, daemon_topology.__file__, "LeavesBehind", "--", str(run.folder), topology__stmgrs=1, **SETTING
+    )
+    first = run.all_there()
+    assert {daemon.uids().real for daemon in run.daemons(first).values()} == {NOBODY.pw_uid}
+    os.kill(first, signal.SIGKILL)
+    second = run.all_there(other_than=first)
+    run.gone(first)
+    os.kill(run.leader(), signal.SIGKILL)
+    third = run.all_there(other_than=second)
+    run.gone(second)
+    os.kill(run.leader(), signal.SIGKILL)
+    nothing_survives(run, {first, second, third})
+
+
+def test_without_the_setting_all_is_as_before_and_the_status_says_so(door: FrontDoor) -> None:
+    name = unique("Prying")
+    door.submit(name, user.__file__, "Prying")
+    told = pried(door, name)[1]
+    assert told["uids"] == [0, 0, 0]
+    said = " ".join(door.heron("status", "local", name).stdout.split())
+    assert "user code runs as the user of Heronry's own processes, and can read the topology's key" in said
+    assert door.status(name)["code_user"] is None
+    door.kill(name)
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "said"),
+    [
+        ("nobody-of-that-name", 2, "there is no user 'nobody-of-that-name' on this host"),
+        ("root", 2, "root is root"),
+    ],
+)
+def test_a_user_who_will_not_do_is_refused_with_a_cure(door: FrontDoor, given: str, code: int, said: str) -> None:
+    name = unique("Prying")
+    given = f"heron.user.code.user={given}"
+    done = door.heron("submit", "local", "--name", name, "--config-property", given, user.__file__, "Prying", code=code)
+    assert said in " ".join(done.stderr.split())
+    assert not list((door.home / "topologies").rglob(name))
+
+
+def test_who_may_not_change_users_is_told(door: FrontDoor) -> None:
+    door.command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all", *door.command[-3:]]
+    name = unique("Prying")
+    given = f"heron.user.code.user={NOBODY.pw_name}"
+    done = door.heron("submit", "local", "--name", name, "--config-property", given, user.__file__, "Prying", code=5)
+    assert "only root can run user code as nobody" in " ".join(done.stderr.split())
+
+
+def test_a_home_that_the_user_cannot_reach_is_named(folder: Path) -> None:
+    closed = folder / "closed"
+    closed.mkdir(mode=0o700)
+    with front_door(closed) as door:
+        door.command = [*way_to_the_interpreter(), *door.command]
+        name = unique("Prying")
+        given = f"heron.user.code.user={NOBODY.pw_name}"
+        done = door.heron(
+            "submit", "local", "--name", name, "--config-property", given, user.__file__, "Prying", code=5
+        )
+        assert "as nobody no instance can run" in " ".join(done.stderr.split())

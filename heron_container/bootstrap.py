@@ -25,6 +25,7 @@ from pathlib import Path
 from heron_container.shell.fetching import FetchError, Refused, fetch_package
 from heron_control.schedulers.docker_plan import VOLUME_PATH
 from heron_control.schedulers.identity import process_title
+from heron_runtime.checkpoint_files import CHECKPOINTS
 from heron_runtime.code_user import PASSED_THROUGH, WRITTEN_TO, CodeUser, code_user
 from heron_runtime.commands import python_command
 from heron_runtime.failures import Failure
@@ -73,6 +74,7 @@ def prepare(launch: Launch, secret: Path) -> None:
     if user is not None:
         user.may_read_all(launch.package_dir)
         user.share(Path(launch.home), PASSED_THROUGH)
+        user.open_checkpoints(Path(launch.home, CHECKPOINTS))
         user.share(Path(VOLUME_PATH), WRITTEN_TO)  # the working folder
 
 

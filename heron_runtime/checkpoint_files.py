@@ -18,6 +18,8 @@ from heron_runtime.files import entries, replace_file
 from heron_runtime.model.checkpoints import Manifest
 from heron_runtime.wire.manifests import decode_manifest, encode_manifest
 
+CHECKPOINTS = "checkpoints"  # below a topology's home
+
 
 class CheckpointFolder:
     """Files of checkpoints below ``folder``. Whatever the disk refuses raises OSError."""
@@ -75,7 +77,7 @@ def checkpoint_folder(url: str | None, home: str) -> CheckpointFolder:
     """That of a topology: the setting ``topology.stateful.checkpoint.storage``, or a folder of its home. Raises
     ValueError for a URL of another kind."""
     if url is None:
-        return CheckpointFolder(Path(home, "checkpoints"))
+        return CheckpointFolder(Path(home, CHECKPOINTS))
     parts = urlsplit(url)
     if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
         raise ValueError(

@@ -27,6 +27,7 @@ PASSED_THROUGH = 0o710
 WRITTEN_TO = 0o1770
 TALKED_THROUGH = 0o660  # sockets and shared memory
 READ = 0o640
+READ_BY_GROUP = 0o2750  # what we make there belongs to that group, too
 NAME = Keys.HERON_USER_CODE_USER.name
 
 
@@ -71,6 +72,15 @@ class CodeUser:
         """The way to sockets and heartbeat slots. Raises OSError."""
         self.let_through(folder.parent)
         self.share(folder, PASSED_THROUGH)
+
+    def open_checkpoints(self, folder: Path) -> None:
+        """The default storage of checkpoints in a topology's home: this user writes parts, we write manifests, and each
+        reads what the other has written. Raises OSError."""
+        for path, mode in (
+            (folder, PASSED_THROUGH), (folder / "parts", WRITTEN_TO), (folder / "manifests", READ_BY_GROUP)
+        ):  # fmt: skip
+            path.mkdir(mode=0o700, exist_ok=True)
+            self.share(path, mode)
 
     def may_read_all(self, folder: Path) -> None:
         """Let this user read a tree of ours, wherever it may pass into it. Links are not followed. Raises OSError."""

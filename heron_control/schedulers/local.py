@@ -18,6 +18,7 @@ from heron_control.schedulers.local_processes import end_processes
 from heron_control.schedulers.runtime import make_runtime_dir, remove_runtime_dir
 from heron_control.schedulers.scheduler import SchedulerContext, SchedulerError
 from heron_control.schedulers.topology_folder import LOG_FILES, METRICS, PACKAGE
+from heron_runtime.checkpoint_files import CHECKPOINTS
 from heron_runtime.code_user import WRITTEN_TO, CodeUser, attainable_code_user
 from heron_runtime.commands import start_session
 from heron_runtime.files import entries
@@ -83,6 +84,7 @@ class LocalScheduler:
         for above in home.parents[:HOME_LEVELS]:
             user.let_through(above)
         user.share(folder, WRITTEN_TO)
+        user.open_checkpoints(folder / CHECKPOINTS)
         user.may_read_all(folder / PACKAGE)
         for link in filter(Path.is_symlink, entries(folder / PACKAGE)):  # requirements, in the cache
             user.let_through(link.resolve().parent)

@@ -1,0 +1,140 @@
+"""State that is kept: whatever dies, stands still or does not write, each line counts once.
+
+``examples/exact_words.py`` reads files that grow meanwhile; any process of the topology is killed or stopped, in an
+order drawn from the seed, and the storage refuses to write for a while. In the end the sink's files hold each count of
+each word exactly once, which is what one undisturbed run would have written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import time
+from collections import Counter
+from datetime import datetime
+from pathlib import Path
+
+import psutil
+from fault_cluster import NICE, ROOT, FaultCluster, eventually
+
+SECONDS = float(os.environ.get("HERONRY_EXACT_SECONDS", "45"))
+SEED = int(os.environ.get("HERONRY_EXACT_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 30)
+INTERVAL_SECONDS = 1.0
+FILES, WORDS = 4, 300
+_AT = re.compile(r"^(\S+ \S+) .*generation (\d+)(: restoring| runs|: starting)", re.MULTILINE)
+
+
+class ExactWords(FaultCluster):
+    """The example, on folders of its own."""
+
+    @property
+    def lines(self) -> Path:
+        return self.folder / "lines"
+
+    @property
+    def counts(self) -> Path:
+        return self.folder / "counts"
+
+    def submit(self, deactivated: bool = False) -> None:
+        """All tasks run when this returns."""
+        self.lines.mkdir()
+        settings = {**self._settings, "topology.stateful.checkpoint.interval.secs": INTERVAL_SECONDS}
+        self.heron("submit", "local", str(ROOT / "examples" / "exact_words.py"), "ExactWords", "--name", self.name,
+                   "--wait-timeout", "120", *(f"--config-property={key}={value}" for key, value in settings.items()),
+                   "--", str(self.lines), str(self.counts), nice=NICE)  # fmt: skip
+        self._runtime = Path(self.launch.runtime_dir)
+
+    def write(self, draw: random.Random) -> None:
+        """Some lines more, in one of the files."""
+        with (self.lines / f"{draw.randrange(FILES)}.txt").open("a") as file:
+            file.writelines(f"and the {draw.randrange(WORDS)}\n" for _ in range(draw.randrange(60)))
+
+    def truth(self) -> Counter[tuple[str, int]]:
+        """What has to be written."""
+        words: Counter[str] = Counter()
+        for path in self.lines.iterdir():
+            words.update(path.read_text().split())
+        return Counter({(word, count + 1): 1 for word, n in words.items() for count in range(n)})
+
+    def written(self) -> Counter[tuple[str, int]]:
+        """What is written."""
+        rows: Counter[tuple[str, int]] = Counter()
+        for path in self.counts.glob("[!.]*"):
+            for line in path.read_text().splitlines():
+                row = json.loads(line)
+                rows[row["word"], row["count"]] += 1
+        return rows
+
+    def recoveries(self) -> list[float]:
+        """Seconds from each restore that a master began to the moment when all ran again."""
+        found, since = [], None
+        for at, _, what in _AT.findall(self.log("topology_master-0")):
+            moment = datetime.strptime(at, "%Y-%m-%d %H:%M:%S,%f").timestamp()  # differences only
+            if what == " runs" and since is not None:
+                found.append(moment - since)
+                since = None
+            elif what == ": restoring" and since is None:
+                since = moment
+        return found
+
+
+def strike(cluster: ExactWords, draw: random.Random) -> str:
+    """Kill or stop any process of the topology, or have the storage refuse to write, for a while; what it was."""
+    if draw.random() < 0.1:
+        parts = cluster.place / "checkpoints" / "parts"
+        away = parts.with_name("parts-away")
+        if parts.is_dir():
+            parts.rename(away)
+            parts.write_text("no folder")
+            time.sleep(draw.choice([0.5, 2.5]))
+            parts.unlink()
+            away.rename(parts)
+        return "storage"
+    victims = sorted(cluster.titled(), key=lambda process: process.pid)
+    if not victims:
+        return "nobody"
+    victim = draw.choice(victims)
+    try:
+        name = victim.cmdline()[0].rsplit(":", 1)[-1].rstrip("0123456789-_")
+        if draw.random() < 0.7:
+            cluster.kill_9(victim.pid)
+            return f"kill {name}"
+        cluster.stop(victim.pid)
+        time.sleep(draw.choice([0.2, 1.0, 3.0]))
+        cluster.cont(victim.pid)
+    except (psutil.Error, ProcessLookupError, IndexError):
+        return "too late"
+    return f"stop {name}"
+
+
+def test_every_line_counts_once_whatever_happens() -> None:
+    draw, struck = random.Random(SEED), Counter[str]()
+    cluster = ExactWords(2)
+    print(f"HERONRY_EXACT_SEED={SEED}")
+    try:
+        cluster.submit()
+        over = time.monotonic() + SECONDS
+        while time.monotonic() < over:
+            cluster.write(draw)
+            if draw.random() < 0.08:
+                struck[strike(cluster, draw)] += 1
+            time.sleep(0.1)
+        truth = cluster.truth()
+        eventually(lambda: sum(cluster.written().values()) >= sum(truth.values()), "every word is counted")
+        assert cluster.written() == truth
+        recoveries = sorted(cluster.recoveries())
+        assert recoveries, "nothing has been restored"
+        print(f"{sum(truth.values())} words; {dict(sorted(struck.items()))}")
+        middle = recoveries[len(recoveries) // 2]
+        print(f"{len(recoveries)} recoveries: median {middle:.1f} s, {recoveries[-1]:.1f} s at most")
+        cluster.kill()
+    except BaseException:
+        print(cluster.explain())
+        raise
+    finally:
+        cluster.clean_up()
+        cluster.flow.close()
+        shutil.rmtree(cluster.folder, ignore_errors=True)

@@ -19,8 +19,9 @@ from data_pipeline.core.failure import RecordFailed, failed
 from heronry.streamlet.decoding import Decoder
 from heronry.streamlet.endpoints import FileSource, Source
 from heronry.streamlet.extract import column
+from heronry.streamlet.packed import ReadError
 from heronry.streamlet.program import EventTime
-from heronry.streamlet.reading import LINES, Piece, ReadError
+from heronry.streamlet.reading import LINES, Piece
 from heronry.streamlet.windows import to_ms
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")

@@ -91,8 +91,8 @@ def _columns(spark: SparkSession, tables: scans.Tables, scan: Scan, timed: bool)
     if source.format == "parquet":
         return rows, tables.columns(scan)
     types = {name: SCHEMA_TYPES[kind] for name, kind in source.schema}
-    headers = scans.headers(spark, rows) if source.format == "csv" else ()
-    task = TypedTask(Decoding(scan.step, source, None, False, headers=headers), tuple(types.items()), timed)
+    decoding = Decoding(scan.step, source, None, False, headers=tables.headers(scan))
+    task = TypedTask(decoding, tuple(types.items()), timed)
     shape = ", ".join(f"`{name}` {kind}" for name, kind in types.items())
     return rows.mapInArrow(Shipped(task), f"{shape}, {scans.FILE_COLUMN} string" if timed else shape), types
 

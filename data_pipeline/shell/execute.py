@@ -109,10 +109,9 @@ class Execution:
     def _scan(self, scan: Scan, unit: Unit) -> DataFrame:
         rows = self._tables.read(scan, named=scan.source.kind == "files" and scan.source.format == "parquet")
         bounded = scan.from_ms is not None or scan.to_ms is not None
-        csv = scan.source.kind == "files" and scan.source.format == "csv"
         decoding = Decoding(
             scan.step, scan.source, scan.event_time, unit.timed or bounded, scan.from_ms, scan.to_ms,
-            scans.headers(self._spark, rows) if csv else (),
+            self._tables.headers(scan),
         )  # fmt: skip
         return rows.mapInArrow(Shipped(ScanTask(decoding, unit, self._renderers(unit), self._limits)), ROW_SCHEMA)
 

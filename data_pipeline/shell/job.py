@@ -74,6 +74,7 @@ def run(request: Request, out: TextIO) -> str:
             choice = inputs.of_archive(loaded.program, choice)
             choice = replace(choice, sinks=frozenset(_views(loaded.program)))
         plan(loaded.program, choice)  # what cannot be planned is told before Spark is started
+        inputs.check_readable(loaded.program, choice)
         options = SessionOptions(loaded.program.name, request.master, request.conf, loaded.ship)
         with _shown_start(out, request.master), contextlib.ExitStack() as stack:
             spark = stack.enter_context(session(options))

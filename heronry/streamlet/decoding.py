@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from heronry.streamlet.endpoints import FileSource, Schema
+from heronry.streamlet.packed import ReadError
 from heronry.streamlet.reading import (
     LINES,
     Piece,
-    ReadError,
     Records,
     list_files,
     open_reader,
@@ -68,7 +68,7 @@ class Decoder:
     def _csv(self, piece: Piece) -> Records:
         lines = _lines(piece.data)
         delimiter = self._source.delimiter
-        (names,) = csv.reader(_lines(piece.header.removeprefix(b"\xef\xbb\xbf")), delimiter=delimiter)
+        (names,) = csv.reader(_lines(piece.header), delimiter=delimiter)
         numbers: range | list[int] = range(piece.first, piece.first + len(lines))
         if not all(lines):
             numbers = [number for number, line in zip(numbers, lines, strict=True) if line]

@@ -30,6 +30,7 @@ from heronry.streamlet.online.streams import (
     rows_stream,
 )
 from heronry.streamlet.program import Program, ReduceStep, SourceStep
+from heronry.streamlet.reading import refusals
 
 MAX_PENDING = 1024  # blocks, each of up to 128 kB; what is processed and waits to be saved costs next to nothing
 TICK_MS = 250
@@ -66,6 +67,7 @@ def compile_program(program: Program, name: str | None = None, variable: str = "
         for step, path in config[PATHS].items()
         if is_url(path)
     ]
+    problems += refusals(program)
     if problems:
         raise TopologyError(problems, chosen, f"program {program.name!r}")
     add_stages(builder, stages_of(program), config)

@@ -21,7 +21,7 @@ import typer
 
 from heron_cli.console import is_verbose
 from heron_runtime.commands import child_environment
-from heron_runtime.failures import NotFound, Unavailable, UsageError
+from heron_runtime.failures import Failure, NotFound, Unavailable, UsageError
 
 SPARK = "spark"
 STOP_SECS = 20.0
@@ -93,8 +93,22 @@ def run_job(
         command += [f"{name}={value}"] if value not in (None, "") else []
     command += ["--verbose"] if is_verbose() else []
     code = _run([*command, "--", *arguments])
+    if code < 0:
+        raise killed(-code)
     if code:
         raise typer.Exit(code)
+
+
+def killed(number: int) -> Failure:
+    """The job's process was ended by a signal, so it could say nothing itself."""
+    name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+    return Failure(
+        f"the job's process was ended from outside, by {name}; it has written no result",
+        "SIGKILL is most often a machine or a container without memory left: see its kernel's log, give it more, or "
+        "lower spark.driver.memory. What the job left behind is removed by the next run."
+        if number == signal.SIGKILL
+        else "Run it again; --verbose shows what Spark says.",
+    )
 
 
 def need_pyspark() -> None:

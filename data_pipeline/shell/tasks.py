@@ -26,6 +26,7 @@ from data_pipeline.core.plan import Unit
 from data_pipeline.core.render import ToAccumulator
 from data_pipeline.core.runner import Runner, log
 from data_pipeline.core.trace import Traced
+from data_pipeline.shell.spoken import Spoken
 from heronry.streamlet.endpoints import Source
 from heronry.streamlet.program import ReduceStep
 from heronry.streamlet.reading import LINES
@@ -47,15 +48,17 @@ class Shipped:
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """``mapInArrow``'s function."""
         sys.argv = list(self._arguments)
-        _let_programs_log()
+        _let_programs_speak()
         task = pickle.loads(self._task)
         yield from task(batches)
 
 
-def _let_programs_log() -> None:
-    """``log()`` of programs goes to the worker's stderr: into Spark's log, on a cluster into the executor's."""
+def _let_programs_speak() -> None:
+    """What programs print and ``log()`` goes to the worker's stderr, marked, so that a driver beside it shows it; on a
+    cluster into the executor's."""
     if not log.handlers:
-        handler = logging.StreamHandler()
+        sys.stdout = Spoken()
+        handler = logging.StreamHandler(sys.stdout)
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         log.addHandler(handler)
         log.setLevel(logging.DEBUG)

@@ -48,6 +48,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--to-ms", type=int)
     parser.add_argument("--master", default="local[*]")
     parser.add_argument("--conf", action="append", default=[], metavar="spark.KEY=VALUE")
+    parser.add_argument("--config-property", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--replace", action="store_true")
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--views", action="store_true", help="publish the program's views instead of its other sinks")
@@ -95,6 +96,7 @@ def _run(options: argparse.Namespace, out: TextIO) -> str:
         options.file, options.program, options.arguments, tuple(options.input_path), options.input_format,
         options.output_path, options.from_ms, options.to_ms, options.master,
         dict(pair.partition("=")[::2] for pair in options.conf), options.replace, options.dry_run, options.views,
+        dict(pair.partition("=")[::2] for pair in options.config_property),
     )  # fmt: skip
     return run(request, out)
 

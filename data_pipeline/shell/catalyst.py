@@ -201,10 +201,11 @@ class ResultTask:
     render: Render
     limits: Limits = field(default_factory=Limits)
     payloads: bool = False
+    aside: bool = False
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """``mapInArrow``'s function."""
-        yield from results(self.step, self._merged(batches), self.unit, self.render, self.limits)
+        yield from results(self.step, self._merged(batches), self.unit, self.render, self.limits, self.aside)
 
     def records(self, batches: Iterable[Any]) -> list[Any]:
         """The records of the reducer alone."""

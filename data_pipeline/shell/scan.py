@@ -41,8 +41,10 @@ class InputNotFound(NotFound):
 class Tables:
     """The raw rows of sources in one job. Each is looked up once: listing files and merging schemas takes time."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, *, numbered: bool = False) -> None:
+        """``numbered``: lines of local files come with their numbers, each file being one split."""
         self._spark = spark
+        self._numbered = numbered
         self._found: dict[tuple[FileSource, int | None, int | None], _Table | None] = {}
 
     def read(self, scan: Scan, *, named: bool = False) -> DataFrame:
@@ -57,7 +59,9 @@ class Tables:
         if not table.packed:
             return _shaped(table.rows, source, named)
         lines = unpacked(self._spark, scan.step, table.packed)
-        lines = lines if source.format == "csv" else lines.drop("block_start")
+        if self._numbered:
+            return lines
+        lines = lines.drop("number") if source.format == "csv" else lines.drop("block_start", "number")
         return lines if table.rows is None else _shaped(table.rows, source, True).unionByName(lines)
 
     def headers(self, scan: Scan) -> tuple[tuple[str, bytes], ...]:
@@ -82,7 +86,7 @@ class Tables:
     def _table(self, scan: Scan, source: FileSource) -> _Table | None:
         place = (source, scan.from_ms, scan.to_ms)
         if place not in self._found:
-            self._found[place] = _open(self._spark, scan, source)
+            self._found[place] = _open(self._spark, scan, source, self._numbered)
         return self._found[place]
 
 
@@ -96,7 +100,7 @@ class _Table:
     packed: Sequence[Path] = ()
 
 
-def _open(spark: SparkSession, scan: Scan, source: FileSource) -> _Table | None:
+def _open(spark: SparkSession, scan: Scan, source: FileSource, numbered: bool) -> _Table | None:
     """The files of a source; None if the range of time leaves none."""
     paths = _paths(spark, source, scan)
     if not paths:
@@ -106,7 +110,7 @@ def _open(spark: SparkSession, scan: Scan, source: FileSource) -> _Table | None:
         if source.format == "archive":
             return _Table(reader.parquet(*map(_literal, paths)))
         if source.format != "parquet":
-            return _lines(spark, scan.step, source, paths)
+            return _lines(spark, scan.step, source, paths, numbered)
         alike, columns = footers(paths)
         reader = reader.option("mergeSchema", "false" if alike else "true")
         reader = reader.schema(columns) if columns else reader
@@ -117,8 +121,8 @@ def _open(spark: SparkSession, scan: Scan, source: FileSource) -> _Table | None:
         raise
 
 
-def _lines(spark: SparkSession, step: str, source: FileSource, paths: list[str]) -> _Table:
-    """Spark's own reader for plain files. Raises ReadError for what is compressed in a way that cannot be read."""
+def _lines(spark: SparkSession, step: str, source: FileSource, paths: list[str], numbered: bool) -> _Table:
+    """Spark's own reader for plain files whose lines need no numbers. Raises ReadError for those nobody can unpack."""
     if any(local_path(path) is None for path in paths):
         rows = lines_of(spark, paths)
         refused = [plain_path(name) for name in rows.inputFiles() if is_packed(name) and not name.endswith(".gz")]
@@ -131,10 +135,10 @@ def _lines(spark: SparkSession, step: str, source: FileSource, paths: list[str])
         return _Table(lines_of(spark, paths))  # Spark says it
     parts = [replace(source, path=str(place)) for place in places]
     found = [path_of(part, name) for part in parts for name in list_files(part)]
-    packed = [file for file in found if is_packed(file)]
+    packed = [file for file in found if numbered or is_packed(file)]
     if not packed:
         return _Table(lines_of(spark, paths))
-    plain = [spark_url(str(file)) for file in found if not is_packed(file)]
+    plain = [spark_url(str(file)) for file in found if not (numbered or is_packed(file))]
     return _Table(lines_of(spark, plain) if plain else None, packed=packed)
 
 

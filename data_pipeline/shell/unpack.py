@@ -25,11 +25,11 @@ TASKS_PER_CORE = 4
 
 
 def unpacked(spark: SparkSession, step: str, files: Sequence[Path]) -> DataFrame:
-    """The lines of compressed files: value (the line's bytes), file, block_start (always 0)."""
+    """The lines of files: value (the line's bytes), file, block_start (always 0), number (of the line, from 0)."""
     dealt = _dealt(files, TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
     task = UnpackTask(step, tuple(dealt))
     numbers = spark.range(0, len(dealt), 1, len(dealt))
-    return numbers.mapInArrow(Shipped(task), "value string, file string, block_start long")
+    return numbers.mapInArrow(Shipped(task), "value string, file string, block_start long, number long")
 
 
 def _dealt(files: Sequence[Path], most: int) -> list[tuple[str, ...]]:
@@ -66,8 +66,14 @@ class UnpackTask:
                 if not lines[-1]:
                     lines.pop()
                 values = pa.array(lines, pa.binary()).view(pa.string())  # bytes, as Spark's own strings of files
-                columns = [values, pa.repeat(name, len(lines)), pa.repeat(pa.scalar(0, pa.int64()), len(lines))]
-                yield pa.RecordBatch.from_arrays(columns, names=["value", "file", "block_start"])
+                numbers = pa.array(range(piece.first, piece.first + len(lines)), pa.int64())
+                columns = [
+                    values,
+                    pa.repeat(name, len(lines)),
+                    pa.repeat(pa.scalar(0, pa.int64()), len(lines)),
+                    numbers,
+                ]
+                yield pa.RecordBatch.from_arrays(columns, names=["value", "file", "block_start", "number"])
         except ReadError as error:
             raise failed(self.step, "(the whole file)", ReadError(error.reason), name) from error
         finally:

@@ -11,6 +11,7 @@ from heronry.api.config import Config
 from heronry.api.errors import TopologyError
 from heronry.api.grouping import Grouping
 from heronry.api.stream import Stream
+from heronry.streamlet.aside import policy_of
 from heronry.streamlet.endpoints import FileSource, is_url
 from heronry.streamlet.online.chain_bolt import ChainBolt
 from heronry.streamlet.online.file_spout import FileSpout
@@ -68,6 +69,7 @@ def compile_program(program: Program, name: str | None = None, variable: str = "
         if is_url(path)
     ]
     problems += refusals(program)
+    policy_of(dict(program.config))
     if problems:
         raise TopologyError(problems, chosen, f"program {program.name!r}")
     add_stages(builder, stages_of(program), config)

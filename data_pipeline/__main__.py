@@ -52,6 +52,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--replace", action="store_true")
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--views", action="store_true", help="publish the program's views instead of its other sinks")
+    parser.add_argument("--force", action="store_true", help="let T lie beyond what the online layer has seen")
     parser.add_argument("--lifeline", type=int, default=-1, help="file descriptor that ends with the parent")
     parser.add_argument("--verbose", action="store_true", help="Spark's log on stderr, and Python tracebacks")
     found = parser.parse_args(list(arguments)[:cut])
@@ -96,7 +97,7 @@ def _run(options: argparse.Namespace, out: TextIO) -> str:
         options.file, options.program, options.arguments, tuple(options.input_path), options.input_format,
         options.output_path, options.from_ms, options.to_ms, options.master,
         dict(pair.partition("=")[::2] for pair in options.conf), options.replace, options.dry_run, options.views,
-        dict(pair.partition("=")[::2] for pair in options.config_property),
+        dict(pair.partition("=")[::2] for pair in options.config_property), options.force,
     )  # fmt: skip
     return run(request, out)
 

@@ -23,7 +23,7 @@ from data_pipeline.core.failure import failure_in
 from data_pipeline.core.plan import CannotPlan, Output, Plan
 from data_pipeline.core.planner import plan
 from data_pipeline.core.render import to_json
-from data_pipeline.shell import inputs, sinks
+from data_pipeline.shell import inputs, sinks, until
 from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.origin import with_file
 from data_pipeline.shell.output import MANIFEST, OutputExists, OutputFolder, is_taken, local_path
@@ -61,10 +61,12 @@ class Request:
     dry_run: bool = False
     views: bool = False
     config: dict[str, str] = field(default_factory=dict)  # above the program's own
+    force: bool = False  # T may lie beyond what the online layer has seen
 
 
 def run(request: Request, out: TextIO) -> str:
     """Do it; ``out`` shows progress. What to print at the end. Raises Failure of every kind, and Spark's errors."""
+    began = time.monotonic()
     check_master(request.master)
     if request.output_path and not request.dry_run:
         _check_place(request)
@@ -72,6 +74,8 @@ def run(request: Request, out: TextIO) -> str:
         sys.argv = [str(request.file), *request.arguments]
         loaded = load(request.file, request.program, Path(folder))
         check_shippable(loaded.program)
+        if request.views:
+            request = until.bounded(request, loaded.program)
         choice = inputs.chosen(
             loaded.program, request.input_paths, request.input_format, request.from_ms, request.to_ms
         )
@@ -84,6 +88,8 @@ def run(request: Request, out: TextIO) -> str:
         options = SessionOptions(loaded.program.name, request.master, request.conf, loaded.ship)
         with _shown_start(out, request.master), contextlib.ExitStack() as stack:
             spark = stack.enter_context(session(options))
+            if request.views:
+                until.wait_for_archives(began)
             tables = Tables(spark)
             choice = inputs.with_columns(tables, loaded.program, choice)
             try:
@@ -199,7 +205,7 @@ def _publish(
             )
         )  # fmt: skip
         told.append(
-            f"view {output.sink.name}: version {version.name}, the batch owns buckets up to {_iso(request.to_ms)}"
+            f"view {output.sink.name}: version {version.name}, the batch owns buckets up to {until.iso(request.to_ms)}"
             + _told(aside, str(version))
         )
     return "\n".join(told)
@@ -269,9 +275,3 @@ def _check_place(request: Request) -> None:
             "would remove it",
             "Choose another --output-path, or remove it yourself.",
         )
-
-
-def _iso(ms: int | None) -> str:
-    if ms is None:
-        return "the end"
-    return dt.datetime.fromtimestamp(ms / 1000, dt.UTC).isoformat().replace("+00:00", "Z")

@@ -143,9 +143,9 @@ def _write(spark: SparkSession, request: Request, found: Plan, execution: Execut
     """Every sink into its folder below the output path, all of it at once."""
     folder = OutputFolder(spark, request.output_path, replace=request.replace)
     try:
+        say(f"writing {', '.join(output.step for output in found.outputs)}")
+        sinks.write_all(spark, found.outputs, execution, folder.work)
         for output in found.outputs:
-            say(f"writing {output.step}")
-            sinks.write_output(output, execution, f"{folder.work}/{output.step}")
             folder.rename_parts(output.step, ".json")
         _run_ends(execution)
         aside = _put_aside(execution, folder, most)

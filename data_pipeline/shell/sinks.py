@@ -33,9 +33,7 @@ def write_all(spark: SparkSession, outputs: Sequence[Output], execution: Executi
     Each sink is a job or two, and small jobs are mostly waiting; so some run at the same time. When one fails the
     others are cancelled, and its error is raised. Frames are made before, by one thread.
     """
-    made = [
-        _writing(output, execution, f"{place}/{output.step}") for output in outputs
-    ]  # frames: one thread makes them
+    made = [writing(output, execution, f"{place}/{output.step}") for output in outputs]  # frames: one thread makes them
     with ThreadPoolExecutor(AT_ONCE, "sink") as pool:
         running = [pool.submit(write) for write in made]
         try:
@@ -48,7 +46,8 @@ def write_all(spark: SparkSession, outputs: Sequence[Output], execution: Executi
             raise
 
 
-def _writing(output: Output, execution: Execution, folder: str) -> Callable[[], None]:
+def writing(output: Output, execution: Execution, folder: str) -> Callable[[], None]:
+    """Writes one sink into a folder that must not be there; the frames are made now."""
     fields = execution.fields(output.step)
     if fields is not None:
         return partial(write_fields, output, fields, folder)

@@ -28,7 +28,7 @@ from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.inputs import with_columns
 from data_pipeline.shell.scan import Tables
 from data_pipeline.shell.session import SessionOptions, session
-from data_pipeline.shell.sinks import write_output
+from data_pipeline.shell.sinks import writing
 from heronry.streamlet import Builder, collect, files
 from heronry.streamlet.program import Program
 
@@ -88,7 +88,7 @@ def written(program: Program) -> Callable[[Any, str], by_hand.Counts]:
 
     def run(spark: Any, path: str) -> by_hand.Counts:
         with _planned(spark, program, collect=to_json) as (execution, output):
-            return _through_files(lambda folder: write_output(output, execution, folder), "key", "value")
+            return _through_files(lambda folder: writing(output, execution, folder)(), "key", "value")
 
     return run
 

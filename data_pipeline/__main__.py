@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -22,10 +23,13 @@ from typing import TextIO
 
 import psutil
 
+from data_pipeline.shell.spoken import heard
 from heron_runtime.failures import Failure, Unavailable
 from heron_runtime.net.foreign import translate
 from heron_runtime.process import EXIT_PARENT_GONE
 
+TEMPORARY = "heronry-spark-"  # how folders of jobs begin
+LOCK = "lock"  # held for as long as the folder's owner lives
 CAUSED = "Caused by: "  # in Java's stack traces
 CHILDREN_SECS = 10.0  # a JVM removes its temporary folders when it is asked to end
 _OWN_FOLDERS: list[str] = []  # made by this process, for nothing but itself
@@ -44,9 +48,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--to-ms", type=int)
     parser.add_argument("--master", default="local[*]")
     parser.add_argument("--conf", action="append", default=[], metavar="spark.KEY=VALUE")
+    parser.add_argument("--config-property", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--replace", action="store_true")
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--views", action="store_true", help="publish the program's views instead of its other sinks")
+    parser.add_argument("--force", action="store_true", help="let T lie beyond what the online layer has seen")
     parser.add_argument("--lifeline", type=int, default=-1, help="file descriptor that ends with the parent")
     parser.add_argument("--verbose", action="store_true", help="Spark's log on stderr, and Python tracebacks")
     found = parser.parse_args(list(arguments)[:cut])
@@ -91,6 +97,7 @@ def _run(options: argparse.Namespace, out: TextIO) -> str:
         options.file, options.program, options.arguments, tuple(options.input_path), options.input_format,
         options.output_path, options.from_ms, options.to_ms, options.master,
         dict(pair.partition("=")[::2] for pair in options.conf), options.replace, options.dry_run, options.views,
+        dict(pair.partition("=")[::2] for pair in options.config_property), options.force,
     )  # fmt: skip
     return run(request, out)
 
@@ -108,6 +115,8 @@ def _told(error: Exception, out: TextIO, log: Path | None, verbose: bool) -> int
         out.write(f"{cure}\n")
     if "Spark's log" not in cure:
         _tidy_up()
+    else:
+        _keep_log()
     return known.exit_code
 
 
@@ -147,24 +156,36 @@ def _first_line(error: Exception) -> str:
 @contextlib.contextmanager
 def _talk(verbose: bool) -> Iterator[tuple[TextIO, Path | None]]:
     """Where we talk, and the file Spark's own stderr goes to: its JVM and workers inherit descriptor 2 from us."""
+    folder = _own_folder()
     if verbose:
         yield sys.stderr, None
         return
-    # Everything temporary of this process is in one folder, so that it is gone whichever way the process ends.
-    folder = tempfile.mkdtemp(prefix="heronry-spark-")
-    _OWN_FOLDERS.append(folder)
-    tempfile.tempdir = folder
     name = os.path.join(folder, "spark.log")
     number = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     terminal = os.dup(2)
     os.dup2(number, 2)
     os.close(number)
     try:
-        with os.fdopen(os.dup(terminal), "w") as out:
+        with os.fdopen(os.dup(terminal), "w") as out, heard(Path(name), out):
             yield out, Path(name)
     finally:
         os.dup2(terminal, 2)
         os.close(terminal)
+
+
+def _own_folder() -> str:
+    """Everything temporary of this process is in one folder, so that it is gone whichever way the process ends. What a
+    process left that was killed is removed: its lock is free."""
+    for left in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*/{LOCK}"):
+        with contextlib.suppress(OSError), left.open("rb") as file:
+            if os.fstat(file.fileno()).st_uid == os.getuid():
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(left.parent, ignore_errors=True)
+    folder = tempfile.mkdtemp(prefix=TEMPORARY)
+    _OWN_FOLDERS.append(folder)
+    tempfile.tempdir = folder
+    fcntl.flock(os.open(os.path.join(folder, LOCK), os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), fcntl.LOCK_EX)
+    return folder
 
 
 def _end_children() -> None:
@@ -189,6 +210,13 @@ def _tidy_up() -> None:
     """Remove what is temporary, Spark's log included."""
     for folder in _OWN_FOLDERS:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _keep_log() -> None:
+    """It was named, so no later run may take it for something left behind."""
+    for folder in _OWN_FOLDERS:
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(folder, LOCK))
 
 
 def _interrupted(*_: object) -> None:

@@ -12,7 +12,7 @@ from heron_cli.console import Format, print_json, print_line, print_table, say
 from heron_cli.options import Output, Verbose
 from heron_cli.spark_submit import SparkOptions, milliseconds, run_job
 from heronry.pipeline.registry import Registered, all_registered, registered
-from heronry.pipeline.views import ViewError, batches, online_files, open_view, read_description
+from heronry.pipeline.views import FOREVER, ViewError, batches, online_files, open_view, read_description, settled_ms
 
 VIEW_HELP = "A view's name, as `heron pipeline views` shows it."
 
@@ -21,7 +21,8 @@ def run(
     what: Annotated[str, typer.Argument(metavar="FILE|VIEW", help="A program, the first time; later a view of it.")],
     program: Annotated[str | None, typer.Argument(metavar="[PROGRAM]", help="The builder in FILE.")] = None,
     arguments: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Given to the program.")] = None,
-    to: Annotated[str, typer.Option("--to", metavar="TIME", help="T: the batch owns what is before; else now.")] = "",
+    to: Annotated[str, typer.Option("--to", metavar="TIME", help="T: the batch owns what is before.")] = "",
+    force: Annotated[bool, typer.Option("--force", help="T may lie beyond what the online layer has seen.")] = False,
     input_path: Annotated[
         list[str] | None,
         typer.Option("--input-path", metavar="[STEP=]URL", help="Default: the program's own archive, or its sources."),
@@ -31,7 +32,10 @@ def run(
     conf: Annotated[list[str] | None, typer.Option("--conf", metavar="spark.KEY=VALUE", help="Repeatable.")] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Recompute the views of a program by a batch on Spark, up to an instant T."""
+    """Recompute the views of a program by a batch on Spark, up to an instant T.
+
+    By default T is what the slowest source of the online topology has passed, and now at the latest.
+    """
     milliseconds("--to", to)
     known = None if Path(what).exists() else registered(what)
     if known is None:
@@ -40,9 +44,8 @@ def run(
     else:
         file, chosen, given = Path(known.file), known.program or None, known.arguments
         paths, form = tuple(input_path or known.input_paths), input_format or known.input_format
-    until = to or dt.datetime.now(dt.UTC).isoformat()
-    options = SparkOptions(paths, form, "", "", until, master, conf or ())
-    run_job(file, chosen, given, options, ["--views"])
+    options = SparkOptions(paths, form, "", "", to, master, conf or ())
+    run_job(file, chosen, given, options, ["--views", *(["--force"] if force else [])])
 
 
 def status(
@@ -60,7 +63,9 @@ def status(
     rows += [("batch", f"version {b['version']} up to {b['to']}, written {b['written_at']}") for b in found["batches"]]
     rows += [("batch", "none yet")] if not found["batches"] else []
     online = found["online"]
-    rows += [("online", f"{online['buckets']} buckets behind T, written {online['written_at'] or 'never'}")]
+    owned = f" ({online['owned_by_batch']} more are the batch's)" if online["owned_by_batch"] else ""
+    rows += [("online", f"{online['buckets']} buckets from T on{owned}, written {online['written_at'] or 'never'}")]
+    rows += [("sources", f"have passed {online['seen_to'] or 'nothing that is known'}")]
     for name, text in rows:
         print_line(f"{name:<9}{text}")
     say(found["promise"])
@@ -92,6 +97,10 @@ def state_of(view: Registered) -> dict[str, Any]:
     folder = Path(view.path)
     found, description = open_view(folder), read_description(folder)
     online = list(online_files(folder, found.to_ms))
+    owned = {row.start for file in online_files(folder) for row in file.rows} - {
+        row.start for file in online for row in file.rows
+    }
+    seen = settled_ms(folder)
     written = max((file.written_ms for file in online), default=None)
     return {
         "view": view.name, "path": view.path, "file": view.file, "program": description.program or None,
@@ -102,6 +111,8 @@ def state_of(view: Registered) -> dict[str, Any]:
         ],
         "online": {
             "buckets": len({row.start for file in online for row in file.rows}),
+            "owned_by_batch": len(owned),
+            "seen_to": None if seen is None else "their end" if seen >= FOREVER else instant(seen),
             "written_at": None if written is None else instant(written),
         },
         "promise": found.promise,

@@ -21,7 +21,8 @@ import typer
 
 from heron_cli.console import is_verbose
 from heron_runtime.commands import child_environment
-from heron_runtime.failures import NotFound, Unavailable, UsageError
+from heron_runtime.failures import Failure, NotFound, Unavailable, UsageError
+from heronry.streamlet.aside import MOST, ON_ERROR, policy_of
 
 SPARK = "spark"
 STOP_SECS = 20.0
@@ -40,6 +41,7 @@ class SparkOptions:
     to: str = ""
     master: str = ""
     conf: Sequence[str] = ()
+    config: Sequence[str] = ()  # every cluster has these: the program's configuration
 
     def check_unused(self, cluster: str) -> None:
         """Raises UsageError if one of them was given for another cluster."""
@@ -76,6 +78,13 @@ def run_job(
         raise NotFound(f"{file} is not there", "FILE is a .py file, a package folder, .zip or .tar.gz.")
     if options.input_format and options.input_format not in FORMATS:
         raise UsageError(f"--input-format {options.input_format!r} is unknown", f"Write {', '.join(FORMATS)}.")
+    given = dict(pair.partition("=")[::2] for pair in options.config)
+    policy_of(given)
+    unknown = [key for key in given if key not in (ON_ERROR, MOST)]
+    if unknown:
+        raise UsageError(
+            f"{unknown[0]!r} means nothing in a batch", f"Of a configuration it reads {ON_ERROR} and {MOST}."
+        )
     for pair in options.conf:
         if not pair.startswith("spark.") or "=" not in pair:
             raise UsageError(f"--conf {pair!r} is no setting of Spark", "Write --conf spark.KEY=VALUE.")
@@ -84,7 +93,9 @@ def run_job(
         raise UsageError("--from is not before --to", "They bound event time: from the first up to below the second.")
     need_pyspark()
     command = [sys.executable, "-P", "-m", "data_pipeline", str(file), *([program] if program else []), *flags]
-    for name, values in (("--input-path", options.input_path), ("--conf", options.conf)):
+    for name, values in (
+        ("--input-path", options.input_path), ("--conf", options.conf), ("--config-property", options.config),
+    ):  # fmt: skip
         command += [part for value in values for part in (name, value)]
     for name, value in (
         ("--input-format", options.input_format), ("--master", options.master),
@@ -93,8 +104,22 @@ def run_job(
         command += [f"{name}={value}"] if value not in (None, "") else []
     command += ["--verbose"] if is_verbose() else []
     code = _run([*command, "--", *arguments])
+    if code < 0:
+        raise killed(-code)
     if code:
         raise typer.Exit(code)
+
+
+def killed(number: int) -> Failure:
+    """The job's process was ended by a signal, so it could say nothing itself."""
+    name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+    return Failure(
+        f"the job's process was ended from outside, by {name}; it has written no result",
+        "SIGKILL is most often a machine or a container without memory left: see its kernel's log, give it more, or "
+        "lower spark.driver.memory. What the job left behind is removed by the next run."
+        if number == signal.SIGKILL
+        else "Run it again; --verbose shows what Spark says.",
+    )
 
 
 def need_pyspark() -> None:

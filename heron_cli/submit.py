@@ -73,8 +73,8 @@ def submit(
     ] = None,
 ) -> None:
     """Submit a topology, or a program to spark. Ends with success only when every task runs, or the job is done."""
-    address = parse_address(place)
-    spark = SparkOptions(input_path or (), input_format, output_path, from_, to, master, conf or ())
+    address, own = parse_address(place), config_property or ()
+    spark = SparkOptions(input_path or (), input_format, output_path, from_, to, master, conf or (), own)
     if address.cluster == SPARK:
         submit_to_spark(file, topology, arguments or [], spark, dry_run=dry_run, replace=replace)
         return
@@ -84,7 +84,7 @@ def submit(
         raise NotFound(f"{file} is not there", "FILE is a .py file, a package folder, .zip or .tar.gz.")
     if name is not None and not is_safe_name(name):
         raise UsageError(f"{name!r} is no name of a topology", "Use letters, digits, '_', '-' and '.', a letter first.")
-    given = dict(read_property(text) for text in config_property or ())
+    given = dict(read_property(text) for text in own)
     refuse_state_keys(given)
     home = Home.of_user()
     configured = normalise(home.read_config().get(address.cluster, {}), where="config.yaml", component=False)

@@ -41,6 +41,14 @@ class Rows(NamedTuple):
     counts: list[int] | None = None
 
 
+ASIDE = -1  # the tag of letters, which every unit may have (``heronry.streamlet.aside``)
+
+
+def letters_of(letters: list[bytes]) -> Rows:
+    """Letters on their way out."""
+    return Rows(ASIDE, [None] * len(letters), [0] * len(letters), letters)
+
+
 @dataclass(frozen=True)
 class Limits:
     """When a partition's combiner empties itself, and how many records it looks at together."""

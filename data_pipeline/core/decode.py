@@ -16,11 +16,14 @@ from urllib.parse import unquote
 import msgspec
 
 from data_pipeline.core.failure import RecordFailed, failed
+from heronry.streamlet.aside import MAX_FAILED_ON_CHARACTERS, letter
 from heronry.streamlet.decoding import Decoder
 from heronry.streamlet.endpoints import FileSource, Source
+from heronry.streamlet.errors import shown
 from heronry.streamlet.extract import column
+from heronry.streamlet.packed import ReadError
 from heronry.streamlet.program import EventTime
-from heronry.streamlet.reading import LINES, Piece, ReadError
+from heronry.streamlet.reading import LINES, Piece
 from heronry.streamlet.windows import to_ms
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
@@ -42,15 +45,53 @@ class Decoding:
     def decode(self, columns: Columns) -> tuple[list[Any], list[int] | None, Callable[[int], str]]:
         """Records, their times, and a function that names the file of record i. Raises RecordFailed."""
         try:
-            records, rows = self._records(columns)
-            times = self._times(records, columns) if self.wants_time else None
+            records, times, rows = self._decoded(columns)
         except Exception as error:
             raise self._located(columns, error) from error
+        files = columns.get("file")
+        return records, times, lambda index: plain_path(files[rows[index]]) if files else ""
+
+    def singly(self, columns: Columns) -> tuple[list[Any], list[int] | None, list[str], list[bytes]]:
+        """Records, their times and places, and the letters of those that cannot be read (``streamlet/aside.py``)."""
+        try:
+            records, times, rows = self._decoded(columns)
+        except Exception:
+            pass
+        else:
+            return records, times, [_place(columns, row) for row in rows], []
+        records, times, places, letters = [], [], [], []
+        for row in range(len(next(iter(columns.values())))):
+            one = {name: values[row : row + 1] for name, values in columns.items()}
+            place = _place(columns, row)
+            try:
+                found, at, kept = self._decoded(one)
+            except Exception as error:
+                letters.append(self._letter(one, place, error))
+                continue
+            records += found
+            times += at or []
+            places += [place] * len(kept)
+        return records, times if self.wants_time else None, places, letters
+
+    def _letter(self, one: Columns, place: str, error: Exception) -> bytes:
+        record: Any
+        try:
+            (record,) = self._records(one)[0]  # it can be read: it has no event time
+        except Exception:
+            record = next(one[name][0] for name in ("value", "record", "id") if name in one)
+            record = record.decode("utf-8", "replace") + "\n" if isinstance(record, bytes) else record
+        if isinstance(error, ReadError):
+            error = ReadError(f"{place}: {error.reason}")  # the decoder knows neither the file nor the line
+        return letter(self.step, place, record, shown(record, MAX_FAILED_ON_CHARACTERS), error)
+
+    def _decoded(self, columns: Columns) -> tuple[list[Any], list[int] | None, Sequence[int]]:
+        """Records, their times, and the row each is from."""
+        records, rows = self._records(columns)
+        times = self._times(records, columns) if self.wants_time else None
         if times is not None and (self.from_ms is not None or self.to_ms is not None):
             kept = [i for i, time in enumerate(times) if self._in_range(time)]
             records, times, rows = [records[i] for i in kept], [times[i] for i in kept], [rows[i] for i in kept]
-        files = columns.get("file")
-        return records, times, lambda index: plain_path(files[rows[index]]) if files else ""
+        return records, times, rows
 
     def _in_range(self, time: int) -> bool:
         return (self.from_ms is None or time >= self.from_ms) and (self.to_ms is None or time < self.to_ms)
@@ -102,6 +143,12 @@ class Decoding:
                     cause = ReadError(cause.reason)  # the decoder does not know the file, nor the line in it
                 return failed(self.step, value, cause, plain_path(one["file"][0]) if "file" in one else "")
         return failed(self.step, "(not found: the same rows pass when they are tried one by one)", error)
+
+
+def _place(columns: Columns, row: int) -> str:
+    """The file of a row, and its line where that is known."""
+    file = plain_path(columns["file"][row]) if "file" in columns else ""
+    return f"{file}, line {columns['number'][row] + 1}" if "number" in columns else file
 
 
 def plain_path(url: str) -> str:

@@ -58,6 +58,7 @@ class Choice:
     from_ms: int | None = None
     to_ms: int | None = None
     sinks: frozenset[str] | None = None  # only these sinks; None: all
+    sql: bool = True  # False: no reducer is computed by SQL, which cannot say which record fails
     columns: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # Parquet source → column → Spark type
 
 
@@ -158,7 +159,7 @@ class _Planner:
     def plan(self, notes: tuple[str, ...]) -> Plan:
         self._check()
         reducers = [step for step in self.program.steps if isinstance(step, ReduceStep)]
-        sql = {step.name for step in reducers if self._is_sql(step)}
+        sql = {step.name for step in reducers if self.choice.sql and self._is_sql(step)}
         scans = [self._scan(step, sql) for step in self.program.sources()]
         units = {step.name: self._unit(step.name, sql) for step in reducers}
         reductions = []

@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
 
-from data_pipeline.core.combine import Limits, PartitionCombiner, Rows, check
+from data_pipeline.core.combine import Limits, PartitionCombiner, Rows, check, letters_of
 from data_pipeline.core.failure import RecordFailed, failed
 from data_pipeline.core.plan import Node, Unit
+from heronry.streamlet.aside import letter
 from heronry.streamlet.errors import StepFailed
 
 log = logging.getLogger("heronry.program")
@@ -45,6 +46,26 @@ class Runner:
             yield from self._all(self.unit.nodes, items)
         except Exception as error:
             raise self._located(records, error, file) from error
+
+    def sifted(
+        self, records: Sequence[Any], times: Sequence[int | None] | None, places: Sequence[str]
+    ) -> Iterator[Rows]:
+        """The same for the records that pass when they are tried one by one; letters for the others."""
+        kept, letters = [], []
+        for index, record in enumerate(records):
+            try:
+                for node in self.unit.nodes:
+                    self._walk(node, record)
+                kept.append(index)
+            except RecordFailed as found:
+                cause = found.__cause__ or found
+                cause = cause.__cause__ or cause if isinstance(cause, StepFailed) else cause
+                failure = found.failure
+                letters.append(letter(failure.step, places[index], record, failure.value, cause))
+        if letters:
+            yield letters_of(letters)
+        passed = None if times is None else [times[i] for i in kept]
+        yield from self.run([records[i] for i in kept], passed, lambda index: places[kept[index]])
 
     def finish(self) -> Iterator[Rows]:
         """What the combiners still hold."""

@@ -27,6 +27,7 @@ from data_pipeline.core.payload import load
 from data_pipeline.core.plan import Reduction, Scan, Unit
 from data_pipeline.core.planner import INTEGERS, SCHEMA_TYPES
 from data_pipeline.shell import scan as scans
+from data_pipeline.shell.lines import line_of
 from data_pipeline.shell.tasks import Render, Shipped, columns_of, results
 from heronry.streamlet.endpoints import FileSource
 from heronry.streamlet.extract import Extractor, Field
@@ -86,13 +87,13 @@ def _columns(spark: SparkSession, tables: scans.Tables, scan: Scan, timed: bool)
     assert isinstance(source, FileSource)
     rows = tables.read(scan, named=timed)
     if source.format == "text":
-        line = sql.make_valid_utf8(sql.regexp_replace("value", "\r$", ""))
-        return rows.select(line.alias("record")), {"record": "string"}
+        return rows.selectExpr(f"{line_of('value')} AS record"), {"record": "string"}
     if source.format == "parquet":
         return rows, tables.columns(scan)
     types = {name: SCHEMA_TYPES[kind] for name, kind in source.schema}
-    headers = scans.headers(spark, rows) if source.format == "csv" else ()
-    task = TypedTask(Decoding(scan.step, source, None, False, headers=headers), tuple(types.items()), timed)
+    task = TypedTask(
+        Decoding(scan.step, source, None, False, headers=tables.headers(scan)), tuple(types.items()), timed
+    )
     shape = ", ".join(f"`{name}` {kind}" for name, kind in types.items())
     return rows.mapInArrow(Shipped(task), f"{shape}, {scans.FILE_COLUMN} string" if timed else shape), types
 
@@ -134,7 +135,11 @@ def _parts(builtin: str, is_float: bool) -> list[str]:
     if builtin in ("min", "max"):
         return [f"{builtin}(value)"]
     if is_float:
-        return ["sum(CAST(value AS double))", "count(value)"]
+        # SQL begins with 0.0, and 0.0 + -0.0 is 0.0: a sum is -0.0 if every value is.
+        negative = "value IS NULL OR (value = 0 AND CAST(value AS string) = '-0.0')"
+        total = "sum(CAST(value AS double))"
+        total = total if builtin == "mean" else f"CASE WHEN bool_and({negative}) THEN -abs({total}) ELSE {total} END"
+        return [total, "count(value)"]
     whole = "CAST(value AS bigint)"
     return [f"sum(shiftright({whole}, {LOW_BITS}))", "count(value)", f"sum({whole} & {(1 << LOW_BITS) - 1}L)"]
 
@@ -196,10 +201,11 @@ class ResultTask:
     render: Render
     limits: Limits = field(default_factory=Limits)
     payloads: bool = False
+    aside: bool = False
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """``mapInArrow``'s function."""
-        yield from results(self.step, self._merged(batches), self.unit, self.render, self.limits)
+        yield from results(self.step, self._merged(batches), self.unit, self.render, self.limits, self.aside)
 
     def records(self, batches: Iterable[Any]) -> list[Any]:
         """The records of the reducer alone."""

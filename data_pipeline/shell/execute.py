@@ -18,7 +18,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from data_pipeline.core.combine import Limits
+from data_pipeline.core.combine import ASIDE, Limits
 from data_pipeline.core.decode import Decoding
 from data_pipeline.core.plan import Output, Plan, Reduction, Scan, Unit
 from data_pipeline.core.render import Renderer, ToAccumulator, to_fields_pickle, to_json, to_pickle
@@ -39,11 +39,14 @@ class Execution:
         limits: Limits | None = None,
         collect: Renderer = to_pickle,
         tables: scans.Tables | None = None,
+        aside: bool = False,
     ) -> None:
-        """``collect``: what becomes of the records of ``collect()``; by default they can be unpickled here."""
+        """``collect``: what becomes of the records of ``collect()``; by default they can be unpickled here. ``aside``:
+        records that fail become letters (``letters``); the plan must be one without SQL, the tables numbered."""
         self._spark = spark
         self._tables = tables or scans.Tables(spark)
         self._limits = limits or Limits()
+        self._aside = aside
         self._scans = {scan.step: scan for scan in plan.scans}
         self._reductions = {reduction.step.name: reduction for reduction in plan.reductions}
         self._units = {scan.step: scan.unit for scan in plan.scans if scan.unit is not None}
@@ -84,6 +87,11 @@ class Execution:
             return None
         return reduction
 
+    def letters(self, most: int) -> list[bytes]:
+        """Of the records that were put aside; of units that have run, which are kept."""
+        frames = [frame.where(sql.col("tag") == ASIDE).select("data") for frame in self._frames.values()]
+        return [bytes(row["data"]) for row in fold(DataFrame.union, frames).limit(most).collect()] if frames else []
+
     def close(self) -> None:
         """Free the disk."""
         for frame in self._kept:
@@ -97,11 +105,15 @@ class Execution:
                 frame = self._scan(self._scans[entry], unit)
             else:
                 frame = self._reduction(self._reductions[entry])
-            if len(unit.outputs) > 1:
+            if self._is_mixed(unit):
                 frame = frame.persist(StorageLevel.DISK_ONLY)
                 self._kept.append(frame)
             self._frames[entry] = frame
         return self._frames[entry]
+
+    def _is_mixed(self, unit: Unit) -> bool:
+        """True if its rows are for several readers."""
+        return len(unit.outputs) > 1 or self._aside
 
     def _renderers(self, unit: Unit) -> Render:
         return {e.tag: self._render[e.step] for e in unit.outputs if e.kind in ("sink", "view")}
@@ -109,19 +121,20 @@ class Execution:
     def _scan(self, scan: Scan, unit: Unit) -> DataFrame:
         rows = self._tables.read(scan, named=scan.source.kind == "files" and scan.source.format == "parquet")
         bounded = scan.from_ms is not None or scan.to_ms is not None
-        csv = scan.source.kind == "files" and scan.source.format == "csv"
         decoding = Decoding(
             scan.step, scan.source, scan.event_time, unit.timed or bounded, scan.from_ms, scan.to_ms,
-            scans.headers(self._spark, rows) if csv else (),
+            self._tables.headers(scan),
         )  # fmt: skip
-        return rows.mapInArrow(Shipped(ScanTask(decoding, unit, self._renderers(unit), self._limits)), ROW_SCHEMA)
+        return rows.mapInArrow(
+            Shipped(ScanTask(decoding, unit, self._renderers(unit), self._limits, self._aside)), ROW_SCHEMA
+        )
 
     def _reduction(self, reduction: Reduction) -> DataFrame:
         if is_added_by_sql(reduction):
             return self._added(reduction).mapInArrow(Shipped(self._results(reduction)), ROW_SCHEMA)
         unit = reduction.unit
         rows = self._from(reduction.inputs).repartition("key").sortWithinPartitions("key", "start")
-        task = MergeTask(reduction.step, unit, self._renderers(unit), self._limits)
+        task = MergeTask(reduction.step, unit, self._renderers(unit), self._limits, self._aside)
         return rows.mapInArrow(Shipped(task), ROW_SCHEMA)
 
     def _added(self, reduction: Reduction) -> DataFrame:
@@ -134,7 +147,7 @@ class Execution:
     def _results(self, reduction: Reduction) -> catalyst.ResultTask:
         unit = reduction.unit
         return catalyst.ResultTask(
-            reduction.step, unit, self._renderers(unit), self._limits, payloads=not reduction.sql
+            reduction.step, unit, self._renderers(unit), self._limits, not reduction.sql, self._aside
         )
 
     def _from(self, inputs: tuple[tuple[str, int], ...]) -> DataFrame:
@@ -142,7 +155,7 @@ class Execution:
         frames = []
         for entry, tag in inputs:
             frame = self._frame(entry)
-            frames.append(frame.where(sql.col("tag") == tag) if len(self._units[entry].outputs) > 1 else frame)
+            frames.append(frame.where(sql.col("tag") == tag) if self._is_mixed(self._units[entry]) else frame)
         return fold(DataFrame.union, frames) if frames else self._spark.createDataFrame([], ROW_SCHEMA)
 
 

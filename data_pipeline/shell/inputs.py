@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from data_pipeline.core.plan import Scan
+from data_pipeline.core.plan import CannotPlan, Scan
 from data_pipeline.core.planner import Choice, prepare
 from data_pipeline.shell.output import local_path
 from data_pipeline.shell.scan import Tables
 from heron_runtime.failures import UsageError
 from heronry.streamlet.endpoints import ArchiveSink, FileSource
 from heronry.streamlet.program import Program, SourceStep
+from heronry.streamlet.reading import refusals
 
 ARCHIVE = "archive"
 
@@ -54,6 +55,14 @@ def with_columns(tables: Tables, program: Program, choice: Choice) -> Choice:
         if isinstance(step.source, FileSource) and step.source.format == "parquet"
     }
     return replace(choice, columns=types)
+
+
+def check_readable(program: Program, choice: Choice) -> None:
+    """Raises CannotPlan for files that are there and that no engine can read."""
+    prepared, _ = prepare(program, choice)
+    found = refusals(prepared)
+    if found:
+        raise CannotPlan("; ".join(found))
 
 
 def _split(given: str, by_step: Mapping[str, SourceStep]) -> tuple[str | None, str]:

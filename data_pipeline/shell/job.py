@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import io
+import json
 import socket
 import sys
 import tempfile
@@ -18,10 +19,11 @@ from urllib.parse import urlsplit
 from pyspark.sql import SparkSession
 
 from data_pipeline.core.describe import described
+from data_pipeline.core.failure import failure_in
 from data_pipeline.core.plan import CannotPlan, Output, Plan
 from data_pipeline.core.planner import plan
 from data_pipeline.core.render import to_json
-from data_pipeline.shell import inputs, sinks
+from data_pipeline.shell import inputs, sinks, until
 from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.origin import with_file
 from data_pipeline.shell.output import MANIFEST, OutputExists, OutputFolder, is_taken, local_path
@@ -32,11 +34,13 @@ from data_pipeline.shell.session import SessionOptions, session
 from heron_runtime.failures import ExistsAlready, Unavailable, UsageError
 from heronry.pipeline.registry import Registered, register
 from heronry.pipeline.views import Description, describe_view, next_version, prune
+from heronry.streamlet.aside import Policy, TooManyAside, policy_of
 from heronry.streamlet.endpoints import ViewSink
 from heronry.streamlet.program import Program
 from heronry.version import VERSION
 
 CONNECT_SECS = 5.0
+FAILED = "_failed.jsonl"  # beside the folders of sinks; see heronry/streamlet/aside.py
 
 
 @dataclass(frozen=True)
@@ -56,10 +60,13 @@ class Request:
     replace: bool = False
     dry_run: bool = False
     views: bool = False
+    config: dict[str, str] = field(default_factory=dict)  # above the program's own
+    force: bool = False  # T may lie beyond what the online layer has seen
 
 
 def run(request: Request, out: TextIO) -> str:
     """Do it; ``out`` shows progress. What to print at the end. Raises Failure of every kind, and Spark's errors."""
+    began = time.monotonic()
     check_master(request.master)
     if request.output_path and not request.dry_run:
         _check_place(request)
@@ -67,19 +74,33 @@ def run(request: Request, out: TextIO) -> str:
         sys.argv = [str(request.file), *request.arguments]
         loaded = load(request.file, request.program, Path(folder))
         check_shippable(loaded.program)
+        if request.views:
+            request = until.bounded(request, loaded.program)
         choice = inputs.chosen(
             loaded.program, request.input_paths, request.input_format, request.from_ms, request.to_ms
         )
         if request.views:
             choice = inputs.of_archive(loaded.program, choice)
             choice = replace(choice, sinks=frozenset(_views(loaded.program)))
+        policy = policy_of({**dict(loaded.program.config), **request.config})
         plan(loaded.program, choice)  # what cannot be planned is told before Spark is started
+        inputs.check_readable(loaded.program, choice)
         options = SessionOptions(loaded.program.name, request.master, request.conf, loaded.ship)
         with _shown_start(out, request.master), contextlib.ExitStack() as stack:
             spark = stack.enter_context(session(options))
+            if request.views:
+                until.wait_for_archives(began)
             tables = Tables(spark)
             choice = inputs.with_columns(tables, loaded.program, choice)
-            return _planned(spark, request, loaded, plan(loaded.program, choice), tables, out)
+            try:
+                return _planned(spark, request, loaded, plan(loaded.program, choice), tables, out)
+            except Exception as error:
+                failure = failure_in(str(error))
+                if failure is None or not policy.aside or request.dry_run:
+                    raise
+                out.write(f"{failure.step!r} failed on a record: running again with care, to put such records aside\n")
+            found = plan(loaded.program, replace(choice, sql=False))
+            return _planned(spark, request, loaded, found, Tables(spark, numbered=True), out, policy)
 
 
 @contextlib.contextmanager
@@ -89,19 +110,24 @@ def _shown_start(out: TextIO, master: str) -> Iterator[None]:
     yield
 
 
-def _planned(spark: SparkSession, request: Request, loaded: Loaded, found: Plan, tables: Tables, out: TextIO) -> str:
+def _planned(
+    spark: SparkSession, request: Request, loaded: Loaded, found: Plan, tables: Tables, out: TextIO,
+    policy: Policy | None = None,
+) -> str:  # fmt: skip
+    """``policy``: put aside what fails, as it says. That is a second run: it tries each record by itself first."""
     for note in found.notes:
         out.write(f"{note}\n")
-    execution = Execution(spark, found, collect=to_json, tables=tables)
+    execution = Execution(spark, found, collect=to_json, tables=tables, aside=policy is not None)
+    most = policy.most if policy is not None else 0
     try:
         if request.dry_run:
             return _explained(found, execution)
         began = time.monotonic()
         with shown(spark, out) as say:
             if request.views:
-                text = _publish(spark, request, loaded.program, found, execution, say)
+                text = _publish(spark, request, loaded.program, found, execution, most, say)
             else:
-                text = _write(spark, request, found, execution, say)
+                text = _write(spark, request, found, execution, most, say)
         out.write(f"{summary(spark)}, {time.monotonic() - began:.1f} s\n")
         return text
     except Exception as error:
@@ -113,19 +139,39 @@ def _planned(spark: SparkSession, request: Request, loaded: Loaded, found: Plan,
         execution.close()
 
 
-def _write(spark: SparkSession, request: Request, found: Plan, execution: Execution, say: Any) -> str:
+def _write(spark: SparkSession, request: Request, found: Plan, execution: Execution, most: int, say: Any) -> str:
     """Every sink into its folder below the output path, all of it at once."""
     folder = OutputFolder(spark, request.output_path, replace=request.replace)
     try:
+        say(f"writing {', '.join(output.step for output in found.outputs)}")
+        sinks.write_all(spark, found.outputs, execution, folder.work)
         for output in found.outputs:
-            say(f"writing {output.step}")
-            sinks.write_output(output, execution, f"{folder.work}/{output.step}")
             folder.rename_parts(output.step, ".json")
         _run_ends(execution)
-        folder.commit(_manifest(request, found, [output.step for output in found.outputs]))
+        aside = _put_aside(execution, folder, most)
+        folder.commit(_manifest(request, found, [output.step for output in found.outputs], aside))
     finally:
         folder.discard()
-    return f"wrote {', '.join(output.step for output in found.outputs) or 'nothing'} to {request.output_path}"
+    wrote = ", ".join(output.step for output in found.outputs) or "nothing"
+    return f"wrote {wrote} to {request.output_path}{_told(aside, request.output_path)}"
+
+
+def _put_aside(execution: Execution, folder: OutputFolder, most: int) -> int:
+    """Write the letters, if there are any; how many there are. Raises TooManyAside."""
+    letters = execution.letters(most + 1)
+    if len(letters) > most:
+        failed = json.loads(letters[0])
+        raise TooManyAside(
+            f"more than {most} records fail; step {failed['step']!r} failed on the record {failed['failed_on']} "
+            f"({failed['where'] or 'its file is not known'}): {failed['error']}"
+        )
+    if letters:
+        folder.write(FAILED, b"".join(letters))
+    return len(letters)
+
+
+def _told(aside: int, place: str) -> str:
+    return f"; {aside} records that fail are put aside in {place}/{FAILED}" if aside else ""
 
 
 def _run_ends(execution: Execution) -> None:
@@ -134,7 +180,7 @@ def _run_ends(execution: Execution) -> None:
 
 
 def _publish(
-    spark: SparkSession, request: Request, program: Program, found: Plan, execution: Execution, say: Any
+    spark: SparkSession, request: Request, program: Program, found: Plan, execution: Execution, most: int, say: Any
 ) -> str:
     """A new version of every view's batch, and what ``heron pipeline`` has to remember."""
     told = []
@@ -147,7 +193,8 @@ def _publish(
         folder = OutputFolder(spark, str(version))
         try:
             sinks.write_view(output, execution.output(output.step), f"{folder.work}/rows", request.to_ms)
-            folder.commit(_manifest(request, found, ["rows"]))
+            aside = _put_aside(execution, folder, most)
+            folder.commit(_manifest(request, found, ["rows"], aside))
         finally:
             folder.discard()
         prune(view)
@@ -158,7 +205,8 @@ def _publish(
             )
         )  # fmt: skip
         told.append(
-            f"view {output.sink.name}: version {version.name}, the batch owns buckets up to {_iso(request.to_ms)}"
+            f"view {output.sink.name}: version {version.name}, the batch owns buckets up to {until.iso(request.to_ms)}"
+            + _told(aside, str(version))
         )
     return "\n".join(told)
 
@@ -191,9 +239,10 @@ def _explained(found: Plan, execution: Execution) -> str:
     return "\n".join(parts)
 
 
-def _manifest(request: Request, found: Plan, parts: list[str]) -> dict[str, Any]:
+def _manifest(request: Request, found: Plan, parts: list[str], aside: int) -> dict[str, Any]:
     return {
         "program": found.program, "from_ms": request.from_ms, "to_ms": request.to_ms, "outputs": parts,
+        "put_aside": aside,
         "written_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"), "version": VERSION,
         "master": request.master, "input_paths": list(request.input_paths),
     }  # fmt: skip
@@ -226,9 +275,3 @@ def _check_place(request: Request) -> None:
             "would remove it",
             "Choose another --output-path, or remove it yourself.",
         )
-
-
-def _iso(ms: int | None) -> str:
-    if ms is None:
-        return "the end"
-    return dt.datetime.fromtimestamp(ms / 1000, dt.UTC).isoformat().replace("+00:00", "Z")

@@ -79,6 +79,10 @@ class OutputFolder:
         """Give the part files that Spark wrote as ``.txt`` into a folder below ``work`` another ending."""
         self._files.rename_parts(folder, suffix)
 
+    def write(self, name: str, content: bytes) -> None:
+        """A file beside the parts."""
+        self._files.write(name, content)
+
     def commit(self, manifest: Mapping[str, Any]) -> None:
         """Give the folder its name. Raises OutputExists if somebody else's result came first."""
         self._files.write(MANIFEST, json.dumps(manifest, indent=2, sort_keys=True).encode())

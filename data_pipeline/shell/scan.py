@@ -2,14 +2,16 @@
 
 Lines come as Spark's strings, which are the bytes of the file (for csv with the file they are from and the offset of
 their block, to know the header again); Parquet as its columns; an archive without rows whose message id and index are
-there twice. Hidden names (``.``, ``_``) are not read, by Spark's rule and ours.
+there twice. Hidden names (``.``, ``_``) are not read, by Spark's rule and ours. Compressed files: ``unpack.py``.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -20,9 +22,11 @@ from data_pipeline.core.decode import plain_path
 from data_pipeline.core.plan import Scan
 from data_pipeline.shell.footers import footers
 from data_pipeline.shell.output import local_path, spark_url
-from heron_runtime.failures import NotFound
+from data_pipeline.shell.unpack import unpacked
+from heron_runtime.failures import NotFound, listing
 from heronry.streamlet.endpoints import FileSource, SequenceSource
-from heronry.streamlet.reading import ARCHIVE_COLUMNS
+from heronry.streamlet.packed import BYTE_ORDER_MARK, ReadError, is_packed, open_plain, refuse_unreadable
+from heronry.streamlet.reading import ARCHIVE_COLUMNS, list_files, path_of
 from heronry.streamlet.windows import HOUR_MS
 
 FILE_COLUMN = "__heronry_file"  # beside the columns of a user's table
@@ -37,8 +41,10 @@ class InputNotFound(NotFound):
 class Tables:
     """The raw rows of sources in one job. Each is looked up once: listing files and merging schemas takes time."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, *, numbered: bool = False) -> None:
+        """``numbered``: lines of local files come with their numbers, each file being one split."""
         self._spark = spark
+        self._numbered = numbered
         self._found: dict[tuple[FileSource, int | None, int | None], _Table | None] = {}
 
     def read(self, scan: Scan, *, named: bool = False) -> DataFrame:
@@ -48,13 +54,30 @@ class Tables:
             assert source.stop is not None
             return self._spark.range(source.start, source.stop)
         table = self._table(scan, source)
-        return _nothing(self._spark, source) if table is None else _shaped(table.rows, source, named)
+        if table is None:
+            return _nothing(self._spark, source)
+        if not table.packed:
+            return _shaped(table.rows, source, named)
+        lines = unpacked(self._spark, scan.step, table.packed)
+        if self._numbered:
+            return lines
+        lines = lines.drop("number") if source.format == "csv" else lines.drop("block_start", "number")
+        return lines if table.rows is None else _shaped(table.rows, source, True).unionByName(lines)
+
+    def headers(self, scan: Scan) -> tuple[tuple[str, bytes], ...]:
+        """The first line of every file of a csv source, by its plain path; nothing for other sources."""
+        source = scan.source
+        table = self._table(scan, source) if isinstance(source, FileSource) and source.format == "csv" else None
+        if table is None:
+            return ()
+        names = [*map(str, table.packed), *(table.rows.inputFiles() if table.rows is not None else ())]
+        return tuple((plain_path(name), _first_line(self._spark, name)) for name in names)
 
     def columns(self, scan: Scan) -> dict[str, str]:
         """The names and Spark types of a Parquet source's columns. Raises InputNotFound."""
         assert isinstance(scan.source, FileSource)
         table = self._table(scan, scan.source)
-        if table is None:
+        if table is None or table.rows is None:
             return {}
         if table.columns is None:
             table.columns = table.rows.schema
@@ -63,19 +86,21 @@ class Tables:
     def _table(self, scan: Scan, source: FileSource) -> _Table | None:
         place = (source, scan.from_ms, scan.to_ms)
         if place not in self._found:
-            self._found[place] = _open(self._spark, scan, source)
+            self._found[place] = _open(self._spark, scan, source, self._numbered)
         return self._found[place]
 
 
 @dataclass
 class _Table:
-    """A source's files as Spark reads them; ``columns`` of Parquet, once they are known."""
+    """A source's files as Spark reads them; ``columns`` of Parquet, once they are known; ``packed``: those it does not
+    read (``rows`` is None if these are all)."""
 
-    rows: DataFrame
+    rows: DataFrame | None
     columns: StructType | None = None
+    packed: Sequence[Path] = ()
 
 
-def _open(spark: SparkSession, scan: Scan, source: FileSource) -> _Table | None:
+def _open(spark: SparkSession, scan: Scan, source: FileSource, numbered: bool) -> _Table | None:
     """The files of a source; None if the range of time leaves none."""
     paths = _paths(spark, source, scan)
     if not paths:
@@ -85,7 +110,7 @@ def _open(spark: SparkSession, scan: Scan, source: FileSource) -> _Table | None:
         if source.format == "archive":
             return _Table(reader.parquet(*map(_literal, paths)))
         if source.format != "parquet":
-            return _Table(lines_of(spark, paths))
+            return _lines(spark, scan.step, source, paths, numbered)
         alike, columns = footers(paths)
         reader = reader.option("mergeSchema", "false" if alike else "true")
         reader = reader.schema(columns) if columns else reader
@@ -94,6 +119,27 @@ def _open(spark: SparkSession, scan: Scan, source: FileSource) -> _Table | None:
         if "PATH_NOT_FOUND" in str(error):
             raise InputNotFound(f"step {scan.step!r}: there is nothing to read at {source.path}") from error
         raise
+
+
+def _lines(spark: SparkSession, step: str, source: FileSource, paths: list[str], numbered: bool) -> _Table:
+    """Spark's own reader for plain files whose lines need no numbers. Raises ReadError for those nobody can unpack."""
+    if any(local_path(path) is None for path in paths):
+        rows = lines_of(spark, paths)
+        refused = [plain_path(name) for name in rows.inputFiles() if is_packed(name) and not name.endswith(".gz")]
+        refuse_unreadable(rows.inputFiles())
+        if refused:
+            raise ReadError(f"step {step!r}: {listing(refused[:5])}: of compressed files Spark reads .gz alone there")
+        return _Table(rows)
+    places = [Path("/" + path.removeprefix("file:").lstrip("/")) for path in paths]  # Hadoop's, which quotes nothing
+    if any(not place.exists() for place in places):
+        return _Table(lines_of(spark, paths))  # Spark says it
+    parts = [replace(source, path=str(place)) for place in places]
+    found = [path_of(part, name) for part in parts for name in list_files(part)]
+    packed = [file for file in found if numbered or is_packed(file)]
+    if not packed:
+        return _Table(lines_of(spark, paths))
+    plain = [spark_url(str(file)) for file in found if not (numbered or is_packed(file))]
+    return _Table(lines_of(spark, plain) if plain else None, packed=packed)
 
 
 def lines_of(spark: SparkSession, paths: list[str]) -> DataFrame:
@@ -163,21 +209,18 @@ def _file_system(spark: SparkSession, url: str) -> tuple[Any, Any]:
     return path, path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
 
 
-def headers(spark: SparkSession, rows: DataFrame) -> tuple[tuple[str, bytes], ...]:
-    """The first line of every file of a csv source, by its plain path."""
-    return tuple((plain_path(name), _first_line(spark, name)) for name in rows.inputFiles())
-
-
 def _first_line(spark: SparkSession, name: str) -> bytes:
     local = local_path(name)
     if local is not None:
-        with local.open("rb") as file:
-            return file.readline()
+        with open_plain(local) as file:
+            return file.readline().removeprefix(BYTE_ORDER_MARK)
     path, files = _file_system(spark, name)
     jvm: Any = spark._jvm
     stream = files.open(path)
     try:
-        reader = jvm.java.io.BufferedReader(jvm.java.io.InputStreamReader(stream, "UTF-8"))
-        return (reader.readLine() or "").encode()
+        codec = jvm.org.apache.hadoop.io.compress.CompressionCodecFactory(files.getConf()).getCodec(path)
+        plain = stream if codec is None else codec.createInputStream(stream)
+        reader = jvm.java.io.BufferedReader(jvm.java.io.InputStreamReader(plain, "UTF-8"))
+        return (reader.readLine() or "").encode().removeprefix(BYTE_ORDER_MARK)
     finally:
         stream.close()

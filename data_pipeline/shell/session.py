@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 import heronry
 
 DRIVER_MEMORY = "1g"
+OPEN_BYTES = 128 * 1024  # what opening a file counts for when files are packed into tasks; by default 4 MiB
 LOCAL_SHUFFLE_PARTITIONS_PER_CORE = 1
 
 
@@ -54,6 +55,7 @@ def settings_of(options: SessionOptions) -> dict[str, str]:
         "spark.sql.caseSensitive": "true",  # Id and id are two fields, as in Python
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+        "spark.sql.files.openCostInBytes": str(OPEN_BYTES),
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     }

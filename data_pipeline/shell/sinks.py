@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -20,14 +24,34 @@ from heron_runtime.failures import Failure
 from heronry.streamlet.endpoints import FileSink, ViewSink
 from heronry.streamlet.records import table_of
 
+AT_ONCE = 8  # sinks that are written at the same time
 
-def write_output(output: Output, execution: Execution, folder: str) -> None:
-    """Run everything the sink needs and write its files into ``folder``, which must not be there."""
+
+def write_all(spark: SparkSession, outputs: Sequence[Output], execution: Execution, place: str) -> None:
+    """Run everything the sinks need and write the files of each below ``place``, in a folder that must not be there.
+
+    Each sink is a job or two, and small jobs are mostly waiting; so some run at the same time. When one fails the
+    others are cancelled, and its error is raised. Frames are made before, by one thread.
+    """
+    made = [writing(output, execution, f"{place}/{output.step}") for output in outputs]  # frames: one thread makes them
+    with ThreadPoolExecutor(AT_ONCE, "sink") as pool:
+        running = [pool.submit(write) for write in made]
+        try:
+            for ended in as_completed(running):
+                ended.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            with suppress(Py4JError, OSError):  # the JVM may have gone
+                spark.sparkContext.cancelAllJobs()
+            raise
+
+
+def writing(output: Output, execution: Execution, folder: str) -> Callable[[], None]:
+    """Writes one sink into a folder that must not be there; the frames are made now."""
     fields = execution.fields(output.step)
     if fields is not None:
-        write_fields(output, fields, folder)
-    else:
-        write(output, execution.output(output.step), folder)
+        return partial(write_fields, output, fields, folder)
+    return partial(write, output, execution.output(output.step), folder)
 
 
 def write(output: Output, rows: DataFrame, folder: str) -> None:

@@ -19,13 +19,16 @@ from typing import Any
 
 from pyspark import TaskContext, cloudpickle
 
-from data_pipeline.core.combine import Limits, Rows
+from data_pipeline.core.combine import Limits, Rows, letters_of
 from data_pipeline.core.decode import Decoding
+from data_pipeline.core.failure import RecordFailed
 from data_pipeline.core.merge import Merged, merged, result_of
 from data_pipeline.core.plan import Unit
 from data_pipeline.core.render import ToAccumulator
 from data_pipeline.core.runner import Runner, log
 from data_pipeline.core.trace import Traced
+from data_pipeline.shell.spoken import Spoken
+from heronry.streamlet.aside import letter
 from heronry.streamlet.endpoints import Source
 from heronry.streamlet.program import ReduceStep
 from heronry.streamlet.reading import LINES
@@ -47,15 +50,17 @@ class Shipped:
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """``mapInArrow``'s function."""
         sys.argv = list(self._arguments)
-        _let_programs_log()
+        _let_programs_speak()
         task = pickle.loads(self._task)
         yield from task(batches)
 
 
-def _let_programs_log() -> None:
-    """``log()`` of programs goes to the worker's stderr: into Spark's log, on a cluster into the executor's."""
+def _let_programs_speak() -> None:
+    """What programs print and ``log()`` goes to the worker's stderr, marked, so that a driver beside it shows it; on a
+    cluster into the executor's."""
     if not log.handlers:
-        handler = logging.StreamHandler()
+        sys.stdout = Spoken()
+        handler = logging.StreamHandler(sys.stdout)
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         log.addHandler(handler)
         log.setLevel(logging.DEBUG)
@@ -80,17 +85,23 @@ def _batch(rows: Rows) -> Any:
 
 @dataclass(frozen=True)
 class ScanTask:
-    """A source's rows through the unit behind it."""
+    """A source's rows through the unit behind it. ``aside``: records that fail become letters."""
 
     decoding: Decoding
     unit: Unit
     render: Render
     limits: Limits = field(default_factory=Limits)
+    aside: bool = False
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """``mapInArrow``'s function."""
         runner = Runner(self.unit, self.render, self.limits)
         for columns in columns_of(self.decoding.step, self.decoding.source, batches):
+            if self.aside:
+                records, times, places, letters = self.decoding.singly(columns)
+                yield from [_batch(letters_of(letters))] if letters else []
+                yield from map(_batch, runner.sifted(records, times, places))
+                continue
             records, times, file = self.decoding.decode(columns)
             yield from map(_batch, runner.run(records, times, file))
         yield from map(_batch, runner.finish())
@@ -169,11 +180,12 @@ class MergeTask:
     unit: Unit
     render: Render
     limits: Limits = field(default_factory=Limits)
+    aside: bool = False
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """``mapInArrow``'s function."""
         found = merged(self.step, _rows(batches))
-        yield from results(self.step, found, self.unit, self.render, self.limits)
+        yield from results(self.step, found, self.unit, self.render, self.limits, self.aside)
 
 
 def _rows(batches: Iterator[Any]) -> Iterator[tuple[bytes, int, bytes]]:
@@ -182,13 +194,37 @@ def _rows(batches: Iterator[Any]) -> Iterator[tuple[bytes, int, bytes]]:
         yield from zip(*columns, strict=True)
 
 
-def results(step: ReduceStep, found: Iterable[Merged], unit: Unit, render: Render, limits: Limits) -> Iterator[Any]:
-    """Reduced keys to the Arrow batches the unit behind the reducer makes of them."""
+def _unknown(_: int) -> str:
+    return ""
+
+
+def _sound(step: ReduceStep, found: list[Merged], views: list[Any]) -> tuple[list[Merged], list[bytes]]:
+    """The keys whose result can be made and published, and letters of the others."""
+    kept, letters = [], []
+    for item in found:
+        try:
+            result_of(step, item)
+            for show in views:
+                show.code(item), show(item)
+            kept.append(item)
+        except RecordFailed as error:
+            letters.append(letter(step.name, "", item.key, error.failure.value, error.__cause__ or error))
+    return kept, letters
+
+
+def results(
+    step: ReduceStep, found: Iterable[Merged], unit: Unit, render: Render, limits: Limits, aside: bool = False
+) -> Iterator[Any]:
+    """Reduced keys to the Arrow batches the unit behind the reducer makes of them. ``aside``: what fails becomes a
+    letter."""
     views = [node.tag for node in unit.nodes if node.kind == "view"]
     behind = Unit(unit.entry, tuple(n for n in unit.nodes if n.kind != "view"), unit.outputs, unit.timed)
     runner = Runner(behind, render, limits)
     waiting = iter(found)
     while chunk := list(islice(waiting, RESULTS_PER_BATCH)):
+        if aside:
+            chunk, letters = _sound(step, chunk, [render[tag] for tag in views])
+            yield from [_batch(letters_of(letters))] if letters else []
         for tag in views:
             show = render[tag]
             assert isinstance(show, ToAccumulator)
@@ -197,5 +233,6 @@ def results(step: ReduceStep, found: Iterable[Merged], unit: Unit, render: Rende
         if behind.nodes:
             pairs = [result_of(step, item) for item in chunk]
             records, times = [record for record, _ in pairs], [time for _, time in pairs]
-            yield from map(_batch, runner.run(records, times, lambda _: ""))
+            made = runner.sifted(records, times, [""] * len(records)) if aside else runner.run(records, times, _unknown)
+            yield from map(_batch, made)
     yield from map(_batch, runner.finish())

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,9 @@ from heron_runtime.state.topologies import NoSuchTopology
 from heron_runtime.wire.container import FileData, ReadFile
 from heron_runtime.wire.master import MetricsRequest, SetState
 from heronry.api.errors import topology_not_found
+from heronry.streamlet.online.locate import PROGRAM
 
+MAX_ASKED_FOR = 200  # topologies looked at for the sake of a hint
 AT_ONCE = 16  # topologies asked at the same time
 MASTER_WAIT_SECS = 30.0
 RETRY_SECS = 0.3
@@ -73,8 +76,7 @@ class Inspector:
         try:
             record = self._read(name)
         except NoSuchTopology:
-            known = [state.topology for state in topologies.list_topologies(self._store)]
-            raise topology_not_found(name, self._cluster, known) from None
+            raise missing(self._store, name, self._cluster) from None
         check_place(record.execution, self._cluster, role, environ)
         return record
 
@@ -158,6 +160,17 @@ class Inspector:
                 )
             progress("waiting for the topology master")
             time.sleep(RETRY_SECS)
+
+
+def missing(store: StateStore, name: str, cluster: str) -> NotFound:
+    """There is no topology of this name; perhaps it is the variable that one was submitted from."""
+    known = [state.topology for state in topologies.list_topologies(store)]
+    variables: dict[str, str] = {}
+    for topology in known[:MAX_ASKED_FOR]:
+        with suppress(StoreError):  # killed meanwhile, or damaged
+            for spec in topologies.read_topology(store, topology).definition.components:
+                variables[topology] = str(spec.config.get(PROGRAM, "")).rpartition(":")[2]
+    return topology_not_found(name, cluster, known, variables)
 
 
 def check_place(execution: ExecutionState, cluster: str, role: str, environ: str) -> None:

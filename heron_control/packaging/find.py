@@ -82,10 +82,26 @@ def import_file(file: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except BaseException:
+    except BaseException as error:
         sys.modules.pop(name, None)
+        package = _package_of(file, error) if isinstance(error, ImportError) else ""
+        if package:
+            raise TopologyError(f"{file.name} cannot be imported alone ({error}): {package}") from error
         raise
     return module
+
+
+def _package_of(file: Path, error: ImportError) -> str:
+    """What to submit instead of a file of a package that imports other parts of it; empty if this is not the case."""
+    root, parts = file.resolve().parent, [file.stem]
+    while (root / "__init__.py").is_file():
+        parts.insert(0, root.name)
+        root = root.parent
+    beside = {entry.stem if entry.suffix == ".py" else entry.name for entry in file.resolve().parent.iterdir()}
+    first = (error.name or "").partition(".")[0]
+    if len(parts) == 1 or not ("relative import" in str(error) or first in {parts[0], *beside}):
+        return ""
+    return f"it is a part of the package {parts[0]}; submit that: FILE {root / parts[0]}, then {'.'.join(parts)}:NAME"
 
 
 def topologies_in(module: ModuleType) -> dict[str, Any]:
@@ -124,12 +140,24 @@ def _in_module(module: ModuleType, name: str | None, shown: str) -> Found:
     for part in name.split("."):
         found = getattr(found, part, None)
         if found is None:
-            hint = did_you_mean(name, held) or f"; it holds {listing(held)}"
+            own = _own_names(held)
+            called = [variable for variable, given in own.items() if given == name]
+            if len(called) == 1:
+                return Found(module.__name__, called[0], held[called[0]])
+            if called:
+                raise TopologyNotFound(f"{shown} has several builders named {name!r}; say which: {listing(called)}")
+            hint = did_you_mean(name, [*held, *own.values()]) or f"; it holds {listing(held)}"
             raise TopologyNotFound(f"{shown} has no topology {name!r}{hint}")
     if not _defines(found):
         kind = found.__mro__[1].__name__ if isinstance(found, type) else type(found).__name__
         raise TopologyNotFound(f"{name!r} in {shown} is a {kind}, not a topology; it holds {listing(held)}")
     return Found(module.__name__, name, found)
+
+
+def _own_names(held: dict[str, Any]) -> dict[str, str]:
+    """Variable to the name its builder was given, where that is another one."""
+    names = {variable: getattr(value, "name", None) for variable, value in held.items() if not isinstance(value, type)}
+    return {variable: name for variable, name in names.items() if isinstance(name, str) and name and name != variable}
 
 
 def _in_folder(folder: Path, topology: str | None) -> Found:
@@ -172,6 +200,9 @@ def _split(root: Path, modules: dict[str, Path], topology: str | None, shown: st
         raise TopologyNotFound(
             f"{shown} has {topology!r} in several modules; say {listing(f'{m}:{topology}' for m in holders)}"
         )
+    shipped = [name for name in modules if name not in _NOT_SHOWN]
+    if len(shipped) == 1 and not module:
+        return shipped[0], topology  # it may be a builder's own name
     names = [name for _, name in known] + list(modules)
     raise TopologyNotFound(f"{shown} has neither a module nor a class {topology!r}{did_you_mean(topology, names)}")
 

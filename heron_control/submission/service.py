@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from heron_control.inspection.inspector import check_container, check_place
+from heron_control.inspection.inspector import check_container, check_place, missing
 from heron_control.progress import Progress, silent
 from heron_control.schedulers.grants import Granted, all_granted, amount_of, write_granted
 from heron_control.schedulers.runtime import runtime_dir
@@ -47,7 +47,6 @@ from heron_runtime.state import paths, topologies
 from heron_runtime.state.credential import read_credential
 from heron_runtime.state.store import Foldered, StateStore, StoreError, StoreForbidden
 from heron_runtime.state.topologies import AlreadyExists, NoSuchTopology
-from heronry.api.errors import topology_not_found
 from heronry.version import VERSION
 
 LOCKS = 64  # names share these; a bound, whatever names clients think of
@@ -232,8 +231,7 @@ class SubmissionService:
             self.clean_up(launch, folder, progress, keep_logs=keep_logs, untold=True)
             was_there = topologies.kill(self.store, name, topology_id)
         if stored is None and found is None and not was_there:
-            known = [state.topology for state in topologies.list_topologies(self.store)]
-            raise topology_not_found(name, self.config.cluster, known)
+            raise missing(self.store, name, self.config.cluster)
         try:
             self.clean_up(launch, folder, progress, keep_logs=keep_logs)
             self._clear(name)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from heron_runtime.failures import InvalidTopology, NotFound, did_you_mean, one_line, screenful
+from heron_runtime.failures import InvalidTopology, NotFound, did_you_mean, listing, one_line, screenful
 
 
 class TopologyError(InvalidTopology, ValueError):
@@ -48,11 +48,12 @@ class PackageError(InvalidTopology, ValueError):
     """The user's package is refused: unsafe, damaged, too large, or its requirements cannot be installed."""
 
 
-def topology_not_found(name: str, cluster: str, known: Iterable[str]) -> NotFound:
-    """There is no topology of this name in the cluster; the nearest name is proposed."""
-    return NotFound(
-        f"there is no topology {name!r} in {cluster}{did_you_mean(name, known)}", f"See `heron list {cluster}`."
-    )
+def topology_not_found(name: str, cluster: str, known: Iterable[str], variables: Mapping[str, str]) -> NotFound:
+    """There is no topology of this name in the cluster; the nearest name is proposed, or the one that the program in
+    the variable of this name runs as (``variables``: topology to variable)."""
+    runs = sorted(topology for topology, variable in variables.items() if variable == name)
+    hint = f"; the program in the variable {name!r} runs as {listing(runs)}" if runs else did_you_mean(name, known)
+    return NotFound(f"there is no topology {name!r} in {cluster}{hint}", f"See `heron list {cluster}`.")
 
 
 def _compose(problems: tuple[str, ...], whose: str) -> str:

@@ -5,6 +5,7 @@ Theory of operation. A view is a folder (``ViewSink.path``)::
     VIEW/view.json                     what it is: name, program, step, monoid, length of its buckets
     VIEW/batch/<version>/              one result of the batch: Parquet rows and ``_heronry.json`` with the instant T
     VIEW/online/BUCKET/TASK.msgpack    what a task of the online reducer has of a bucket
+    VIEW/progress/TASK.json            how far event time has come there, all sources seen
 
 The batch owns every bucket that ends at or before T, the online layer every other one. T stands in the folder of the
 result it belongs to, and that folder got its name by one rename, so a reader never sees one without the other: it
@@ -31,6 +32,8 @@ from heronry.pipeline.rows import OnlineFile, Row, decode_key, key_bytes, read_o
 from heronry.streamlet.monoid import Monoid, by_name
 
 DESCRIPTION, MANIFEST, BATCH, ONLINE = "view.json", "_heronry.json", "batch", "online"
+PROGRESS = "progress"
+FOREVER = 1 << 62  # of watermarks: nothing more will come
 KEPT_VERSIONS = 2
 PROMISE = (
     "buckets that end at or before `to` are the batch's: exact; later ones are the online layer's: at least once, "
@@ -231,6 +234,23 @@ def batches(folder: Path) -> list[Batch]:
 def newest_batch(folder: Path) -> Batch | None:
     """The result that counts."""
     return next(iter(reversed(batches(folder))), None)
+
+
+def settled_ms(folder: Path) -> int | None:
+    """Up to where every source's watermark has passed, by what the online reducers say; ``FOREVER`` when there are none
+    or all have come to their end, None while one of them does not know.
+
+    Raises ViewError.
+    """
+    place, found = folder / PROGRESS, []
+    try:
+        of = int(json.loads((place / "0.json").read_bytes())["of"]) if place.is_dir() else 0
+        found = [json.loads((place / f"{task}.json").read_bytes())["watermark_ms"] for task in range(of)]
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise ViewError(f"{place} is not understood: {error!r}") from error
+    return None if None in found else min(found, default=FOREVER)
 
 
 def next_version(folder: Path, to_ms: int | None = None) -> Path:

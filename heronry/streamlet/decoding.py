@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from heronry.streamlet.endpoints import FileSource, Schema
+from heronry.streamlet.packed import ReadError
 from heronry.streamlet.reading import (
     LINES,
     Piece,
-    ReadError,
     Records,
     list_files,
     open_reader,
@@ -68,7 +68,7 @@ class Decoder:
     def _csv(self, piece: Piece) -> Records:
         lines = _lines(piece.data)
         delimiter = self._source.delimiter
-        (names,) = csv.reader(_lines(piece.header.removeprefix(b"\xef\xbb\xbf")), delimiter=delimiter)
+        (names,) = csv.reader(_lines(piece.header), delimiter=delimiter)
         numbers: range | list[int] = range(piece.first, piece.first + len(lines))
         if not all(lines):
             numbers = [number for number, line in zip(numbers, lines, strict=True) if line]
@@ -123,6 +123,44 @@ def read_all(source: FileSource) -> Iterator[tuple[Any, int | None]]:
                 found = decoder.decode(name, piece)
                 times: list[Any] = found.times_ms or [None] * len(found.records)
                 yield from zip(found.records, times, strict=True)
+        finally:
+            reader.close()
+
+
+UNREADABLE = (ValueError, msgspec.MsgspecError)  # what a decoder raises
+
+
+def singly(source: FileSource, piece: Piece) -> list[Piece]:
+    """The lines of a piece, each one by itself; a piece of another format as it is."""
+    if source.format not in LINES:
+        return [piece]
+    lines = piece.data.split(b"\n")[: -1 if piece.data.endswith(b"\n") else None]
+    return [Piece(piece.first + n, piece.header, line + b"\n", 0, 0) for n, line in enumerate(lines)]
+
+
+def place_of(source: FileSource, name: str, number: int) -> str:
+    """Where a record is, for people, who count from 1."""
+    return f"{path_of(source, name)}, {'line' if source.format in LINES else 'row'} {number + 1}"
+
+
+def read_singly(
+    source: FileSource, aside: Callable[[str, Any, Exception], None]
+) -> Iterator[tuple[Any, int | None, str]]:
+    """As ``read_all``, each record with its place; what cannot be read is given to ``aside`` with its place."""
+    decoder = Decoder(source)
+    for name in list_files(source):
+        reader = open_reader(source, name)
+        try:
+            while (piece := reader.read()) is not None:
+                for one in singly(source, piece):
+                    try:
+                        found = decoder.decode(name, one)
+                    except UNREADABLE as error:
+                        aside(place_of(source, name, one.first), one.data.decode("utf-8", "replace"), error)
+                        continue
+                    times: list[Any] = found.times_ms or [None] * len(found.records)
+                    for record, time_ms, number in zip(found.records, times, found.numbers, strict=True):
+                        yield record, time_ms, place_of(source, name, number)
         finally:
             reader.close()
 

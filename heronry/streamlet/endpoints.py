@@ -17,6 +17,8 @@ Files: ``path`` is a file or a folder, looked through recursively, in the order 
 * ``archive``: what an archive sink wrote; a record is the record that was archived, its event time comes with it, and
   duplicates (equal message id and index) are dropped.
 
+Files of text, json and csv may be compressed, and begin with a byte order mark: see packed.py.
+
 ``schema`` (names and types: str int float bool) makes csv and json records plain: each has exactly these fields, in
 this order, converted; what is missing, null or (csv, not str) empty is None.
 """

@@ -4,7 +4,8 @@ Theory of operation. A file is read in *pieces*: whole lines (text, json, csv) o
 A piece has the number of its first line or row and the offset at which the next piece begins (bytes, or rows), so
 whoever has the offset and the number can go on from there. A piece is bytes until ``Decoder`` (decoding.py) makes
 records of it, which the online engine does in another process than the reading. Numbers count every line, blank ones
-and a csv's header too.
+and a csv's header too. Compressed files are read as what they hold, and a byte order mark at a file's start is no part
+of its first line (packed.py).
 
 An archive is read by its hour folders, each as if it were one file: its rows are those of all its files in the order of
 their names, without those whose message id and index came before.
@@ -17,20 +18,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from heronry.streamlet.endpoints import FileSource
+from heronry.streamlet.endpoints import FileSource, is_url
+from heronry.streamlet.packed import BYTE_ORDER_MARK, ReadError, go_to, is_packed, open_plain, refuse_unreadable
+from heronry.streamlet.program import Program
 
 PIECE_BYTES = 128 * 1024
 PIECE_ROWS = 4096
 LINES = ("text", "json", "csv")
 ARCHIVE_COLUMNS = ("message_id", "index", "event_time", "value")
-
-
-class ReadError(ValueError):
-    """A file cannot be read as what it was declared. The text names the file and the line; ``reason`` does not."""
-
-    def __init__(self, text: str, reason: str = "") -> None:
-        super().__init__(text)
-        self.reason = reason or text
 
 
 class Piece(NamedTuple):
@@ -68,10 +63,13 @@ def parquet_library() -> Any:
 def list_files(source: FileSource) -> list[str]:
     """The files there are now, as paths below the source's, in order; ``""`` if the source is a file itself.
 
-    For an archive: its hour folders. Raises FileNotFoundError if the path is not there and the source does not grow.
+    For an archive: its hour folders. Raises FileNotFoundError if the path is not there and the source does not grow,
+    ReadError for files of lines that are compressed in a way that cannot be read here.
     """
     root = Path(source.path)
     if root.is_file():
+        if source.format in LINES:
+            refuse_unreadable([root])
         return [""]
     if not root.is_dir():
         if source.grows:
@@ -83,7 +81,27 @@ def list_files(source: FileSource) -> list[str]:
         below = Path(place).relative_to(root)
         seen = [(below / name).as_posix() for name in names if not name.startswith((".", "_"))]
         found += seen if source.format != "archive" or not seen else [below.as_posix()]
+    if source.format in LINES:
+        refuse_unreadable(found)
     return sorted(found)
+
+
+def refusals(program: Program) -> list[str]:
+    """Files that are there and that no engine can read, for whoever submits, each with its step.
+
+    Tasks may see another folder, or later more of it: then the task says so.
+    """
+    found = []
+    for step in program.sources():
+        source = step.source
+        if isinstance(source, FileSource) and source.format in LINES and not is_url(source.path):
+            try:
+                list_files(source)
+            except ReadError as error:
+                found.append(f"step {step.name!r}: {error}")
+            except OSError:
+                continue
+    return found
 
 
 def path_of(source: FileSource, name: str) -> Path:
@@ -92,53 +110,66 @@ def path_of(source: FileSource, name: str) -> Path:
 
 
 class LineReader:
-    """Pieces of a text, json or csv file from an offset. A line without an end waits for it if the source grows."""
+    """Pieces of a text, json or csv file from an offset. A line without an end waits for it if the source grows.
+
+    Reads forwards only: what is left of a read, part of a line, is kept for the next one.
+    """
 
     def __init__(self, source: FileSource, name: str, offset: int = 0, number: int = 0) -> None:
-        self._file = path_of(source, name).open("rb")
-        self._grows = source.grows
+        path = path_of(source, name)
+        self._file = open_plain(path)
+        self._waits = grows_at(source, name)
         self._offset, self._number = offset, number
-        self._header = b""
+        self._header = self._rest = b""
         self._csv = source.format == "csv"
         if self._csv and offset:
-            self._header = self._file.readline()
-        self._file.seek(offset)
+            line = self._file.readline()
+            self._header = line.removeprefix(BYTE_ORDER_MARK)
+            go_to(self._file, offset if self._file.seekable() else offset - len(line))
+        else:
+            go_to(self._file, offset)
 
     def read(self, size: int = PIECE_BYTES) -> Piece | None:
-        """The next piece, of about this many bytes; None when there is none now."""
+        """The next piece, of about this many bytes; None when there is none now. Raises ReadError."""
         if self._csv and not self._header and not self._read_header():
             return None
-        data = self._file.read(size)
+        data = self._rest + self._file.read(max(0, size - len(self._rest)))
         cut = data.rfind(b"\n") + 1
-        while len(data) == size and not cut:  # one line longer than a piece
+        while len(data) >= size and not cut:  # one line longer than a piece
             more = self._file.read(size)
             cut = more.rfind(b"\n") + 1
             cut = len(data) + cut if cut else 0
             data += more
-            size = len(data) if more else -1
-        if not cut and not self._grows:
+            size = len(data) if more else len(data) + 1
+        if not cut and not self._waits:
             cut = len(data)  # the last line of all
-        if not cut:
-            self._file.seek(self._offset)
+        data, self._rest = data[:cut], data[cut:]
+        if not data:
             return None
-        data, first = data[:cut], self._number
+        first, at = self._number, self._offset
         self._offset += cut
         self._number += data.count(b"\n") + (not data.endswith(b"\n"))
-        self._file.seek(self._offset)
+        if not at:
+            data = data.removeprefix(BYTE_ORDER_MARK)
         return Piece(first, self._header, data, self._offset, self._number)
 
     def _read_header(self) -> bool:
-        line = self._file.readline()
-        if not line or (self._grows and not line.endswith(b"\n")):
-            self._file.seek(0)
+        self._rest += self._file.readline()
+        if not self._rest or (self._waits and not self._rest.endswith(b"\n")):
             return False
-        self._header = line
+        line, self._rest = self._rest, b""
+        self._header = line.removeprefix(BYTE_ORDER_MARK)
         self._offset, self._number = len(line), 1
         return True
 
     def close(self) -> None:
         """Let go of the file."""
         self._file.close()
+
+
+def grows_at(source: FileSource, name: str) -> bool:
+    """True for a file that may get new lines: what is compressed does not."""
+    return source.grows and source.format in LINES and not is_packed(path_of(source, name))
 
 
 class RowReader:

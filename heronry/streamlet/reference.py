@@ -5,19 +5,27 @@ test their programs with.
     result = run(words.build(), {"source": ["a b"]})  # or takes records by the name of the source step
     assert result["sink"] == [KeyValue("a", 1), KeyValue("b", 1)]
 
+A record that fails raises. With ``run(program, failed=letters)`` it is left out, and told in that list, as the engines
+put it aside (aside.py): each record of a source, and each result of a reducer, is tried by itself first.
+
 Finite inputs only. Nothing is late. Results are sorted by their canonical encodings, so two runs can be compared; the
 order itself means nothing.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from heron_runtime.model.keys import UnsupportedKey, encode
 from heronry.api.errors import TopologyError
+from heronry.streamlet.aside import MAX_FAILED_ON_CHARACTERS, letter
 from heronry.streamlet.compare import canonical
+from heronry.streamlet.cut import cut
+from heronry.streamlet.decoding import read_all, read_singly
+from heronry.streamlet.endpoints import FileSource
 from heronry.streamlet.errors import StepFailed, shown
 from heronry.streamlet.program import (
     LATE,
@@ -50,43 +58,94 @@ class Timed(NamedTuple):
     time_ms: int | None
 
 
-def run(program: Program, inputs: Mapping[str, Iterable[Any]] | None = None) -> dict[str, list[Any]]:
-    """What each sink gets, by the name of its step. ``inputs`` replaces sources. Raises StepFailed, TopologyError."""
-    streams = evaluate(program, inputs)
+def run(
+    program: Program, inputs: Mapping[str, Iterable[Any]] | None = None, failed: list[dict[str, Any]] | None = None
+) -> dict[str, list[Any]]:
+    """What each sink gets, by the name of its step. ``inputs`` replaces sources. Raises StepFailed, TopologyError,
+    ReadError; with ``failed``, the first two of what is no record's fault alone."""
+    streams = evaluate(program, inputs, failed)
     return {
         step.name: sorted((timed.record for timed in streams[step.input]), key=canonical) for step in program.sinks()
     }
 
 
-def evaluate(program: Program, inputs: Mapping[str, Iterable[Any]] | None = None) -> dict[Ref, list[Timed]]:
+def evaluate(
+    program: Program, inputs: Mapping[str, Iterable[Any]] | None = None, failed: list[dict[str, Any]] | None = None
+) -> dict[Ref, list[Timed]]:
     """Every stream of the program. Raises StepFailed, TopologyError for an input that has no end."""
     given = dict(inputs or {})
     streams: dict[Ref, list[Timed]] = {}
+    trial = None if failed is None else _Trial(program, failed)
     for step in program.steps:
         if isinstance(step, SourceStep):
-            streams[Ref(step.name)] = list(_source(step, given.pop(step.name, None)))
+            own = given.pop(step.name, None)
+            streams[Ref(step.name)] = list(_source(step, own) if trial is None else trial.source(step, own))
         else:
             _apply(step, [timed for ref in step.inputs for timed in streams[ref]], streams)
+            if trial is not None and isinstance(step, ReduceStep):
+                streams[Ref(step.name)] = [r for r in streams[Ref(step.name)] if trial.passes(step.name, r, "")]
     if given:
         raise TopologyError(f"there is no source step {', '.join(map(repr, given))}")
     return streams
 
 
+class _Trial:
+    """Each record by itself through the steps up to the next reducers; what fails is told in ``failed``."""
+
+    def __init__(self, program: Program, failed: list[dict[str, Any]]) -> None:
+        self._program, self._failed = program, failed
+        self._segments = cut(program)
+
+    def source(self, step: SourceStep, given: Iterable[Any] | None) -> Iterator[Timed]:
+        """The records of a source that pass."""
+        found: Iterable[tuple[Any, int | None, str]]
+        if given is None and isinstance(step.source, FileSource):
+            found = read_singly(step.source, lambda where, text, error: self._put(step.name, where, text, text, error))
+        else:
+            found = ((record, time_ms, "") for record, time_ms in _records(step, given))
+        for record, time_ms, where in found:
+            try:
+                timed = Timed(record, time_ms if step.event_time is None else _time(step.name, step.event_time, record))
+            except StepFailed as error:
+                self._put(step.name, where, record, record, error.__cause__ or error)
+                continue
+            if self.passes(step.name, timed, where):
+                yield timed
+
+    def passes(self, entry: str, timed: Timed, where: str) -> bool:
+        """True if no step fails on what comes of the record before the next shuffle."""
+        segment, by_name = self._segments[entry], self._program.by_name
+        streams: dict[Ref, list[Timed]] = {Ref(entry): [timed]}
+        readers = dict.fromkeys(exchange.reader for exchange in segment.exchanges)
+        try:
+            for name in (*segment.steps[1:], *readers):
+                step = by_name[name]
+                _apply(step, [r for ref in step.inputs for r in streams.get(ref, ())], streams)
+        except StepFailed as error:
+            self._put(error.step, where, timed.record, error.record, error.__cause__ or error)
+            return False
+        return True
+
+    def _put(self, step: str, where: str, record: Any, failed_on: Any, error: BaseException) -> None:
+        text = shown(failed_on, MAX_FAILED_ON_CHARACTERS)
+        self._failed.append(json.loads(letter(step, where, record, text, error)))
+
+
 def _source(step: SourceStep, given: Iterable[Any] | None) -> Iterator[Timed]:
+    for record, time_ms in _records(step, given):
+        yield Timed(record, time_ms if step.event_time is None else _time(step.name, step.event_time, record))
+
+
+def _records(step: SourceStep, given: Iterable[Any] | None) -> Iterable[tuple[Any, int | None]]:
     if given is not None:
-        records: Iterator[tuple[Any, int | None]] = ((record, None) for record in given)
-    elif step.source.kind == "sequence":
+        return ((record, None) for record in given)
+    if step.source.kind == "sequence":
         if step.source.stop is None:
             raise TopologyError(f"step {step.name!r}: the sequence has no end; give inputs={{{step.name!r}: […]}}")
         make = step.source.make
         numbers = range(step.source.start, step.source.stop)
-        records = ((number if make is None else make(number), None) for number in numbers)
-    else:
-        from heronry.streamlet.decoding import read_all
-
-        records = read_all(step.source)
-    for record, time_ms in records:
-        yield Timed(record, time_ms if step.event_time is None else _time(step.name, step.event_time, record))
+        return ((number if make is None else make(number), None) for number in numbers)
+    return read_all(step.source)
 
 
 def _apply(step: Step, records: list[Timed], streams: dict[Ref, list[Timed]]) -> None:

@@ -127,7 +127,10 @@ def test_a_record_that_fails_is_named_and_nothing_is_written(tmp_path: Path) -> 
     (folder / "good.json").write_text('{"a": 1, "b": 2}\n' * 50)
     (folder / "b ad.json").write_text('{"a": 1, "b": 2}\n{"a": 7, "b": 0}\n')
     file = write(tmp_path, "failing_program", FAILING, folder=str(folder))
-    done = run_heron(tmp_path / "home", "submit", "spark", str(file), "--output-path", str(tmp_path / "out"))
+    done = run_heron(
+        tmp_path / "home", "submit", "spark", str(file), "--output-path", str(tmp_path / "out"),
+        "--config-property", "user.streamlet.on.error=fail",
+    )  # fmt: skip
     said = done.stderr.decode()
     assert done.returncode == 1, said
     assert "step 'divide' failed on the record {'a': 7, 'b': 0}" in said

@@ -29,7 +29,6 @@ CALLED = {
     "__getattr__": "Python: names of a package that are loaded when used",
     "__dir__": "Python",
     "readinto": "io.RawIOBase",
-    "seekable": "io.RawIOBase",
     "capture_signals": "uvicorn.Server",
     "conn": "uvicorn: the connection of its protocol",
     "get_buffer": "asyncio.BufferedProtocol",

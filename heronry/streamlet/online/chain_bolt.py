@@ -6,12 +6,10 @@ import time
 from collections.abc import Hashable
 from typing import Any
 
-import msgspec
-
 from heronry.api.component import Bolt
 from heronry.api.tuples import Tuple
 from heronry.streamlet.columns import each, times_of
-from heronry.streamlet.decoding import Decoder
+from heronry.streamlet.decoding import UNREADABLE, Decoder, place_of, singly
 from heronry.streamlet.endpoints import FileSource, SequenceSource
 from heronry.streamlet.errors import StepFailed
 from heronry.streamlet.online.block import Block
@@ -28,7 +26,6 @@ from heronry.streamlet.program import Ref, SourceStep
 from heronry.streamlet.reading import LINES, Piece, Records, path_of
 
 Channel = tuple[int | None, int]  # (sending task, origin task)
-UNREADABLE = (ValueError, msgspec.MsgspecError)  # what a decoder raises
 
 
 class ChainBolt(Bolt):
@@ -100,8 +97,8 @@ class ChainBolt(Bolt):
                 if isinstance(failed, StepFailed):
                     failed.where = reader.where(tup)
                 raise
-            origin, found = reader.sifted(tup, self.dead_letters)
-            self.dead_letters.sift(found, run, reader.where(tup))
+            origin, found, places = reader.sifted(tup, self.dead_letters)
+            self.dead_letters.sift(found, run, lambda index: places[index] if places else "")
         self.outlet.tell()
         self.outlet.settle(tup)
 
@@ -164,22 +161,26 @@ class SourceReader:
             )
         return tup.task or 0, self._block(file, self._decoder.decode(file, Piece(first, header, data, 0, 0)))
 
-    def sifted(self, tup: Tuple, dead_letters: DeadLetters) -> tuple[int, Block]:
-        """The same without the lines that cannot be read, which are put aside; of other formats all or nothing."""
+    def sifted(self, tup: Tuple, dead_letters: DeadLetters) -> tuple[int, Block, list[str]]:
+        """The same without the lines that cannot be read, which are put aside; of other formats all or nothing. And
+        the place of each record, for files."""
         source, (file, first, _, header, data, _) = self._step.source, tup.values
-        if self._decoder is None:
-            return self.read(tup)
-        pieces = [Piece(first, header, data, 0, 0)]
-        if source.kind == "files" and source.format in LINES:
-            lines = data.split(b"\n")[: -1 if data.endswith(b"\n") else None]
-            pieces = [Piece(first + n, header, line + b"\n", 0, 0) for n, line in enumerate(lines)]
+        if self._decoder is None or not isinstance(source, FileSource):
+            return *self.read(tup), []
         found = Block([], [] if self._own_times else None, [] if self._ids else None)
-        for piece in pieces:
+        places: list[str] = []
+        for piece in singly(source, Piece(first, header, data, 0, 0)):
             try:
-                found = joined(found, self._block(file, self._decoder.decode(file, piece)))
+                read = self._decoder.decode(file, piece)
             except UNREADABLE as error:
-                dead_letters.put(piece.data.decode("utf-8", "replace"), error, self.where(tup))
-        return tup.task or 0, found
+                text = piece.data.decode("utf-8", "replace")
+                failed = StepFailed(self._step.name, text)
+                failed.__cause__ = error
+                dead_letters.put(text, failed, place_of(source, file, piece.first))
+                continue
+            found = joined(found, self._block(file, read))
+            places += [place_of(source, file, number) for number in read.numbers]
+        return tup.task or 0, found, places
 
     def _block(self, file: str, found: Records) -> Block:
         times = found.times_ms if self._own_times else None
@@ -216,9 +217,9 @@ class ExchangeReader:
         origin, records, times, ids, _ = tup.values
         return origin, Block(records, times, ids)
 
-    def sifted(self, tup: Tuple, dead_letters: DeadLetters) -> tuple[int, Block]:
-        """The same."""
-        return self.read(tup)
+    def sifted(self, tup: Tuple, dead_letters: DeadLetters) -> tuple[int, Block, list[str]]:
+        """The same; places are not known here."""
+        return *self.read(tup), []
 
     def prepared(self, block: Block) -> Block:
         """The same."""

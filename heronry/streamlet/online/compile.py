@@ -11,6 +11,7 @@ from heronry.api.config import Config
 from heronry.api.errors import TopologyError
 from heronry.api.grouping import Grouping
 from heronry.api.stream import Stream
+from heronry.streamlet.aside import policy_of
 from heronry.streamlet.endpoints import FileSource, is_url
 from heronry.streamlet.online.chain_bolt import ChainBolt
 from heronry.streamlet.online.file_spout import FileSpout
@@ -30,6 +31,7 @@ from heronry.streamlet.online.streams import (
     rows_stream,
 )
 from heronry.streamlet.program import Program, ReduceStep, SourceStep
+from heronry.streamlet.reading import refusals
 
 MAX_PENDING = 1024  # blocks, each of up to 128 kB; what is processed and waits to be saved costs next to nothing
 TICK_MS = 250
@@ -66,6 +68,8 @@ def compile_program(program: Program, name: str | None = None, variable: str = "
         for step, path in config[PATHS].items()
         if is_url(path)
     ]
+    problems += refusals(program)
+    policy_of(dict(program.config))
     if problems:
         raise TopologyError(problems, chosen, f"program {program.name!r}")
     add_stages(builder, stages_of(program), config)

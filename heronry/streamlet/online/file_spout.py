@@ -16,7 +16,8 @@ from heron_runtime.model.keys import group_of
 from heronry.streamlet.endpoints import FileSource
 from heronry.streamlet.online.offsets import FilePosition, Span
 from heronry.streamlet.online.source_spout import SourceSpout
-from heronry.streamlet.reading import LINES, Piece, Reader, list_files, open_reader, path_of
+from heronry.streamlet.packed import open_plain
+from heronry.streamlet.reading import Piece, Reader, grows_at, list_files, open_reader, path_of
 
 SCAN_SECONDS = 0.2
 SCAN_SHARE = 20  # a folder that takes long to look through is looked through less often: this many times as long
@@ -61,7 +62,7 @@ class FileSpout(SourceSpout):
             if name in self._whole or name in waiting or group_of(name) % self.of != self.index:
                 continue
             place = self._place.setdefault(name, self.offsets.begin(name))
-            if source.grows and source.format in LINES:
+            if grows_at(source, name):
                 try:
                     size = path_of(source, name).stat().st_size
                 except FileNotFoundError:
@@ -111,7 +112,7 @@ class FileSpout(SourceSpout):
     def _leave(self, name: str) -> None:
         """The file is read as far as it goes."""
         self._readers.pop(name).close()
-        if not self._source.grows or self._source.format not in LINES:
+        if not grows_at(self._source, name):
             self._whole.add(name)
 
     def again(self, span: Span) -> tuple[Any, ...]:
@@ -130,7 +131,7 @@ class FileSpout(SourceSpout):
         return self._values(span.file, piece)
 
     def _header_of(self, span: Span) -> bytes:
-        with path_of(self._source, span.file).open("rb") as file:
+        with open_plain(path_of(self._source, span.file)) as file:
             return file.readline()
 
     def at_end(self) -> bool:

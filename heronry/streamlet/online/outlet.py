@@ -33,10 +33,11 @@ class _Target:
         self._combiner = Combiner(step, Window(bucket_ms, bucket_ms) if bucket_ms else None)
         self.watermark = Watermark(channels)
         windowing = step.windowing
-        self.windowed = windowing is not None
-        self.from_source = windowing is not None and windowing.event_time is None
+        # A view's buckets never close, but it says how far they are whole.
+        self.windowed = windowing is not None or bucket_ms is not None
+        self.from_source = windowing.event_time is None if windowing else bucket_ms is not None
         self._offset_ms = windowing.window.length_ms + windowing.allowed_lateness_ms if windowing else 0
-        self._every_ms = windowing.window.every_ms if windowing else 1
+        self._every_ms = windowing.window.every_ms if windowing else bucket_ms or 1
         self._told: tuple[Mark, int] | None = None
 
     def combine(self, block: Block) -> tuple[list[Any], int | None]:

@@ -61,7 +61,9 @@ class ReduceBolt(Bolt):
         folder = state_folder(config)
         self._watermark = Watermark(t for name in stage.inputs for t in context.get_component_tasks(name))
         view = view_of(program, step)
-        self._view = ViewFiles(view, step, index) if view else None
+        self._view = ViewFiles(view, step, index, stage.parallelism) if view else None
+        if self._view is not None:
+            self._tell_view(self._view)  # that it is not known (any more), until all sources have said so
         self._view_keys = int(config.get(VIEW_KEYS, DEFAULT_VIEW_KEYS))
         windowing = step.windowing
         bucketed = view is not None and windowing is None
@@ -240,6 +242,8 @@ class ReduceBolt(Bolt):
         if self._view is not None:
             for start in {entry.start for entry in changed if entry.start is not None}:
                 self._publish(start, self._state.entries(start))
+            if not self._unpublished:
+                self._tell_view(self._view)
         if self.step.windowing is None and self._shows:
             for entry in changed:
                 if entry.start is None:
@@ -255,6 +259,12 @@ class ReduceBolt(Bolt):
                 self.ack_many(tuples)
         self._saved_at = self.clock()
         self._save_each = min(SAVE_LATEST_SECONDS, max(SAVE_SECONDS, SAVE_SHARE * (self._saved_at - began)))
+
+    def _tell_view(self, view: ViewFiles) -> None:
+        try:
+            view.reached(self._watermark.value)
+        except OSError as error:
+            self.log.error("the view of step %r does not say how far it is: %s", self.step.name, error)
 
     def _spilled(self, files: SpillFiles) -> list[int]:
         """Keep the memory of a view bounded; returns the buckets that went."""

@@ -26,7 +26,8 @@ from heron_runtime.state.local import StoreAddress
 from heron_runtime.state.store import Operation, StateStore, StoreUnavailable
 from heron_runtime.state.topologies import AlreadyExists
 
-SPOUT = ComponentSpec("word", ComponentKind.SPOUT, "m:Word", 1, (StreamSchema(fields=("word",)),))
+OF_A_PROGRAM = {"user.streamlet.program": "m:text_words"}
+SPOUT = ComponentSpec("word", ComponentKind.SPOUT, "m:Word", 1, (StreamSchema(fields=("word",)),), config=OF_A_PROGRAM)
 
 
 class ScriptedScheduler(LocalScheduler):
@@ -127,6 +128,14 @@ def test_a_life_and_what_is_told_of_it(world: World) -> None:
     assert not Path(launch.runtime_dir).exists()
     with pytest.raises(NotFound):
         world.service.kill("words", "ada", "default")
+
+
+def test_a_program_is_asked_for_by_the_variable_it_was_submitted_from(world: World) -> None:
+    world.submit()  # of the component's configuration: see SPOUT
+    with pytest.raises(NotFound, match="the program in the variable 'text_words' runs as 'words'"):
+        world.service.kill("text_words", "ada", "default")
+    with pytest.raises(NotFound, match=r"no topology 'wrods' in local; did you mean 'words'\?"):
+        world.service.kill("wrods", "ada", "default")
 
 
 def test_replace_ends_the_old_one_when_the_new_one_is_ready(world: World) -> None:

@@ -1,0 +1,70 @@
+"""What a program says on Spark: lines printed in a worker, shown by the command.
+
+Theory of operation. A worker's stdout and stderr end in its JVM's stderr, which is Spark's log: a file of the driver
+when both are on one machine. So what the program prints is written there line by line, each whole and behind a mark,
+and the driver reads the file as it grows and shows the lines that have the mark. Executors on other machines have their
+own logs.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+MARK = b"program| "
+MAX_LINE = 2_000  # bytes; with the mark less than a pipe takes whole
+MAX_LINES = 10_000
+LOOK_EVERY_SECS = 0.2
+
+
+class Spoken(io.TextIOBase):
+    """A worker's ``sys.stdout``: whole lines, marked, to stderr. Long ones are cut into several."""
+
+    def __init__(self) -> None:
+        self._rest = ""
+
+    def write(self, text: str) -> int:
+        """Lines at once; what has no end waits for it."""
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            data = line.encode("utf-8", "replace")
+            for at in range(0, max(1, len(data)), MAX_LINE):
+                os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, MARK + data[at : at + MAX_LINE] + b"\n")
+        return len(text)
+
+
+@contextmanager
+def heard(log: Path, out: TextIO) -> Iterator[None]:
+    """Show on ``out`` what programs say into the log, during the block and up to its end."""
+    over = threading.Event()
+
+    def listen() -> None:
+        shown, rest = 0, b""
+        with log.open("rb") as file:
+            while True:
+                last = over.wait(LOOK_EVERY_SECS)  # asked first: what came before the end is read
+                *lines, rest = (rest + file.read()).split(b"\n")
+                said = [line.removeprefix(MARK) for line in lines if line.startswith(MARK)]
+                for line in said[: max(0, MAX_LINES - shown)]:
+                    out.write(line.decode("utf-8", "replace") + "\n")
+                if shown <= MAX_LINES < shown + len(said):
+                    out.write(f"(the program says more than {MAX_LINES} lines; --verbose shows all of them)\n")
+                shown += len(said)
+                if said:
+                    out.flush()
+                if last:
+                    return
+
+    thread = threading.Thread(target=listen, name="heard", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

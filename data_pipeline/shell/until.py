@@ -1,0 +1,59 @@
+"""T, up to which a batch owns the buckets of a view: nothing may come for them any more.
+
+Theory of operation. Whoever owns a bucket answers for it alone, so a T beyond what the online layer has seen takes
+buckets from it whose records are not archived yet: the view stands still at what the batch found. Online reducers say
+how far the slowest source's watermark is (``settled_ms``). By default T is that, and now at the latest; a later one is
+refused unless it is forced. Archives are rolled some seconds after what is counted is told; the batch waits for that
+before it looks for files.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from heron_runtime.failures import UsageError
+from heronry.pipeline.views import settled_ms
+from heronry.streamlet.endpoints import ViewSink
+from heronry.streamlet.program import Program
+
+ROLL_SECS = 6.0  # an archive's files are at most so much behind the counts
+
+
+def bounded(request: Any, program: Program) -> Any:
+    """The request with its T. Raises UsageError if that is not known, or lies beyond what the online layer has seen."""
+    views = {step.sink.name: step.sink.path for step in program.sinks() if isinstance(step.sink, ViewSink)}
+    settled = {name: settled_ms(Path(path)) for name, path in views.items()}
+    unknown = [name for name, seen in settled.items() if seen is None]
+    least = min((seen for seen in settled.values() if seen is not None), default=None)
+    if request.to_ms is None and unknown:
+        raise UsageError(
+            f"how far the sources of view {unknown[0]} are is not known: a task of its topology has not said it yet",
+            "Try again when every source has sent records, or write --to TIME --force.",
+        )
+    now = int(time.time() * 1000)
+    if request.to_ms is None:
+        return replace(request, to_ms=now if least is None else min(now, least))
+    if not request.force and (unknown or (least is not None and request.to_ms > least)):
+        seen = "is not known" if unknown else f"is {iso(least)}"
+        raise UsageError(
+            f"--to {iso(request.to_ms)} lies beyond what the online layer has seen: the least watermark of its sources "
+            f"{seen}, so records that are still to come would be missing from the view",
+            "Leave --to out, give an earlier one, or add --force if the topology is not coming back.",
+        )
+    return request
+
+
+def wait_for_archives(began: float) -> None:
+    """What was counted when the job began is in files after this."""
+    time.sleep(max(0.0, began + ROLL_SECS - time.monotonic()))
+
+
+def iso(ms: int | None) -> str:
+    """An instant for people."""
+    if ms is None:
+        return "the end"
+    return (dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=ms)).isoformat().replace("+00:00", "Z")

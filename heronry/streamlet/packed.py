@@ -1,0 +1,125 @@
+"""Compressed files of lines, and the byte order mark in front of one: the same bytes for every engine.
+
+Theory of operation. What a file is compressed with is told by the end of its name (.gz .bz2 .xz .zst). Whoever reads
+lines opens it here and sees plain bytes; an offset is one of these, so to go on in the middle costs decompressing what
+is before. A compressed file is read by one task, and never changes once it is seen, in a folder that grows, too. What
+no engine reads (.lz4, .zip) is refused by name, when it is listed: before anything has run.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import importlib.util
+import io
+import lzma
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from heron_runtime.failures import listing
+
+PACKED = (".gz", ".bz2", ".xz", ".zst")
+REFUSED = (
+    ".7z", ".br", ".deflate", ".lz", ".lz4", ".lzma", ".lzo", ".rar", ".snappy", ".sz", ".tar", ".tbz2", ".tgz", ".txz",
+    ".z", ".zip",
+)  # fmt: skip
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_MAX_NAMED = 5
+
+
+class ReadError(ValueError):
+    """A file cannot be read as what it was declared. The text names the file and the line; ``reason`` does not."""
+
+    def __init__(self, text: str, reason: str = "") -> None:
+        super().__init__(text)
+        self.reason = reason or text
+
+
+def is_packed(name: str | Path) -> bool:
+    """True for a name that says the file is compressed."""
+    return str(name).lower().endswith(PACKED)
+
+
+def refuse_unreadable(names: Iterable[str | Path]) -> None:
+    """Raises ReadError, naming the files of lines that nobody here can decompress."""
+    seen = [str(name) for name in names]
+    refused = [name for name in seen if name.lower().endswith(REFUSED) or _is_archive(name)]
+    if refused:
+        raise ReadError(
+            f"{listing(refused[:_MAX_NAMED])}: no engine reads files packed like that; pack them as "
+            f"{', '.join(PACKED)}, or take them away (names that begin with . or _ are not read)"
+        )
+    zst = [name for name in seen if name.lower().endswith(".zst")]
+    if zst and importlib.util.find_spec("pyarrow") is None:
+        raise ReadError(
+            f"{listing(zst[:_MAX_NAMED])}: .zst needs pyarrow, which is not installed: pip install 'heronry[archive]' "
+            "(in the topology's requirements.txt, if it is submitted), or pack the files as .gz"
+        )
+
+
+def _is_archive(name: str) -> bool:
+    """A tar holds files, not lines."""
+    return is_packed(name) and Path(name).stem.lower().endswith(".tar")
+
+
+def open_plain(path: Path) -> BinaryIO:
+    """The file's plain bytes, from their beginning. Raises OSError; reading what is compressed raises ReadError."""
+    if not is_packed(path):
+        return path.open("rb")
+    return cast(BinaryIO, io.BufferedReader(_Unpacked(path), 256 * 1024))
+
+
+def _opened(path: Path) -> BinaryIO:
+    end = path.suffix.lower()
+    if end == ".gz":
+        return cast(BinaryIO, gzip.open(path, "rb"))
+    if end == ".bz2":
+        return cast(BinaryIO, bz2.open(path, "rb"))
+    if end == ".xz":
+        return cast(BinaryIO, lzma.open(path, "rb"))
+    import pyarrow
+
+    return cast(BinaryIO, pyarrow.CompressedInputStream(pyarrow.OSFile(str(path)), "zstd"))
+
+
+class _Unpacked(io.RawIOBase):
+    """A compressed file read forwards. Whatever its library raises becomes a ReadError that names it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = _opened(path)
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        """Plain bytes; 0 at the end. Raises ReadError."""
+        view = memoryview(cast(bytearray, buffer))
+        try:
+            data = self._file.read(len(view))
+        except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+            reason = (
+                f"cannot be read as {self._path.suffix.lower()} ({error}): it is cut off or damaged; take it away, and "
+                "give files their names when they are whole (names that begin with . or _ are not read)"
+            )
+            raise ReadError(f"{self._path} {reason}", reason) from error
+        view[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+def go_to(file: BinaryIO, offset: int) -> None:
+    """Move on to an offset of the plain bytes; what is compressed is read until there."""
+    if file.seekable():
+        file.seek(offset)
+        return
+    while offset > 0 and (data := file.read(min(offset, 1 << 20))):
+        offset -= len(data)

@@ -1,0 +1,54 @@
+"""Which topology a name means: variables, builders' own names; and files that are parts of something larger."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from heron_control.packaging.load import define_topology
+from heronry.api.errors import TopologyError, TopologyNotFound
+
+PROGRAMS = """
+from heronry.streamlet import Builder, collect, sequence
+
+def program(name):
+    builder = Builder(name)
+    builder.source(sequence(3)).sink(collect())
+    return builder
+
+first, second = program("text-words"), program("text-lines")
+third = program("same")
+fourth = program("same")
+"""
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_a_builder_is_found_by_its_own_name_too(tmp_path: Path) -> None:
+    file = write(tmp_path / "programs.py", PROGRAMS)
+    for name in ("second", "text-lines", "programs:text-lines"):
+        definition = define_topology(file, name)
+        assert definition.name == "text-lines"
+        assert definition.components[0].config["user.streamlet.program"] == "programs:second"
+    with pytest.raises(TopologyNotFound, match=r"did you mean 'text-words'\?"):
+        define_topology(file, "text-word")
+    with pytest.raises(TopologyNotFound, match="several builders named 'same'; say which: 'third', 'fourth'"):
+        define_topology(file, "same")
+    write(tmp_path / "folder" / "programs.py", PROGRAMS)
+    assert define_topology(tmp_path / "folder", "text-lines").name == "text-lines"
+
+
+@pytest.mark.parametrize("line", ["from . import parts", "from outer.inner import parts", "import parts"])
+def test_a_file_inside_a_package_names_the_package(tmp_path: Path, line: str) -> None:
+    for part in ("outer/__init__.py", "outer/inner/__init__.py", "outer/inner/parts.py"):
+        write(tmp_path / part, "")
+    file = write(tmp_path / "outer/inner/words.py", f"{line}\n{PROGRAMS}")
+    with pytest.raises(TopologyError, match=rf"package outer; .* FILE {tmp_path}/outer, then outer\.inner\.words:NAME"):
+        define_topology(file, "first")
+    if line != "import parts":  # which is no import of the package's
+        assert define_topology(tmp_path / "outer", "outer.inner.words:first").name == "text-words"

@@ -77,6 +77,10 @@ EXECUTOR_METRICS: tuple[Metric, ...] = (
     Metric("__pickled-batch-count", "heron_pickled_batches_total", COUNTER,
         "batches the auto serializer sent as pickle"),
     Metric("__out-queue-full-count", "heron_out_queue_full_total", COUNTER, "times data-out was full"),
+    Metric("__snapshot-time-ms", "heron_snapshot_seconds", LATENCY,
+        "time the executor stood still to encode a snapshot of its state, once a checkpoint", scale=MS),
+    Metric("__snapshot-bytes", "heron_snapshot_bytes_total", COUNTER,
+        "bytes of snapshots of state, as they are written"),
 )
 
 GATEWAY_METRICS: tuple[Metric, ...] = (
@@ -98,5 +102,7 @@ GATEWAY_METRICS: tuple[Metric, ...] = (
         "links to the stream manager after the first one"),
     Metric("__gateway-lost-on-break", "heron_gateway_lost_on_break_total", COUNTER,
         "tuples handed to a stream that broke", Key.STREAM),
+    Metric("__gateway-stale-generation", "heron_gateway_stale_generation_total", COUNTER,
+        "tuples not yet sent when their generation ended; they are made again from the last checkpoint", Key.STREAM),
 )
 # fmt: on

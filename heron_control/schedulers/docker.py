@@ -201,7 +201,8 @@ class DockerScheduler:
                 wake.clear()
                 pause_seconds = await asyncio.to_thread(self.observe)
                 try:
-                    await asyncio.wait_for(wake.wait(), pause_seconds)
+                    async with asyncio.timeout(pause_seconds):
+                        await wake.wait()
                 except TimeoutError:
                     continue
         finally:

@@ -373,7 +373,8 @@ class Gateway:
 
     async def _read_data(self, read: Callable[[], Awaitable[Any]], backlog_sent: asyncio.Event) -> None:
         try:
-            await asyncio.wait_for(backlog_sent.wait(), BACKLOG_SECONDS)
+            async with asyncio.timeout(BACKLOG_SECONDS):
+                await backlog_sent.wait()
         except TimeoutError:
             pass  # without credit the backlog may wait for what we read
         expected = 1

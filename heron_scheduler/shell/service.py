@@ -39,7 +39,8 @@ async def serve(launch: Launch, containers: LocalContainers) -> tuple[grpc.aio.S
         if not set(numbers) <= set(known):
             await context.abort(grpc.StatusCode.NOT_FOUND, f"no container {request.container}; there are {known}")
         try:
-            return RestartReply(await asyncio.wait_for(containers.restart(numbers), patience))
+            async with asyncio.timeout(patience):
+                return RestartReply(await containers.restart(numbers))
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"not all of {numbers} came back in {patience} s")
             raise

@@ -138,7 +138,8 @@ class ClusterWatch:
             self._take(await self._in_thread(_read_all, store, self._homes))
             while not self._dirty.is_set():
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._dirty.wait(), CHECK_SECONDS)
+                    async with asyncio.timeout(CHECK_SECONDS):
+                        await self._dirty.wait()
                 if store.session() is SessionState.SUSPENDED:
                     raise StoreError("the state store does not answer")
                 if not self._dirty.is_set():
@@ -165,7 +166,8 @@ class ClusterWatch:
         loop = asyncio.get_running_loop()
         call = loop.run_in_executor(self._threads, lambda: function(*arguments))
         try:
-            return await asyncio.wait_for(asyncio.shield(call), PATIENCE_SECONDS)
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                return await asyncio.shield(call)
         except TimeoutError:
             # A thread that hangs is lost; the next try needs one that does not.
             self._threads.shutdown(wait=False)

@@ -1,0 +1,167 @@
+"""Links belong to generations: what a gateway opens, forgets and tells when one ends and the next begins."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heron_instance.core.outbox import Flush
+from heron_instance.shell import gateway as gateway_module
+from heron_instance.shell import opening
+from heron_instance.shell.gateway import Gateway
+from heron_instance.shell.inbox import Inbox, Linked, StreamManagerSaidHello, Unlinked
+from heron_instance.shell.opening import GatewaySetup
+from heron_runtime.launch import Launch
+from heron_runtime.model.checkpoints import TaskReport
+from heron_runtime.model.ids import PROTOCOL_VERSION
+from heron_runtime.net.frames import Tag
+from heron_runtime.net.link import EOF
+from heron_runtime.wire.control import Credit, InstanceHello, StreamManagerHello
+from heron_runtime.wire.data import Frame
+from heron_runtime.wire.metrics import ProcessMetrics
+
+PATIENCE_SECONDS = 20.0
+REPORT = ProcessMetrics("s", "container_1_s_1", 1, 1, 0, 0.0)
+
+
+class Stream:
+    """The gateway's end of a stream."""
+
+    def __init__(self) -> None:
+        self.heard: asyncio.Queue[Any] = asyncio.Queue()
+        self.said: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def read(self) -> Any:
+        return await self.heard.get()
+
+    async def write(self, message: Any) -> None:
+        self.said.put_nowait(message)
+
+    async def done_writing(self) -> None:
+        self.heard.put_nowait(EOF)
+
+    def cancel(self) -> None:
+        pass
+
+    async def until(self, kind: type) -> Any:
+        """The next message of this kind."""
+        while not isinstance(message := await self.said.get(), kind):
+            pass
+        return message
+
+
+class Links:
+    """Pairs of streams; ``gate`` holds connections back while it is not set."""
+
+    def __init__(self) -> None:
+        self.opened: asyncio.Queue[Stream] = asyncio.Queue()
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.control_streams = 0
+
+    async def connect(self, path: str, secret: str, kind: Tag, *rest: Any) -> Stream:
+        await self.gate.wait()
+        stream = Stream()
+        if kind == Tag.CONTROL:
+            self.control_streams += 1
+            stream.heard.put_nowait(StreamManagerHello(PROTOCOL_VERSION, "t-1", 1, 7))
+        self.opened.put_nowait(stream)
+        return stream
+
+    async def pair(self) -> tuple[Stream, Stream, int]:
+        """The next link, and the generation of its hello."""
+        control = await self.opened.get()
+        hello = await control.said.get()
+        assert isinstance(hello, InstanceHello)
+        return control, await self.opened.get(), hello.generation
+
+
+def play(folder: Path, patch: pytest.MonkeyPatch, script: Callable[[Gateway, Links, Inbox], Any]) -> None:
+    launch = Launch("local", "me", "d", "t", "t-1", f"files://{folder}/state", str(folder), str(folder))
+
+    async def run() -> None:
+        links, inbox = Links(), Inbox()
+        patch.setattr(opening, "connect", links.connect)
+        patch.setattr(gateway_module, "FAREWELL_SECONDS", 0.0)
+        gateway = Gateway(GatewaySetup(launch, 1, 1, 3, lambda name, n: None, "s3cret"), inbox)
+        task = asyncio.get_running_loop().create_task(gateway.run(lambda: REPORT))
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await script(gateway, links, inbox)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+async def told(inbox: Inbox, *kinds: type) -> list[Any]:
+    """What of these kinds has come, once there is some."""
+    while True:
+        found = [item for item in inbox.take(0) if isinstance(item, kinds)]
+        if found:
+            return found
+        await asyncio.sleep(0.01)
+
+
+def test_a_link_belongs_to_the_generation_that_was_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def script(gateway: Gateway, links: Links, inbox: Inbox) -> None:
+        _, _, first = await links.pair()
+        assert first == 0
+        await told(inbox, StreamManagerSaidHello)
+        gateway.join(3)
+        _, data, second = await links.pair()
+        assert second == 3
+        assert await told(inbox, Linked, Unlinked) == [Linked(3)]
+        data.heard.put_nowait(EOF)
+        assert await told(inbox, Linked, Unlinked) == [Unlinked(3)]
+        _, _, third = await links.pair()
+        assert third == 0, "it is not opened again"
+
+    play(tmp_path, monkeypatch, script)
+
+
+def test_who_joins_while_a_link_is_being_opened_gets_that_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def script(gateway: Gateway, links: Links, inbox: Inbox) -> None:
+        links.gate.clear()
+        await asyncio.sleep(0.05)
+        gateway.join(3)
+        await asyncio.sleep(0.05)
+        links.gate.set()
+        _, _, generation = await links.pair()
+        assert generation == 3
+        assert await told(inbox, Linked, Unlinked) == [Linked(3)]
+        await asyncio.sleep(0.3)
+        assert links.control_streams == 1, "and it stays"
+        assert not [item for item in inbox.take(0) if isinstance(item, Unlinked)]
+
+    play(tmp_path, monkeypatch, script)
+
+
+def test_leaving_forgets_what_waits_and_tells_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def script(gateway: Gateway, links: Links, inbox: Inbox) -> None:
+        await links.pair()
+        gateway.join(3)
+        await links.pair()
+        await told(inbox, Linked)
+        gateway.post([Flush(frames=[Frame(1, 0, 2, 1, 1, 0, b"old")])])  # no credit: it waits
+        gateway.tell_report(TaskReport(3, restored=True))
+        await asyncio.to_thread(gateway.leave_generation)
+        assert not [item for item in inbox.take(0) if isinstance(item, Unlinked)]
+        _, _, between = await links.pair()
+        assert between == 0
+        gateway.tell_report(TaskReport(4))
+        gateway.join(4)
+        control, data, generation = await links.pair()
+        assert generation == 4
+        assert await control.until(TaskReport) == TaskReport(4)
+        control.heard.put_nowait(Credit(1 << 20))
+        gateway.post([Flush(frames=[Frame(1, 0, 2, 1, 1, 0, b"new")])])
+        packet = await data.said.get()
+        assert [frame.values for frame in packet.frames] == [b"new"]
+
+    play(tmp_path, monkeypatch, script)

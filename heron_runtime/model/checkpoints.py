@@ -14,13 +14,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from heron_runtime.model.generations import NO_CHECKPOINT
 from heron_runtime.model.plan import KEY_GROUPS, NO_PLAN, PlanVersion
+from heron_runtime.model.settings import Keys, setting
 
 FULL_EVERY = 8  # complete checkpoints; no file older than so many is ever needed
 ALL_GROUPS = (1 << KEY_GROUPS) - 1
 _EVERY_EIGHTH = sum(1 << group for group in range(0, KEY_GROUPS, FULL_EVERY))
+
+
+def keeps_state(config: Mapping[str, Any]) -> bool:
+    """Whether a topology with this configuration takes checkpoints."""
+    return setting(config, Keys.TOPOLOGY_RELIABILITY_MODE) == "EFFECTIVELY_ONCE"
 
 
 def groups_of(table: Sequence[int], task: int) -> int:

@@ -31,6 +31,8 @@ MASTER_SERVICE = Service(
     (
         _both_ways("StreamManager", codec.TO_MASTER, codec.FROM_MASTER),
         _unary("SetState", codec.SET_STATE, codec.MASTER_STATUS),
+        _unary("TakeCheckpoint", codec.TAKE_CHECKPOINT, codec.MASTER_STATUS),
+        _unary("RestoreState", codec.RESTORE_STATE, codec.MASTER_STATUS),
         _unary("Status", codec.STATUS_REQUEST, codec.MASTER_STATUS),
         _unary("PublishMetrics", codec.PUBLISH_METRICS, codec.PUBLISH_REPLY),
         _unary("Metrics", codec.METRICS_REQUEST, codec.METRICS_REPLY),

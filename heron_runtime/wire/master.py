@@ -116,6 +116,23 @@ class SetState:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeCheckpoint:
+    """Take a checkpoint now. Answered with MasterStatus: at once, or, if there is time to wait, when it is complete.
+    ``epoch`` as in ``SetState``."""
+
+    wait_seconds: float = 0.0
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreState:
+    """All tasks go back to the last complete checkpoint. Answered with MasterStatus once the generation that begins
+    from it is stored. ``epoch`` as in ``SetState``."""
+
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class StatusRequest:
     """Ask for MasterStatus."""
 
@@ -147,7 +164,8 @@ class CheckpointSummary:
 @dataclass(frozen=True, slots=True)
 class StateStatus:
     """Where state is kept: the generation, and the checkpoints this master has seen. ``waits_for``: tasks that have
-    not aligned, or not stored, for the checkpoint ``under`` way."""
+    not aligned, or not stored, for the checkpoint ``under`` way. ``phase_ms``: for how long it has been in its phase;
+    ``last`` has no times if another master completed it."""
 
     generation: int = 0
     phase: Phase = Phase.RUNNING
@@ -164,6 +182,8 @@ class StateStatus:
     cancelled_why: str = ""
     restores: int = 0
     storage_fault: str = ""
+    phase_ms: float = 0.0
+    cancelled_last: int = NO_CHECKPOINT
 
 
 NO_STATE = StateStatus()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from heron_runtime.model.checkpoints import NO_WISH, CheckpointRecord, CheckpointWish, Manifest
@@ -53,6 +53,17 @@ class Stored:
     record_version: int = -1
     complete: Manifest | None = None
     storage_fault: str = ""
+
+    def with_written(self, written: StorePlan, ended: StoreEnded, complete: Manifest | None) -> Stored:
+        """What it holds after this transaction; ``complete``, if that was about checkpoints."""
+        found = self
+        if written.execution is not None:
+            found = replace(found, execution=written.execution, execution_version=ended.execution_version)
+        if written.record is not None and complete is not None:
+            found = replace(found, record=written.record, record_version=ended.record_version, complete=complete)
+        if written.plan is not None:
+            found = replace(found, plan=written.plan, plan_version=ended.plan_version)
+        return found
 
 
 # Facts.
@@ -130,6 +141,27 @@ class StateRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointRequested:
+    """Somebody wants a checkpoint now, and waits for the ``Answer`` of this number until it is complete, or cancelled;
+    if he does not ``wait`` he is answered at once."""
+
+    number: int
+    wait: bool
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreRequested:
+    """Somebody wants all tasks to go back to the last complete checkpoint, and waits for ``Answer``."""
+
+    number: int
+    epoch: int = 0
+
+
+Requested = StateRequested | CheckpointRequested | RestoreRequested
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time passed."""
 
@@ -143,7 +175,7 @@ Event = (
     | Registered
     | Heard
     | LinkClosed
-    | StateRequested
+    | Requested
     | Tick
 )
 
@@ -233,11 +265,12 @@ class CloseLinks:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer a ``StateRequested``: a status, or an error that says what to do."""
+    """Answer a request: a status, or an error that says what to do. ``final``: to ask again at once is of no use."""
 
     number: int
     status: MasterStatus | None
     error: str = ""
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True)

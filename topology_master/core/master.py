@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from heron_runtime.model.checkpoints import NO_WISH
+from heron_runtime.model.checkpoints import NO_WISH, keeps_state
 from heron_runtime.model.plan import PackingPlan, PhysicalPlan, PlanVersion
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.master import NO_STATE, Heartbeat, MasterStatus, Register
@@ -28,7 +28,7 @@ from topology_master.core.membership import Admission, Membership
 from topology_master.core.planner import build_physical_plan, with_generation, with_state
 from topology_master.core.requests import Requests
 from topology_master.core.state.coordinator import StoreRecord
-from topology_master.core.state.recovery import Recovery, keeps_state
+from topology_master.core.state.recovery import Recovery
 
 NOT_LEADING = "this topology master does not lead; ask the one the state store names"
 STORE_SILENT = "the state store does not answer; try again when it does"
@@ -146,8 +146,8 @@ class Master:
                 return self._store_ended(now_ms, event)
             case e.ManifestWritten(checkpoint, why):
                 return self._manifest_written(now_ms, checkpoint, why)
-            case e.StateRequested(number, state, epoch):
-                return [*self.mastership.epoch_seen(epoch), *self._state_requested(number, state)]
+            case e.StateRequested() | e.CheckpointRequested() | e.RestoreRequested():
+                return self._requested(event)
 
     def _tick(self, now_ms: int) -> list[e.Effect]:
         lapsed = self.membership.advance(now_ms) if self.acting else []
@@ -270,17 +270,11 @@ class Master:
             return [e.ReadStore()]  # somebody wrote before us; what is asked for is tried again on top of that
         if ended.result is e.WriteResult.UNKNOWN:
             return [*self._requests.refuse(STORE_SILENT), e.ReadStore()]
-        if written.execution is not None:
-            self._stored = replace(self._stored, execution=written.execution, execution_version=ended.execution_version)
-        if written.record is not None and self._recovery is not None:
-            complete = self._recovery.complete
-            self._stored = replace(
-                self._stored, record=written.record, record_version=ended.record_version, complete=complete
-            )
+        before = self._stored.plan
+        complete = self._recovery.complete if self._recovery is not None and written.record is not None else None
+        self._stored = self._stored.with_written(written, ended, complete)
         effects: list[e.Effect] = []
         if written.plan is not None:
-            before = self._stored.plan
-            self._stored = replace(self._stored, plan=written.plan, plan_version=ended.plan_version)
             links = tuple(self.membership.links())
             text = f"physical plan {written.plan.version}, {written.plan.state}, to {len(links)} links"
             effects += [
@@ -292,12 +286,11 @@ class Master:
                 self._recovery.read(self._stored, now_ms)
         return effects
 
-    def _state_requested(self, number: int, state: TopologyState) -> list[e.Effect]:
-        if state is TopologyState.KILLED:
-            return [e.Answer(number, None, "a topology is killed through the state store, not through its master")]
+    def _requested(self, asked: e.Requested) -> list[e.Effect]:
+        effects = self.mastership.epoch_seen(asked.epoch)
         if not self.mastership.may_decide:
-            return [e.Answer(number, None, STORE_SILENT if self.acting else NOT_LEADING)]
-        return [*self._requests.add(number, state)]
+            return [*effects, e.Answer(asked.number, None, STORE_SILENT if self.acting else NOT_LEADING)]
+        return [*effects, *self._requests.add(asked, self._recovery, self.status())]
 
     def _follow_mastership(self) -> list[e.Effect]:
         """Begin or end what goes with leading."""
@@ -327,12 +320,12 @@ class Master:
         if not (self.mastership.may_decide and self._fresh) or self._writing is not None or stored.execution is None:
             return []
         if recovery is not None and recovery.fault:
-            return [*self._requests.refuse(f"nothing is decided while checkpoints cannot be read: {recovery.fault}")]
+            return [*self._requests.refuse_unreadable(recovery.fault)]
         wanted = self._requests.wanted(stored.execution.state)
         execution = replace(stored.execution, state=wanted) if wanted is not stored.execution.state else None
         plan = self._wanted_plan(now_ms, wanted)
         if plan is None and execution is None:
-            answers = self._requests.grant(self.status()) if self._requests else []
+            answers = self._requests.grant(self.status()) if self._requests.changes else []
             return [*answers, *self._next_of_checkpoint(now_ms)]
         record = recovery.record_of(plan.generation) if recovery is not None and plan is not None else None
         self._writing = e.StorePlan(
@@ -358,7 +351,8 @@ class Master:
         epoch, registrations = self.epoch, tuple(self.membership.registrations())
         facts = (stored.definition, stored.packing, registrations, stored.plan, epoch, state)
         before, recovery = stored.plan, self._recovery
-        generation = recovery.wanted(now_ms) if recovery is not None else None
+        asked = self._requests.restore(before.generation) if before is not None else ""
+        generation = recovery.wanted(now_ms, asked=asked) if recovery is not None else None
         if facts == self._settled and generation is None:  # asked at each event, and to build a plan takes long
             return None
         plan = None
@@ -381,7 +375,9 @@ class Master:
         recovery = self._recovery
         if recovery is None:
             return []
-        effects: list[e.Effect] = list(recovery.effects())
+        effects: list[e.Effect] = [*recovery.effects()]
+        if self._requests.of_state:
+            effects += self._requests.settle(self.status())
         if recovery.wish != self._told:
             self._told = recovery.wish
             effects += map(self._acknowledge, self.membership.links())

@@ -1,44 +1,136 @@
-"""Who waits for the topology to be active or paused: answered once everything that was asked for is stored."""
+"""Who waits for an answer: to a change of state (active, paused), for a checkpoint, for a restore.
+
+A change of state is answered once everything that was asked for is stored; a checkpoint when one that began after it
+was asked for is complete, or cancelled; a restore when a generation that began after it is stored.
+"""
 
 from __future__ import annotations
 
+from typing import Protocol
+
+from heron_runtime.model.generations import Generation, Phase
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.master import MasterStatus
-from topology_master.core.events import Answer
+from topology_master.core.events import Answer, Requested, RestoreRequested, StateRequested
 
 MAX_REQUESTS = 64
+ASKED = "somebody has asked for it"
+NOT_KILLED_HERE = "a topology is killed through the state store, not through its master"
+NO_STATE_KEPT = "its state is not kept: topology.reliability.mode is not EFFECTIVELY_ONCE"
+
+
+class _Asked(Protocol):
+    """Who takes checkpoints; ``fault``: why nothing can be decided."""
+
+    fault: str
+
+    def ask(self) -> int:
+        """Take one now; returns the number after which it comes."""
 
 
 class Requests:
-    """The requests that wait, in order; the last one says what is wanted."""
+    """The requests that wait, in order; the last change of state says what is wanted."""
 
     def __init__(self) -> None:
-        self._waiting: dict[int, TopologyState] = {}
+        self._changes: dict[int, TopologyState] = {}
+        self._checkpoints: dict[int, int] = {}  # to the newest number when it was asked for
+        self._restores: dict[int, int] = {}  # to the generation when it was asked for
 
     def __bool__(self) -> bool:
-        return bool(self._waiting)
+        return self.changes or self.of_state
 
-    def add(self, number: int, state: TopologyState) -> list[Answer]:
-        """Take a request; returns its answer if it is refused at once."""
-        if len(self._waiting) >= MAX_REQUESTS:
-            return [Answer(number, None, "too many state changes at once; try again")]
-        self._waiting[number] = state
+    @property
+    def changes(self) -> bool:
+        """Whether somebody waits for a change of state."""
+        return bool(self._changes)
+
+    @property
+    def of_state(self) -> bool:
+        """Whether somebody waits for a checkpoint or a restore."""
+        return bool(self._checkpoints or self._restores)
+
+    def restore(self, now: Generation) -> str:
+        """Why a restore is asked for, where this is the generation that stands, or ""."""
+        return ASKED if any(not _restored(now.number, now.phase, asked) for asked in self._restores.values()) else ""
+
+    def add(self, asked: Requested, state: _Asked | None, status: MasterStatus) -> list[Answer]:
+        """Take a request; returns its answer if it has one at once. ``state``: None where it is not kept."""
+        if len(self._changes) + len(self._checkpoints) + len(self._restores) >= MAX_REQUESTS:
+            return [Answer(asked.number, None, "too many requests at once; try again")]
+        if isinstance(asked, StateRequested):
+            if asked.state is TopologyState.KILLED:
+                return [Answer(asked.number, None, NOT_KILLED_HERE)]
+            self._changes[asked.number] = asked.state
+            return []
+        if state is None:
+            return [Answer(asked.number, None, NO_STATE_KEPT, final=True)]
+        if state.fault:
+            return [Answer(asked.number, None, _cannot_be_read(state.fault), final=True)]
+        if isinstance(asked, RestoreRequested):
+            self._restores[asked.number] = status.tasks_state.generation
+            return []
+        if status.tasks_state.phase is Phase.FAILED:
+            return [_failed(asked.number, status.tasks_state.cause)]
+        after = state.ask()
+        if not asked.wait:
+            return [Answer(asked.number, status)]
+        self._checkpoints[asked.number] = after
         return []
 
     def wanted(self, stored: TopologyState) -> TopologyState:
         """What is wanted, where ``stored`` was wanted so far."""
-        return next(reversed(self._waiting.values()), stored)
+        return next(reversed(self._changes.values()), stored)
 
     def grant(self, status: MasterStatus) -> list[Answer]:
-        """Everything asked for is stored."""
-        waiting, self._waiting = self._waiting, {}
-        return [Answer(number, status) for number in waiting]
+        """Every change of state asked for is stored."""
+        changes, self._changes = self._changes, {}
+        return [Answer(number, status) for number in changes]
+
+    def settle(self, status: MasterStatus) -> list[Answer]:
+        """The answers to those who waited for what is so now."""
+        now = status.tasks_state
+        found: list[Answer] = []
+        for number, after in self._checkpoints.items():
+            if now.last.number > after:
+                found.append(Answer(number, status))
+            elif now.cancelled_last > after:
+                text = f"checkpoint {now.cancelled_last} was cancelled: {now.cancelled_why}"
+                found.append(Answer(number, None, text, final=True))
+            elif now.phase is Phase.FAILED:
+                found.append(_failed(number, now.cause))
+        for number, generation in self._restores.items():
+            if _restored(now.generation, now.phase, generation):
+                found.append(Answer(number, status))
+        for answer in found:
+            self._checkpoints.pop(answer.number, None)
+            self._restores.pop(answer.number, None)
+        return found
 
     def refuse(self, error: str) -> list[Answer]:
         """Nothing can be stored, or not by this process."""
-        waiting, self._waiting = self._waiting, {}
+        waiting = [*self._changes, *self._checkpoints, *self._restores]
+        for of_one_kind in (self._changes, self._checkpoints, self._restores):
+            of_one_kind.clear()
         return [Answer(number, None, error) for number in waiting]
+
+    def refuse_unreadable(self, fault: str) -> list[Answer]:
+        """Nothing is decided at all, since checkpoints cannot be read."""
+        return self.refuse(_cannot_be_read(fault))
 
     def check(self) -> None:
         """Assert every invariant."""
-        assert len(self._waiting) <= MAX_REQUESTS
+        assert len(self._changes) + len(self._checkpoints) + len(self._restores) <= MAX_REQUESTS
+        assert not (self._checkpoints.keys() & self._restores.keys())
+
+
+def _restored(generation: int, phase: Phase, asked: int) -> bool:
+    """Whether who asked for a restore in generation ``asked`` has it."""
+    return generation > asked and phase is not Phase.FAILED
+
+
+def _failed(number: int, cause: str) -> Answer:
+    return Answer(number, None, f"the topology has failed: {cause}; `heron restore` begins again", final=True)
+
+
+def _cannot_be_read(fault: str) -> str:
+    return f"nothing is decided while checkpoints cannot be read: {fault}"

@@ -14,13 +14,12 @@ from dataclasses import replace
 
 from heron_runtime.checkpoint_files import CheckpointFolder, checkpoint_folder
 from heron_runtime.launch import Launch
-from heron_runtime.model.checkpoints import Manifest, initial_manifest
+from heron_runtime.model.checkpoints import Manifest, initial_manifest, keeps_state
 from heron_runtime.model.generations import NO_CHECKPOINT
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.wire.errors import MalformedMessage
 from topology_master.core.events import Event, ManifestWritten, RemoveOld, Stored, WriteManifest
-from topology_master.core.state.recovery import keeps_state
 from topology_master.core.state.retention import old_files
 
 log = logging.getLogger(__name__)

@@ -33,8 +33,10 @@ from heron_runtime.wire.master import (
     MasterStatus,
     PublishMetrics,
     PublishReply,
+    RestoreState,
     SetState,
     StatusRequest,
+    TakeCheckpoint,
 )
 from heron_runtime.wire.metrics import ProcessMetrics
 from topology_master.core import events as e
@@ -48,6 +50,7 @@ from topology_master.shell.store import MasterStore
 TICKS_PER_LEASE = 10
 MAX_TICK_SECONDS = 1.0
 SET_STATE_SECONDS = 10.0
+MOST_WAIT_SECONDS = 1_800.0  # for a checkpoint, which may be waited for for twice the longest timeout
 LEAVE_GRACE_SECONDS = 0.5
 FIRST_EPOCH = 1
 COUNTED_FROM_ZERO = (
@@ -55,6 +58,14 @@ COUNTED_FROM_ZERO = (
 )  # fmt: skip
 
 log = logging.getLogger(__name__)
+
+
+class _Refused(Exception):
+    """What was asked for is refused. ``final``: to ask again at once is of no use."""
+
+    def __init__(self, why: str, final: bool) -> None:
+        super().__init__(why)
+        self.final = final
 
 
 class TopologyMaster:
@@ -89,6 +100,8 @@ class TopologyMaster:
         handler = MASTER_SERVICE.handler(
             StreamManager=self._links.serve,
             SetState=self._set_state,
+            TakeCheckpoint=self._take_checkpoint,
+            RestoreState=self._restore_state,
             Status=self._status,
             PublishMetrics=self._if_acting(self._publish_metrics),
             Metrics=self._if_acting(lambda request: self._metrics.metrics(time.time(), request)),
@@ -166,8 +179,8 @@ class TopologyMaster:
             case e.CloseLinks(links):
                 for link in links:
                     self._links.close(link)
-            case e.Answer(number, status, error):
-                self._answer(number, status, error)
+            case e.Answer():
+                self._answer(effect)
             case e.Lead(epoch):
                 self._metrics = MetricStore(time.time(), is_first=epoch == FIRST_EPOCH)
             case e.TopologyKilled(reason):
@@ -182,25 +195,48 @@ class TopologyMaster:
     def _not_removed(self) -> None:
         self.telemetry.count("__checkpoint-removals-failed")
 
-    def _answer(self, number: int, status: MasterStatus | None, error: str) -> None:
-        future = self._requests.pop(number, None)
+    def _answer(self, answer: e.Answer) -> None:
+        future = self._requests.pop(answer.number, None)
         if future is None or future.done():
             return
-        if status is not None:
-            future.set_result(status)
+        if answer.status is not None:
+            future.set_result(answer.status)
         else:
-            future.set_exception(ValueError(error))
+            future.set_exception(_Refused(answer.error, answer.final))
 
     async def _set_state(self, request: SetState, context: grpc.aio.ServicerContext) -> MasterStatus:
+        return await self._ask(context, lambda number: e.StateRequested(number, request.state, request.epoch))
+
+    async def _restore_state(self, request: RestoreState, context: grpc.aio.ServicerContext) -> MasterStatus:
+        return await self._ask(context, lambda number: e.RestoreRequested(number, request.epoch))
+
+    async def _take_checkpoint(self, request: TakeCheckpoint, context: grpc.aio.ServicerContext) -> MasterStatus:
+        seconds = min(request.wait_seconds, MOST_WAIT_SECONDS)
+        wait = seconds > 0  # not for NaN
+        return await self._ask(
+            context,
+            lambda number: e.CheckpointRequested(number, wait, request.epoch),
+            seconds if wait else SET_STATE_SECONDS,
+            "not complete",
+        )
+
+    async def _ask(
+        self,
+        context: grpc.aio.ServicerContext,
+        event: Callable[[int], e.Event],
+        seconds: float = SET_STATE_SECONDS,
+        late: str = "not stored",
+    ) -> MasterStatus:
         number = next(self._request_numbers)
         future = self._requests[number] = asyncio.get_running_loop().create_future()
-        self._inbox.put_nowait(e.StateRequested(number, request.state, request.epoch))
+        self._inbox.put_nowait(event(number))
         try:
-            return await asyncio.wait_for(future, SET_STATE_SECONDS)
-        except ValueError as error:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+            return await asyncio.wait_for(future, seconds)
+        except _Refused as error:
+            code = grpc.StatusCode.FAILED_PRECONDITION if error.final else grpc.StatusCode.UNAVAILABLE
+            await context.abort(code, str(error))
         except TimeoutError:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, f"not stored within {SET_STATE_SECONDS:g} s; try again")
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"{late} within {seconds:g} s; try again")
         finally:
             self._requests.pop(number, None)
         raise AssertionError("abort does not return")

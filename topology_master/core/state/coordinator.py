@@ -92,7 +92,7 @@ class Coordinator:
         self.base = base  # the last complete checkpoint
         self.completed: Manifest | None = None  # just now; who looks takes it away
         self.timing = Timing()  # of the last one that was completed here
-        self.cancelled, self.cancelled_why = 0, ""
+        self.cancelled, self.cancelled_last, self.cancelled_why = 0, NO_CHECKPOINT, ""
         self.quiet: int = NO_CHECKPOINT  # complete, and everybody is still quiet, as was asked
         self._least_timeout_ms = self._timeout_ms = timeout_ms
         self._over = record.begun  # whatever another master has begun
@@ -283,7 +283,7 @@ class Coordinator:
         under, self._under = self._under, None
         if under is not None:
             self._over = max(self._over, under.number)
-            self.cancelled, self.cancelled_why = self.cancelled + 1, why
+            self.cancelled, self.cancelled_last, self.cancelled_why = self.cancelled + 1, under.number, why
             self._notes.append(Note(f"checkpoint {under.number} is cancelled: {why}", "__checkpoints_cancelled"))
 
     def _all(self, tasks: set[int] | dict[int, Part]) -> bool:

@@ -36,11 +36,6 @@ GAUGES = (
 )  # fmt: skip
 
 
-def keeps_state(config: Mapping[str, Any]) -> bool:
-    """Whether a topology with this configuration takes checkpoints."""
-    return setting(config, Keys.TOPOLOGY_RELIABILITY_MODE) == "EFFECTIVELY_ONCE"
-
-
 def places_of(plan: PhysicalPlan) -> list[Place]:
     """Everybody who takes part: the stream manager of each container, and each task."""
     return [*(stream_manager_of(c.container) for c in plan.packing.containers), *map(task_place, plan.tasks())]
@@ -82,6 +77,7 @@ class Recovery:
         self._generations: Generations | None = None
         self._plan: PhysicalPlan | None = None
         self._silence = _Silence()
+        self._phase_since_ms = 0  # by its clock
         self._ran = 0  # the generation whose members the coordinator was told
         self._held: Write | None = None  # what the coordinator wants written, while something else is
         self._out_ms: int | None = None  # since when a write of the coordinator's is under way
@@ -152,9 +148,12 @@ class Recovery:
         generation = plan.generation
         if self._generations is None:
             self._generations = Generations(generation)
-        if self._plan is None or self._plan.generation.number != generation.number:
+        known = self._plan.generation if self._plan is not None else None
+        if known is None or known.number != generation.number:
             self._silence.begin()
             self._due_ms, self.holds = None, False
+        if known is None or (known.number, known.phase) != (generation.number, generation.phase):
+            self._phase_since_ms = self._silence.clock_ms
         self._plan = plan
         self._generations.read(generation, places_of(plan))
         if generation.phase is Phase.RUNNING and self._ran != generation.number:
@@ -204,6 +203,12 @@ class Recovery:
         elif self._coordinator is not None:
             self._coordinator.wrote(result, now_ms, why)
             self._look_completed(now_ms)
+
+    def ask(self) -> int:
+        """Somebody wants a checkpoint now: one with a greater number than this answers him."""
+        assert self._coordinator is not None, "it is asked where nothing is at fault"
+        self._coordinator.ask(hold=False)
+        return self._coordinator.record.begun
 
     # Decisions.
 
@@ -255,7 +260,7 @@ class Recovery:
             if before.phase is not generation.phase:
                 self._effects.append(Note(f"generation {number} runs, with {len(generation.members)} processes"))
         elif generation.phase is Phase.FAILED:
-            cure = "its processes stay, and do nothing; mend the cause, then kill the topology and submit it again"
+            cure = "its processes stay, and do nothing; mend the cause, then `heron restore`"
             self._effects.append(Note(f"generation {number}: the topology has FAILED: {cause}; {cure}"))
         else:
             self._restores += 1
@@ -299,8 +304,15 @@ class Recovery:
         return StateStatus(
             now.number, now.phase, now.cause, now.restore_from, generations.missing,
             under, under_ms, coordinator.all_quiet, coordinator.waits_for,
-            self._last, self._completed, coordinator.cancelled, coordinator.cancelled_why, self._restores, self.fault,
+            self._shown_last(coordinator.base), self._completed, coordinator.cancelled, coordinator.cancelled_why,
+            self._restores, self.fault, self._silence.clock_ms - self._phase_since_ms, coordinator.cancelled_last,
         )  # fmt: skip
+
+    def _shown_last(self, complete: Manifest) -> CheckpointSummary:
+        """The last complete checkpoint; if it was not completed here, its times are not known."""
+        if self._last.number == complete.checkpoint:
+            return self._last
+        return CheckpointSummary(complete.checkpoint, bytes=sum(part.size for part in complete.parts))
 
     def gauges(self, now_ms: int) -> dict[str, float]:
         """For the metrics manager."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from heron_runtime.model.checkpoints import CheckpointRecord, initial_manifest
+from heron_runtime.model.checkpoints import CheckpointRecord, initial_manifest, keeps_state
 from heron_runtime.model.generations import Generation, Phase
 from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan, PhysicalPlan, PlanVersion
 from heron_runtime.model.topology import TopologyDefinition
 from topology_master.core.events import Stored
-from topology_master.core.state.recovery import Recovery, keeps_state
+from topology_master.core.state.recovery import Recovery
 
 PACKING = PackingPlan("t", (ContainerPlan(1, (InstancePlan(1, "count", 0),)),))
 

@@ -1,0 +1,187 @@
+"""What people ask of a topology whose state is kept: a checkpoint now, a restore now; and what they are answered."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from state_world import CONFIG, Played, StateNode, begun
+
+from heron_runtime.model.checkpoints import TaskReport
+from heron_runtime.model.generations import Phase, task_place
+from topology_master.core import events as e
+from topology_master.core.state.generations import MOST_FAILURES
+
+SLOW = {**CONFIG, "topology.stateful.checkpoint.interval.secs": 3_600.0}
+
+
+def slow(home: Path) -> StateNode:
+    """One that takes no checkpoint by itself."""
+    return StateNode(home, Played(), config=SLOW).register().running()
+
+
+def answers(effects: list[e.Effect]) -> list[e.Answer]:
+    return [effect for effect in effects if isinstance(effect, e.Answer)]
+
+
+def finish(node: StateNode) -> list[e.Effect]:
+    """Everybody does his part in the checkpoint under way."""
+    number, turn = node.played.wish.under, node.played.wish.turn
+    assert number, "none has begun"
+    node.played.aligned()
+    effects = node.beat()
+    node.played.stored(node.folder, number, turn)
+    return effects + node.beat()
+
+
+def fail(node: StateNode) -> None:
+    """User code fails until the topology does."""
+    for _ in range(MOST_FAILURES + 2):  # the first one may have a complete checkpoint before it
+        node.played.reports[task_place(2)] = TaskReport(node.generation.number, failed="it raised")
+        node.beat()
+        if node.generation.phase is Phase.FAILED:
+            break
+        node.running()
+    assert node.generation.phase is Phase.FAILED
+
+
+def test_a_checkpoint_that_is_asked_for_begins_at_once_and_is_answered_when_it_is_complete(tmp_path: Path) -> None:
+    node = slow(tmp_path)
+    assert answers(node.tell(e.CheckpointRequested(1, wait=True))) == []
+    assert node.record.begun == 1
+    (answer,) = answers(finish(node))
+    assert answer.number == 1
+    assert answer.status is not None
+    assert answer.status.tasks_state.last.number == 1
+    node.tick(10_000)
+    assert node.record.begun == 1, "one was asked for"
+
+
+def test_who_does_not_wait_is_answered_at_once(tmp_path: Path) -> None:
+    node = slow(tmp_path)
+    (answer,) = answers(node.tell(e.CheckpointRequested(1, wait=False)))
+    assert answer.status is not None
+    assert node.record.begun == 1
+    assert answers(finish(node)) == []
+
+
+def test_one_that_began_before_it_was_asked_for_is_no_answer(tmp_path: Path) -> None:
+    node = slow(tmp_path)
+    node.tell(e.CheckpointRequested(1, wait=True))
+    node.played.aligned(1, 2)
+    node.beat()
+    node.tell(e.CheckpointRequested(2, wait=True))
+    assert [answer.number for answer in answers(finish(node))] == [1]
+    assert node.record.begun == 2, "the next one begins as soon as the first has ended"
+    assert [answer.number for answer in answers(finish(node))] == [2]
+
+
+def test_the_cause_of_a_cancelled_one_is_the_answer(tmp_path: Path) -> None:
+    node = slow(tmp_path)
+    node.tell(e.CheckpointRequested(1, wait=True))
+    node.played.reports[task_place(3)] = replace(
+        node.played.reports[task_place(3)], declined=1, declined_why="the disk is full"
+    )
+    (answer,) = answers(node.beat())
+    assert (answer.status, answer.final) == (None, True)
+    assert answer.error == "checkpoint 1 was cancelled: task 3 declines: the disk is full"
+    assert node.core.status().tasks_state.cancelled_last == 1
+
+
+def test_a_restore_ends_the_checkpoint_that_is_waited_for(tmp_path: Path) -> None:
+    node = slow(tmp_path)
+    node.tell(e.CheckpointRequested(1, wait=True))
+    (cancelled, restored) = sorted(answers(node.tell(e.RestoreRequested(2))), key=lambda found: found.number)
+    assert cancelled.error == "checkpoint 1 was cancelled: another generation has begun"
+    assert restored.status is not None
+
+
+def test_a_checkpoint_asked_for_while_all_is_restored_comes_when_it_runs(tmp_path: Path) -> None:
+    node = slow(tmp_path)
+    node.tell(e.RestoreRequested(1))
+    assert answers(node.tell(e.CheckpointRequested(2, wait=True))) == []
+    node.running()
+    assert [answer.number for answer in answers(finish(node))] == [2]
+
+
+def test_a_restore_that_is_asked_for_goes_back_to_the_last_complete_checkpoint(tmp_path: Path) -> None:
+    node = begun(tmp_path)
+    assert node.checkpoint() == 1
+    (answer,) = answers(node.tell(e.RestoreRequested(7)))
+    now = node.generation
+    assert (now.number, now.phase, now.restore_from, now.cause) == (2, Phase.RESTORING, 1, "somebody has asked for it")
+    assert answer.status is not None
+    assert (answer.status.tasks_state.generation, answer.status.tasks_state.restores) == (2, 1)
+    assert node.running().generation.phase is Phase.RUNNING
+    assert node.generation.number == 2, "it is done once"
+
+
+def test_a_restore_that_is_asked_for_ends_phase_failed_and_a_checkpoint_is_refused_in_it(tmp_path: Path) -> None:
+    node = slow(tmp_path)
+    assert answers(node.tell(e.CheckpointRequested(1, wait=True))) == []
+    finish(node)
+    fail(node)
+    (refused,) = answers(node.tell(e.CheckpointRequested(2, wait=True)))
+    assert refused.final
+    assert refused.error == "the topology has failed: task 2: it raised; `heron restore` begins again"
+    number = node.generation.number
+    (answer,) = answers(node.tell(e.RestoreRequested(3)))
+    assert answer.status is not None
+    assert (node.generation.number, node.generation.phase) == (number + 1, Phase.RESTORING)
+    assert node.generation.failures == 0
+    assert (node.running().generation.phase, node.generation.restore_from) == (Phase.RUNNING, 1)
+
+
+def test_who_waits_while_the_topology_fails_is_told_so(tmp_path: Path) -> None:
+    node = slow(tmp_path)
+    for _ in range(MOST_FAILURES):
+        node.played.reports[task_place(2)] = TaskReport(node.generation.number, failed="it raised")
+        node.beat()
+        node.running()
+    node.tell(e.RestoreRequested(1))
+    assert answers(node.tell(e.CheckpointRequested(2, wait=True))) == []
+    node.played.reports[task_place(2)] = TaskReport(node.generation.number, failed="it raised")
+    (answer,) = answers(node.beat())
+    assert answer.error.startswith("the topology has failed: task 2: it raised")
+
+
+def test_it_is_refused_where_no_state_is_kept_and_by_who_does_not_lead(tmp_path: Path) -> None:
+    config = {**CONFIG, "topology.reliability.mode": "ATLEAST_ONCE"}
+    node = StateNode(tmp_path, Played(), config=config).register()
+    for asked in (e.CheckpointRequested(1, wait=True), e.RestoreRequested(2)):
+        (answer,) = answers(node.tell(asked))
+        assert answer.final
+        assert "topology.reliability.mode is not EFFECTIVELY_ONCE" in answer.error
+    standby = StateNode(tmp_path, Played(), port=2)
+    for asked in (e.CheckpointRequested(1, wait=True), e.RestoreRequested(2)):
+        (answer,) = answers(standby.tell(asked))
+        assert not answer.final, "the one that leads may be asked"
+
+
+def test_a_store_that_goes_ends_the_waiting(tmp_path: Path) -> None:
+    node = slow(tmp_path)
+    node.tell(e.CheckpointRequested(1, wait=True))
+    (answer,) = answers(node.tell(e.SessionChanged(e.Session.SUSPENDED)))
+    assert (answer.number, answer.final) == (1, False)
+
+
+def test_a_new_master_shows_the_last_complete_checkpoint_of_the_one_before(tmp_path: Path) -> None:
+    node = begun(tmp_path)
+    node.checkpoint()
+    complete = node.core.status().tasks_state.last
+    node.die()
+    other = StateNode(tmp_path, node.played, port=2).register()
+    shown = other.core.status().tasks_state.last
+    assert (shown.number, shown.bytes) == (complete.number, complete.bytes)
+    assert (shown.completed_at, shown.duration_ms) == (0.0, 0.0), "which it has not seen"
+
+
+@pytest.mark.parametrize("elapsed", [0, 600])
+def test_for_how_long_it_has_been_in_its_phase_is_shown(tmp_path: Path, elapsed: int) -> None:
+    node = slow(tmp_path)
+    node.tick()
+    node.tell(e.RestoreRequested(1))
+    for _ in range(elapsed // 200):
+        node.tick()
+    assert node.core.status().tasks_state.phase_ms == elapsed

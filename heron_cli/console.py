@@ -30,6 +30,7 @@ STATE_STYLES = {
     "restarting": "yellow",
     "stopped": "yellow",
     "degraded": "yellow",
+    "restoring": "yellow",
     "failing": "bold red",
     "dead": "bold red",
     "killed": "dim",
@@ -98,6 +99,23 @@ def print_json(value: Any) -> None:
 def print_line(text: str = "", style: str = "") -> None:
     """A line of data."""
     out().print(Text(visible(text), style=style))
+
+
+def age(seconds: float) -> str:
+    """A duration for people: 5 s, 3 min, 2 h, 4 d."""
+    seconds = max(seconds, 0.0)
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def size(count: int) -> str:
+    """Bytes for people: 12 KiB."""
+    for exponent, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if count >= 1 << exponent:
+            return f"{count / (1 << exponent):.1f} {unit}"
+    return f"{count} B"
 
 
 def state_text(state: str) -> Text:

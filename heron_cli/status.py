@@ -6,7 +6,8 @@ import time
 from collections.abc import Sequence
 
 from heron_cli.clusters import cluster_at
-from heron_cli.console import Format, out, print_json, print_line, print_table, state_text
+from heron_cli.console import Format, age, out, print_json, print_line, print_table, state_text
+from heron_cli.kept_state import lines
 from heron_cli.options import Name, Output, Place, Verbose
 from heron_control.inspection.topology_status import TopologyStatus, as_json
 from heron_runtime.model.causes import Cause
@@ -39,6 +40,8 @@ def show(status: TopologyStatus, now: float, verbose: bool = False) -> None:
     print_table(COLUMNS, [_row(process, now) for process in status.processes], NUMBERS)
     if status.code_user is not None:
         print_line(whose_code(status.code_user), "dim")
+    for text, style in lines(status.tasks_state, now) if status.tasks_state is not None else ():
+        print_line(text, style)
     if status.stalled:
         print_line(f"failing: {status.stalled}", "red")
     for process in status.processes:
@@ -72,15 +75,6 @@ def pressure(causes: Sequence[Cause]) -> list[str]:
     if not causes:
         return []
     return ["backpressure: spouts are paused, because these are slow:", *(f"  {cause}" for cause in causes)]
-
-
-def age(seconds: float) -> str:
-    """A duration for people: 5 s, 3 min, 2 h, 4 d."""
-    seconds = max(seconds, 0.0)
-    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 def _row(process: ProcessStatus, now: float) -> list[object]:

@@ -10,6 +10,7 @@ from heron_cli.cluster import Cluster
 from heron_control.inspection.topology_status import TopologyStatus, describe
 from heron_control.progress import Progress
 from heron_runtime.failures import Failure, Unavailable
+from heron_runtime.model.generations import Phase
 from heron_runtime.wire.container import ProcessState
 
 POLL_SECS = 0.2
@@ -63,10 +64,12 @@ def wait_for_state(
 
 def _summary(status: TopologyStatus, starter_lives: bool) -> str:
     unwell = status.unwell()
+    if status.tasks_state is not None and status.tasks_state.phase is Phase.FAILED:
+        return status.tasks_state.trouble
     if not starter_lives and not any(process.restarts for process in unwell):
         return "heron_scheduler ended at once"
     if not unwell:
-        return status.stalled or f"its state is {status.state}"
+        return status.cause() or f"its state is {status.state}"
     worst = unwell[0]
     more = f" (and {len(unwell) - 1} more)" if len(unwell) > 1 else ""
     return f"{worst.name} is {worst.state}, restarted {worst.restarts} times{more}"

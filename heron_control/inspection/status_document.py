@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from heron_control.inspection.kept_state import KeptState
 from heron_control.inspection.topology_status import NO_CONTAINER, ContainerView, TopologyStatus, as_json
 from heron_runtime.model.causes import Cause
 from heron_runtime.model.stored import ExecutionState
@@ -56,6 +57,7 @@ class _Document(msgspec.Struct):
     exceptions: tuple[ExceptionReport, ...] = ()
     stalled: str | None = None
     code_user: str | None = None
+    tasks_state: KeptState | None = None
 
 
 def to_document(status: TopologyStatus) -> dict[str, Any]:
@@ -99,6 +101,7 @@ def from_document(data: Any) -> TopologyStatus:
         found.causes,
         found.exceptions,
         found.code_user,
+        found.tasks_state,
         found.stalled or "",
     )
 

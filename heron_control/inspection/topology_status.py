@@ -10,6 +10,9 @@ failing   a process keeps dying, nothing of the topology is there, or nothing wa
 starting  nothing has gone wrong, but not everything works yet
 degraded  it works, but a process is missing or is being restarted
 ========  ==========================================================================================
+
+Where the state of tasks is kept it is also ``restoring`` (nothing is processed meanwhile), and ``failing`` once it has
+given that up (``kept_state.py``).
 """
 
 from __future__ import annotations
@@ -19,6 +22,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
+from heron_control.inspection.kept_state import KeptState, kept_state, state_word
 from heron_runtime.model.causes import Cause
 from heron_runtime.model.ids import MASTER_CONTAINER, instance_id
 from heron_runtime.model.record import TopologyRecord
@@ -72,13 +78,17 @@ class TopologyStatus:
     causes: tuple[Cause, ...] = ()
     exceptions: tuple[ExceptionReport, ...] = ()
     code_user: str | None = None  # as whom user code runs; "": as the user of Heronry's own processes; None: unknown
+    tasks_state: KeptState | None = None  # where it is kept
     stalled: str = ""  # why nothing gets through although every process runs; empty if tuples do, or none is on its way
 
     def cause(self) -> str:
         """Why the state is no better; empty where there is nothing to explain."""
-        if self.stalled or self.state not in ("failing", "degraded"):
+        if self.stalled:
             return self.stalled
-        return next(map(describe, self.unwell()), "")
+        trouble = self.tasks_state.trouble if self.tasks_state is not None else ""
+        if trouble and self.state in ("failing", "restoring", "degraded"):
+            return trouble
+        return next(map(describe, self.unwell()), "") if self.state in ("failing", "degraded") else ""
 
     def unwell(self) -> list[ProcessStatus]:
         """The processes that do not do their work, the worst first."""
@@ -160,13 +170,15 @@ def topology_status(record: TopologyRecord, answers: Answers, now: float) -> Top
         causes += manager.causes
     word = topology_state(record.execution.state, processes, record.physical is not None)
     stalled = stalled_text(answers.master.stream_managers) if answers.master and word == "running" else ""
+    tasks_state = kept_state(record, answers.master)
     return TopologyStatus(
         record.execution,
-        "failing" if stalled else word,
+        "failing" if stalled else state_word(word, tasks_state),
         containers,
         tuple(processes),
         tuple(sorted(set(causes))),
         answers.exceptions,
+        tasks_state=tasks_state,
         stalled=stalled,
     )
 
@@ -234,7 +246,8 @@ def iso(seconds: float) -> str | None:
 
 
 def as_json(status: TopologyStatus) -> dict[str, Any]:
-    """The shape of ``heron status --output json``; ``doing`` is there only where there is something to say."""
+    """The shape of ``heron status --output json``; ``doing`` is there only where there is something to say,
+    ``tasks_state`` only where state is kept."""
     execution = status.execution
     return {
         "cluster": execution.cluster,
@@ -262,4 +275,5 @@ def as_json(status: TopologyStatus) -> dict[str, Any]:
             }
             for p in status.processes
         ],
+        **({"tasks_state": msgspec.to_builtins(status.tasks_state)} if status.tasks_state is not None else {}),
     }

@@ -1,0 +1,162 @@
+"""What is shown of a topology that keeps state: its generation, its checkpoints, who is waited for. Pure.
+
+The master knows most of it; while it does not answer the plan in the store still says generation and phase, so a
+topology that is being restored, or has failed, is never taken for one that runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from heron_runtime.model.checkpoints import keeps_state
+from heron_runtime.model.generations import NO_CHECKPOINT, Phase, Place, PlaceKind
+from heron_runtime.model.ids import instance_id
+from heron_runtime.model.plan import PackingPlan
+from heron_runtime.model.record import TopologyRecord
+from heron_runtime.wire.master import CheckpointSummary, MasterStatus, StateStatus
+
+CURE = "mend the cause, then `heron restore` begins again from the last complete checkpoint"
+NAMED = 5  # processes in one line
+
+
+@dataclass(frozen=True, slots=True)
+class LastCheckpoint:
+    """The last complete one. Without times: a master that leads no more completed it."""
+
+    number: int
+    bytes: int
+    completed_at: str | None = None
+    duration_ms: float | None = None
+    bubble_ms: float | None = None
+    last_aligned: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """The checkpoint under way. ``writing``: all have aligned; ``waits_for``: who has not stored, then."""
+
+    number: int
+    seconds: float
+    writing: bool
+    waits_for: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptState:
+    """As it is shown, in JSON, too. ``told``: by the master; else it is what the plan in the store says."""
+
+    generation: int
+    phase: Phase
+    told: bool
+    phase_seconds: float | None = None
+    cause: str | None = None  # of the last restore, or of the failure
+    cure: str | None = None
+    restore_from: int = NO_CHECKPOINT
+    missing: tuple[str, ...] = ()  # who has not restored yet
+    last: LastCheckpoint | None = None
+    under_way: UnderWay | None = None
+    completed: int = 0
+    cancelled: int = 0
+    cancelled_why: str | None = None
+    restores: int = 0
+    storage_fault: str | None = None
+
+    @property
+    def trouble(self) -> str:
+        """Why it does not run as it should; empty if it does."""
+        if self.phase is Phase.FAILED:
+            return f"generation {self.generation} has failed: {self.cause}; {self.cure}"
+        if self.phase is Phase.RESTORING:
+            fault = f"; {self.storage_fault}" if self.storage_fault else ""
+            return restoring_text(self) + fault
+        return f"checkpoints cannot be read: {self.storage_fault}" if self.storage_fault else ""
+
+
+def restoring_text(found: KeptState) -> str:
+    """What is restored, since when, why, and who is missing."""
+    start = f"checkpoint {found.restore_from}" if found.restore_from else "the initial state"
+    text = f"generation {found.generation} is restored from {start}"
+    if found.phase_seconds is not None:
+        text += f" for {found.phase_seconds:.0f} s"
+    if found.cause:
+        text += f", after {found.cause}"
+    return f"{text}; waits for {names(found.missing)}" if found.missing else text
+
+
+def names(found: Sequence[str]) -> str:
+    """A few of them, and how many more."""
+    more = len(found) - NAMED
+    return ", ".join(found[:NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def kept_state(record: TopologyRecord, master: MasterStatus | None) -> KeptState | None:
+    """None where no state is kept."""
+    if not keeps_state(record.definition.config):
+        return None
+    if master is not None and master.leading:
+        return _told(record.packing, master.tasks_state)
+    if record.physical is None:
+        return KeptState(0, Phase.RESTORING, told=False)
+    now = record.physical.generation
+    return KeptState(
+        now.number, now.phase, told=False, cause=now.cause or None, cure=_cure(now.phase), restore_from=now.restore_from
+    )
+
+
+def state_word(word: str, found: KeptState | None) -> str:
+    """The state of the whole in one word, where ``word`` is what its processes make of it."""
+    if found is None or word in ("killed", "failing"):
+        return word
+    if found.phase is Phase.FAILED:
+        return "failing"
+    if found.phase is Phase.RESTORING:
+        return "starting" if word == "starting" or found.generation <= 1 else "restoring"
+    return "degraded" if found.storage_fault and word in ("running", "paused") else word
+
+
+def _told(packing: PackingPlan, now: StateStatus) -> KeptState:
+    processes = {
+        instance.task: instance_id(plan.container, instance.component, instance.task)
+        for plan in packing.containers
+        for instance in plan.instances
+    }
+
+    def task(number: int) -> str:
+        return processes.get(number, f"task {number}")
+
+    def process(place: Place) -> str:
+        return f"stream_manager-{place.number}" if place.kind is PlaceKind.STREAM_MANAGER else task(place.number)
+
+    under = None
+    if now.under:
+        under = UnderWay(now.under, now.under_ms / 1000, now.all_quiet, tuple(map(task, now.waits_for)))
+    return KeptState(
+        now.generation,
+        now.phase,
+        told=True,
+        phase_seconds=now.phase_ms / 1000,
+        cause=now.cause or None,
+        cure=_cure(now.phase),
+        restore_from=now.restore_from,
+        missing=tuple(map(process, now.missing)),
+        last=_last(now.last, task(now.last.last_aligned)) if now.last.number else None,
+        under_way=under,
+        completed=now.completed,
+        cancelled=now.cancelled,
+        cancelled_why=now.cancelled_why or None,
+        restores=now.restores,
+        storage_fault=now.storage_fault or None,
+    )
+
+
+def _last(found: CheckpointSummary, last_aligned: str) -> LastCheckpoint:
+    if not found.completed_at:
+        return LastCheckpoint(found.number, found.bytes)
+    when = datetime.fromtimestamp(found.completed_at, UTC).isoformat(timespec="milliseconds")
+    return LastCheckpoint(found.number, found.bytes, when, found.duration_ms, found.bubble_ms, last_aligned)
+
+
+def _cure(phase: Phase) -> str | None:
+    return CURE if phase is Phase.FAILED else None

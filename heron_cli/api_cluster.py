@@ -27,7 +27,7 @@ from heron_control.packaging.fitting import Target
 from heron_control.packaging.shipping import pack_package
 from heron_control.progress import Progress
 from heron_control.submission.submission import Submission
-from heron_runtime.failures import Failure, Interrupted, InvalidTopology, NotFound
+from heron_runtime.failures import Failure, Interrupted, InvalidTopology, NotFound, UsageError
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire import codec
 from heron_runtime.wire.container import FileData
@@ -154,6 +154,29 @@ class ApiCluster:
         """Activate or deactivate."""
         tail = "/activate" if state is TopologyState.RUNNING else "/deactivate"
         self._json("POST", self._path(address, name, tail), timeout=LONG_SECONDS)
+
+    def checkpoints(self, address: Address, name: str) -> list[dict[str, Any]]:
+        """As the server finds them in the storage."""
+        return list(self._json("GET", self._path(address, name, "/checkpoints")))
+
+    def checkpoint(self, address: Address, name: str, number: int, *, verify: bool) -> dict[str, Any]:
+        """As the server finds it; files are read on the machine that has them."""
+        if verify:
+            raise UsageError(
+                "--verify reads the checkpoint's files, which cannot be reached through an api server",
+                "Leave it out, or look at the files where they are.",
+            )
+        return dict(self._json("GET", self._path(address, name, f"/checkpoints/{number}")))
+
+    def take_checkpoint(self, address: Address, name: str, wait_secs: float, progress: Progress) -> int:
+        """The server asks the topology master."""
+        options = {"data": {"wait_seconds": str(wait_secs)}, "timeout": wait_secs + LONG_SECONDS}
+        return int(self._json("POST", self._path(address, name, "/checkpoint"), **options)["checkpoint"])
+
+    def restore(self, address: Address, name: str, progress: Progress) -> tuple[int, int]:
+        """The server asks the topology master."""
+        done = self._json("POST", self._path(address, name, "/restore"), timeout=LONG_SECONDS)
+        return int(done["generation"]), int(done["checkpoint"])
 
     def topologies(self, address: Address) -> list[dict[str, Any]]:
         """Under the name that the user gave the cluster."""

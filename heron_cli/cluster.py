@@ -55,6 +55,18 @@ class Cluster(Protocol):
     def set_state(self, address: Address, name: str, state: TopologyState, progress: Progress) -> None:
         """Let the spouts emit, or pause them; returns when the topology master has decided so."""
 
+    def checkpoints(self, address: Address, name: str) -> list[dict[str, Any]]:
+        """See ``heron_control.inspection.checkpoints.rows``."""
+
+    def checkpoint(self, address: Address, name: str, number: int, *, verify: bool) -> dict[str, Any]:
+        """See ``heron_control.inspection.checkpoints.details``; ``verify``: and ``damaged_files``, a line each."""
+
+    def take_checkpoint(self, address: Address, name: str, wait_secs: float, progress: Progress) -> int:
+        """See ``Inspector.take_checkpoint``."""
+
+    def restore(self, address: Address, name: str, progress: Progress) -> tuple[int, int]:
+        """See ``Inspector.restore``."""
+
     def topologies(self, address: Address) -> list[dict[str, Any]]:
         """The rows of ``heron list``, for the parts of the address that were given."""
 

@@ -104,6 +104,33 @@ class LocalCluster:
         with self._topology(address, name) as (inspector, record):
             inspector.set_state(record, state, progress)
 
+    def checkpoints(self, address: Address, name: str) -> list[dict[str, Any]]:
+        """Those in its storage."""
+        with self._topology(address, name) as (inspector, record):
+            return inspector.checkpoints(record)
+
+    def checkpoint(self, address: Address, name: str, number: int, *, verify: bool) -> dict[str, Any]:
+        """From its manifest; the files are here, too."""
+        with self._topology(address, name) as (inspector, record):
+            found = inspector.checkpoint(record, number)
+            if verify:
+                from heron_cli.verify_parts import damaged_parts
+                from heron_control.inspection.checkpoints import read_manifest, storage_of
+
+                folder = storage_of(record)
+                found["damaged_files"] = damaged_parts(folder, read_manifest(folder, number))
+            return found
+
+    def take_checkpoint(self, address: Address, name: str, wait_secs: float, progress: Progress) -> int:
+        """Ask the topology master."""
+        with self._topology(address, name) as (inspector, record):
+            return inspector.take_checkpoint(record, wait_secs, progress)
+
+    def restore(self, address: Address, name: str, progress: Progress) -> tuple[int, int]:
+        """Ask the topology master."""
+        with self._topology(address, name) as (inspector, record):
+            return inspector.restore(record, progress)
+
     def topologies(self, address: Address) -> list[dict[str, Any]]:
         """Those in the store."""
         with self.session() as store:

@@ -27,6 +27,7 @@ _COMMANDS = {
     "kill": "heron_cli.kill:kill",
     "activate": "heron_cli.activate:activate",
     "deactivate": "heron_cli.activate:deactivate",
+    "restore": "heron_cli.checkpoint:restore",
     "restart": "heron_cli.restart:restart",
     "list": "heron_cli.list:list_topologies",
     "status": "heron_cli.status:status",
@@ -98,7 +99,8 @@ def make_app(only: str = "") -> typer.Typer:
             help="Batches on Spark for merged views, and what is known of them.", no_args_is_help=True
         )
         token = typer.Typer(help="Who may use a cluster behind an api server.", no_args_is_help=True)
-        for group, name in ((pipeline, "pipeline"), (token, "token")):
+        checkpoint = typer.Typer(help="Checkpoints of a topology that keeps state.", no_args_is_help=True)
+        for group, name in ((pipeline, "pipeline"), (token, "token"), (checkpoint, "checkpoint")):
             for verb, command in pkgutil.resolve_name(f"heron_cli.{name}:COMMANDS"):
                 group.command(verb)(guarded(command))
             app.add_typer(group, name=name)

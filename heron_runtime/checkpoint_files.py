@@ -50,6 +50,10 @@ class CheckpointFolder:
         """Raises OSError, MalformedMessage."""
         return decode_manifest((self._manifests / _manifest_name(checkpoint)).read_bytes())
 
+    def manifest_time(self, checkpoint: int) -> float:
+        """When it was written, in seconds since 1970. Raises OSError."""
+        return (self._manifests / _manifest_name(checkpoint)).stat().st_mtime
+
     def manifests(self) -> list[int]:
         """The numbers of all checkpoints that have one, in order."""
         names = [path.name for path in entries(self._manifests) if path.suffix == ".json"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Query, Request
+from fastapi import Path as FromPath
 from pydantic import BaseModel
 from starlette.responses import Response
 
@@ -39,6 +40,18 @@ class Restarted(Message):
     """What was done, and to which containers."""
 
     containers: list[int]
+
+
+class TakenCheckpoint(Message):
+    """What was done; and the last complete checkpoint."""
+
+    checkpoint: int
+
+
+class Restored(TakenCheckpoint):
+    """What was done, from which checkpoint, and in which generation."""
+
+    generation: int
 
 
 class Row(BaseModel):
@@ -104,6 +117,38 @@ def deactivate(asked: Asked) -> Any:
     """Answers when the topology master has decided so. What was emitted is processed."""
     asked.service.inspector.set_state(asked.record, TopologyState.PAUSED)
     return Message(message=f"Successfully deactivate topology: {asked.name}")
+
+
+@serve(router, "POST", "/checkpoint", "Take a checkpoint now", TakenCheckpoint)
+def take_checkpoint(
+    asked: Asked,
+    wait_seconds: Annotated[float, Form(description="until it is complete; 0: answer at once", ge=0, le=1800)] = 0.0,
+) -> Any:
+    """For topologies that keep state. Answers, where it waits, when it is complete, or with the cause it was cancelled
+    for; `checkpoint` is the last complete one."""
+    number = asked.service.inspector.take_checkpoint(asked.record, wait_seconds)
+    done = "Successfully take" if wait_seconds else "Successfully ask for"
+    return TakenCheckpoint(message=f"{done} checkpoint of topology: {asked.name}", checkpoint=number)
+
+
+@serve(router, "POST", "/restore", "Go back to the last complete checkpoint", Restored)
+def restore(asked: Asked) -> Any:
+    """For topologies that keep state. Answers when the generation that begins from it is stored."""
+    generation, number = asked.service.inspector.restore(asked.record)
+    text = f"Successfully restore topology: {asked.name}"
+    return Restored(message=text, checkpoint=number, generation=generation)
+
+
+@serve(router, "GET", "/checkpoints", "Checkpoints in the storage", list[dict[str, Any]])
+def checkpoints(asked: Asked) -> Any:
+    """Of each manifest: when it was written, generation, turn, bytes, tasks, whether it is complete."""
+    return asked.service.inspector.checkpoints(asked.record)
+
+
+@serve(router, "GET", "/checkpoints/{number}", "What a checkpoint is made of", dict[str, Any])
+def checkpoint(asked: Asked, number: Annotated[int, FromPath(ge=1, le=MAX_OFFSET)]) -> Any:
+    """Its parts, the files its state is read from, key groups by task, tokens of sinks."""
+    return asked.service.inspector.checkpoint(asked.record, number)
 
 
 @serve(router, "POST", "/restart", "Restart a container, or all", Restarted)

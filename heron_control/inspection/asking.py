@@ -23,11 +23,12 @@ class Asker:
         self._metadata = identity.metadata()
         self._deadline_secs = deadline_secs
 
-    def call(self, location: Any, service: Service, method: str, request: object) -> Any:
-        """One call to whoever listens at ``location`` (with host and port). Raises grpc.RpcError."""
+    def call(self, location: Any, service: Service, method: str, request: object, wait_secs: float = 0.0) -> Any:
+        """One call to whoever listens at ``location`` (with host and port), who may wait for so long before it answers.
+        Raises grpc.RpcError."""
         with make_blocking_channel(f"{location.host}:{location.port}", self._identity) as channel:
             call = service.blocking_call(channel, method)
-            return call(request, metadata=self._metadata, timeout=self._deadline_secs)
+            return call(request, metadata=self._metadata, timeout=wait_secs + self._deadline_secs)
 
     def everybody(self, record: TopologyRecord, exceptions: bool = False) -> Answers:
         """The status of scheduler, containers and master, as far as they answer within the deadline."""

@@ -1,8 +1,8 @@
 """Answers to what users ask about the topologies of a cluster, from its state store and from their processes.
 
 It runs where the processes can be reached: in the ``heron`` command for the local cluster, in the api server for the
-clusters behind one. Every question to a process has a deadline. Beside questions there is one order, ``set_state``,
-which the topology master carries out.
+clusters behind one. Every question to a process has a deadline. Beside questions there are orders, which the topology
+master carries out: ``set_state``, ``take_checkpoint``, ``restore``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 import grpc
 
 from heron_control.inspection.asking import Asker
+from heron_control.inspection.checkpoints import details, record_in, rows, storage_of
 from heron_control.inspection.log_reading import read_local
 from heron_control.inspection.questions import identity_of_record
 from heron_control.inspection.topology_status import (
@@ -40,7 +41,7 @@ from heron_runtime.state import topologies
 from heron_runtime.state.store import StateStore, StoreError
 from heron_runtime.state.topologies import NoSuchTopology
 from heron_runtime.wire.container import FileData, ReadFile
-from heron_runtime.wire.master import MetricsRequest, SetState
+from heron_runtime.wire.master import MasterStatus, MetricsRequest, RestoreState, SetState, TakeCheckpoint
 from heronry.api.errors import topology_not_found
 from heronry.streamlet.online.locate import PROGRAM
 
@@ -137,22 +138,57 @@ class Inspector:
         return metrics_table.document(name, reply, shown, wanted)
 
     def set_state(self, record: TopologyRecord, state: TopologyState, progress: Progress = silent) -> None:
-        """Ask until the acting master has stored the plan that says so. Raises Unavailable, NoSuchTopology, RpcError.
+        """Ask until the acting master has stored it. Raises Unavailable, NoSuchTopology, RpcError."""
+        self._order(record, "SetState", lambda epoch: SetState(state, epoch), progress)
+
+    def take_checkpoint(self, record: TopologyRecord, wait_secs: float, progress: Progress = silent) -> int:
+        """Let one be taken now; waits for so long until it is complete, or not at all. Returns the number of the last
+        complete one. Raises what ``set_state`` does, UsageError, and Failure with the cause if it was cancelled."""
+        storage_of(record)
+        done = self._order(
+            record, "TakeCheckpoint", lambda epoch: TakeCheckpoint(wait_secs, epoch), progress, wait_secs
+        )
+        return done.tasks_state.last.number
+
+    def restore(self, record: TopologyRecord, progress: Progress = silent) -> tuple[int, int]:
+        """Let all tasks go back to the last complete checkpoint. Returns the generation that begins there, and its
+        number. Raises what ``take_checkpoint`` does."""
+        storage_of(record)
+        now = self._order(record, "RestoreState", RestoreState, progress).tasks_state
+        return now.generation, now.restore_from
+
+    def checkpoints(self, record: TopologyRecord) -> list[dict[str, Any]]:
+        """See ``checkpoints.rows``. Raises UsageError, StoreError, OSError."""
+        return rows(storage_of(record), record_in(self._store, record.definition.name).complete)
+
+    def checkpoint(self, record: TopologyRecord, number: int) -> dict[str, Any]:
+        """See ``checkpoints.details``. Raises UsageError, NotFound, Failure, StoreError, OSError."""
+        return details(storage_of(record), number, record_in(self._store, record.definition.name).complete)
+
+    def _order(
+        self,
+        record: TopologyRecord,
+        method: str,
+        request: Callable[[int], object],
+        progress: Progress,
+        wait_secs: float = 0.0,
+    ) -> MasterStatus:
+        """Ask the acting master, whose epoch ``request`` is given, until it has done so.
 
         A master that was just elected, or is being restarted, gets a little time.
         """
-        deadline = time.monotonic() + MASTER_WAIT_SECS
+        deadline = time.monotonic() + max(MASTER_WAIT_SECS, wait_secs)
         asker = asker_of(record)
         while True:
             record = self._read(record.definition.name)
             if record.master is not None:
                 try:
-                    asker.call(record.master, MASTER_SERVICE, "SetState", SetState(state, record.master.epoch))
-                    return
+                    reply: MasterStatus = asker.call(
+                        record.master, MASTER_SERVICE, method, request(record.master.epoch), wait_secs
+                    )
+                    return reply
                 except grpc.RpcError as error:
-                    passing = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.ABORTED)
-                    if not isinstance(error, grpc.Call) or error.code() not in passing:
-                        raise
+                    _raise_unless_passing(error)
             if time.monotonic() > deadline:
                 raise Unavailable(
                     f"{record.definition.name} has had no acting topology master for {MASTER_WAIT_SECS:g} s",
@@ -171,6 +207,15 @@ def missing(store: StateStore, name: str, cluster: str) -> NotFound:
             for spec in topologies.read_topology(store, topology).definition.components:
                 variables[topology] = str(spec.config.get(PROGRAM, "")).rpartition(":")[2]
     return topology_not_found(name, cluster, known, variables)
+
+
+def _raise_unless_passing(error: grpc.RpcError) -> None:
+    """Raises what the master has said for good, and what cannot be asked again."""
+    code = error.code() if isinstance(error, grpc.Call) else None
+    if code is grpc.StatusCode.FAILED_PRECONDITION and isinstance(error, grpc.Call):
+        raise Failure(error.details() or "the topology master refuses") from None
+    if code not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.ABORTED):
+        raise error
 
 
 def check_place(execution: ExecutionState, cluster: str, role: str, environ: str) -> None:

@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import msgspec
+
+from heron_control.inspection.kept_state import KeptState
 from heron_runtime.model.causes import Cause
 from heron_runtime.model.ids import instance_id
 from heron_runtime.model.metric_kinds import MetricKind
@@ -45,6 +48,11 @@ def row(
         "pressure": [cause_shape(cause) for cause in causes],
         "flow": flowing,
     }
+
+
+def tasks_state(found: KeptState | None) -> dict[str, Any]:
+    """What is kept of the state of tasks, under its name; nothing where none is."""
+    return {} if found is None else {"tasks_state": {**msgspec.to_builtins(found), "trouble": found.trouble or None}}
 
 
 def cause_shape(cause: Cause) -> dict[str, Any]:

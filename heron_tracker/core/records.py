@@ -6,12 +6,15 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
+from heron_control.inspection.kept_state import kept_state
+from heron_runtime.model.generations import Phase
 from heron_runtime.model.ids import parse_instance_id
 from heron_runtime.model.record import TopologyRecord
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.master import MasterStatus
 from heron_runtime.wire.metrics import ExceptionReport
 from heron_tracker.core.logical import logical_plan
+from heron_tracker.core.overview import tasks_state
 from heron_tracker.core.physical import packing_plan, physical_plan, stream_manager_id
 from heron_tracker.core.plain import public_config
 
@@ -20,6 +23,8 @@ STATUS_WORDS = {
     TopologyState.PAUSED: "Paused",
     TopologyState.KILLED: "Killed",
 }
+
+PHASE_WORDS = {Phase.RESTORING: "Restoring", Phase.FAILED: "Failed"}
 
 
 def metadata(cluster: str, record: TopologyRecord) -> dict[str, Any]:
@@ -46,8 +51,15 @@ def execution_state(cluster: str, record: TopologyRecord) -> dict[str, Any]:
         **metadata(cluster, record),
         **_presence(record),
         "has_tmaster_location": record.master is not None,
-        "status": STATUS_WORDS.get(record.execution.state, "Unknown"),
+        "status": _status(record),
     }
+
+
+def _status(record: TopologyRecord) -> str:
+    """The wanted state, as in Heron; but what is being restored, or has failed, does not run, whatever is wanted."""
+    word = STATUS_WORDS.get(record.execution.state, "Unknown")
+    phase = record.physical.generation.phase if record.physical is not None else Phase.RUNNING
+    return word if word == "Killed" or phase is Phase.RUNNING else PHASE_WORDS[phase]
 
 
 def _presence(record: TopologyRecord) -> dict[str, bool]:
@@ -86,7 +98,8 @@ def master_location(record: TopologyRecord) -> dict[str, Any] | None:
 
 
 def runtime_state(record: TopologyRecord, status: MasterStatus | None) -> dict[str, Any]:
-    """Which parts are there and which stream managers are registered; without ``status`` none is known to be."""
+    """Which parts are there and which stream managers are registered; without ``status`` none is known to be. Where
+    state is kept: generation and checkpoints, too."""
     registered = {m.container: m.registered for m in status.stream_managers} if status else {}
     return {
         **_presence(record),
@@ -95,6 +108,7 @@ def runtime_state(record: TopologyRecord, status: MasterStatus | None) -> dict[s
             stream_manager_id(plan.container): {"is_registered": registered.get(plan.container, False)}
             for plan in record.packing.containers
         },
+        **tasks_state(kept_state(record, status)),
     }
 
 

@@ -81,3 +81,10 @@ const KINDS = {
 };
 export const state = (name) => h("span", { class: `state ${KINDS[name] || "warn"}` }, icon(KINDS[name] || "warn"), name);
 export const pressure = (text) => h("span", { class: "state press" }, icon("press"), text);
+
+// A name with its value, and what is to be said below it; `kind` is an icon's.
+export function figure(name, value, below, kind) {
+  return h("div", {}, h("dt", {}, name),
+    h("dd", { class: kind ? `state ${kind}` : "" }, kind ? icon(kind) : null, value),
+    below ? h("div", { class: "soft small" }, below) : null);
+}

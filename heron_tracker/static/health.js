@@ -1,6 +1,6 @@
 // How a topology is: lag, fails by reason, time held back, deaths, losses, CPU and memory against what is reserved.
 
-import { h, icon, s } from "./dom.js";
+import { figure, h, icon, s } from "./dom.js";
 import { bytes, cores, count, millis, share } from "./format.js";
 
 const METER = 150;
@@ -21,12 +21,6 @@ export function drawHealth(d) {
       meter("Memory, used of reserved", found.memory, bytes, "")),
     reasons(found.failed_by_reason),
   ];
-}
-
-function figure(name, value, below, kind) {
-  return h("div", {}, h("dt", {}, name),
-    h("dd", { class: kind ? `state ${kind}` : "" }, kind ? icon(kind) : null, value),
-    below ? h("div", { class: "soft small" }, below) : null);
 }
 
 // A bar beside the numbers; over the whole it turns to a warning.

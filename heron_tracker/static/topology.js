@@ -6,6 +6,7 @@ import { Newest, breakable, fill, h, pressure, state } from "./dom.js";
 import { age, bytes, cores, count, millis, rate } from "./format.js";
 import { drawGraph } from "./graph.js";
 import { drawHealth } from "./health.js";
+import { drawKept } from "./kept.js";
 import { link } from "./list.js";
 
 export class TopologyView {
@@ -18,10 +19,11 @@ export class TopologyView {
     this.title = h("h1", {}, t.topology);
     this.figures = h("section", { class: "card", "aria-label": "Figures", id: "figures" });
     this.health = h("section", { class: "card", "aria-label": "Health", id: "health" });
+    this.kept = h("section", { class: "card", "aria-label": "State", id: "kept", hidden: true });
     this.graph = h("div", { class: "graph" });
     this.containers = h("section", { class: "card", id: "containers", "aria-label": "Containers" });
     this.detail = new DetailView(t, (picked) => this.go(picked));
-    parent.append(this.title, this.figures, this.health,
+    parent.append(this.title, this.figures, this.health, this.kept,
       h("section", { class: "card", id: "graph", "aria-label": "Logical plan" }, h("h2", {}, "Logical plan"), this.graph),
       h("div", { class: "split" }, this.containers, this.detail.element));
   }
@@ -59,6 +61,8 @@ export class TopologyView {
     fill(this.title, d.topology, " ", h("small", {}, state(d.state)));
     fill(this.figures, this.drawFigures(d));
     fill(this.health, drawHealth(d));
+    this.kept.hidden = !d.tasks_state;
+    if (d.tasks_state) fill(this.kept, drawKept(d.tasks_state));
     fill(this.graph, drawGraph(d.graph, this.picked.component, (name) =>
       this.go(this.picked.component === name && !this.picked.instance ? {} : { component: name, tab: this.picked.tab })));
     fill(this.containers, h("h2", {}, "Containers"), this.drawContainers(d));

@@ -1,0 +1,131 @@
+"""``heron checkpoint``: the checkpoints of a topology that keeps state; and ``heron restore``, back to the last one."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from heron_cli.clusters import cluster_at
+from heron_cli.console import Format, age, print_json, print_line, print_table, say, size, spinner
+from heron_cli.options import Name, Output, Place, Verbose, WaitTimeout
+from heron_cli.wait import wait_for_state
+from heron_runtime.failures import Failure
+
+COLUMNS = ("checkpoint", "written", "generation", "turn", "bytes", "tasks", "complete")
+NUMBERS = ("checkpoint", "written", "generation", "turn", "bytes", "tasks")
+Number = Annotated[int, typer.Argument(metavar="CHECKPOINT", min=1, help="Its number, as `list` shows it.")]
+
+
+class DamagedCheckpoint(Failure):
+    """Files of a checkpoint are missing, or not what was written."""
+
+
+def list_checkpoints(place: Place, name: Name, output: Output = Format.TABLE, verbose: Verbose = False) -> None:
+    """List the checkpoints in a topology's storage."""
+    cluster, address = cluster_at(place)
+    rows = cluster.checkpoints(address, name)
+    if output is Format.JSON:
+        print_json(rows)
+    elif not rows:
+        say(f"{name} has no checkpoint yet")
+    else:
+        print_table(COLUMNS, [_cells(row, time.time()) for row in rows], NUMBERS)
+
+
+def inspect(
+    place: Place,
+    name: Name,
+    number: Number,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read all files it needs and check what they hold; exit code 1 if damaged.")
+    ] = False,
+    output: Output = Format.TABLE,
+    verbose: Verbose = False,
+) -> None:
+    """Show what a checkpoint is made of: its parts, the files its state is read from, key groups, tokens of sinks."""
+    cluster, address = cluster_at(place)
+    found = cluster.checkpoint(address, name, number, verify=verify)
+    damaged = found.get("damaged_files") or []
+    if output is Format.JSON:
+        print_json(found)
+    else:
+        _show(found)
+        if verify and not damaged:
+            print_line(f"its {found['files']} files are whole", "green")
+    if damaged:
+        raise DamagedCheckpoint(
+            f"checkpoint {number} of {name} is damaged: {len(damaged)} of its {found['files']} files",
+            "A topology that reads it fails; restore the files from a copy.",
+            details=damaged,
+        )
+
+
+def create(
+    place: Place,
+    name: Name,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Return when it is complete, or at once.")] = False,
+    wait_timeout: WaitTimeout = 300.0,
+    verbose: Verbose = False,
+) -> None:
+    """Take a checkpoint now."""
+    cluster, address = cluster_at(place)
+    with spinner(f"asking the topology master of {name}") as progress:
+        number = cluster.take_checkpoint(address, name, max(wait_timeout, 1.0) if wait else 0.0, progress)
+    if wait:
+        say(f"checkpoint {number} of {name} is complete", "green")
+    else:
+        say(f"a checkpoint of {name} is asked for; `heron status` shows how it goes", "green")
+
+
+def restore(
+    place: Place,
+    name: Name,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Return when it runs again, or at once.")] = True,
+    wait_timeout: WaitTimeout = 120.0,
+    verbose: Verbose = False,
+) -> None:
+    """Let all tasks of a topology go back to its last complete checkpoint, also where it has failed."""
+    cluster, address = cluster_at(place)
+    with cluster.session(), spinner(f"asking the topology master of {name}") as progress:
+        topology_id = cluster.status(address, name).execution.topology_id if wait else ""
+        generation, checkpoint = cluster.restore(address, name, progress)
+        if wait:
+            wait_for_state(cluster, address, name, topology_id, timeout_secs=wait_timeout, progress=progress)
+    start = f"checkpoint {checkpoint}" if checkpoint else "the initial state"
+    say(f"{name} {'runs again' if wait else 'is restored'} from {start}, in generation {generation}", "green")
+
+
+def _cells(row: dict[str, Any], now: float) -> list[object]:
+    when = age(now - datetime.fromisoformat(row["written_at"]).timestamp()) + " ago" if row["written_at"] else None
+    complete = row["damaged"] or ("yes" if row["complete"] else "no")
+    size_text = size(row["bytes"]) if row["bytes"] is not None else None
+    return [row["checkpoint"], when, row["generation"], row["turn"], size_text, row["tasks"], complete]
+
+
+def _show(found: dict[str, Any]) -> None:
+    complete = "complete" if found["complete"] else "not complete"
+    print_line(
+        f"checkpoint {found['checkpoint']}, {complete}, written {found['written_at']}: generation "
+        f"{found['generation']}, turn {found['turn']}, plan {found['plan']}, {size(found['bytes'])}"
+    )
+    columns = ("component", "task", "bytes", "key groups", "tokens", "file")
+    rows = [
+        (p["component"], p["task"], size(p["bytes"]), p["key_groups"] or None, len(p["tokens"]) or None, p["file"])
+        for p in found["parts"]
+    ]
+    print_table(columns, rows, ("task", "bytes", "key groups", "tokens"))
+    for component, layers in found["layers"].items():
+        owners = ", ".join(f"task {task}: {count}" for task, count in found["key_groups"].get(component, {}).items())
+        print_line(
+            f"{component} is read from {layers['files']} files, {size(layers['bytes'])}, the oldest of checkpoint "
+            f"{layers['oldest']}; key groups: {owners}"
+        )
+    for part in found["parts"]:
+        for token in part["tokens"]:
+            print_line(f"task {part['task']} commits {token['name']} (prepared for {token['checkpoint']})")
+
+
+COMMANDS = (("list", list_checkpoints), ("inspect", inspect), ("create", create))

@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,10 @@ import pytest
 from played_topology import PlayedTopology, until, word_count
 from tracker_process import TrackerProcess, tracker
 
+from heron_runtime.model.generations import Phase
 from heron_runtime.state import open_store
 from heron_runtime.state.store import StateStore
+from heron_runtime.wire.master import CheckpointSummary, StateStatus
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="pip install selenium")
 from selenium.webdriver.common.by import By  # noqa: E402  # after the check that selenium is there
@@ -59,7 +63,18 @@ def evil(store: Any) -> Iterator[PlayedTopology]:
 
 
 @pytest.fixture(scope="module")
-def rest(store: Any, played: PlayedTopology, evil: PlayedTopology) -> Iterator[TrackerProcess]:
+def kept(store: Any) -> Iterator[PlayedTopology]:
+    made = word_count("Exact")
+    topology = PlayedTopology(
+        store, store.folder, replace(made, config={**made.config, "topology.reliability.mode": "EFFECTIVELY_ONCE"})
+    )
+    topology.report(minutes=2)
+    yield topology
+    topology.close()
+
+
+@pytest.fixture(scope="module")
+def rest(store: Any, played: PlayedTopology, evil: PlayedTopology, kept: PlayedTopology) -> Iterator[TrackerProcess]:
     with tracker("--cluster", f"local=files://{store.folder}/state", log=store.folder / "log") as process:
         until(lambda: process.raw("/readyz")[0] == 200)
         yield process
@@ -257,6 +272,26 @@ def test_what_is_not_there_is_said(opened_browser: Any, rest: TrackerProcess) ->
 def test_the_documentation(browser: Any, rest: TrackerProcess) -> None:
     browser.get(rest.url + "/docs")
     shows(browser, "summary", "/topologies/metrics/query")
+
+
+def test_what_is_kept_of_state_is_shown_where_it_is_kept(
+    browser: Any, rest: TrackerProcess, kept: PlayedTopology
+) -> None:
+    browser.get(rest.url + "/#/topology/local/ada/default/WordCount")
+    shows(browser, "#health dt", "Lag")
+    assert not browser.find_element(By.CSS_SELECTOR, "#kept").is_displayed()
+    last = CheckpointSummary(12, time.time() - 30, 120.0, 14.0, 4096, 2)
+    kept.tasks_state = StateStatus(
+        3, Phase.RUNNING, "task 2: it was started anew", 11, under=13, under_ms=1500, waits_for=(2,), last=last,
+        restores=1, phase_ms=60_000,
+    )  # fmt: skip
+    browser.get(rest.url + "/#/topology/local/ada/default/Exact")
+    text = taken(browser, "#kept", "3, running")[0]
+    for part in ("12", "120 ms", "14.0 ms", "4.0 KiB", "the last after task 2", "Checkpoint 13 is under way for 1.5 s"):
+        assert part in text
+    kept.tasks_state = StateStatus(9, Phase.FAILED, "task 2: ValueError: 5", 12, last=last)
+    shows(browser, "#trouble", "generation 9 has failed: task 2: ValueError: 5; mend the cause")
+    shows(browser, "h1", "failing")
 
 
 def test_in_the_dark(rest: TrackerProcess) -> None:

@@ -48,7 +48,7 @@ from heron_runtime.state.store import Create, Delete, Set, StateStore
 from heron_runtime.telemetry.sketches import encode_sketch
 from heron_runtime.wire import codec
 from heron_runtime.wire.container import ContainerStatus, ProcessState, ProcessStatus, SchedulerStatus
-from heron_runtime.wire.master import MasterStatus, PublishMetrics, StreamManagerStatus
+from heron_runtime.wire.master import NO_STATE, MasterStatus, PublishMetrics, StreamManagerStatus
 from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
 from topology_master.core.metric_store import MetricStore
 
@@ -132,6 +132,7 @@ class PlayedTopology:
         self.causes: tuple[Cause, ...] = ()
         self.states: dict[str, ProcessState] = {}
         self.errors: dict[str, str] = {}
+        self.tasks_state = NO_STATE
         self.master_delay_seconds = 0.0
         self.clock = time.time  # of the metric store
         self.calls: list[str] = []
@@ -331,7 +332,7 @@ class PlayedTopology:
     def _master_status(self) -> MasterStatus:
         first = StreamManagerStatus(1, True, 0.2, bool(self.causes), self.causes)
         managers = (first, StreamManagerStatus(2, True, 0.3))
-        return MasterStatus(3, TopologyState.RUNNING, PlanVersion(3, 1), managers)
+        return MasterStatus(3, TopologyState.RUNNING, PlanVersion(3, 1), managers, tasks_state=self.tasks_state)
 
     async def _stop_all(self) -> None:
         for server in self._servers.values():

@@ -1,0 +1,130 @@
+"""A topology that keeps state, in real processes, as people see it: status, checkpoints, restores, and how it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import kept_topology as user
+import pytest
+from front_door import FrontDoor, eventually, front_door, unique
+
+from heron_runtime.checkpoint_files import CheckpointFolder
+
+pytestmark = pytest.mark.integration
+
+
+@dataclass
+class Run:
+    """The running topology."""
+
+    door: FrontDoor
+    name: str
+    fails: Path
+
+    def heron(self, *command: str, more: tuple[str, ...] = (), code: int = 0) -> Any:
+        return self.door.heron(*command, "local", self.name, *more, code=code)
+
+    def status(self) -> dict[str, Any]:
+        return dict(self.door.json("status", "local", self.name))
+
+    def list(self) -> list[dict[str, Any]]:
+        return list(self.door.json("checkpoint", "list", "local", self.name))
+
+    @property
+    def folder(self) -> CheckpointFolder:
+        (home,) = (self.door.home / "topologies" / "local").glob(f"*/default/{self.name}")
+        return CheckpointFolder(home / "checkpoints")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """The topology, once for all tests of this file; it takes checkpoints when they are asked for."""
+    folder = tmp_path_factory.mktemp("kept")
+    with front_door(folder) as door:
+        found = Run(door, unique("Kept"), folder / "fails")
+        door.submit(found.name, user.__file__, "Kept", "--", str(found.fails))
+        yield found
+        door.kill(found.name)
+
+
+def test_a_checkpoint_is_taken_listed_and_shown(run: Run) -> None:
+    shown = run.status()
+    assert shown["state"] == "running", "--wait has waited for the first generation"
+    assert (shown["tasks_state"]["generation"], shown["tasks_state"]["phase"]) == (1, "running")
+    before = len(run.list())
+    said = run.heron("checkpoint", "create", more=("--wait",)).stderr
+    last = run.status()["tasks_state"]["last"]
+    assert f"checkpoint {last['number']} of {run.name} is complete" in said
+    assert last["bytes"] > 0
+    assert last["duration_ms"] >= last["bubble_ms"] >= 0
+    rows = run.list()
+    assert len(rows) == before + 1
+    assert (rows[-1]["checkpoint"], rows[-1]["complete"], rows[-1]["tasks"]) == (last["number"], True, 3)
+    text = run.heron("status").stdout
+    assert "state: generation 1 runs" in text
+    assert f"last complete checkpoint: {last['number']}, " in text
+
+
+def test_what_it_is_made_of_is_shown_and_its_files_are_verified(run: Run) -> None:
+    run.heron("checkpoint", "create", more=("--wait",))
+    number = str(run.list()[-1]["checkpoint"])
+    found = run.door.json("checkpoint", "inspect", "local", run.name, number, "--verify")
+    assert [(part["component"], part["key_groups"]) for part in found["parts"]] == [
+        ("words", 0), ("count", 512), ("count", 512),
+    ]  # fmt: skip
+    assert found["damaged_files"] == []
+    assert sum(found["key_groups"]["count"].values()) == 1024
+    name = found["parts"][-1]["file"]
+    file = run.folder.folder / "parts" / name
+    whole = file.read_bytes()
+    try:
+        file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        done = run.heron("checkpoint", "inspect", more=(number, "--verify"), code=1)
+        assert f"{name} of checkpoint {number} (count, task 3) is damaged" in done.stderr
+        file.unlink()
+        done = run.heron("checkpoint", "inspect", more=(number, "--verify"), code=1)
+        assert f"{name} of checkpoint {number} (count, task 3) cannot be read: No such file" in done.stderr
+    finally:
+        file.write_bytes(whole)
+    run.heron("checkpoint", "inspect", more=(number, "--verify"))
+    done = run.heron("checkpoint", "inspect", more=("99999",), code=3)
+    assert "there is no checkpoint 99999" in done.stderr
+    assert number in done.stderr, "it says which there are"
+
+
+def test_a_restore_goes_back_to_the_last_one(run: Run) -> None:
+    before = run.status()["tasks_state"]
+    done = run.heron("restore")
+    shown = run.status()
+    assert shown["state"] == "running"
+    now = shown["tasks_state"]
+    assert now["generation"] == before["generation"] + 1
+    assert now["restore_from"] == before["last"]["number"]
+    assert now["restores"] == before["restores"] + 1
+    assert now["cause"] == "somebody has asked for it"
+    assert f"runs again from checkpoint {now['restore_from']}, in generation {now['generation']}" in done.stderr
+
+
+def test_one_that_has_failed_says_why_and_a_restore_takes_it_out_of_it(run: Run) -> None:
+    run.heron("checkpoint", "create", more=("--wait",))
+    run.fails.touch()
+    shown = eventually(lambda: (s := run.status())["state"] == "failing" and s, "it fails")
+    kept = shown["tasks_state"]
+    assert (kept["phase"], kept["restore_from"]) == ("failed", kept["last"]["number"])
+    assert "the service behind it is away" in kept["cause"]
+    assert "the service behind it is away" in shown["cause"]
+    assert "`heron restore`" in shown["cause"]
+    (row,) = run.door.json("list", "local")
+    assert row["state"] == "failing"
+    done = run.heron("checkpoint", "create", more=("--wait",), code=1)
+    assert "the topology has failed" in done.stderr
+    run.fails.unlink()
+    run.heron("restore")
+    shown = run.status()
+    assert (shown["state"], shown["tasks_state"]["phase"]) == ("running", "running")
+    assert shown["tasks_state"]["restore_from"] == kept["last"]["number"]
+    run.heron("checkpoint", "create", more=("--wait",))
+    assert run.list()[-1]["checkpoint"] > kept["last"]["number"]

@@ -52,17 +52,18 @@ def wait_for_state(
             return status
         failing = failing + 1 if status.state == "failing" else 0
         if failing >= LOOKS or not lives:
-            raise DoesNotRun(f"{name} does not run: {_summary(status, lives)}", details=explain(status))
+            raise DoesNotRun(f"{name} does not run: {summary(status, lives)}", details=explain(status))
         if time.monotonic() > deadline:
             raise NotInTime(
-                f"{name} is {status.state} after {timeout_secs:g} s: {_summary(status, lives)}", details=explain(status)
+                f"{name} is {status.state} after {timeout_secs:g} s: {summary(status, lives)}", details=explain(status)
             )
         working = sum(process.state is ProcessState.RUNNING for process in status.processes)
         progress(f"{name} is {status.state}: {working} of {len(status.processes)} processes run")
         time.sleep(SOON_SECS if all(process.pid for process in status.processes) else POLL_SECS)
 
 
-def _summary(status: TopologyStatus, starter_lives: bool) -> str:
+def summary(status: TopologyStatus, starter_lives: bool) -> str:
+    """Why it does not run, in one line."""
     unwell = status.unwell()
     if status.tasks_state is not None and status.tasks_state.phase is Phase.FAILED:
         return status.tasks_state.trouble

@@ -69,11 +69,12 @@ def submit(api: ApiProcess, fields: dict[str, str] | None = None, **files: bytes
 
 CHANGES = [
     ("POST", TOPOLOGIES), ("DELETE", PLACE), ("POST", f"{PLACE}/activate"), ("POST", f"{PLACE}/deactivate"),
-    ("POST", f"{PLACE}/restart"),
+    ("POST", f"{PLACE}/restart"), ("POST", f"{PLACE}/checkpoint"), ("POST", f"{PLACE}/restore"),
 ]  # fmt: skip
 LOOKS = [
     ("GET", TOPOLOGIES), ("GET", f"{PLACE}/status"), ("GET", f"{PLACE}/metrics"), ("GET", f"{PLACE}/logs"),
-    ("GET", f"{PLACE}/containers/1/file?path=a.log"), ("GET", "/api/v1/whoami"),
+    ("GET", f"{PLACE}/containers/1/file?path=a.log"), ("GET", "/api/v1/whoami"), ("GET", f"{PLACE}/checkpoints"),
+    ("GET", f"{PLACE}/checkpoints/1"),
 ]  # fmt: skip
 TOKENS = [("GET", "/api/v1/tokens"), ("POST", "/api/v1/tokens"), ("DELETE", "/api/v1/tokens/read")]
 CODE = [("GET", f"/api/v1/packages/{'a' * 64}"), ("HEAD", f"/api/v1/packages/{'a' * 64}")]

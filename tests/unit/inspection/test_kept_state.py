@@ -9,6 +9,7 @@ import pytest
 from topology_world import all_processes, definition, execution, packing, process
 
 from heron_cli.kept_state import lines
+from heron_cli.wait import summary
 from heron_control.inspection.kept_state import CURE, kept_state, names, state_word
 from heron_control.inspection.status_document import from_document, to_document
 from heron_control.inspection.topology_status import Answers, TopologyStatus, as_json, topology_status
@@ -112,6 +113,13 @@ def test_one_that_has_failed_says_the_cause_and_the_cure() -> None:
     said = f"generation 9 has failed: task 2: ValueError: 5; {CURE}"
     assert (shown.state, shown.cause()) == ("failing", said)
     assert texts(state)[0] == f"state: {said}"
+
+
+def test_who_waits_for_it_to_run_is_told_the_cause_whatever_else_is_not_well() -> None:
+    failed = status(StateStatus(9, Phase.FAILED, "task 2: ValueError: 5", 12))
+    assert summary(failed, starter_lives=True).startswith("generation 9 has failed: task 2: ValueError: 5; mend")
+    restored = status(StateStatus(4, Phase.RESTORING, "task 2 died", 12, (task_place(2),)))
+    assert summary(restored, starter_lives=True).endswith("after task 2 died; waits for container_2_count_2")
 
 
 @pytest.mark.parametrize(

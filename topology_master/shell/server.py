@@ -50,6 +50,7 @@ from topology_master.shell.store import MasterStore
 TICKS_PER_LEASE = 10
 MAX_TICK_SECONDS = 1.0
 SET_STATE_SECONDS = 10.0
+LATE_CHECKPOINT = "no checkpoint is complete after {:g} s; it goes on, and `heron status` shows who is waited for"
 MOST_WAIT_SECONDS = 1_800.0  # for a checkpoint, which may be waited for for twice the longest timeout
 LEAVE_GRACE_SECONDS = 0.5
 FIRST_EPOCH = 1
@@ -217,7 +218,7 @@ class TopologyMaster:
             context,
             lambda number: e.CheckpointRequested(number, wait, request.epoch),
             seconds if wait else SET_STATE_SECONDS,
-            "not complete",
+            LATE_CHECKPOINT if wait else "",
         )
 
     async def _ask(
@@ -225,7 +226,7 @@ class TopologyMaster:
         context: grpc.aio.ServicerContext,
         event: Callable[[int], e.Event],
         seconds: float = SET_STATE_SECONDS,
-        late: str = "not stored",
+        late: str = "",
     ) -> MasterStatus:
         number = next(self._request_numbers)
         future = self._requests[number] = asyncio.get_running_loop().create_future()
@@ -236,7 +237,8 @@ class TopologyMaster:
             code = grpc.StatusCode.FAILED_PRECONDITION if error.final else grpc.StatusCode.UNAVAILABLE
             await context.abort(code, str(error))
         except TimeoutError:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, f"{late} within {seconds:g} s; try again")
+            code = grpc.StatusCode.FAILED_PRECONDITION if late else grpc.StatusCode.UNAVAILABLE
+            await context.abort(code, late.format(seconds) if late else f"not stored within {seconds:g} s; try again")
         finally:
             self._requests.pop(number, None)
         raise AssertionError("abort does not return")

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
+import grpc
 import pytest
 from master_processes import NAME, PlayedStreamManager, World, submitted, until
 
@@ -18,7 +19,7 @@ from heron_runtime.model.generations import Phase, stream_manager_of, task_place
 from heron_runtime.model.stored import MasterLocation
 from heron_runtime.state import paths
 from heron_runtime.wire import codec
-from heron_runtime.wire.master import MasterStatus, PlaceReport, StatusRequest
+from heron_runtime.wire.master import MasterStatus, PlaceReport, RestoreState, StatusRequest, TakeCheckpoint
 
 pytestmark = pytest.mark.integration
 CONFIG = {
@@ -116,5 +117,27 @@ async def test_checkpoints_are_taken_restored_from_and_removed_whoever_leads(wor
     await until(lambda: record(world).complete > before.begun)
     assert record(world).generation == 2, "the generation goes on, the checkpoint that was under way does not"
     assert not (folder.folder / "manifests" / f"{before.begun}.json").exists()
+    for container in played:
+        await container.stop()
+
+
+async def test_what_is_asked_for_is_answered_over_the_wire(world: World) -> None:
+    await world.start("topology_master")
+    leader = await world.master()
+    played = [PlayedContainer(world, leader, n) for n in (1, 2)]
+    await until(lambda: record(world).complete)
+    begun = record(world).begun
+    done = await world.call(leader, "TakeCheckpoint", TakeCheckpoint(20.0, leader.epoch))
+    assert isinstance(done, MasterStatus)
+    assert done.tasks_state.last.number > begun
+    played[1].works = False
+    assert isinstance(await world.call(leader, "TakeCheckpoint", TakeCheckpoint()), MasterStatus), "at once"
+    with pytest.raises(grpc.aio.AioRpcError, match="it goes on, and `heron status` shows who is waited for") as late:
+        await world.call(leader, "TakeCheckpoint", TakeCheckpoint(0.3, leader.epoch))
+    assert late.value.code() is grpc.StatusCode.FAILED_PRECONDITION, "nobody asks it again by himself"
+    restored = await world.call(leader, "RestoreState", RestoreState(leader.epoch))
+    assert isinstance(restored, MasterStatus)
+    assert restored.tasks_state.generation == 2
+    assert record(world).generation == 2
     for container in played:
         await container.stop()

@@ -143,6 +143,9 @@ class _Assembly:
         for mine, others in ((seconds, milliseconds), (milliseconds, seconds)):
             if mine in plain and others in self._topology_config and others not in plain:
                 plain[others] = None
+        if isinstance(self._class, type) and issubclass(self._class, Component):
+            for problem in self._class.config_problems({**self._topology_config, **plain}):
+                self._problem(f"{self._class.__name__} {problem}")
         return plain
 
     def _parallelism(self, config: Mapping[str, Any]) -> int:

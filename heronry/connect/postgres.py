@@ -114,6 +114,10 @@ class Server:
         parts = (sql.Identifier(prefix, name) if prefix else sql.Identifier(name) for name in names)
         return sql.SQL(", ").join(parts)
 
+    def joined(self, separator: str, parts: list[Any]) -> Any:
+        """Parts of a statement, with something between them."""
+        return self._pg.sql.SQL(separator).join(parts)
+
     def sql(self, text: str, **parts: Any) -> Any:
         """A statement with names put in."""
         return self._pg.sql.SQL(text).format(**parts)

@@ -71,6 +71,13 @@ class PostgresSink(TwoPhaseSink):
         self._batch, self._parts = uuid.uuid4(), 0
         self._staging: Any = None
         self._settling: Any = self._server.connect()
+        try:
+            self._begin()
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self) -> None:
         with self._server.saying("making the tables heronry_checkpoints and heronry_staged"):
             if not self._settling.execute("SELECT to_regclass('heronry_checkpoints')").fetchone()[0]:
                 with self._settling.transaction():
@@ -229,7 +236,7 @@ class PostgresSink(TwoPhaseSink):
         sets = [server.sql("{c} = EXCLUDED.{c}", c=server.columns([name])) for name in others]
         conflict = server.sql("")
         if key:
-            what = server.sql("UPDATE SET ") + server.sql(", ").join(sets) if sets else server.sql("NOTHING")
+            what = server.sql("UPDATE SET ") + server.joined(", ", sets) if sets else server.sql("NOTHING")
             conflict = server.sql("ON CONFLICT ({key}) DO {what}", key=server.columns(key), what=what)
         keys = server.columns(key, "r")
         return server.sql(

@@ -44,12 +44,19 @@ class SqlRows(Spout):
         self._server = Server(config, f"heronry {step_name(context)} {context.get_task_id()}")
         self._table, self._column = TABLE.of(config), COLUMN.of(config)
         self._rows, self._poll_secs = ROWS.of(config), POLL.of(config)
-        self._connection = self._server.connect()
-        self._connection.read_only = True
         self._splits = splits_of(BOUNDS.of(config))
         self._owned: list[str] | None = None
         self._turn = 0
         self._ask_at = float("-inf")
+        self._connection = self._server.connect()
+        try:
+            self._begin()
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self) -> None:
+        self._connection.read_only = True
         self._type = self._type_of_column()
         for low, high in self._splits.values():
             self._ask(low, high, 0)
@@ -82,7 +89,7 @@ class SqlRows(Spout):
 
     def _ask(self, above: str | None, up_to: str | None, rows: int) -> list[Any]:
         """Rows with the column above a value (None: all), up to another; the first of each is the column as text."""
-        column = self._server.columns([self._column])
+        column = self._server.columns([self._column], "t")
         conditions = [self._server.sql("{c} IS NOT NULL", c=column)]
         given: list[Any] = []
         for sign, value in ((">", above), ("<=", up_to)):
@@ -91,10 +98,10 @@ class SqlRows(Spout):
                 conditions.append(self._server.sql("{c} " + sign + " CAST(%s AS {t})", c=column, t=kind))
                 given.append(value)
         statement = self._server.sql(
-            "SELECT CAST({c} AS text), {columns} FROM {table} WHERE {conditions} ORDER BY {c} "
+            "SELECT CAST({c} AS text), {columns} FROM {table} t WHERE {conditions} ORDER BY {c} "
             "FETCH FIRST %s ROWS WITH TIES",
-            c=column, columns=self._server.columns(self._fields), table=self._server.table(self._table),
-            conditions=self._server.sql(" AND ").join(conditions),
+            c=column, columns=self._server.columns(self._fields, "t"), table=self._server.table(self._table),
+            conditions=self._server.joined(" AND ", conditions),
         )  # fmt: skip
         with self._server.saying(f"reading table {self._table} by column {self._column}"):
             return list(self._connection.execute(statement, (*given, rows)).fetchall())

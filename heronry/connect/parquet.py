@@ -68,14 +68,14 @@ class ParquetSink(SpoolSink):
         for column, value in zip(self._columns, row, strict=True):
             column.append(value)
         if len(self._columns[0]) >= ROWS_A_GROUP:
-            with self._writing():
-                self._write_group()
+            with self.writing() as file:
+                self._write_group(file)
 
     def prepare(self, checkpoint: Checkpoint) -> str | None:
         """The rows are on disk, under a hidden name. Raises ConnectError."""
         if self._columns and self._columns[0]:
-            with self._writing():
-                self._write_group()
+            with self.writing() as file:
+                self._write_group(file)
         return super().prepare(checkpoint)
 
     def finish(self, file: BinaryIO) -> None:
@@ -107,11 +107,11 @@ class ParquetSink(SpoolSink):
             raise cannot_hold(self, name, value, "and it is no text that UTF-8 can hold")
         return value
 
-    def _write_group(self) -> None:
+    def _write_group(self, file: BinaryIO) -> None:
         pa = self._arrow
         if self._writer is None:
             self._schema = pa.schema([(name, self._arrow_type(name)) for name in self._fields])
-            self._writer = self._parquet.ParquetWriter(self.opened(), self._schema)
+            self._writer = self._parquet.ParquetWriter(file, self._schema)
         late = [n for n in self._fields if n in self._types and self._schema.field(n).type == pa.null()]
         if late:
             raise ConnectError(

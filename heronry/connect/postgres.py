@@ -12,6 +12,7 @@ import datetime as dt
 import importlib
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
@@ -50,9 +51,9 @@ def dsn_problems(config: Mapping[str, Any]) -> Iterator[str]:
 def _has_password(dsn: str) -> bool:
     if "://" in dsn:
         place, _, query = dsn.partition("://")[2].partition("?")
-        user, at, _ = place.rpartition("@")
+        user, at, _ = place.partition("/")[0].rpartition("@")
         return bool(at and ":" in user) or "password=" in query
-    return "password" in dsn.replace(" ", "").lower()
+    return re.search(r"(^|\s)(ssl)?password\s*=", dsn) is not None
 
 
 class Server:

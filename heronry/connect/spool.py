@@ -65,9 +65,14 @@ class SpoolSink(TwoPhaseSink):
 
     def process(self, tup: Tuple) -> None:
         """Take it. Raises ConnectError for what the format cannot hold, and when it cannot be written."""
-        data = self.encode(tup)
-        with self._writing():
+        if self._broken is not None:
+            raise self._cannot_write(self._broken)
+        try:
+            data = self.encode(tup)
             self.opened().write(data)
+        except OSError as error:
+            self._broken = error
+            raise self._cannot_write(error) from error
 
     def encode(self, tup: Tuple) -> bytes:
         """What is written for it. Raises ConnectError."""
@@ -88,17 +93,15 @@ class SpoolSink(TwoPhaseSink):
 
     def prepare(self, checkpoint: Checkpoint) -> str | None:
         """The rows are on disk, under a hidden name. Raises ConnectError."""
-        if self._broken is not None:
-            raise self._cannot_write(self._broken)
-        if self._file is None:
+        if self._file is None and self._broken is None:
             return None
-        with self._writing():
-            self.finish(self._file)
-            self._file.flush()
-            os.fsync(self._file.fileno())
+        with self.writing() as file:
+            self.finish(file)
+            file.flush()
+            os.fsync(file.fileno())
             os.replace(self._open_path, self._hidden(checkpoint.name))
             sync_folder(self._folder)
-            self._file.close()
+            file.close()
         self._file = None
         return checkpoint.name
 
@@ -132,9 +135,10 @@ class SpoolSink(TwoPhaseSink):
 
     def close(self) -> None:
         """What was not prepared is not kept."""
-        if getattr(self, "_file", None) is not None:
+        file: BinaryIO | None = getattr(self, "_file", None)
+        if file is not None:
             with contextlib.suppress(OSError):
-                self._file.close()  # type: ignore[union-attr]
+                file.close()
             self._open_path.unlink(missing_ok=True)
 
     def middles(self, begin: str, suffix: str) -> Iterator[str]:
@@ -153,11 +157,12 @@ class SpoolSink(TwoPhaseSink):
                 (self._folder / f".{self._step}-{middle}{self.suffix}").unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
+    def writing(self) -> Iterator[BinaryIO]:
+        """The file that is written now. What it raises is a ConnectError, now and from now on."""
         if self._broken is not None:
             raise self._cannot_write(self._broken)
         try:
-            yield
+            yield self.opened()
         except OSError as error:
             self._broken = error
             raise self._cannot_write(error) from error

@@ -61,6 +61,7 @@ def test_rows_are_seen_with_their_checkpoint_once_whoever_commits_how_often(serv
         commit.join()
     other.commit(2, token)
     other.abort(token)
+    other.commit(2, token)
     assert rows(server, table) == [("a", 1)]
     other.abort(later)
     other.abort(later)

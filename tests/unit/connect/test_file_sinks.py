@@ -36,6 +36,7 @@ def test_a_checkpoint_is_seen_when_it_is_committed_and_as_often_as_one_likes(kin
     sink.commit(2, token)
     sink.commit(2, token)
     sink.abort(token)
+    sink.commit(2, token)
     assert seen(tmp_path) == [f"Topology.sink-{token}{kind.suffix}"]
     sink.abort(later)
     sink.abort(later)

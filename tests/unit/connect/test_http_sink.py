@@ -45,6 +45,7 @@ def test_a_batch_is_posted_with_its_key_until_it_is_taken_and_once(server: Keepi
     sink.commit(1, token)
     sink.commit(1, token)
     sink.abort(token)
+    sink.commit(1, token)
     key = f"Topology.sink-{token}"
     assert server.bodies == {key: [{"word": "a", "count": 1}, {"word": "b", "count": 2}]}
     assert [r["Idempotency-Key"] for r in server.requests] == [key] * 3

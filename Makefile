@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo demo-pipeline bench-pipeline test test-fast test-sim sim test-integration test-browser test-faults test-faults-all test-zookeeper test-spark test-docker test-docker-all which-test coverage image up down bench soak bench-peers check format protos wheel clean
+.PHONY: help setup demo demo-pipeline bench-pipeline test test-fast test-sim sim test-integration test-browser test-faults test-faults-all test-zookeeper test-postgres test-spark test-docker test-docker-all which-test coverage image up down bench soak bench-peers check format protos wheel clean
 
 help:  ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ test-faults-all: $(READY)  ## The whole table of faults
 
 test-zookeeper: $(READY)  ## The state store on real ZooKeeper servers (adds PySpark, whose jars hold them, and Java)
 	@$(BIN)/python tests/run_groups.py zookeeper
+
+test-postgres: $(READY)  ## The PostgreSQL sink and source on a real server (installs it on Debian as root; adds psycopg)
+	@$(BIN)/python tests/run_groups.py postgres
 
 test-spark: $(READY)  ## Programs on real Spark (adds PySpark and Java)
 	@$(BIN)/python tests/run_groups.py spark

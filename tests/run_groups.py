@@ -72,6 +72,7 @@ def _packages() -> list[str]:
 
 #: Tests elsewhere that need pyarrow, which comes with Spark: in their own groups they are skipped where it is missing.
 NEED_PYARROW = (
+    "tests/unit/connect/test_parquet_sink.py",
     "tests/unit/data_pipeline/test_shipped.py",
     "tests/unit/pipeline/test_merged_views.py",
     "tests/unit/streamlet/test_streamlet_files.py",
@@ -93,6 +94,7 @@ GROUPS: dict[str, Callable[[], bool]] = {
     "browser": lambda: _pytest("tests/browser", *IN_ORDER),
     "faults": lambda: _pytest("tests/faults", *IN_ORDER, "--durations=10", "-rP"),
     "zookeeper": lambda: _pytest("tests/zookeeper", *IN_ORDER, "--durations=10", "-rP"),
+    "postgres": lambda: _pytest("tests/postgres", *IN_ORDER, "--durations=10"),
     "spark": lambda: _pytest("tests/spark", *NEED_PYARROW, *IN_ORDER, "--durations=10"),
     "docker": lambda: _pytest("tests/docker", *IN_ORDER, "--durations=10", "-rP"),
 }
@@ -106,6 +108,8 @@ def missing(group: str) -> str:
         return "needs Chromium: run deploy/browser-setup as root, or install chromium and chromium-driver"
     if group in ("zookeeper", "spark") and _setup_fails("spark-setup", str(BIN.parent)):
         return "needs Java 17 and PySpark: see deploy/spark-setup"
+    if group == "postgres" and _setup_fails("postgres-setup", str(BIN.parent)):
+        return "needs PostgreSQL's server and psycopg: see deploy/postgres-setup"
     if group == "docker" and _setup_fails("docker-setup"):
         return "needs a Docker engine with Compose and buildx: see deploy/docker-setup"
     return ""

@@ -35,6 +35,7 @@ from heronry.api.errors import TopologyError
 from heronry.api.grouping import Grouping
 from heronry.api.signatures import signature_problems
 from heronry.api.spec import ComponentDeclaration, StreamReference
+from heronry.api.state import TwoPhaseSink
 from heronry.api.stream import Stream
 from heronry.api.validate import problems_of
 
@@ -143,6 +144,15 @@ class _Assembly:
         for mine, others in ((seconds, milliseconds), (milliseconds, seconds)):
             if mine in plain and others in self._topology_config and others not in plain:
                 plain[others] = None
+        if isinstance(self._class, type) and issubclass(self._class, Component):
+            for problem in self._class.config_problems({**self._topology_config, **plain}):
+                self._problem(f"{self._class.__name__} {problem}")
+            mode = setting({**self._topology_config, **plain}, Keys.TOPOLOGY_RELIABILITY_MODE)
+            if issubclass(self._class, TwoPhaseSink) and mode != Config.EFFECTIVELY_ONCE:
+                self._problem(
+                    f"{self._class.__name__} is a two-phase sink, and with {mode} nothing that it writes is ever "
+                    f"committed; set {Config.TOPOLOGY_RELIABILITY_MODE} to {Config.EFFECTIVELY_ONCE}"
+                )
         return plain
 
     def _parallelism(self, config: Mapping[str, Any]) -> int:

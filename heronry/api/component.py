@@ -65,6 +65,12 @@ class Component:
 
         return ComponentDeclaration(cls, name, par, inputs, config, optional_outputs)
 
+    @classmethod
+    def config_problems(cls, config: Mapping[str, Any]) -> Iterable[str]:
+        """What is missing or wrong in this configuration (the topology's with the component's own laid over it), a
+        sentence each. Asked at submit, on the machine that submits, without what only a running task can see."""
+        return ()
+
     @property
     def log(self) -> logging.Logger:
         """Goes to the instance's log."""

@@ -1,0 +1,62 @@
+"""A finite source of whole numbers, in splits: for tests, for loads, and as the shortest example of a source.
+
+The split ``first-last`` is a range of numbers; its position is the next number. A split that is read to its end stays
+listed, so its position is kept and it is not read again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from heronry.api.component import Spout
+from heronry.connect.settings import problems, require, whole
+
+NUMBERS_A_CALL = 256
+COUNT = whole("user.sequence.count", "how many numbers it emits, from 0 up", least=0, required=True)
+SPLITS = whole("user.sequence.splits", "into how many splits they are divided", 1)
+
+
+class Sequence(Spout):
+    """Emits each number from 0 below ``user.sequence.count`` once; ``user.sequence.splits`` (1) can be read side by
+    side. Fields: ``number``."""
+
+    outputs = ("number",)
+
+    @classmethod
+    def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
+        """What is missing or wrong."""
+        yield from problems((COUNT, SPLITS), config)
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        """Raises BadConfig."""
+        require(self, config)
+        self._splits = ranges(COUNT.of(config), SPLITS.of(config))
+        self._owned: list[str] | None = None
+        self._turn = 0
+
+    def splits(self) -> list[tuple[str, int]]:
+        """The same for ever."""
+        return [(name, number) for number, name in enumerate(self._splits)]
+
+    def next_tuple(self) -> None:
+        """Some numbers of the next split that has any."""
+        if self._owned is None:
+            self._owned = self.owned_splits()
+        for step in range(len(self._owned)):
+            split = self._owned[(self._turn + step) % len(self._owned)]
+            first, end = self._splits[split]
+            position = self.keyed.get(split, first)
+            if position < end:
+                behind = min(position + NUMBERS_A_CALL, end)
+                self.emit_many([(number,) for number in range(position, behind)])
+                self.keyed[split] = behind
+                self._turn += step + 1
+                return
+
+
+def ranges(count: int, splits: int) -> dict[str, tuple[int, int]]:
+    """Split to its first number and the one behind its last; none is empty, and their sizes differ by one at most."""
+    bounds = [count * number // splits for number in range(splits + 1)]
+    return {f"{a}-{b - 1}": (a, b) for a, b in itertools.pairwise(bounds) if a < b}

@@ -1,0 +1,168 @@
+"""What the PostgreSQL sink and source share: connections, values, errors.
+
+A password never stands in the configuration, which the state store and the tracker show: it comes from the file that
+``user.postgres.password.file`` names, or by libpq's own ways (``PGPASSFILE``, a service file). Errors name the server
+by host, port and database only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import importlib
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from heron_runtime.failures import one_line
+from heronry.connect.settings import ConnectError, Option, secret_of, text, whole
+
+DSN = text("user.postgres.dsn", "the server, as host=… port=… dbname=… user=… or postgresql://…", required=True)
+PASSWORD_FILE = text("user.postgres.password.file", "a file with the password")
+CONNECT_SECS = whole("user.postgres.connect.timeout.secs", "how long a connection may take to open", 10)
+OPTIONS = (DSN, PASSWORD_FILE, CONNECT_SECS)
+
+
+def driver() -> Any:
+    """psycopg. Raises ConnectError."""
+    try:
+        return importlib.import_module("psycopg")
+    except ImportError as error:
+        raise ConnectError(
+            f"PostgreSQL needs psycopg, which is not there ({one_line(str(error), 200)}): name psycopg[binary] in the "
+            "topology's requirements, or on each host: pip install 'heronry[postgres]'"
+        ) from None
+
+
+def dsn_problems(config: Mapping[str, Any]) -> Iterator[str]:
+    """Why a configuration's server may not be named so."""
+    given = config.get(DSN.key)
+    if isinstance(given, str) and _has_password(given):
+        yield (
+            f"config {DSN.key!r} holds a password, which a topology's definition shows: put it into a file and name "
+            f"that in {PASSWORD_FILE.key!r}"
+        )
+
+
+def _has_password(dsn: str) -> bool:
+    if "://" in dsn:
+        place, _, query = dsn.partition("://")[2].partition("?")
+        user, at, _ = place.partition("/")[0].rpartition("@")
+        return bool(at and ":" in user) or "password=" in query
+    return re.search(r"(^|\s)(ssl)?password\s*=", dsn) is not None
+
+
+class Server:
+    """A server as a topology's configuration names it."""
+
+    def __init__(self, config: Mapping[str, Any], application: str) -> None:
+        self._pg = driver()
+        self._config = dict(config)
+        self._application = application
+        try:
+            parts = self._pg.conninfo.conninfo_to_dict(DSN.of(config))
+        except self._pg.Error as error:
+            raise ConnectError(f"config {DSN.key!r} cannot be read ({one_line(str(error).strip(), 200)})") from None
+        place = parts.get("host") or parts.get("service") or "the local socket"
+        self.name = f"PostgreSQL at {place}:{parts.get('port') or 5432}, database {parts.get('dbname') or '?'}"
+
+    def connect(self, autocommit: bool = True) -> Any:
+        """A connection. Raises ConnectError."""
+        more: dict[str, Any] = {
+            "application_name": self._application, "connect_timeout": CONNECT_SECS.of(self._config),
+            "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3,
+        }  # fmt: skip
+        if PASSWORD_FILE.of(self._config):
+            more["password"] = secret_of(PASSWORD_FILE.of(self._config), PASSWORD_FILE.key)
+        try:
+            return self._pg.connect(DSN.of(self._config), autocommit=autocommit, **more)
+        except self._pg.Error as error:
+            raise self._cannot_connect(error) from None
+
+    def _cannot_connect(self, error: Exception) -> ConnectError:
+        return ConnectError(
+            f"{self.name}, cannot be reached ({one_line(str(error).strip(), 300)}): see that it runs, takes "
+            f"connections from this host, and knows the user and password that config {DSN.key!r} and "
+            f"{PASSWORD_FILE.key!r} lead to"
+        )
+
+    @contextlib.contextmanager
+    def saying(self, what: str) -> Iterator[None]:
+        """What psycopg raises becomes a ConnectError that says what could not be done. Raises Lost when the connection
+        went."""
+        try:
+            yield
+        except (self._pg.OperationalError, self._pg.InterfaceError) as error:
+            raise Lost(
+                f"the connection to {self.name}, was lost while {what} ({one_line(str(error).strip(), 300)}): see that "
+                "the server runs; nothing is lost, the topology goes on from its last checkpoint"
+            ) from None
+        except self._pg.Error as error:
+            shown = one_line(str(error).strip(), 400)
+            raise ConnectError(f"{self.name}, has refused {what}: {shown} ({type(error).__name__})") from None
+
+    def table(self, name: str) -> Any:
+        """A table's name, with or without a schema, as SQL."""
+        return self._pg.sql.Identifier(*name.split("."))
+
+    def columns(self, names: tuple[str, ...] | list[str], prefix: str = "") -> Any:
+        """Columns, separated by commas."""
+        sql = self._pg.sql
+        parts = (sql.Identifier(prefix, name) if prefix else sql.Identifier(name) for name in names)
+        return sql.SQL(", ").join(parts)
+
+    def joined(self, separator: str, parts: list[Any]) -> Any:
+        """Parts of a statement, with something between them."""
+        return self._pg.sql.SQL(separator).join(parts)
+
+    def sql(self, text: str, **parts: Any) -> Any:
+        """A statement with names put in."""
+        return self._pg.sql.SQL(text).format(**parts)
+
+
+class Lost(ConnectError):
+    """The connection went; a new one may do."""
+
+
+def table_option(what: str) -> Option:
+    """The table."""
+    return text("user.postgres.table", f"{what}, with or without its schema", required=True)
+
+
+def as_json(rows: list[dict[str, Any]]) -> str:
+    """Rows for ``json_populate_recordset``. The values must be fitting."""
+    return json.dumps(rows, ensure_ascii=False, allow_nan=False)
+
+
+def fitting(value: Any) -> Any:
+    """A value as JSON from which PostgreSQL reads it as the column's type, unchanged. Raises ValueError, saying why it
+    cannot be."""
+    if value is None or value is True or value is False:
+        return value
+    if isinstance(value, str):
+        if "\0" in value:
+            raise ValueError("PostgreSQL has no text with a zero byte")
+        if not value.isascii() and any("\ud800" <= sign <= "\udfff" for sign in value):
+            raise ValueError("it is no text that UTF-8 can hold")
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
+    if isinstance(value, int):
+        return value
+    if isinstance(value, bytes):
+        return "\\x" + value.hex()
+    if isinstance(value, dt.datetime | dt.date | dt.time):
+        return value.isoformat()
+    if isinstance(value, Decimal | UUID):
+        return str(value)
+    if isinstance(value, list | tuple):
+        return [fitting(part) for part in value]
+    if isinstance(value, dict):
+        if not all(isinstance(key, str) for key in value):
+            raise ValueError("an object has str keys only")
+        return {fitting(key): fitting(part) for key, part in value.items()}
+    raise ValueError(f"there is no way to PostgreSQL for a {type(value).__name__}")

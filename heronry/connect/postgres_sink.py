@@ -1,0 +1,272 @@
+"""Tuples into a PostgreSQL table, each once.
+
+::
+
+    heronry_staged       rows of checkpoints, as JSON in chunks; written while tuples come, in one open transaction
+    heronry_checkpoints  a row for each token: prepared (and under which batch its rows are staged), then committed
+
+Theory of operation. ``prepare`` writes the token beside the staged rows and commits that transaction, so what is
+prepared is as safe as PostgreSQL itself, and what was not is rolled back by the server when the task dies. ``commit``
+marks the token as committed, moves its rows into the table, and removes them from the staging table, in one
+transaction: a repeated commit finds the mark and does nothing, and of two at once the second waits for the first.
+``PREPARE TRANSACTION`` would do the same without staging, but most servers forbid it (``max_prepared_transactions``
+is 0), and it holds locks and holds back vacuum until the commit, which after a fault may be long. Neither table is
+unlogged: such a table is empty after a crash of the server, and prepared would not mean safe.
+
+That rows fit the table's types is tried when a chunk is staged, that NULL is allowed when a tuple is processed, that
+the statement itself can run in ``initialize``; so only unique and foreign keys and triggers are left to fail at commit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from heronry.api.state import Checkpoint, TwoPhaseSink
+from heronry.api.tuples import Tuple
+from heronry.connect.postgres import OPTIONS, Lost, Server, as_json, dsn_problems, fitting, table_option
+from heronry.connect.settings import BadConfig, ConnectError, names, problems, require, step_name, whole
+from heronry.connect.spool import cannot_hold
+
+TABLE = table_option("the table that rows go into")
+KEY = names("user.postgres.key", "columns of a unique key: a row whose key is there replaces what is there")
+ATTEMPTS = whole("user.postgres.attempts", "how often a commit is tried when the connection is lost", 6)
+ROWS_A_CHUNK = 500
+KEPT_CHECKPOINTS = 1000  # of committed tokens, for each task
+FIRST_PAUSE_SECS, LONGEST_PAUSE_SECS = 0.25, 10.0
+MAKE_TABLES = (
+    "SELECT pg_advisory_xact_lock(hashtext('heronry_checkpoints'))",
+    "CREATE TABLE IF NOT EXISTS heronry_checkpoints (step text, token text, checkpoint bigint NOT NULL, task int NOT "
+    "NULL, batch uuid NOT NULL, committed_at timestamptz, PRIMARY KEY (step, token))",
+    "CREATE TABLE IF NOT EXISTS heronry_staged (batch uuid, part int, rows json NOT NULL, PRIMARY KEY (batch, part))",
+)
+MOVE = (
+    "INSERT INTO {table} ({columns}) SELECT {distinct} {of_row} FROM heronry_staged s, "
+    "json_populate_recordset(NULL::{table}, s.rows) WITH ORDINALITY r WHERE s.batch = %s ORDER BY {order} {conflict}"
+)
+
+
+class PostgresSink(TwoPhaseSink):
+    """Writes each tuple as a row of ``user.postgres.table``: the columns are the fields. With ``user.postgres.key`` it
+    is an upsert, of one key the last one that came; group the input by the key, then. See ``docs/connectors.md``."""
+
+    @classmethod
+    def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
+        """What is missing or wrong."""
+        yield from problems((*OPTIONS, TABLE, KEY, ATTEMPTS), config)
+        yield from dsn_problems(config)
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        """Raises BadConfig, ConnectError."""
+        require(self, config)
+        self._step, self._task = step_name(context), context.get_task_id()
+        self._server = Server(config, f"heronry {self._step} {self._task}")
+        self._table, self._attempts = TABLE.of(config), ATTEMPTS.of(config)
+        self._fields = _fields_of(context)
+        self._key = tuple(KEY.of(config))
+        self._rows: list[dict[str, Any]] = []
+        self._batch, self._parts = uuid.uuid4(), 0
+        self._staging: Any = None
+        self._settling: Any = self._server.connect()
+        try:
+            self._begin()
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self) -> None:
+        with self._server.saying("making the tables heronry_checkpoints and heronry_staged"):
+            if not self._settling.execute("SELECT to_regclass('heronry_checkpoints')").fetchone()[0]:
+                with self._settling.transaction():
+                    for statement in MAKE_TABLES:
+                        self._settling.execute(statement)
+        with self._server.saying(f"to write {', '.join(self._fields)} into table {self._table}"):
+            self._move_sql = self._statement()
+            self._settling.execute(self._server.sql("EXPLAIN ") + self._move_sql, (self._batch,))
+            self._not_null = self._columns_without_null()
+
+    def process(self, tup: Tuple) -> None:
+        """Take it. Raises ConnectError."""
+        row = {}
+        for name, value in zip(tup.fields, tup.values, strict=True):
+            if value is None and name in self._not_null:
+                raise cannot_hold(self, name, value, f"and that column of {self._table} is NOT NULL")
+            try:
+                row[name] = fitting(value)
+            except ValueError as error:
+                raise cannot_hold(self, name, value, f"and {error}") from None
+        self._rows.append(row)
+        if len(self._rows) >= ROWS_A_CHUNK:
+            self._stage()
+
+    def prepare(self, checkpoint: Checkpoint) -> str | None:
+        """The rows are in PostgreSQL under the token, and in no table that others read. Raises ConnectError."""
+        if self._rows:
+            self._stage()
+        if not self._parts:
+            return None
+        with self._server.saying(f"preparing {self._parts} chunks of rows"):
+            self._staging.execute(
+                "INSERT INTO heronry_checkpoints VALUES (%s, %s, %s, %s, %s)",
+                (self._step, checkpoint.name, checkpoint.number, self._task, self._batch),
+            )
+            self._staging.commit()
+        self._batch, self._parts = uuid.uuid4(), 0
+        return checkpoint.name
+
+    def commit(self, checkpoint: int, token: str) -> None:
+        """The rows are in the table; a second time changes nothing. Raises ConnectError."""
+        self._settle(lambda connection: self._commit(connection, checkpoint, token))
+
+    def abort(self, token: str) -> None:
+        """They never were. Raises ConnectError."""
+        self._settle(lambda connection: self._abort(connection, token))
+
+    def prepared(self) -> list[str]:
+        """The tokens of this component that are prepared. Raises ConnectError."""
+        found: list[str] = []
+
+        def look(connection: Any) -> None:
+            rows = connection.execute(
+                "SELECT token FROM heronry_checkpoints WHERE step = %s AND committed_at IS NULL", (self._step,)
+            )
+            found[:] = [token for (token,) in rows]
+
+        self._settle(look)
+        return found
+
+    def close(self) -> None:
+        """What was not prepared is rolled back."""
+        for connection in (getattr(self, "_staging", None), getattr(self, "_settling", None)):
+            if connection is not None:
+                connection.close()
+
+    # Staging.
+
+    def _stage(self) -> None:
+        with self._server.saying(f"staging rows for table {self._table}"):
+            if self._staging is None:
+                self._staging = self._server.connect(autocommit=False)
+                self._staging.execute("SET idle_in_transaction_session_timeout = 0")
+                self._staging.execute("SET synchronous_commit = on")  # prepared means safe
+                self._staging.commit()
+            at = (self._batch, self._parts)
+            self._staging.execute("INSERT INTO heronry_staged VALUES (%s, %s, %s)", (*at, as_json(self._rows)))
+            self._staging.execute(
+                self._server.sql(
+                    "SELECT count(*) FROM heronry_staged s, json_populate_recordset(NULL::{table}, s.rows) "
+                    "WHERE s.batch = %s AND s.part = %s",
+                    table=self._server.table(self._table),
+                ),
+                at,
+            )
+        self._rows = []
+        self._parts += 1
+
+    # Settling.
+
+    def _settle(self, do: Callable[[Any], None]) -> None:
+        """In one transaction, on a connection of its own, a new one where the old one is lost. Raises ConnectError."""
+        pause = FIRST_PAUSE_SECS
+        for attempt in range(1, self._attempts + 1):
+            try:
+                if self._settling is None:
+                    self._settling = self._server.connect()
+                with self._server.saying(f"committing rows to table {self._table}"), self._settling.transaction():
+                    do(self._settling)
+                return
+            except ConnectError as error:
+                if self._settling is not None and not isinstance(error, Lost):
+                    raise
+                if self._settling is not None:
+                    with contextlib.suppress(Exception):
+                        self._settling.close()
+                    self._settling = None
+                if attempt == self._attempts:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECS)
+
+    def _commit(self, connection: Any, checkpoint: int, token: str) -> None:
+        place = (self._step, token)
+        connection.execute("SET LOCAL synchronous_commit = on")
+        marked = connection.execute(
+            "UPDATE heronry_checkpoints SET committed_at = now() WHERE step = %s AND token = %s AND committed_at IS "
+            "NULL RETURNING batch, task",
+            place,
+        ).fetchone()
+        if marked is None:
+            if connection.execute("SELECT 1 FROM heronry_checkpoints WHERE step = %s AND token = %s", place).fetchone():
+                return
+            raise ConnectError(
+                f"batch {token} was prepared for checkpoint {checkpoint} and is not in heronry_checkpoints of "
+                f"{self._server.name}: let nobody else remove rows there, and keep the server a topology began with"
+            )
+        batch, task = marked
+        connection.execute(self._move_sql, (batch,))
+        connection.execute("DELETE FROM heronry_staged WHERE batch = %s", (batch,))
+        connection.execute(
+            "DELETE FROM heronry_checkpoints WHERE step = %s AND task = %s AND committed_at IS NOT NULL AND "
+            "checkpoint < %s",
+            (self._step, task, checkpoint - KEPT_CHECKPOINTS),
+        )
+
+    def _abort(self, connection: Any, token: str) -> None:
+        gone = connection.execute(
+            "DELETE FROM heronry_checkpoints WHERE step = %s AND token = %s AND committed_at IS NULL RETURNING batch",
+            (self._step, token),
+        ).fetchone()
+        if gone is not None:
+            connection.execute("DELETE FROM heronry_staged WHERE batch = %s", gone)
+
+    # The table.
+
+    def _statement(self) -> Any:
+        """What moves a batch. Of equal keys, the last row that came."""
+        server, key = self._server, self._key
+        unknown = [name for name in key if name not in self._fields]
+        if unknown:
+            raise BadConfig(
+                f"config {KEY.key!r} names {unknown[0]!r}, which is no field of the input ({', '.join(self._fields)})"
+            )
+        others = [name for name in self._fields if name not in key]
+        sets = [server.sql("{c} = EXCLUDED.{c}", c=server.columns([name])) for name in others]
+        conflict = server.sql("")
+        if key:
+            what = server.sql("UPDATE SET ") + server.joined(", ", sets) if sets else server.sql("NOTHING")
+            conflict = server.sql("ON CONFLICT ({key}) DO {what}", key=server.columns(key), what=what)
+        keys = server.columns(key, "r")
+        return server.sql(
+            MOVE,
+            table=server.table(self._table),
+            columns=server.columns(self._fields),
+            of_row=server.columns(self._fields, "r"),
+            distinct=server.sql("DISTINCT ON ({keys})", keys=keys) if key else server.sql(""),
+            order=server.sql("{keys}, s.part DESC, r.ordinality DESC", keys=keys)
+            if key
+            else server.sql("s.part, r.ordinality"),
+            conflict=conflict,
+        )
+
+    def _columns_without_null(self) -> frozenset[str]:
+        found = self._settling.execute(
+            "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnotnull AND attnum > 0",
+            (self._server.table(self._table).as_string(self._settling),),
+        )
+        return frozenset(name for (name,) in found)
+
+
+def _fields_of(context: Any) -> tuple[str, ...]:
+    """The fields of the input. Raises BadConfig where inputs differ."""
+    sources = {source: context.get_fields(*source) for source in context.get_sources()}
+    first = next(iter(sources.values()))
+    for (component, stream), fields in sources.items():
+        if set(fields) != set(first):
+            raise BadConfig(
+                f"PostgresSink reads {', '.join(first)} and, from stream {stream!r} of {component!r}, "
+                f"{', '.join(fields)}: give each kind of tuple a sink of its own"
+            )
+    return tuple(first)

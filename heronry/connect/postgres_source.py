@@ -1,0 +1,137 @@
+"""Rows of a PostgreSQL table that grows, by a column that increases.
+
+A position is the last value of the column, as PostgreSQL writes it, so that a timestamp or a numeric loses nothing.
+``WITH TIES`` takes rows with equal values together. What the source cannot see is a row that becomes visible late,
+behind others with higher values: a sequence or ``now()`` is drawn before its transaction commits. Where several
+writers are at work at once, use a column that is set by one of them, or after the fact.
+
+Splits are ranges of the column: with ``user.postgres.bounds`` ``["1000", "2000"]`` there are three, up to 1000, up to
+2000, and what is above.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from heronry.api.component import Spout
+from heronry.connect.postgres import OPTIONS, Server, dsn_problems, table_option
+from heronry.connect.settings import BadConfig, names, problems, require, seconds, step_name, text, whole
+
+TABLE = table_option("the table that is read")
+COLUMN = text("user.postgres.column", "the column that increases", required=True)
+BOUNDS = names("user.postgres.bounds", "values of the column that divide it into splits, as PostgreSQL writes them")
+ROWS = whole("user.postgres.rows", "how many rows are asked for at a time", 1000)
+POLL = seconds("user.postgres.poll.secs", "how long the source waits before it asks for new rows again", 0.5)
+
+
+class SqlRows(Spout):
+    """Emits the rows of ``user.postgres.table`` in the order of ``user.postgres.column``, and those that come. The
+    columns that it reads are its fields: ``SqlRows.spec(optional_outputs=["id", "name"], config={…})``."""
+
+    @classmethod
+    def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
+        """What is missing or wrong."""
+        yield from problems((*OPTIONS, TABLE, COLUMN, BOUNDS, ROWS, POLL), config)
+        yield from dsn_problems(config)
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        """Raises BadConfig, ConnectError."""
+        require(self, config)
+        self._fields = _fields_of(context)
+        self._server = Server(config, f"heronry {step_name(context)} {context.get_task_id()}")
+        self._table, self._column = TABLE.of(config), COLUMN.of(config)
+        self._rows, self._poll_secs = ROWS.of(config), POLL.of(config)
+        self._splits = splits_of(BOUNDS.of(config))
+        self._owned: list[str] | None = None
+        self._turn = 0
+        self._ask_at = float("-inf")
+        self._connection = self._server.connect()
+        try:
+            self._begin()
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self) -> None:
+        self._connection.read_only = True
+        self._type = self._type_of_column()
+        for low, high in self._splits.values():
+            self._ask(low, high, 0)
+
+    def splits(self) -> list[tuple[str, int]]:
+        """The same for ever."""
+        return [(name, number) for number, name in enumerate(self._splits)]
+
+    def next_tuple(self) -> None:
+        """Some rows of the next split that has any."""
+        if time.monotonic() < self._ask_at:
+            return
+        if self._owned is None:
+            self._owned = self.owned_splits()
+        for step in range(len(self._owned)):
+            split = self._owned[(self._turn + step) % len(self._owned)]
+            low, high = self._splits[split]
+            rows = self._ask(self.keyed.get(split, low), high, self._rows)
+            if rows:
+                self.emit_many([row[1:] for row in rows])
+                self.keyed[split] = rows[-1][0]
+                self._turn += step + 1
+                return
+        self._ask_at = time.monotonic() + self._poll_secs
+
+    def close(self) -> None:
+        """The connection is closed."""
+        if hasattr(self, "_connection"):
+            self._connection.close()
+
+    def _ask(self, above: str | None, up_to: str | None, rows: int) -> list[Any]:
+        """Rows with the column above a value (None: all), up to another; the first of each is the column as text."""
+        column = self._server.columns([self._column], "t")
+        conditions = [self._server.sql("{c} IS NOT NULL", c=column)]
+        given: list[Any] = []
+        for sign, value in ((">", above), ("<=", up_to)):
+            if value is not None:
+                kind = self._server.sql(self._type)
+                conditions.append(self._server.sql("{c} " + sign + " CAST(%s AS {t})", c=column, t=kind))
+                given.append(value)
+        statement = self._server.sql(
+            "SELECT CAST({c} AS text), {columns} FROM {table} t WHERE {conditions} ORDER BY {c} "
+            "FETCH FIRST %s ROWS WITH TIES",
+            c=column, columns=self._server.columns(self._fields, "t"), table=self._server.table(self._table),
+            conditions=self._server.joined(" AND ", conditions),
+        )  # fmt: skip
+        with self._server.saying(f"reading table {self._table} by column {self._column}"):
+            return list(self._connection.execute(statement, (*given, rows)).fetchall())
+
+    def _type_of_column(self) -> str:
+        """As SQL names it. Raises BadConfig, ConnectError."""
+        with self._server.saying(f"reading table {self._table}"):
+            found = self._connection.execute(
+                "SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = %s::regclass AND attname = "
+                "%s AND attnum > 0 AND NOT attisdropped",
+                (self._server.table(self._table).as_string(self._connection), self._column),
+            ).fetchone()
+        if found is None:
+            raise BadConfig(f"table {self._table} has no column {self._column!r}, which config {COLUMN.key!r} names")
+        return str(found[0])
+
+
+def splits_of(bounds: list[str]) -> dict[str, tuple[str | None, str | None]]:
+    """Split to the bound below it and its last value; without bounds there is one."""
+    if not bounds:
+        return {"all": (None, None)}
+    below = {f"to {high}": (low, high) for low, high in itertools.pairwise([None, *bounds])}
+    return {**below, f"above {bounds[-1]}": (bounds[-1], None)}
+
+
+def _fields_of(context: Any) -> tuple[str, ...]:
+    """Raises BadConfig for a source without fields."""
+    try:
+        return tuple(context.get_fields(context.get_component_id(), "default"))
+    except KeyError:
+        raise BadConfig(
+            "SqlRows has no fields: name the columns that it reads, SqlRows.spec(optional_outputs=['id', 'name'], …)"
+        ) from None

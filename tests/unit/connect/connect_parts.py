@@ -1,0 +1,53 @@
+"""What a connector is tried with outside the engine: a place in a topology, checkpoints, tuples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heronry import Checkpoint
+from heronry.api.tuples import Tuple
+
+
+class Place:
+    """The part of a task's context that connectors ask for. ``sources``: component to the fields it emits."""
+
+    def __init__(
+        self, component: str = "sink", task: int = 1, tasks: tuple[int, ...] = (1, 2), topology: str = "Topology",
+        **sources: tuple[str, ...],
+    ) -> None:  # fmt: skip
+        self._component, self._task, self._tasks, self._topology = component, task, tasks, topology
+        self._sources = sources
+
+    def get_topology_name(self) -> str:
+        return self._topology
+
+    def get_component_id(self) -> str:
+        return self._component
+
+    def get_task_id(self) -> int:
+        return self._task
+
+    def get_component_tasks(self, component: str) -> list[int]:
+        return list(self._tasks)
+
+    def get_sources(self) -> dict[tuple[str, str], str]:
+        return {(name, "default"): "shuffle" for name in self._sources}
+
+    def get_fields(self, component: str, stream: str) -> tuple[str, ...]:
+        return self._sources[component]
+
+
+def made(sink: Any, config: dict[str, Any], place: Place | None = None) -> Any:
+    """A component, initialised."""
+    sink.initialize(config, place or Place())
+    return sink
+
+
+def checkpoint(number: int, generation: int = 1, task: int = 1) -> Checkpoint:
+    """As the runtime names it."""
+    return Checkpoint(number, generation, f"{generation}-{number}-{task}-abc")
+
+
+def row(**values: Any) -> Tuple:
+    """A tuple with these fields."""
+    return Tuple.of(list(values.values()), list(values))

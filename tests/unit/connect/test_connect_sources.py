@@ -1,0 +1,123 @@
+"""Sources with splits, without an engine; and what is said at submit of any connector."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from connect_parts import Place
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heron_instance.core.state.splits import Positions
+from heronry import Grouping, TopologyBuilder, TopologyError
+from heronry.connect.files import CsvSink, FileLines
+from heronry.connect.http import HttpSink
+from heronry.connect.numbers import Sequence, ranges
+from heronry.connect.postgres import dsn_problems, fitting
+from heronry.connect.postgres_sink import PostgresSink
+from heronry.connect.postgres_source import splits_of
+from heronry.connect.settings import ConnectError
+from heronry.testing import Recorder
+
+
+def reading(spout: Any, config: dict[str, Any], positions: list[Any] | None = None) -> Recorder:
+    """A spout that owns all its splits, as the runtime begins it."""
+    recorder = Recorder.attach(spout)
+    spout.keyed = Positions(1, [1], spout.splits)
+    spout.keyed.load(positions or [])
+    spout.initialize(config, Place(source=("x",)))
+    return recorder
+
+
+@given(st.integers(0, 5000), st.integers(1, 40))
+def test_ranges_cover_each_number_once(count: int, splits: int) -> None:
+    found = ranges(count, splits)
+    assert [n for first, end in found.values() for n in range(first, end)] == list(range(count))
+    sizes = [end - first for first, end in found.values()]
+    assert max(sizes, default=0) - min(sizes, default=0) <= 1
+
+
+@given(st.integers(0, 2000), st.integers(1, 5), st.integers(0, 12))
+def test_a_sequence_goes_on_from_any_checkpoint_and_ends(count: int, splits: int, calls: int) -> None:
+    config = {"user.sequence.count": count, "user.sequence.splits": splits}
+    first = Sequence()
+    recorder = reading(first, config)
+    for _ in range(calls):
+        first.next_tuple()
+    second = Sequence()
+    rest = reading(second, config, first.keyed.taken())
+    for _ in range(count // 256 + splits + 1):
+        second.next_tuple()
+    assert sorted(recorder.values() + rest.values()) == [(n,) for n in range(count)]
+
+
+def test_a_file_that_became_shorter_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "log.txt"
+    file.write_text("one\ntwo\nthr")
+    spout = FileLines()
+    recorder = reading(spout, {"user.files.folder": str(tmp_path)})
+    spout.next_tuple()
+    assert recorder.values() == [("one",), ("two",)]
+    file.write_text("new\n")
+    with pytest.raises(ConnectError, match=r"log.txt has 4 bytes, and 8 of it have been read: it was truncated or re"):
+        spout.next_tuple()
+    file.unlink()
+    spout.next_tuple()
+
+
+def test_a_folder_that_is_not_there_and_files_that_are_packed_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConnectError, match=r"reads .*/none, which is no folder here: make it on every host"):
+        reading(FileLines(), {"user.files.folder": str(tmp_path / "none")})
+    (tmp_path / "a.txt.GZ").touch()
+    with pytest.raises(ConnectError, match=r"a.txt.GZ is compressed, .* leave it out by config 'user.files.pattern'"):
+        reading(FileLines(), {"user.files.folder": str(tmp_path)})
+    reading(FileLines(), {"user.files.folder": str(tmp_path), "user.files.pattern": "*.txt"})
+
+
+def test_what_a_configuration_lacks_is_said_at_submit_for_all_components_at_once() -> None:
+    builder = TopologyBuilder("connectors")
+    lines = builder.add_spout("lines", FileLines, 1)
+    builder.add_bolt("table", PostgresSink, 1, {lines: Grouping.SHUFFLE}, config={
+        "user.postgres.dsn": "postgresql://me:secret@host/db", "user.postgres.key": "id",
+    })  # fmt: skip
+    builder.add_bolt("post", HttpSink, 1, {lines: Grouping.SHUFFLE}, config={"user.http.attempts": 0})
+    builder.add_bolt("csv", CsvSink, 1, {lines: Grouping.SHUFFLE}, config={"user.sink.folder": "/tmp/x"})
+    with pytest.raises(TopologyError) as raised:
+        builder.definition()
+    said = str(raised.value)
+    for part in (
+        "'lines': FileLines needs config 'user.files.folder': the folder whose files it reads",
+        "'table': PostgresSink needs config 'user.postgres.table': the table that rows go into, with or without its",
+        "'table': PostgresSink config 'user.postgres.key' is 'id'; it is columns of a unique key",
+        "'table': PostgresSink config 'user.postgres.dsn' holds a password, which a topology's definition shows",
+        "'csv': CsvSink is a two-phase sink, and with ATMOST_ONCE nothing that it writes is ever committed; set topolo",
+        "'post': HttpSink needs config 'user.http.url'",
+        "'post': HttpSink config 'user.http.attempts' is 0; it is how often a batch is posted before",
+    ):
+        assert part in said
+    assert "secret" not in said
+    assert said.count("'csv'") == 1
+
+
+def test_a_password_in_an_address_is_refused_and_what_only_looks_like_one_is_not() -> None:
+    def refused(dsn: str) -> bool:
+        return any("password" in problem for problem in dsn_problems({"user.postgres.dsn": dsn}))
+
+    holding = ("host=h password=x", "password = 'x' host=h", "postgresql://me:x@h/db", "postgres://h/db?password=x")
+    assert [refused(dsn) for dsn in holding] == [True] * 4
+    without = ("host=h user=u passfile=/run/passwords", "postgresql://me@h:5432/db", "postgresql://h:5432/a@b")
+    assert [refused(dsn) for dsn in without] == [False] * 3
+
+
+def test_values_that_postgresql_cannot_hold_are_told_why() -> None:
+    assert fitting({"a": [1, None, 2.5, float("inf"), b"\x00\xff"]}) == {"a": [1, None, 2.5, "Infinity", "\\x00ff"]}
+    for value, why in (("a\0", "zero byte"), ("\ud800", "UTF-8"), ({1: 2}, "str keys"), (object(), "no way to Post")):
+        with pytest.raises(ValueError, match=why):
+            fitting(value)
+
+
+def test_ranges_of_a_table() -> None:
+    assert splits_of([]) == {"all": (None, None)}
+    assert splits_of(["5", "9"]) == {"to 5": (None, "5"), "to 9": ("5", "9"), "above 9": ("9", None)}

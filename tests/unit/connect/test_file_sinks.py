@@ -1,0 +1,166 @@
+"""Sinks that write a file for each checkpoint and task: what is seen when, what a format holds, a full disk."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from connect_parts import Place, checkpoint, made, row
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heronry.connect.files import CsvSink, JsonLinesSink
+from heronry.connect.settings import BadConfig, ConnectError
+
+
+def seen(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+
+
+@pytest.mark.parametrize("kind", [JsonLinesSink, CsvSink])
+def test_a_checkpoint_is_seen_when_it_is_committed_and_as_often_as_one_likes(kind: Any, tmp_path: Path) -> None:
+    sink = made(kind(), {"user.sink.folder": str(tmp_path)})
+    assert sink.prepare(checkpoint(1)) is None, "nothing was written"
+    sink.process(row(word="a", count=1))
+    token = sink.prepare(checkpoint(2))
+    sink.process(row(word="b", count=2))
+    later = sink.prepare(checkpoint(3))
+    assert (seen(tmp_path), sorted(sink.prepared())) == ([], [token, later])
+    sink.commit(2, token)
+    sink.commit(2, token)
+    sink.abort(token)
+    sink.commit(2, token)
+    assert seen(tmp_path) == [f"Topology.sink-{token}{kind.suffix}"]
+    sink.abort(later)
+    sink.abort(later)
+    assert sink.prepared() == []
+    sink.close()
+
+
+def test_another_task_commits_what_a_dead_one_has_prepared_and_its_open_file_goes(tmp_path: Path) -> None:
+    config = {"user.sink.folder": str(tmp_path)}
+    dead = made(JsonLinesSink(), config, Place(task=2))
+    dead.process(row(n=1))
+    token = dead.prepare(checkpoint(1, task=2))
+    dead.process(row(n=2))  # and it dies
+    other = made(JsonLinesSink(), config, Place(task=1))
+    assert len(list(tmp_path.glob(".*-open-*"))) == 1, "it may live: it is a task of the component"
+    other.commit(1, token)
+    assert [json.loads(line) for f in tmp_path.glob("*.jsonl") for line in f.read_text().splitlines()] == [{"n": 1}]
+    made(JsonLinesSink(), config, Place(task=2))
+    assert list(tmp_path.glob(".*-open-*")) == []
+    dead.close()
+
+
+def test_files_of_others_in_the_same_folder_are_not_touched(tmp_path: Path) -> None:
+    config = {"user.sink.folder": str(tmp_path)}
+    names = [("T", "a.b"), ("T.a", "b"), ("T", "a"), ("T", "a-1")]
+    sinks = [made(JsonLinesSink(), config, Place(component, topology=topology)) for topology, component in names]
+    for number, sink in enumerate(sinks, 1):
+        sink.process(row(n=number))
+        assert sink.prepare(checkpoint(number)) == f"1-{number}-1-abc"
+    assert [sink.prepared() for sink in sinks] == [[f"1-{n}-1-abc"] for n in range(1, 5)]
+
+
+def test_what_was_prepared_and_is_gone_is_said(tmp_path: Path) -> None:
+    sink = made(CsvSink(), {"user.sink.folder": str(tmp_path)})
+    with pytest.raises(ConnectError, match=r"1-7-1-abc.csv was prepared for checkpoint 7 and is gone"):
+        sink.commit(7, "1-7-1-abc")
+
+
+_CELLS = st.one_of(
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")), st.integers(), st.floats(),
+    st.booleans(),
+)  # fmt: skip
+
+
+@given(st.lists(st.tuples(_CELLS, _CELLS), min_size=1))
+def test_csv_is_read_back_by_any_reader(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[Any, Any]]) -> None:
+    folder = tmp_path_factory.mktemp("csv")
+    sink = made(CsvSink(), {"user.sink.folder": str(folder)})
+    for a, b in rows:
+        sink.process(row(a=a, **{"b, or so": b}))
+    sink.commit(1, sink.prepare(checkpoint(1)))
+    (file,) = folder.glob("*.csv")
+    with file.open(newline="", encoding="utf-8") as lines:
+        header, *read = csv.reader(lines)
+    assert header == ["a", "b, or so"]
+    text = {bool: lambda value: str(value).lower(), float: repr}
+    assert read == [[text.get(type(value), str)(value) for value in pair] for pair in rows]
+
+
+def test_csv_tells_none_from_the_empty_string_and_each_file_has_a_header(tmp_path: Path) -> None:
+    sink = made(CsvSink(), {"user.sink.folder": str(tmp_path)})
+    for number in (1, 2):
+        sink.process(row(a=None, b=""))
+        sink.commit(number, sink.prepare(checkpoint(number)))
+    assert [f.read_bytes() for f in tmp_path.glob("*.csv")] == [b'a,b\r\n,""\r\n'] * 2
+    sink.process(row(a=1, b=2))
+    with pytest.raises(ConnectError, match="has the fields a, c, and the file's header has a, b: give each kind"):
+        sink.process(row(a=1, c=2))
+    sink.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "why"),
+    [
+        (CsvSink, [1], "CSV holds str, int, float, bool and None"),
+        (CsvSink, "\ud800", "no text that UTF-8"),
+        (JsonLinesSink, math.nan, "JSON has finite numbers only"),
+        (JsonLinesSink, {"a": [b"x"]}, "JSON has no bytes"),
+        (JsonLinesSink, {1: 2}, "str keys only"),
+        (JsonLinesSink, 2**64, "no more than 64 bits"),
+    ],
+)
+def test_what_a_format_cannot_hold_is_named_when_it_is_processed(
+    kind: Any, value: Any, why: str, tmp_path: Path
+) -> None:
+    sink = made(kind(), {"user.sink.folder": str(tmp_path)})
+    sink.process(row(good=1, field="fits"))
+    with pytest.raises(ConnectError, match=rf"{kind.__name__}: field 'field' is .*{why}.*: change it in a bolt"):
+        sink.process(row(good=1, field=value))
+    sink.close()
+
+
+@contextmanager
+def room_of(size_bytes: int) -> Iterator[None]:
+    """Files of this process cannot grow beyond this."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_on_a_full_disk_nothing_is_prepared_and_nothing_forgotten(tmp_path: Path) -> None:
+    sink = made(JsonLinesSink(), {"user.sink.folder": str(tmp_path)})
+    sink.process(row(text="x" * 100_000))
+    with (
+        room_of(1000),
+        pytest.raises(ConnectError, match=r"cannot write into .* make room there; the topology goes on"),
+    ):
+        sink.prepare(checkpoint(1))
+    with pytest.raises(ConnectError, match="cannot write"):
+        sink.prepare(checkpoint(2))  # nobody can say what of it is on disk
+    assert (sink.prepared(), seen(tmp_path)) == ([], [])
+    sink.close()
+    again = made(JsonLinesSink(), {"user.sink.folder": str(tmp_path)})  # as the restore makes it
+    again.process(row(text="x" * 100_000))
+    again.commit(3, again.prepare(checkpoint(3)))
+    assert len(seen(tmp_path)) == 1
+
+
+def test_a_folder_that_cannot_be_is_said_with_its_key(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(BadConfig, match=r"CsvSink needs config 'user.sink.folder': the folder it writes into"):
+        made(CsvSink(), {})
+    with pytest.raises(ConnectError, match=r"cannot write into .*file/below .*or name another in config 'user.sink.fo"):
+        made(CsvSink(), {"user.sink.folder": str(tmp_path / "file" / "below")})

@@ -111,6 +111,17 @@ def test_no_thread_waits_at_a_simple_queue() -> None:
     assert found == []
 
 
+def test_no_wait_forgets_that_it_was_cancelled() -> None:
+    # asyncio.wait_for gives its result, and the cancellation is gone, when both come at once (CPython 3.11): whoever
+    # cancelled waits for ever. asyncio.timeout does not.
+    found = [
+        str(path.relative_to(ROOT))
+        for path in sources()
+        if "tests" not in path.parts and re.search(r"asyncio\.wait_for\(", path.read_text())
+    ]
+    assert found == []
+
+
 def test_unpickling_happens_in_instances_only() -> None:
     # Instances, and Spark's workers, which run the user's code as instances do.
     allowed = {

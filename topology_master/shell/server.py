@@ -229,10 +229,12 @@ class TopologyMaster:
         late: str = "",
     ) -> MasterStatus:
         number = next(self._request_numbers)
-        future = self._requests[number] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[MasterStatus] = asyncio.get_running_loop().create_future()
+        self._requests[number] = future
         self._inbox.put_nowait(event(number))
         try:
-            return await asyncio.wait_for(future, seconds)
+            async with asyncio.timeout(seconds):
+                return await future
         except _Refused as error:
             code = grpc.StatusCode.FAILED_PRECONDITION if error.final else grpc.StatusCode.UNAVAILABLE
             await context.abort(code, str(error))

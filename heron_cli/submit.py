@@ -33,6 +33,7 @@ from heron_runtime.model.unsaid import RELIABILITY_CURE, hearing_note, never_cal
 from heron_runtime.net.identity import warm_up
 from heron_runtime.state.local import STATE_KEYS
 from heronry.api.config import normalise
+from heronry.api.validate import problems_of
 
 DEFINE_TIMEOUT_SECS = 60.0
 
@@ -166,7 +167,10 @@ def refuse_state_keys(given: dict[str, Any]) -> None:
 
 
 def configure(definition: TopologyDefinition, configured: dict[str, Any], given: dict[str, Any]) -> TopologyDefinition:
-    """The definition with ``config.yaml`` below the topology's own configuration and ``--config-property`` above it."""
+    """The definition with ``config.yaml`` below the topology's own configuration and ``--config-property`` above it.
+
+    Raises InvalidTopology if it cannot run so.
+    """
     below = {key: value for key, value in configured.items() if not key.startswith("heron.")}
     above = {key: value for key, value in given.items() if not key.startswith("heron.")}
     merged = {**below, **definition.config, **above}
@@ -176,7 +180,11 @@ def configure(definition: TopologyDefinition, configured: dict[str, Any], given:
     for spec in definition.components:
         for key in above.keys() & spec.config.keys():
             note(f"component {spec.name} has its own {key} = {spec.config[key]!r}, which stands")
-    return dataclasses.replace(definition, config=plain)
+    whole = dataclasses.replace(definition, config=plain)
+    problems = problems_of(whole)
+    if problems:
+        raise InvalidTopology("\n".join(problems), "Leave the setting out, or change the topology.")
+    return whole
 
 
 def run(

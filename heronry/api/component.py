@@ -97,6 +97,10 @@ class Component:
             if given is not None and isinstance(getattr(type(self), name), _NotThere):
                 setattr(self, name, given)
 
+    def has_replaced(self, state: Any) -> bool:
+        """For the runtime: whether ``self.state``, which was this mapping, is another object now, and so not kept."""
+        return isinstance(type(self).state, _NotThere) and self.state is not state
+
     def attach(self, collector: Collector, name: str = "") -> None:
         """For the runtime: emits, acks and fails go to ``collector`` from now on."""
         self._collector = collector

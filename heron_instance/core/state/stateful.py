@@ -113,7 +113,7 @@ class Stateful:
         """User code's last word before the snapshot; it may emit. Raises what it raises."""
         checkpoint = self._checkpoint(align.checkpoint)
         self._call("pre_save", str(align.checkpoint))
-        if getattr(self._component, "state", self.kept.own) is not self.kept.own:
+        if self._component.has_replaced(self.kept.own):
             raise TypeError(
                 f"{self._name} has put another object into self.state, which would not be kept: change the mapping "
                 "that is there (self.state[...] = ..., self.state.update(...))"

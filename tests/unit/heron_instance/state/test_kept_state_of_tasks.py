@@ -1,0 +1,116 @@
+"""What of a task is kept, and what user code sees of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from instance_world import SHUFFLE, Part, fields, make_plan
+
+from heron_instance.core.state.kept import KeptState, Restored
+from heron_instance.core.state.participant import Align
+from heron_instance.core.state.splits import Positions, SplitNotOwned
+from heron_instance.core.state.stateful import Stateful, StateSetup
+from heron_instance.core.user_code import NoLock, UserCode
+from heron_instance.core.values_codec import ValuesCodec
+from heron_runtime.model.checkpoints import Part as FilePart
+from heron_runtime.model.generations import Generation, Member, Phase, task_place
+from heron_runtime.model.plan import PhysicalPlan
+from heronry.api.component import Bolt, Spout
+
+
+class Source(Spout):
+    listed: list[Any] = [("a", 0), ("b", 1), ("c", 2), ("d", 3)]
+
+    def splits(self) -> list[Any]:
+        return self.listed
+
+
+class Plain(Spout):
+    pass
+
+
+class Keyed(Bolt):
+    pass
+
+
+class OwnState(Bolt):
+    state = "its own"
+
+
+def plan_of(generation: Generation | None = None) -> PhysicalPlan:
+    plan = make_plan(
+        {
+            "s": Part(Source, 2, {"default": ["k"]}),
+            "k": Part(Keyed, 2, {"default": ["k"]}, [("s", "default", fields("k"))]),
+            "p": Part(Keyed, 1, {}, [("k", "default", SHUFFLE)]),
+        }
+    )
+    return replace(plan, generation=generation or Generation(1, Phase.RESTORING))
+
+
+def stateful(component: Any, task: int, restored: Restored | None = None, incarnation: int = 7) -> Stateful:
+    written: list[FilePart] = []
+    setup = StateSetup(lambda part, pieces: written.append(part), 1000.0, restored or Restored())
+    user_code = UserCode(lambda: 0.0, NoLock())
+    made = Stateful(plan_of(), task, incarnation, component, user_code, ValuesCodec(), setup)
+    made.begin()
+    return made
+
+
+def test_positions_belong_to_the_owners_of_splits() -> None:
+    first, second = (Positions(task, (1, 2), Source().splits) for task in (1, 2))
+    assert (first.owned(), second.owned()) == (["a", "c"], ["b", "d"])
+    first["a"] = 5
+    with pytest.raises(SplitNotOwned, match="owned_splits"):
+        first["b"] = 1
+    assert dict(first) == {"a": 5}
+    again = Positions(1, (1, 2, 3), Source().splits)
+    again.load([("a", 5), ("b", 7), ("d", 9), ("gone", 1)])
+    assert again.owned() == ["a", "d"], "with three tasks another one reads d"
+    assert (again["a"], again["d"]) == (5, 9)
+    assert again.taken() == [("a", 5), ("d", 9)], "what is not listed any more is forgotten"
+
+
+def test_which_component_has_what() -> None:
+    plan = plan_of()
+    assert isinstance(KeptState(plan, 1, Source(), Restored()).keyed, Positions)
+    assert KeptState(plan, 1, Plain(), Restored()).keyed is None
+    keyed, plain = KeptState(plan, 3, Keyed(), Restored()), KeptState(plan, 5, Keyed(), Restored())
+    assert keyed.by_key is not None
+    assert keyed.groups
+    assert plain.keyed is None
+
+
+def test_user_code_sees_its_state_and_says_if_it_throws_it_away() -> None:
+    component = Keyed()
+    made = stateful(component, 5)
+    component.state["n"] = 1
+    assert made.kept.take(1, 0)[0] == [(("state", "n"), 1)]
+    with pytest.raises(AttributeError, match=r"has no self\.keyed"):
+        _ = component.keyed
+    component.state = {}
+    with pytest.raises(TypeError, match=r"another object into self\.state"):
+        made.prepare(Align(1, 0))
+    other = OwnState()
+    stateful(other, 5).prepare(Align(1, 0))
+    assert other.state == "its own"
+
+
+def test_only_the_incarnation_that_is_named_runs() -> None:
+    for incarnation, runs in ((7, True), (8, False)):
+        made = stateful(Keyed(), 3, incarnation=incarnation)
+        running = plan_of(Generation(1, Phase.RUNNING, members=(Member(task_place(3), 7),)))
+        made.follow(running)
+        assert made.stands_still, "it has not been linked yet"
+        made.linked()
+        made.follow(replace(running, generation=replace(running.generation, number=2)))
+        assert made.stands_still, "another generation"
+        made.follow(running)
+        assert made.stands_still is not runs
+
+
+def test_own_rows_of_other_tasks_are_not_taken_for_ones_own() -> None:
+    restored = Restored(4, own={5: [(("state", "n"), 1)], 6: [(("state", "n"), 2), (("state", "m"), 3)]})
+    assert KeptState(plan_of(), 5, Keyed(), restored).own == {"n": 1}

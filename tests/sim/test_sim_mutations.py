@@ -216,8 +216,8 @@ def a_link_is_a_stack(patch: pytest.MonkeyPatch) -> None:
 def a_link_that_closes_drops_its_queue(patch: pytest.MonkeyPatch) -> None:
     real = Link.close
 
-    def close(self: Link) -> None:
-        real(self)
+    def close(self: Link, lost: dict[int, int] | None = None) -> None:
+        real(self, lost)
         for task in list(self.destinations):
             list(self.withdraw(task))
 
@@ -228,8 +228,8 @@ def a_link_that_closes_drops_its_queue(patch: pytest.MonkeyPatch) -> None:
 def losses_are_not_counted(patch: pytest.MonkeyPatch) -> None:
     real = Link.close
 
-    def close(self: Link) -> None:
-        real(self)
+    def close(self: Link, lost: dict[int, int] | None = None) -> None:
+        real(self, lost)
         self.lost.clear()
 
     patch.setattr(Link, "close", close)

@@ -7,6 +7,7 @@ each word exactly once, which is what one undisturbed run would have written.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -81,17 +82,35 @@ class ExactWords(FaultCluster):
         return found
 
 
+def refuse_to_write(parts: Path, seconds: float) -> None:
+    """The folder is not there, and nobody can make it; for so long."""
+    away = parts.with_name("parts-away")
+    if not parts.is_dir():
+        return
+    parts.rename(away)
+    with contextlib.suppress(IsADirectoryError):  # somebody has just made it anew: then nothing is refused this time
+        parts.write_text("no folder")
+    time.sleep(seconds)
+    eventually(lambda: put_back(away, parts), "the folder of parts is there again")
+
+
+def put_back(away: Path, parts: Path) -> bool:
+    """True if it is done; somebody may make the folder at any moment."""
+    with contextlib.suppress(OSError):
+        if parts.is_dir():
+            for file in parts.iterdir():
+                file.rename(away / file.name)
+            parts.rmdir()
+        else:
+            parts.unlink(missing_ok=True)
+        away.rename(parts)
+    return not away.exists()
+
+
 def strike(cluster: ExactWords, draw: random.Random) -> str:
     """Kill or stop any process of the topology, or have the storage refuse to write, for a while; what it was."""
     if draw.random() < 0.1:
-        parts = cluster.place / "checkpoints" / "parts"
-        away = parts.with_name("parts-away")
-        if parts.is_dir():
-            parts.rename(away)
-            parts.write_text("no folder")
-            time.sleep(draw.choice([0.5, 2.5]))
-            parts.unlink()
-            away.rename(parts)
+        refuse_to_write(cluster.place / "checkpoints" / "parts", draw.choice([0.5, 2.5]))
         return "storage"
     victims = sorted(cluster.titled(), key=lambda process: process.pid)
     if not victims:

@@ -163,13 +163,17 @@ def test_a_pause_is_stored_while_a_restore_waits_and_stands_beside_the_generatio
 
 
 def test_what_user_code_causes_ends_in_failed(tmp_path: Path) -> None:
-    node = begun(tmp_path)
-    for _ in range(6):
-        node.played.reports[task_place(2)] = TaskReport(node.generation.number, failed="count: ValueError: 5")
+    node, delays = begun(tmp_path), []
+    while node.generation.phase is not Phase.FAILED:
+        number, before = node.generation.number, node.now_ms
+        node.played.reports[task_place(2)] = TaskReport(number, failed="count: ValueError: 5")
         node.beat()
+        while node.generation.number == number:
+            node.tick(200)
+        delays.append(int(node.now_ms - before))
         if node.generation.phase is not Phase.FAILED:
             node.running()
-    assert node.generation.phase is Phase.FAILED
+    assert delays == [0, 1_000, 2_000, 4_000, 8_000, 0], "what is away for some seconds comes back meanwhile"
     assert any("FAILED: task 2: count: ValueError: 5" in text for text in node.notes())
     shown = node.core.status().tasks_state
     assert (shown.phase, shown.cause, shown.restores) == (Phase.FAILED, "task 2: count: ValueError: 5", 5)

@@ -38,12 +38,20 @@ def finish(node: StateNode) -> list[e.Effect]:
 def fail(node: StateNode) -> None:
     """User code fails until the topology does."""
     for _ in range(MOST_FAILURES + 2):  # the first one may have a complete checkpoint before it
-        node.played.reports[task_place(2)] = TaskReport(node.generation.number, failed="it raised")
-        node.beat()
+        fail_once(node)
         if node.generation.phase is Phase.FAILED:
             break
         node.running()
     assert node.generation.phase is Phase.FAILED
+
+
+def fail_once(node: StateNode) -> None:
+    """User code fails, and the next generation begins."""
+    number = node.generation.number
+    node.played.reports[task_place(2)] = TaskReport(number, failed="it raised")
+    node.beat()
+    while node.generation.number == number:
+        node.tick(200)
 
 
 def test_a_checkpoint_that_is_asked_for_begins_at_once_and_is_answered_when_it_is_complete(tmp_path: Path) -> None:
@@ -136,8 +144,7 @@ def test_a_restore_that_is_asked_for_ends_phase_failed_and_a_checkpoint_is_refus
 def test_who_waits_while_the_topology_fails_is_told_so(tmp_path: Path) -> None:
     node = slow(tmp_path)
     for _ in range(MOST_FAILURES):
-        node.played.reports[task_place(2)] = TaskReport(node.generation.number, failed="it raised")
-        node.beat()
+        fail_once(node)
         node.running()
     node.tell(e.RestoreRequested(1))
     assert answers(node.tell(e.CheckpointRequested(2, wait=True))) == []

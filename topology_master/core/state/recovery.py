@@ -7,8 +7,9 @@ so it and a checkpoint's completion refuse each other. While the manifest of the
 nothing is decided at all, since nobody could be restored from it.
 
 Silence is counted as leases are (``core/membership.py``): in the master's own ticks, of bounded length. A generation
-that ends because something was lost is followed by the next one at once, and by those after that with growing delays,
-until a checkpoint is complete; what user code causes is counted instead, and ends in FAILED.
+that has ended is followed by the next one at once, and by those after that with growing delays, until a checkpoint is
+complete. What user code or storage causes is counted, too, and ends in FAILED; its delays are longer, for a storage or
+an outside system that is away for some seconds looks just like that.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from topology_master.core.state.coordinator import Coordinator, Participants, St
 from topology_master.core.state.generations import Generations
 
 BACKOFF = BackoffPolicy(min_ms=200, max_ms=10_000)  # between restores that lost processes and links cause
+FAILURES = BackoffPolicy(min_ms=1_000, max_ms=10_000)  # between those that count: 15 s until the topology has failed
 PHASES = {Phase.RUNNING: 0.0, Phase.RESTORING: 1.0, Phase.FAILED: 2.0}
 GAUGES = (
     "__generation", "__generation-phase", "__checkpoint-number", "__checkpoint-duration-ms", "__checkpoint-bubble-ms",
@@ -82,7 +84,7 @@ class Recovery:
         self._held: Write | None = None  # what the coordinator wants written, while something else is
         self._out_ms: int | None = None  # since when a write of the coordinator's is under way
         self._unanswered = False  # it ended without an answer: the next read tells
-        self._losses = 0  # restores in a row that something lost has caused
+        self._losses = 0  # restores in a row
         self._due_ms: int | None = None  # when the next one is due
         self.holds = False  # a restore is due, and waits: nobody needs another plan before it
         self.fault = "the store has not been read"
@@ -235,12 +237,12 @@ class Recovery:
             return Generation(record.generation + 1, Phase.RESTORING, record.complete)
         now = self._generations.generation
         wanted = self._generations.wanted(record.complete, asked=asked)
-        delayed = wanted is not None and wanted.number != now.number and not asked and not self._generations.failed
-        if not delayed:
+        if wanted is None or wanted.number == now.number or wanted.phase is Phase.FAILED or asked:
             return wanted
         if self._due_ms is None:
             self._losses = 1 if record.complete > now.restore_from else self._losses + 1
-            self._due_ms = now_ms + BACKOFF.delay_ms(self._losses)
+            policy = FAILURES if self._generations.failed else BACKOFF
+            self._due_ms = now_ms + policy.delay_ms(self._losses)
         self.holds = now_ms < self._due_ms
         return None if self.holds else wanted
 

@@ -205,9 +205,9 @@ class ComposeCluster:
         shown = docker("ps", "--all", *filters, "--format", '{{.Label "org.heronry.container"}} {{.Names}}')
         return {int(number): name for number, name in (line.split() for line in shown.splitlines())}
 
-    def identity(self, container: str) -> str:
-        """Of a Docker container, and of its present life."""
-        return docker("inspect", "--format", "{{.Id}} {{.State.StartedAt}}", container)
+    def identity(self, container: str, *, check: bool = True) -> str:
+        """Of a Docker container, and of its present life; empty if there is none now and that is not to be checked."""
+        return docker("inspect", "--format", "{{.Id}} {{.State.StartedAt}}", container, check=check)
 
     def left(self) -> list[str]:
         """What the engine still has of this cluster."""

@@ -62,8 +62,7 @@ def test_user_code_gets_at_nothing_and_comes_back_like_that(prying: ComposeClust
     is_walled_in(tried(prying, 3))
     identity = prying.identity(container)
     docker("exec", container, "sh", "-c", f"kill -9 {pid(prying, 'heron_container-1')}")
-    eventually(lambda: prying.containers("Prying").get(1) == container, "the container is there again")
-    eventually(lambda: prying.identity(container) != identity, "it is another one")
+    eventually(lambda: prying.identity(container, check=False) not in ("", identity), "another one is there")
     is_walled_in(tried(prying, 4))
     eventually(lambda: prying.status("Prying")["state"] == "running", "all of it works")
 

@@ -37,13 +37,14 @@ def replace_file(path: Path, data: bytes | str | Iterable[bytes], mode: int = 0o
                 os.fsync(file.fileno())
         os.replace(part, path)
         if durable:
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
     except BaseException:
         part.unlink(missing_ok=True)
         raise
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Renames in it are on disk. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -10,7 +10,7 @@ from heron_instance.core.hooks import Hooks
 from heron_instance.core.outbox import Outbox
 from heron_instance.core.setup import Setup
 from heron_instance.core.state.kept import NOTHING_RESTORED, KeptState
-from heron_instance.core.state.stateful import Stateful, give_state
+from heron_instance.core.state.stateful import Stateful
 from heron_instance.core.streams import Router
 from heron_instance.core.telemetry import Counts
 from heron_instance.core.user_code import UserCode
@@ -53,7 +53,8 @@ class Task:
                 plan, setup.task, setup.incarnation, self.component, self.user_code, self.codec, setup.state
             )
         else:
-            give_state(self.component, KeptState(plan, setup.task, self.component, NOTHING_RESTORED))
+            kept = KeptState(plan, setup.task, self.component, NOTHING_RESTORED)
+            self.component.keep(kept.keyed, kept.own)
         self._started = False
 
     def attach(self, collector: TaskCollector, *filters: RowFilter) -> None:

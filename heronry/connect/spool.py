@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
 
+from heron_runtime.files import sync_folder
 from heronry.api.state import Checkpoint, TwoPhaseSink
 from heronry.api.tuples import Tuple
 from heronry.connect.settings import ConnectError, Option, problems, require, step_name, text
@@ -178,15 +179,6 @@ class SpoolSink(TwoPhaseSink):
 
     def _whole(self, token: str) -> Path:
         return self._folder / f"{self._step}-{token}{self.suffix}"
-
-
-def sync_folder(folder: Path) -> None:
-    """Renames in it are on disk. Raises OSError."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def cannot_hold(sink: object, field: str, value: object, why: str) -> ConnectError:

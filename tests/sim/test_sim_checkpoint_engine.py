@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 
 import pytest
 from budget import Budget
 
 from .checkpoints.engine import EngineTask
 from .checkpoints.engine_mutations import MUTATIONS
-from .checkpoints.outside import Violation
 from .checkpoints.world import run
+from .test_sim_checkpoints import laws_hold
 
 LANES = 2
 FLOOR, SECONDS = 8, 15.0  # of each lane
@@ -23,15 +22,7 @@ pytestmark = pytest.mark.sim
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("lane", range(LANES))
 def test_state_and_output_are_those_of_one_execution(lane: int) -> None:
-    budget, told, counts = Budget(SECONDS, FLOOR), list[str](), Counter[str]()
-    for seed in itertools.takewhile(lambda _: budget.more(), itertools.count(lane, LANES)):
-        try:
-            counts.update(run(seed, None, EngineTask))
-        except Violation as violation:
-            told.append(f"python -m tests.sim.checkpoints --engine --seeds {seed} --verbose\n{violation}")
-    assert not told, "\n\n".join(told)
-    for happened in ("faults", "restoring", "complete", "frames lost", "updates", "masters", "told to leave"):
-        assert counts[happened] > 0, f"nothing of this kind in {budget.used} schedules: {happened}"
+    laws_hold(itertools.count(lane, LANES), Budget(SECONDS, FLOOR), EngineTask, "--engine ")
 
 
 @pytest.mark.timeout(900)

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from budget import Budget
 
 from .checkpoints.mutations import MUTATIONS
 from .checkpoints.outside import Violation
+from .checkpoints.tasks import Task
 from .checkpoints.world import World, run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,12 +29,17 @@ pytestmark = pytest.mark.sim
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("lane", range(LANES))
 def test_state_and_output_are_those_of_one_execution(lane: int) -> None:
-    budget, told, counts = Budget(SECONDS, FLOOR), list[str](), Counter[str]()
-    for seed in itertools.takewhile(lambda _: budget.more(), itertools.count(lane, LANES)):
+    laws_hold(itertools.count(lane, LANES), Budget(SECONDS, FLOOR))
+
+
+def laws_hold(seeds: Iterator[int], budget: Budget, process: type[Task] = Task, option: str = "") -> None:
+    """While the budget lasts; and in these schedules everything has happened that may."""
+    told, counts = list[str](), Counter[str]()
+    for seed in itertools.takewhile(lambda _: budget.more(), seeds):
         try:
-            counts.update(run(seed))
+            counts.update(run(seed, None, process))
         except Violation as violation:
-            told.append(f"python -m tests.sim.checkpoints --seeds {seed} --verbose\n{violation}")
+            told.append(f"python -m tests.sim.checkpoints {option}--seeds {seed} --verbose\n{violation}")
     assert not told, "\n\n".join(told)
     for happened in ("faults", "restoring", "complete", "frames lost", "updates", "masters", "told to leave"):
         assert counts[happened] > 0, f"nothing of this kind in {budget.used} schedules: {happened}"

@@ -140,9 +140,10 @@ class Stateful:
         self._told()
         self.snapshot_ms, self.snapshot_bytes = 1000 * (clock() - began), part.size
         return [
-            barrier_frame(self._task, task, routing_version, Barrier(self.generation, number, align.turn, sent))
+            barrier_frame(
+                self._task, task, routing_version, Barrier(self.generation, number, align.turn, self._sent[task])
+            )
             for task in self._downstream
-            for sent in (self._sent[task],)
         ]
 
     def on_part(self, part: Part) -> None:
@@ -221,7 +222,7 @@ class Stateful:
     def begin(self) -> None:
         """Give the component its state, and settle what was prepared before. Raises what user code raises."""
         component, kept, restored = self._component, self.kept, self._setup.restored
-        give_state(component, kept)
+        component.keep(kept.keyed, kept.own)
         if restored.checkpoint != NO_CHECKPOINT:
             self._call("pre_restore", str(restored.checkpoint))
         self._call("init_state", kept.own)
@@ -273,11 +274,6 @@ class Stateful:
         if self.kept.by_key is not None:
             self.kept.by_key.check()
         assert not self._runs or self.report.restored
-
-
-def give_state(component: Any, kept: KeptState) -> None:
-    """``self.state`` and ``self.keyed`` of a component, unless its class has attributes of these names itself."""
-    component.keep(kept.keyed, kept.own)
 
 
 def _tasks_of(plan: PhysicalPlan, components: set[str]) -> list[int]:

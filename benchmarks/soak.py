@@ -41,7 +41,9 @@ from benchmarks.run import Options, prepared
 LOOK_SECONDS = 5.0
 KILL_SECONDS = 30.0  # from one kill to the next
 REPORT_SECONDS = 300.0
-ROUND_SECONDS = 11.0  # a guest is submitted in one and killed in the next, so that 200 come and go in 75 minutes
+ROUND_SECONDS = (
+    11.0  # by default: a guest is submitted in one and killed in the next, so that 200 come and go in 75 minutes
+)
 LEAST_LIFE_SECONDS = 60.0  # a shorter life says nothing of growth
 MORTAL = ("spout", "last", "distributor", "aggregator", "stream_manager", "metrics_manager", "topology_master")
 LONG_LIVED = (
@@ -74,9 +76,10 @@ class Life:
 class Soak:
     """The clusters, the tracker, and what was seen."""
 
-    def __init__(self, seed: int, pace: float, kept: Path) -> None:
+    def __init__(self, seed: int, pace: float, round_seconds: float, kept: Path) -> None:
         self.rng = random.Random(seed)
         self.pace = pace
+        self.round_seconds = round_seconds
         self.kept = kept
         self.lives: dict[int, Life] = {}
         self.series: dict[str, list[tuple[float, float]]] = defaultdict(list)  # what is no process's: (seconds, value)
@@ -134,7 +137,7 @@ class Soak:
                 next_report += REPORT_SECONDS
                 (self.kept / "report.md").write_text(self.report() + "\n")
             if now >= next_round:
-                next_round = max(next_round + ROUND_SECONDS, now)
+                next_round = max(next_round + self.round_seconds, now)
                 self.host()
             time.sleep(LOOK_SECONDS)
         if self.guest is not None:
@@ -286,13 +289,14 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1, help="of who is killed, and when")
     parser.add_argument("--pace", type=float, default=1.0, help="of what lives long, 1: 2 000 and 5 000 tuples/s")
+    parser.add_argument("--round", type=float, default=ROUND_SECONDS, help="seconds between guests' submits and kills")
     parser.add_argument("--kept", type=Path, help="a folder for every look and the table so far")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all is taken down when we are ended
     kept = options.kept or Path(tempfile.mkdtemp(prefix="heronry-soak-"))
     kept.mkdir(parents=True, exist_ok=True)
     print(f"kept in {kept}", flush=True)
-    soak = Soak(options.seed, options.pace, kept)
+    soak = Soak(options.seed, options.pace, options.round, kept)
     try:
         soak.start()
         soak.run(60 * options.minutes)

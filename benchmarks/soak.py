@@ -41,9 +41,7 @@ from benchmarks.run import Options, prepared
 LOOK_SECONDS = 5.0
 KILL_SECONDS = 30.0  # from one kill to the next
 REPORT_SECONDS = 300.0
-ROUND_SECONDS = (
-    11.0  # by default: a guest is submitted in one and killed in the next, so that 200 come and go in 75 minutes
-)
+ROUND_SECONDS = 11.0  # a guest comes in one and goes in the next, so that 200 come and go in 75 minutes
 LEAST_LIFE_SECONDS = 60.0  # a shorter life says nothing of growth
 MORTAL = ("spout", "last", "distributor", "aggregator", "stream_manager", "metrics_manager", "topology_master")
 LONG_LIVED = (

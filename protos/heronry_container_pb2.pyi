@@ -39,16 +39,18 @@ class ContainerStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ContainerStatus(_message.Message):
-    __slots__ = ("container", "host", "incarnation", "processes")
+    __slots__ = ("container", "host", "incarnation", "processes", "trouble")
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
     container: int
     host: str
     incarnation: int
     processes: _containers.RepeatedCompositeFieldContainer[ProcessStatus]
-    def __init__(self, container: _Optional[int] = ..., host: _Optional[str] = ..., incarnation: _Optional[int] = ..., processes: _Optional[_Iterable[_Union[ProcessStatus, _Mapping]]] = ...) -> None: ...
+    trouble: str
+    def __init__(self, container: _Optional[int] = ..., host: _Optional[str] = ..., incarnation: _Optional[int] = ..., processes: _Optional[_Iterable[_Union[ProcessStatus, _Mapping]]] = ..., trouble: _Optional[str] = ...) -> None: ...
 
 class ListFiles(_message.Message):
     __slots__ = ("path",)

@@ -19,11 +19,13 @@ from pathlib import Path
 import psutil
 
 from heron_container.birth import Newborn
+from heron_container.core.disk import disk_trouble
 from heron_container.core.liveness import Judgement, Liveness
 from heron_container.core.processes import ProcessSpec, processes_of
 from heron_container.core.scheduler_watch import SchedulerWatch
 from heron_container.core.supervisor import Effect, FindReplacement, Kill, Start, Supervisor, Terminate
 from heron_container.shell.children import Child
+from heron_container.shell.disk import spaces_of
 from heron_container.shell.logs import LastLines, LogWriter
 from heron_container.shell.memory_limit import MemoryLimit
 from heron_container.shell.spawning import Spawning
@@ -35,6 +37,7 @@ from heron_control.schedulers.alarm import Alarm, now_ms
 from heron_control.schedulers.endings import exit_in_words
 from heron_control.schedulers.identity import catches, traced
 from heron_control.schedulers.scheduler import SchedulerError
+from heron_runtime.checkpoint_files import checkpoint_folder
 from heron_runtime.code_user import TALKED_THROUGH, CodeUser
 from heron_runtime.launch import Launch
 from heron_runtime.liveness import Phase, Slots
@@ -74,6 +77,7 @@ class Container:
         self.exit_code = 0
         self._launch_file = launch_file
         self._started = time.time()
+        self._folders = [Path(launch.home)]  # that this container's processes write in
         self._loop = asyncio.get_running_loop()
         settings = launch.settings
         policy = BackoffPolicy.of(settings)
@@ -152,7 +156,7 @@ class Container:
             self.launch, self.number, self.incarnation, self._started, self.supervisor,
             {name: lines.lines() for name, lines in self._last_lines.items()},
             {slot: self._slots.doing(slot) for slot in self._children} if self._slots is not None else {},
-            now_ms(), time.time(),
+            disk_trouble(spaces_of(self._folders)), now_ms(), time.time(),
         )  # fmt: skip
 
     def metrics(self) -> ProcessMetrics:
@@ -182,6 +186,8 @@ class Container:
             missing = len(specs) - len(fitting)
             log.error("%d tasks have no heartbeat slot and do not run: restart container %d", missing, self.number)
         self._spawning.configure(plans.topology)
+        storage = setting(plans.topology.config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_STORAGE)
+        self._folders = [Path(self.launch.home), checkpoint_folder(storage, self.launch.home).folder]
         self._act(self.supervisor.want(now_ms(), fitting))
 
     async def _tick_forever(self) -> None:

@@ -20,6 +20,7 @@ def container_status(
     supervisor: Supervisor,
     last_lines: Mapping[str, tuple[str, ...]],
     doing: Mapping[int, str],
+    trouble: str,
     now_ms: int,
     now: float,
 ) -> ContainerStatus:
@@ -44,7 +45,7 @@ def container_status(
         )
         for slot, process in sorted(supervisor.processes.items())
     ]
-    return ContainerStatus(number, launch.host, incarnation, (own, *others))
+    return ContainerStatus(number, launch.host, incarnation, (own, *others), trouble)
 
 
 def count_up(telemetry: Telemetry, supervisor: Supervisor, dropped_lines: int) -> None:

@@ -24,6 +24,7 @@ class _Container(msgspec.Struct):
     id: int
     state: ProcessState
     host: str | None = None
+    trouble: str | None = None
 
 
 class _Process(msgspec.Struct):
@@ -92,7 +93,7 @@ def from_document(data: Any) -> TopologyStatus:
         )
         for p in found.processes
     )  # fmt: skip
-    containers = tuple(ContainerView(c.id, c.host or "", c.state) for c in found.containers)
+    containers = tuple(ContainerView(c.id, c.host or "", c.state, c.trouble or "") for c in found.containers)
     return TopologyStatus(
         execution,
         found.state,

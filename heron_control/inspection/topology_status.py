@@ -8,7 +8,7 @@ killed    the user wants it gone
 running   every process does its work; ``paused`` if the user wants that
 failing   a process keeps dying, nothing of the topology is there, or nothing was acked for a message timeout
 starting  nothing has gone wrong, but not everything works yet
-degraded  it works, but a process is missing or is being restarted
+degraded  it works, but a process is missing or is being restarted, or a container's disk is full
 ========  ==========================================================================================
 
 Where the state of tasks is kept it is also ``restoring`` (nothing is processed meanwhile), and ``failing`` once it has
@@ -65,6 +65,7 @@ class ContainerView:
     id: int
     host: str
     state: ProcessState
+    trouble: str = ""  # what holds it up although its processes run
 
 
 @dataclass(frozen=True)
@@ -85,10 +86,20 @@ class TopologyStatus:
         """Why the state is no better; empty where there is nothing to explain."""
         if self.stalled:
             return self.stalled
+        if self.state in ("failing", "degraded", "starting") and (troubles := self.troubles()):
+            return troubles[0]
         trouble = self.tasks_state.trouble if self.tasks_state is not None else ""
         if trouble and self.state in ("failing", "restoring", "degraded"):
             return trouble
         return next(map(describe, self.unwell()), "") if self.state in ("failing", "degraded") else ""
+
+    def troubles(self) -> list[str]:
+        """What holds containers up although their processes run."""
+        found: dict[str, list[str]] = {}
+        for container in self.containers:
+            if container.trouble:
+                found.setdefault(container.trouble, []).append(str(container.id))
+        return [f"container{'s' * (len(ids) > 1)} {', '.join(ids)}: {text}" for text, ids in found.items()]
 
     def unwell(self) -> list[ProcessStatus]:
         """The processes that do not do their work, the worst first."""
@@ -164,13 +175,16 @@ def topology_status(record: TopologyRecord, answers: Answers, now: float) -> Top
     processes += told.values()  # a standby more, or whatever else a container runs
     states = {p.container: p.state for p in processes if p.kind == HERON_CONTAINER}
     hosts = {c.container: c.host for c in record.containers}
-    containers = tuple(ContainerView(n, hosts.get(n, ""), states[n]) for n in _numbers(record))
+    troubles = {number: answer.trouble for number, answer in answers.containers.items()}
+    containers = tuple(ContainerView(n, hosts.get(n, ""), states[n], troubles.get(n, "")) for n in _numbers(record))
     causes: list[Cause] = []
     for manager in answers.master.stream_managers if answers.master else ():
         causes += manager.causes
     word = topology_state(record.execution.state, processes, record.physical is not None)
     stalled = stalled_text(answers.master.stream_managers) if answers.master and word == "running" else ""
     tasks_state = kept_state(record, answers.master)
+    if word == "running" and any(troubles.values()):
+        word = "degraded"
     return TopologyStatus(
         record.execution,
         "failing" if stalled else state_word(word, tasks_state),
@@ -258,7 +272,10 @@ def as_json(status: TopologyStatus) -> dict[str, Any]:
         "cause": status.cause() or None,
         "submitted_at": iso(execution.submitted_at),
         "code_user": status.code_user or None,
-        "containers": [{"id": c.id, "host": c.host or None, "state": str(c.state)} for c in status.containers],
+        "containers": [
+            {"id": c.id, "host": c.host or None, "state": str(c.state), **({"trouble": c.trouble} if c.trouble else {})}
+            for c in status.containers
+        ],
         "processes": [
             {
                 "kind": p.kind,

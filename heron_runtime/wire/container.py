@@ -45,12 +45,14 @@ class ContainerStatusRequest:
 
 @dataclass(frozen=True, slots=True)
 class ContainerStatus:
-    """The processes of one container, ``heron_container`` itself first."""
+    """The processes of one container, ``heron_container`` itself first. ``trouble``: what holds it up although they
+    run, a full disk for one."""
 
     container: int
     host: str
     incarnation: int
     processes: tuple[ProcessStatus, ...] = ()
+    trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)

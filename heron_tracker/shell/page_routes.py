@@ -116,6 +116,7 @@ async def topology(asked: Asked, interval: Interval = DEFAULT_INTERVAL) -> Respo
         **overview.row(found.key, found.record, status.state, status.causes, whole),
         "stale": bool(found.stale),
         "master_answers": metrics is not None,
+        "cause": status.cause() or None,
         **overview.tasks_state(status.tasks_state),
         "health": health(always, found.components),
         "graph": overview.graph(found.record, layout(found.record.definition), flowing, status.causes),

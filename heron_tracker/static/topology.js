@@ -49,6 +49,8 @@ export class TopologyView {
       const why = [];
       if (data.stale) why.push("The state store does not answer; the last known state is shown.");
       if (!data.master_answers) why.push("The topology master does not answer; there are no metrics at this moment.");
+      const shown = data.tasks_state && data.tasks_state.trouble;
+      if (data.cause && data.cause !== shown) why.push(`It is ${data.state}: ${data.cause}.`);
       this.notice(why.join(" "));
       this.draw();
       this.detail.show(this.picked, data);

@@ -203,3 +203,12 @@ def test_json_has_the_fixed_shape_and_nulls() -> None:
         "last_error": instance["last_error"],
     }  # fmt: skip
     assert data["processes"][0]["component"] is None
+
+
+def test_a_container_in_trouble_degrades_what_runs_and_is_the_cause() -> None:
+    told = answers(0, 1, 2)
+    full = "the disk of /d is full"
+    told = replace(told, containers={n: replace(a, trouble=full if n else "") for n, a in told.containers.items()})
+    status = topology_status(record(), told, NOW)
+    assert (status.state, status.cause()) == ("degraded", f"containers 1, 2: {full}")
+    assert from_document(to_document(status)).containers == status.containers

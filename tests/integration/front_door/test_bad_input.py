@@ -355,7 +355,8 @@ def test_a_disk_that_is_full_before_during_and_after_submit(small_disk: Path, tm
         name = unique("OnAFullDisk")
         door.submit(name, file)
         ballast = fill(small_disk, 0)
-        assert door.status(name)["state"] == "running"
+        eventually(lambda: door.status(name)["state"] == "degraded", "status knows that the disk is full")
+        assert str(small_disk) in door.status(name)["cause"]
         done = door.finish(door.start("kill", "local", name), code=None)
         eventually(lambda: not titles(name), "every process ends")
         if done.returncode:  # the state is there still, since nothing could be written; with room again, kill ends it

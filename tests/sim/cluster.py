@@ -46,6 +46,7 @@ class Cluster:
         }
         self.tree = MemoryTree()
         self.network = Network(world)
+        self.swarm = 0  # of how many kinds its faults are; 0: of all
         self._task_component = {i.task: i.component for i in program.packing.instances()}
         self.oracle = Oracle(world, self.topology, {c.name: self.tasks_of(c.name) for c in self.topology.components})
         self.checkers = Checkers(self)
@@ -150,6 +151,7 @@ class Cluster:
         for channel in list(self.network.channels):
             for end in channel.ends:
                 end.data.tamper("")
+                end.control.tamper("")
             # A gap is noticed by the packet behind it; where credit ran out with it there may be none.
             if any(end.data.swallowed for end in channel.ends):
                 channel.cut("a packet was lost")

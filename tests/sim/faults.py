@@ -1,4 +1,11 @@
-"""What goes wrong: faults drawn at random moments of the first phase. Each says to the trace what it does."""
+"""What goes wrong: faults drawn at random moments of the first phase. Each says to the trace what it does.
+
+Of some schedules the faults are a *swarm*: a few kinds only, drawn with the seed. A mixture of all kinds rarely does
+one thing ten times in a row, and some kinds hide what others would show (who dies all the time has no long queue).
+
+Where the network carries bytes, tampering always garbles, and comes three times as often: it takes many garbles to have
+some that are cut exactly where it hurts, while a packet that is dropped or comes twice is met by every other world.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +15,12 @@ from typing import Any
 from heron_runtime.model.topology import TopologyState
 
 from .cluster import Cluster
+from .wire import Channel
 
 
 class Faults:
     """Draws faults until ``until_ms``. ``rate_ms`` is the mean time between two. They are numbered as they are drawn;
-    with ``only`` the others do not strike."""
+    with ``only`` the others do not strike. ``cluster.swarm`` says of how many kinds they are."""
 
     def __init__(self, cluster: Cluster, until_ms: float, rate_ms: float, only: Collection[int] | None = None) -> None:
         self._drawn = 0
@@ -26,6 +34,11 @@ class Faults:
             self._crash_master, self._pause, self._partition, self._partition, self._store, self._lost_answer,
             self._slow, self._toggle, self._tamper, self._slow_network,
         )  # fmt: skip
+        if cluster.network.encodes:
+            self._kinds += (self._tamper, self._tamper)
+        if cluster.swarm:
+            self._kinds = tuple(self.world.rng.sample(list(dict.fromkeys(self._kinds)), cluster.swarm))
+            self.world.log("fault", f"a swarm of {', '.join(kind.__name__.strip('_') for kind in self._kinds)}")
 
     def start(self) -> None:
         """Begin."""
@@ -110,6 +123,9 @@ class Faults:
 
     def _tamper(self) -> None:
         channels = self.cluster.network.channels
+        if self.cluster.network.encodes:
+            self._garble(list(channels))
+            return
         channel = self._pick([c for c in channels if c.ends[1].process not in self.cluster.masters])
         if channel is None or not self.world.chance(0.3):
             return
@@ -120,6 +136,14 @@ class Faults:
         for manager in self.cluster.stream_managers.values():
             manager.tampered += 1
         end.data.tamper(how)
+
+    def _garble(self, channels: list[Channel]) -> None:
+        channel = self._pick(channels)
+        if channel is not None:
+            end = self._pick(list(channel.ends))
+            stream, pipe = self._pick([("packet", end.data), ("packet", end.data), ("control message", end.control)])
+            self.world.log("fault", f"the next {stream} of {end.process.name} to {end.far.process.name}: garble")
+            pipe.tamper("garble")
 
     def _slow_network(self) -> None:
         self.cluster.network.slowest_ms = self.world.rng.choice((0.5, 3.0, 30.0, 200.0))

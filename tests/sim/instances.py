@@ -32,6 +32,7 @@ from heron_runtime.wire.control import (
 )
 from heron_runtime.wire.data import Packet
 
+from .encoding import INSTANCES
 from .wire import DATA_OPEN, End, Pipe
 from .world import SimProcess, World
 
@@ -124,7 +125,7 @@ class SimInstance(SimProcess):
             delay_ms = min(RECONNECT_MS[1], 2 * delay_ms)
             self.later(delay_ms, lambda: self._connect(delay_ms))
             return
-        end = self._end = self.cluster.network.connect(self, server, server.accept_instance)
+        end = self._end = self.cluster.network.connect(self, server, server.accept_instance, INSTANCES)
         end.on_control, end.on_data, end.on_gone = self._control, self._data, self._gone
         hello = InstanceHello(
             PROTOCOL_VERSION, self.cluster.topology.id, self.task, self.incarnation, 1000 * self.task + self.life
@@ -230,7 +231,7 @@ class SimInstance(SimProcess):
 
     def clock(self) -> float:
         """Seconds, as user code sees them."""
-        return (self.world.now_ms + self.spent_ms) / 1000
+        return (self.clock_ms + self.spent_ms) / 1000
 
     def _plan(self, plan: PhysicalPlan) -> None:
         self.cluster.checkers.plan_seen(self.name, self.life, plan)
@@ -242,7 +243,7 @@ class SimInstance(SimProcess):
         self.component = self.make_component(self)
         setup = Setup(
             self.component, plan, self.task, self.incarnation, rng, NoTelemetry(), self.clock,
-            lambda: self.world.now_ms / 1000, settings=self.cluster.settings,
+            lambda: self.clock_ms / 1000, settings=self.cluster.settings,
         )  # fmt: skip
         self.executor = SpoutExecutor(setup) if self.is_spout else BoltExecutor(setup)
         self.executor.start()
@@ -266,7 +267,7 @@ class SimInstance(SimProcess):
     def _run(self, planned_ms: float) -> None:
         if planned_ms != self._wake_ms or self.executor is None or self._leaving:
             return
-        executor, now = self.executor, self.world.now_ms
+        executor, now = self.executor, self.clock_ms
         self._wake_ms = None
         self.spent_ms = 0.0
         items, self._inbox_of_executor = self._inbox_of_executor, []
@@ -280,7 +281,7 @@ class SimInstance(SimProcess):
         executor.check()
         self.cluster.checkers.instance_ran(self, opened)
         # Time spent in user code passes before anything else happens to the executor, or comes out of it.
-        self._busy_until_ms = now + self.spent_ms
+        self._busy_until_ms = self.world.now_ms + self.spent_ms
         if self.spent_ms:
             self.later(self.spent_ms, lambda: self._stepped(step))
         else:
@@ -307,7 +308,7 @@ class SimInstance(SimProcess):
         self._leaving = True
         self.cluster.oracle.stopped_tasks.add(self.task)
         assert self.executor is not None
-        self.post(self.executor.stop(self.world.now_ms))
+        self.post(self.executor.stop(self.clock_ms))
         self.later(500, lambda: self.crash("user code raised", self.world.between(50, 500)))
 
     def idle(self) -> bool:

@@ -119,7 +119,7 @@ class SimMaster(SimProcess):
 
     def tell(self, event: e.Event) -> None:
         """Give the core a fact and do what it wants."""
-        for effect in self.core.handle(int(self.world.now_ms), event):
+        for effect in self.core.handle(int(self.clock_ms), event):
             self._do(effect)
         self.core.check()
         self.cluster.checkers.master_checked(self)

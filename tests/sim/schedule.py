@@ -3,6 +3,9 @@
 Phase one (safety): faults are on, every law is checked after every step. Phase two (liveness): the world heals, user
 code behaves, and within ``REST_MS`` of simulated time every root is settled, every message acked, every queue empty,
 every spout free, one master leads and all follow its plan.
+
+The seed's remainders say in what kind of world: without faults, with a key for two tasks, with messages as bytes that
+may be garbled, with a clock of its own for each process, with a swarm of few kinds of faults at an extreme rate.
 """
 
 from __future__ import annotations
@@ -22,7 +25,10 @@ REST_MS = 180_000.0  # the heaviest program: 160 messages of 70 tuples each, 30 
 STEP_MS = 250.0
 QUIET_MS = 3000.0
 FAULT_FREE = 8  # one schedule in so many has no fault at all
-PARTIAL_KEY = 4  # and in one of so many two tasks share a key
+WORLDS = 4  # of so many worlds, by remainder: none, two tasks share a key, messages are bytes, clocks differ
+PARTIAL_KEY, BYTES, CLOCKS = 1, 2, 3
+MOST_SKEW_MS = 60_000
+SWARM = 5  # and in one of so many there are only a few kinds of faults
 
 
 @dataclass(frozen=True)
@@ -59,16 +65,21 @@ def make(seed: int, listener: Callable[[str], None] | None = None, cut: Cut = WH
     """The cluster of a seed, and how long its faults last (0: none)."""
     world = World(seed, listener)
     rng = world.rng
-    keyed = GroupingKind.PARTIAL_KEY if seed % PARTIAL_KEY == 1 else GroupingKind.FIELDS
+    keyed = GroupingKind.PARTIAL_KEY if seed % WORLDS == PARTIAL_KEY else GroupingKind.FIELDS
     program = random_program(rng, rng.choice((1, 2, 2, 3)), keyed)
     if cut.messages is not None:
         program.messages = min(program.messages, cut.messages)
     cluster = Cluster(world, program, masters=rng.choice((1, 2)))
+    cluster.network.encodes = seed % WORLDS == BYTES
+    world.skew_ms = MOST_SKEW_MS if seed % WORLDS == CLOCKS else 0
     if seed % FAULT_FREE == 0:
         _slow_down(cluster)
         return cluster, 0.0
-    fault_ms = rng.choice((2000.0, 4000.0, 8000.0))
-    Faults(cluster, fault_ms, rng.choice((150.0, 500.0, 1500.0)), cut.faults).start()
+    fault_ms, rate_ms = rng.choice((2000.0, 4000.0, 8000.0)), rng.choice((150.0, 500.0, 1500.0))
+    if seed % SWARM == SWARM - 1:
+        cluster.swarm = rng.choice((1, 1, 2, 3, 4))
+        rate_ms = rng.choice((fault_ms / 200, fault_ms / 50, fault_ms / 2))
+    Faults(cluster, fault_ms, rate_ms, cut.faults).start()
     return cluster, fault_ms
 
 
@@ -111,7 +122,14 @@ SOMETIMES: dict[str, Callable[[Cluster], bool]] = {
     "tuples are lost with a link": lambda c: any(i.lost for i in c.instances.values()),
     "a process lives again": lambda c: any(p.life > 1 for p in c.processes()),
     "a key has two tasks": lambda c: any(len(tasks) > 1 for tasks in c.oracle._owners.values()),
+    "a packet cannot be decoded": lambda c: c.network.undecodable > 0,
+    "clocks differ by more than 30 s": lambda c: _apart([p.skew_ms for p in c.processes()]) > 30_000,
+    "a swarm of one or two kinds": lambda c: c.swarm in (1, 2),
 }
+
+
+def _apart(skews: list[int]) -> int:
+    return max(skews) - min(skews)
 
 
 def reached(cluster: Cluster) -> frozenset[str]:

@@ -13,7 +13,7 @@ from .schedule import Cut, run
 from .world import Violation
 
 MOST_RUNS = 200
-MOST_FAULTS = 96  # more than any schedule draws
+MOST_FAULTS = 256  # more than any schedule draws
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from stream_manager.core.control_outbox import ControlOutbox
 from stream_manager.core.links import Link
 from stream_manager.core.stream_manager import StreamManager
 
+from .encoding import MASTERS, PEERS
 from .wire import DATA_OPEN, End, Pipe
 from .world import SimProcess, World
 
@@ -125,10 +126,10 @@ class SimStreamManager(SimProcess):
     def boot(self) -> None:
         """Recall the disk, look for master and peers."""
         world = self.world
-        self.disk.incarnation = max(int(world.now_ms), self.disk.incarnation + 1)
+        self.disk.incarnation = max(int(self.clock_ms), self.disk.incarnation + 1)
         self.port = self.cluster.new_address(self)
         info = StreamManagerInfo(self.container, "sim", self.port, self.disk.incarnation, self.port)
-        self.core = StreamManager(self.cluster.topology.id, info, self.cluster.settings, int(world.now_ms))
+        self.core = StreamManager(self.cluster.topology.id, info, self.cluster.settings, int(self.clock_ms))
         self.cluster.checkers.stream_manager_started(self)
         self.pipes = []
         self._connections: dict[int, Connection] = {}
@@ -160,7 +161,7 @@ class SimStreamManager(SimProcess):
         self._store.close()
 
     def _tick(self) -> None:
-        self.handle(e.Tick(int(self.world.now_ms)))
+        self.handle(e.Tick(int(self.clock_ms)))
         self.cluster.checkers.stream_manager_ticked(self)
         self.later(TICK_MS + self.world.between(0, 5), self._tick)
 
@@ -330,7 +331,7 @@ class SimStreamManager(SimProcess):
         self.later(delay_ms, partial(self._find_master, again))
 
     def _call_master(self, process: Any) -> None:
-        end = self._master = self.cluster.network.connect(self, process, process.accept)
+        end = self._master = self.cluster.network.connect(self, process, process.accept, MASTERS)
 
         def control(message: Any) -> None:
             self.handle(e.MasterHeard(message))
@@ -386,7 +387,7 @@ class Connector:
 
     def _call(self, process: SimStreamManager) -> None:
         owner = self._owner
-        end = self._end = owner.cluster.network.connect(owner, process, process.accept_peer)
+        end = self._end = owner.cluster.network.connect(owner, process, process.accept_peer, PEERS)
         us = owner.core.peer_hello()
 
         def answer(message: Any) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from budget import Budget
@@ -26,7 +27,9 @@ from heron_instance.core.spout_collector import SpoutCollector
 from heron_instance.core.spout_executor import SpoutExecutor
 from heron_runtime.model.plan import PlanVersion
 from heron_runtime.state.store import CheckOwner
+from heron_runtime.wire import data_codec
 from heron_runtime.wire.control import CauseSet
+from heron_runtime.wire.errors import MalformedMessage
 from stream_manager.core import stream_manager as manager_module
 from stream_manager.core.ack_tracker import NO_ROOTS, AckTracker
 from stream_manager.core.backpressure import Pressure
@@ -62,7 +65,8 @@ def mutation(law: str, first: int = 1) -> Callable[[Mutation], Mutation]:
     return register
 
 
-@mutation("times out although its tree was complete", first=567)
+# The tracker takes a new root for one of the life before: it never settles, or is told that one's verdict.
+@mutation("times out although its tree was complete|nobody failed it", first=669)
 def lives_that_look_alike_number_alike(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("heron_instance.core.spout_collector.first_sequence", lambda incarnation: 0)
 
@@ -299,6 +303,17 @@ def acks_are_taken_for_fails(patch: pytest.MonkeyPatch) -> None:
         real(self, task, roots, reason or Reason(FailKind.FAILED))
 
     patch.setattr(Settlements, "verdict", verdict)
+
+
+@mutation("what arrives is not what was sent")  # nothing else knows: their roots time out
+def fails_are_lost_on_their_way_to_bytes(patch: pytest.MonkeyPatch) -> None:
+    real = data_codec.encode_packet
+    patch.setattr(data_codec, "encode_packet", lambda packet: real(msgspec.structs.replace(packet, fails=[])))
+
+
+@mutation("a decoder raises DecodeError")
+def garbled_bytes_are_an_error_that_no_link_expects(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(data_codec, "DecodeError", MalformedMessage)
 
 
 @mutation("second verdict")

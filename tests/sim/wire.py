@@ -7,7 +7,8 @@ compare the truth with what the cores have counted.
 Knobs: ``Channel.cut`` breaks a connection (each side learns of it at a time of its own), ``End.die`` is the death of a
 process (what it had written may still arrive), ``Network.block`` stops one direction between two hosts (a partition; a
 connection that is stuck for ``KEEPALIVE_MS`` ends), ``Pipe.tamper`` loses or repeats one packet, which gRPC never does
-and sequence numbers must notice.
+and sequence numbers must notice, or garbles one message where the network carries bytes (``encoding.py``): the end that
+takes it closes the connection, as production does, and nothing of the message is applied.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 from heron_runtime.wire.data import Packet
 
+from .encoding import PACKETS, Code, Conversation, Encoded, Garbled
 from .world import SimProcess, World
 
 KEEPALIVE_MS = 4000.0
@@ -33,16 +35,20 @@ class _End:
 
 def tuples_in(item: Any) -> int:
     """How many tuples a message carries."""
+    if isinstance(item, Encoded):
+        return item.tuples
     return sum(frame.count for frame in item.frames) if isinstance(item, Packet) else 0
 
 
 class Network:
-    """Which directions between hosts are blocked, and how slow everything is."""
+    """Which directions between hosts are blocked, how slow everything is, and whether it carries bytes."""
 
     def __init__(self, world: World, slowest_ms: float = 3.0) -> None:
         self.world = world
         self.slowest_ms = slowest_ms
         self.channels: dict[Channel, None] = {}
+        self.encodes = False  # to be set before anybody connects
+        self.undecodable = 0  # messages that a decoder has refused
         self.lost_tuples = 0  # in pipes that were cut
         self._blocked: dict[tuple[int, int], float] = {}
 
@@ -58,9 +64,11 @@ class Network:
         """0 if it is not."""
         return self._blocked.get((source, target), 0.0)
 
-    def connect(self, client: SimProcess, server: SimProcess, accept: Callable[[End, Any], None]) -> End:
+    def connect(
+        self, client: SimProcess, server: SimProcess, accept: Callable[[End, Any], None], conversation: Conversation
+    ) -> End:
         """Open a connection; ``accept`` gets the server's end and the first control message when it arrives."""
-        channel = Channel(self, client, server)
+        channel = Channel(self, client, server, conversation)
         self.channels[channel] = None
         far = channel.ends[1]
         far.on_control = lambda message: accept(far, message)
@@ -68,9 +76,9 @@ class Network:
 
 
 class Pipe:
-    """One direction of one stream."""
+    """One direction of one stream. ``code``: how its messages are encoded, where they are."""
 
-    def __init__(self, network: Network, source: End, target: End, is_data: bool) -> None:
+    def __init__(self, network: Network, source: End, target: End, is_data: bool, code: Code) -> None:
         self.sent = 0  # tuples
         self.handed = 0
         self._network = network
@@ -78,6 +86,7 @@ class Pipe:
         self._source = source
         self._target = target
         self._is_data = is_data
+        self._code = code if network.encodes else None
         self._items: deque[tuple[Any, Callable[[], None] | None]] = deque()
         self._last_ms = 0.0
         self._cut = False
@@ -85,7 +94,8 @@ class Pipe:
         self.swallowed = False  # a packet has been dropped, and no later one has told the far end
 
     def tamper(self, how: str) -> None:
-        """``drop`` or ``repeat`` the next packet; an empty string takes it back."""
+        """``drop`` or ``repeat`` the next packet, or ``garble`` the next message where messages are encoded; an empty
+        string takes it back."""
         self._tamper = how
 
     def send(self, item: Any, done: Callable[[], None] | None = None) -> None:
@@ -95,7 +105,12 @@ class Pipe:
         if self._cut:
             self._network.lost_tuples += tuples
             return
-        if self._tamper and isinstance(item, Packet):
+        if self._code is not None and item is not DATA_OPEN and not isinstance(item, _End):
+            item = Encoded(item, self._code, tuples)
+            if self._tamper == "garble":
+                self._tamper = ""
+                item.garble(self._world.rng)
+        elif self._tamper and isinstance(item, Packet):
             how, self._tamper = self._tamper, ""
             if how == "drop":
                 self._network.lost_tuples += tuples
@@ -146,6 +161,14 @@ class Pipe:
         if target.closed:
             self._network.lost_tuples += tuples
             return
+        if isinstance(item, Encoded):
+            try:
+                item = item.decode()
+            except Garbled as fault:
+                self._network.lost_tuples += tuples
+                self._network.undecodable += fault.by_decoder
+                target.close(f"garbled: {fault}")
+                return
         self.handed += tuples
         if isinstance(item, _End):
             target.gone(item.reason)
@@ -226,12 +249,12 @@ class End:
 class Channel:
     """A connection between two processes."""
 
-    def __init__(self, network: Network, client: SimProcess, server: SimProcess) -> None:
+    def __init__(self, network: Network, client: SimProcess, server: SimProcess, conversation: Conversation) -> None:
         self.network = network
         self.ends = (End(self, client), End(self, server))
-        for end in self.ends:
-            end.control = Pipe(network, end, end.far, is_data=False)
-            end.data = Pipe(network, end, end.far, is_data=True)
+        for end, code in zip(self.ends, (conversation.client, conversation.server), strict=True):
+            end.control = Pipe(network, end, end.far, is_data=False, code=code)
+            end.data = Pipe(network, end, end.far, is_data=True, code=PACKETS)
 
     def cut(self, reason: str) -> None:
         """Break: what is under way is lost; each side learns of it later."""

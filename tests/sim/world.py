@@ -8,6 +8,9 @@ is how two runs are compared.
 A *process* is a name, a life (counted from 1, one more with each start) and an inbox. What arrives while the process
 is stopped waits there, timers included; what belongs to an earlier life is forgotten. There is no asyncio, no thread
 and no real clock in here.
+
+Nor need any two processes agree on the time: what a core is told (``SimProcess.clock_ms``) is a clock of its process,
+which in some worlds (``World.skew_ms``) is another one in each life, as on hosts whose clocks nobody sets.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from .wire import End
 
 Action = Callable[[], object]
+
+CLOCKS_BEGIN_MS = 60_000  # what a right clock shows when the world begins: one that is slow is not before its epoch
 
 
 class Violation(BaseException):
@@ -44,6 +49,7 @@ class World:
         self.seed = seed
         self.rng = random.Random(seed)
         self.now_ms = 0.0
+        self.skew_ms = 0  # how far a process's clock may be from the right one
         self.steps = 0
         self._heap: list[tuple[float, int, Action]] = []
         self._sequence = 0
@@ -98,6 +104,7 @@ class SimProcess:
         self.alive = False
         self.paused = False
         self.life = 0
+        self.skew_ms = 0  # of its clock, in this life
         self.ends: dict[End, None] = {}  # open connections
         self.stops: list[tuple[float, float]] = []  # when it was stopped, and until when
         self._inbox: deque[Action] = deque()
@@ -116,6 +123,11 @@ class SimProcess:
         """Add a line to the trace."""
         self.world.log(self.name, text)
 
+    @property
+    def clock_ms(self) -> float:
+        """What its own clock shows."""
+        return self.world.now_ms + CLOCKS_BEGIN_MS + self.skew_ms
+
     def start(self) -> None:
         """Start a new life."""
         if self.alive:
@@ -123,6 +135,8 @@ class SimProcess:
         self.life += 1
         self.alive = True
         self.paused = False
+        if self.world.skew_ms:
+            self.skew_ms = self.world.rng.randint(-self.world.skew_ms, self.world.skew_ms)
         self.log(f"starts, life {self.life}")
         if self.life > 1:
             self.on_fault()
@@ -167,7 +181,7 @@ class SimProcess:
 
     def stopped_within(self, since_ms: float) -> bool:
         """True if it was stopped at any time since."""
-        return any(until >= since_ms for _, until in self.stops[-8:])
+        return any(until >= since_ms for _, until in self.stops)
 
     def receive(self, action: Action) -> None:
         """Something has come: at once, or when the process goes on."""

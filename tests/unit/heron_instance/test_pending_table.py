@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heron_instance.core.pending import FIRST_SIZE, PendingTable
+from heron_instance.core.pending import FIRST_SIZE, PendingTable, Settled, pending_table
 from heron_runtime.model.ids import SEQUENCE_MASK, root_base
 
 BASE = root_base(3, 9)
@@ -75,3 +78,70 @@ def test_a_ring_grows_by_what_is_open_and_no_further() -> None:
     table.check()
     assert table._size == 65_536
     assert sorted(table.settle_all(2.0).ids) == list(range(60_000))
+
+
+def crowded(timeout_ms: float | None = 1000.0) -> PendingTable:
+    """A table in whose ring one root has been pushed aside by another that is 100 ms younger; both are open."""
+    table = PendingTable(BASE, 1, timeout_ms)
+    table.open(0, ["old"], 7, 100.0)
+    table.open(FIRST_SIZE, ["young"], 8, 200.0)
+    return table
+
+
+def told(settled: Settled) -> list[tuple[str, int, float]]:
+    return list(zip(settled.ids, settled.streams.tolist(), settled.ages_ms.tolist(), strict=True))
+
+
+def test_a_root_that_was_pushed_aside_expires_as_any_other() -> None:
+    table = crowded()
+    assert told(table.expire(1100.0)) == []  # not older than the timeout: just as old
+    assert table.oldest_ms() == 100.0
+    assert told(table.expire(1101.0)) == [("old", 7, 1001.0)]
+    assert table.oldest_ms() == 200.0
+    assert told(table.expire(1200.0)) == []
+    assert told(table.expire(1201.0)) == [("young", 8, 1001.0)]
+    assert (table.count, table.oldest_ms()) == (0, None)
+
+
+def test_without_a_timeout_nothing_expires_and_all_can_be_settled() -> None:
+    table = crowded(None)
+    assert told(table.expire(1e12)) == []
+    assert sorted(told(table.settle_all(300.0))) == [("old", 7, 200.0), ("young", 8, 100.0)]
+
+
+def test_streams_are_whole_numbers_wherever_a_root_was() -> None:
+    """They index arrays of streams."""
+    assert crowded().settle(roots([0]), 300.0).streams.dtype == crowded().settle(roots([FIRST_SIZE]), 0.0).streams.dtype
+
+
+@pytest.mark.parametrize(
+    ("timeout_secs", "buckets", "each_ms", "net_ms"),
+    [(30, 3, 1000.0, 60_000.0), (1, 3, 500.0, 2000.0), (1, 41, 50.0, 1050.0), (None, 3, 1000.0, None)],
+)
+def test_the_net_below_the_tracker_is_two_buckets_wider_than_the_timeout(
+    timeout_secs: int | None, buckets: int, each_ms: float, net_ms: float | None
+) -> None:
+    setup = SimpleNamespace(settings={"heron.streammgr.ack.buckets": buckets}, task=3, incarnation=9)
+    config: dict[str, object] = {"topology.message.timeout.secs": timeout_secs or 1}
+    config["topology.enable.message.timeouts"] = timeout_secs is not None
+    table, found_ms = pending_table(setup, config)  # type: ignore[arg-type]  # all that it reads of a setup
+    assert found_ms == each_ms
+    table.open(0, ["one"], 0, 0.0)
+    assert table.expire(net_ms or 1e12).ids == []
+    assert table.expire((net_ms or 1e12) + 1).ids == ([] if net_ms is None else ["one"])
+
+
+@pytest.mark.parametrize("fault", ["miscounted", "two places", "wrong slot", "should have grown"])
+def test_its_check_notices_what_would_settle_a_root_twice_or_never(fault: str) -> None:
+    table = crowded()
+    if fault == "miscounted":
+        table.count += 1
+    elif fault == "two places":
+        table._sequences[0] = 0
+    elif fault == "wrong slot":
+        table._sequences[0] = 1
+    else:
+        table.count = FIRST_SIZE
+        table._largest *= 2
+    with pytest.raises(AssertionError, match=fault):
+        table.check()

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from heronry.api.builder import TopologyBuilder
     from heronry.api.component import BasicBolt, BatchBolt, Bolt, Spout
     from heronry.api.config import Config
+    from heronry.api.dead_letters import DeadLetter
     from heronry.api.errors import TopologyError
     from heronry.api.grouping import Grouping
     from heronry.api.state import Checkpoint, StatefulComponent, TwoPhaseSink
@@ -26,6 +27,7 @@ __all__ = [
     "Bolt",
     "Checkpoint",
     "Config",
+    "DeadLetter",
     "FailReason",
     "Grouping",
     "Spout",
@@ -44,6 +46,7 @@ _HOME = {
     "Bolt": "heronry.api.component",
     "Checkpoint": "heronry.api.state",
     "Config": "heronry.api.config",
+    "DeadLetter": "heronry.api.dead_letters",
     "FailReason": "heron_runtime.model.reasons",
     "Grouping": "heronry.api.grouping",
     "Spout": "heronry.api.component",

@@ -51,7 +51,7 @@ class BoltCollector(TaskCollector):
         super().__init__(router, outbox, rng, tracked, lock)
         self.auto_anchor = auto_anchor
         self.batch: InputBatch | None = None  # the batch in hand
-        self.index = UNANCHORED  # the tuple in hand, kept by the executor for BasicBolt
+        self.index = UNANCHORED  # the tuple in hand, kept by the executor for BasicBolt and for calls that are held
         self.ignored_settles = 0
         self._failures = failures
         self._hooks = hooks
@@ -180,6 +180,9 @@ class BoltCollector(TaskCollector):
     def fail(self, tup: Tuple, reason: Any = None) -> None:
         """Fail a tuple's roots. A second ack or fail is ignored and counted."""
         batch = tup.batch
+        if self.held_call is not None and batch is self.batch and tup.index == self.index:
+            self.held_call.fail(reason)
+            return
         if batch.__class__ is InputBatch:
             if batch.state[tup.index]:
                 self.ignored_settles += 1

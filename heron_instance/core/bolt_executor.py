@@ -141,6 +141,7 @@ class BoltExecutor:
         began_ms = now_ms if self._busy_since_ms is None else self._busy_since_ms
         output.data_out.adjust(now_ms)
         self.data_in.adjust(now_ms)
+        self.task.kept.pass_time()
         gates = self.gates
         if gates is not None:
             gates.attend(now_ms)

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from heron_instance.core.groupings import Part, Row
+from heron_instance.core.held_call import HeldCall
 from heron_instance.core.outbox import Flush, Outbox, Segment, Shape
 from heron_instance.core.streams import OutputStream, Router
 from heron_runtime.model.ids import DEFAULT_STREAM
@@ -49,6 +50,8 @@ class TaskCollector(Collector, ABC):
         self.streams = router.streams
         self.tracked = tracked
         self._lock = lock
+        self.held_call: HeldCall | None = None  # a call is under way whose emits wait until it has returned
+        self.may_hold = False  # there are such calls
         self.filters: tuple[RowFilter, ...] = ()
         self._outbox = outbox
         self._draw = rng.bit_generator.random_raw
@@ -84,7 +87,7 @@ class TaskCollector(Collector, ABC):
     def shortcuts(self) -> Mapping[str, Callable[..., Any]]:
         """The fast ``emit``, where it will do."""
         default = self.streams.get(DEFAULT_STREAM)
-        if default is None or not default.simple or self.filters:
+        if default is None or not default.simple or self.filters or self.may_hold:
             return {}
         return {"emit": self.fast_emit(default)}
 
@@ -106,9 +109,12 @@ class TaskCollector(Collector, ABC):
             for keep in self.filters:
                 if not keep(row, anchor, stream, direct_task):
                     return [] if need_task_ids else None
+            if self.held_call is not None:
+                self.held_call.add(out, row, direct_task, need_task_ids)
+                return None
             if need_task_ids:
                 self.route_stream(out)
-            self._route_siblings(out)
+            self.route_siblings(out)
             if out.deciders:
                 out.decide(row, direct_task)
             if self.tracked:
@@ -129,7 +135,7 @@ class TaskCollector(Collector, ABC):
             each = list(each)
         if each is not None and len(each) != len(many):
             raise ValueError(f"{out.where}: emit_many got {len(many)} rows and {len(each)} {self.anchors_are}")
-        if self.filters or not out.bulk:
+        if self.filters or not out.bulk or self.held_call is not None:
             super().emit_rows(many, anchors if each is None else each, one_to_one, stream)
             return
         if len(out.rows) + len(many) >= out.look_at:
@@ -138,13 +144,13 @@ class TaskCollector(Collector, ABC):
             kept: Iterable[Any] = ()
             if self.tracked:
                 kept = [self.anchor_of(anchors)] * len(many) if each is None else self.anchors_of(each)
-            self._route_siblings(out)
+            self.route_siblings(out)
             out.anchors.extend(kept)
             out.rows.extend(many)
             if each is not None and not self.tracked:
                 self.untracked(each)
 
-    def _route_siblings(self, out: OutputStream) -> None:
+    def route_siblings(self, out: OutputStream) -> None:
         """What waits in streams that the same tasks read goes first, so that order is kept per task."""
         for sibling in out.siblings:
             if sibling.rows:

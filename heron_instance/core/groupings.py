@@ -108,9 +108,15 @@ class Direct(Grouping):
         """Undo."""
         self._chosen.pop()
 
+    def _take(self, count: int) -> list[int]:
+        """The oldest choices. There are more where a call of user code that may be undone is under way."""
+        chosen = self._chosen[:count]
+        del self._chosen[:count]
+        return chosen
+
     def split(self, rows: list[Row]) -> list[Part]:
         """By the remembered choices."""
-        chosen, self._chosen = self._chosen, []
+        chosen = self._take(len(rows))
         slot_of = {task: slot for slot, task in enumerate(self.tasks)}
         slots = np.fromiter(map(slot_of.__getitem__, chosen), np.uint16, len(rows))
         return by_slot(slots, rows, self.tasks)
@@ -127,7 +133,7 @@ class OneOfMany(Direct):
 
     def split(self, rows: list[Row]) -> list[Part]:
         """The rows that are ours, by task."""
-        chosen, self._chosen = np.array(self._chosen, dtype=np.int64), []
+        chosen = np.array(self._take(len(rows)), dtype=np.int64)
         found = []
         for task in self.tasks:
             at = np.flatnonzero(chosen == task)
@@ -167,7 +173,8 @@ class Custom(Grouping):
 
     def split(self, rows: list[Row]) -> list[Part]:
         """By the remembered choices."""
-        chosen, self._chosen = self._chosen, []
+        chosen = self._chosen[: len(rows)]
+        del self._chosen[: len(rows)]
         places: dict[int, list[int]] = {}
         for place, tasks in enumerate(chosen):
             for task in tasks:

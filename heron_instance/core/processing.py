@@ -11,6 +11,7 @@ from collections import deque
 from itertools import islice
 
 from heron_instance.core.bolt_collector import UNANCHORED, BoltCollector
+from heron_instance.core.dead_letters import DeadLetters
 from heron_instance.core.input_batch import ACKED
 from heron_instance.core.task import Task
 from heron_instance.core.work import Work
@@ -26,11 +27,14 @@ class Processing:
         self._bolt = task.component
         self._auto_ack = bool(getattr(task.component, "auto_ack", False))
         self.batchwise = hasattr(task.component, "process_batch")
+        self._dead_letters = DeadLetters.of(task, collector)
 
     def process(self, work: Work, limit: int) -> None:
         """At most ``limit`` of the tuples that are left, or the whole batch."""
         if self.batchwise:
             self._process_batch(work)
+        elif self._dead_letters is not None:
+            self._dead_letters.process(work, limit)
         elif self._task.hooks:
             self._process_hooked(work, limit)
         elif self._collector.auto_anchor and self._collector.streams:

@@ -50,11 +50,12 @@ class Task:
         if setup.state is not None:
             self.errors.strict = True
             self.stateful = Stateful(
-                plan, setup.task, setup.incarnation, self.component, self.user_code, self.codec, setup.state
+                plan, setup.task, setup.incarnation, self.component, self.user_code, self.codec, setup.state, setup.wall
             )
+            self.kept = self.stateful.kept
         else:
-            kept = KeptState(plan, setup.task, self.component, NOTHING_RESTORED)
-            self.component.keep(kept.keyed, kept.own)
+            self.kept = KeptState(plan, setup.task, self.component, NOTHING_RESTORED, setup.wall)
+            self.component.keep(self.kept.keyed, self.kept.own)
         self._started = False
 
     def attach(self, collector: TaskCollector, *filters: RowFilter) -> None:
@@ -64,6 +65,7 @@ class Task:
 
     def initialize(self) -> None:
         """Begin. Raises what user code raises."""
+        self.kept.pass_time()
         if self.stateful is not None:
             self.stateful.begin()
         with self.user_code("initialize"):

@@ -74,6 +74,8 @@ EXECUTOR_METRICS: tuple[Metric, ...] = (
     Metric("__refused-tuple-count", "heron_refused_tuples_total", COUNTER, "emits refused: unknown type or too large"),
     Metric("__hook-exception-count", "heron_hook_exceptions_total", COUNTER, "exceptions task hooks raised"),
     Metric("__exception-count", "heron_exceptions_total", COUNTER, "exceptions user code raised"),
+    Metric("__dead-letter-count", "heron_dead_letters_total", COUNTER,
+        "records that process raised on, sent on the bolt's stream of dead letters instead"),
     Metric("__pickled-batch-count", "heron_pickled_batches_total", COUNTER,
         "batches the auto serializer sent as pickle"),
     Metric("__out-queue-full-count", "heron_out_queue_full_total", COUNTER, "times data-out was full"),

@@ -31,6 +31,7 @@ from heron_runtime.model.topology import (
 from heronry.api.component import Bolt, Component, Spout
 from heronry.api.config import Config, examine
 from heronry.api.config_values import BadValue, is_class_path, plain_data
+from heronry.api.dead_letters import problems_of_declaration, schemas_of, unread
 from heronry.api.errors import TopologyError
 from heronry.api.grouping import Grouping
 from heronry.api.signatures import signature_problems
@@ -79,6 +80,10 @@ def check(draft: Draft) -> TopologyDefinition:
             incomplete.add(name)
     definition = TopologyDefinition(draft.name, f"{draft.name}-{secrets.token_hex(6)}", tuple(components), config)
     problems += problems_of(definition, incomplete)
+    if not incomplete:
+        problems += [
+            p for name, declared in draft.components for p in unread(definition, name, declared.component_class)
+        ]
     if problems:
         raise TopologyError(list(dict.fromkeys(problems)), draft.name if isinstance(draft.name, str) else "")
     return definition
@@ -102,12 +107,14 @@ class _Assembly:
         kind = self._kind()
         config = self._config()
         inputs = tuple(self._inputs())
+        outputs = tuple(self._outputs())
+        self._look_at_dead_letters(config, list(outputs))
         return ComponentSpec(
             self._name,
             kind,
             class_path(self._class) if isinstance(self._class, type) else "",
             self._parallelism(config),
-            tuple(self._outputs()),
+            (*outputs, *schemas_of(self._class)),
             inputs,
             config,
         )
@@ -154,6 +161,15 @@ class _Assembly:
                     f"committed; set {Config.TOPOLOGY_RELIABILITY_MODE} to {Config.EFFECTIVELY_ONCE}"
                 )
         return plain
+
+    def _look_at_dead_letters(self, config: Mapping[str, Any], outputs: list[StreamSchema]) -> None:
+        if isinstance(self._class, type) and issubclass(self._class, Component):
+            whole = {**self._topology_config, **config}
+            mode, serializer = (
+                setting(whole, key) for key in (Keys.TOPOLOGY_RELIABILITY_MODE, Keys.TOPOLOGY_SERIALIZER)
+            )
+            for problem in problems_of_declaration(self._class, mode, serializer, outputs):
+                self._problem(problem)
 
     def _parallelism(self, config: Mapping[str, Any]) -> int:
         par = self._declared.par

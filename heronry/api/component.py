@@ -194,6 +194,8 @@ class Bolt(Component):
     auto_anchor: ClassVar[bool] = False
     auto_ack: ClassVar[bool] = False
     exception_policy: ClassVar[str] = "restart"
+    #: Where the topology is EFFECTIVELY_ONCE: the stream for records that ``process`` raises on (``DeadLetter``).
+    dead_letters: ClassVar[str] = ""
 
     def process(self, tup: Tuple) -> None:
         """Process one tuple."""

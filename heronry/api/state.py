@@ -27,7 +27,11 @@ class Checkpoint:
 
 class StatefulComponent:
     """Heron's names for what is called around checkpoints. Derive from it beside ``Spout`` or ``Bolt``, or just define
-    those that are needed: they are called wherever they are defined."""
+    those that are needed: they are called wherever they are defined.
+
+    One method more, of which there is no default: ``merge_state(states)`` is called after ``init_state`` on the first
+    task of a component of which ``heron update`` has taken tasks away, with the ``self.state`` of each of those that
+    had one. A component without it cannot be given fewer tasks while they hold such state."""
 
     def init_state(self, state: dict[Any, Any]) -> None:
         """Called before ``initialize`` with the task's own state, empty at first; it is ``self.state``, too."""

@@ -21,6 +21,18 @@ class Emitted(NamedTuple):
     direct_task: int | None = None
 
 
+class KeyedDict(dict[Any, Any]):
+    """``self.keyed`` in a unit test. No time passes here: entries live until they are deleted."""
+
+    def put(self, key: Any, value: Any, ttl: float | None = None) -> None:
+        """Set the value."""
+        self[key] = value
+
+    def peek(self, key: Any, default: Any = None) -> Any:
+        """The value."""
+        return self.get(key, default)
+
+
 @dataclass
 class Recorder:
     """``recorder = Recorder.attach(bolt)``; then call the bolt and look at the lists."""
@@ -33,7 +45,7 @@ class Recorder:
     def attach(cls, component: Component) -> Recorder:
         """Record what ``component`` does from now on."""
         recorder = cls([], [], [])
-        component.keep({}, {})
+        component.keep(KeyedDict(), {})
         component.attach(_Recording(recorder, isinstance(component, Spout)))
         return recorder
 

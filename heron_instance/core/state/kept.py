@@ -7,17 +7,19 @@ needs inputs grouped by fields, positions belong to spouts that list splits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from heron_instance.core.state.keyed import GroupRows, KeyedState, Row
 from heron_instance.core.state.splits import Positions
+from heron_instance.core.state.undoable import UndoableMapping
 from heron_runtime.model.checkpoints import Token, groups_of
 from heron_runtime.model.generations import NO_CHECKPOINT
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.topology import GroupingKind
 from heronry.api.component import Spout
+from heronry.api.dead_letters import stream_of
 
 OF_TASK, OF_SPLIT = "state", "split"  # kinds of rows in the task's block
 
@@ -41,27 +43,35 @@ NOTHING_RESTORED = Restored()
 
 
 class KeptState:
-    """Of one task. ``keyed`` is None for a bolt without inputs grouped by fields, and for a spout without splits."""
+    """Of one task. ``keyed`` is None for a bolt without inputs grouped by fields, and for a spout without splits.
+    ``wall`` gives seconds since 1970."""
 
-    def __init__(self, plan: PhysicalPlan, task: int, component: Any, restored: Restored) -> None:
+    def __init__(
+        self, plan: PhysicalPlan, task: int, component: Any, restored: Restored, wall: Callable[[], float]
+    ) -> None:
         name = plan.component_of(task)
         self.groups = owned_groups(plan, task)
-        self.own: dict[Any, Any] = {}
+        self.own: MutableMapping[Any, Any] = UndoableMapping() if stream_of(type(component)) else {}
+        self.gone: list[dict[Any, Any]] = []  # of tasks that the plan has no longer, for the first one to merge
+        tasks = plan.tasks_of(name)
         self.by_key: KeyedState | None = None
         self.positions: Positions | None = None
         fields = key_widths(plan, name)
         if plan.is_spout(task):
             if getattr(type(component), "splits", Spout.splits) is not Spout.splits:
-                self.positions = Positions(task, plan.tasks_of(name), component.splits)
+                self.positions = Positions(task, tasks, component.splits)
         elif fields:
-            self.by_key = KeyedState(self.groups, min(fields), f"{name}, task {task}")
+            self.by_key = KeyedState(self.groups, min(fields), f"{name}, task {task}", wall)
             self.by_key.load(restored.blocks)
-        for owner, rows in restored.own.items():
-            for (kind, key), value in rows:
-                if kind == OF_SPLIT and self.positions is not None:
-                    self.positions.load([(key, value)])
-                elif kind == OF_TASK and owner == task:
-                    self.own[key] = value
+        for owner, rows in sorted(restored.own.items()):
+            state = {key: value for (kind, key), value in rows if kind == OF_TASK}
+            if self.positions is not None:
+                self.positions.load([(key, value) for (kind, key), value in rows if kind == OF_SPLIT])
+            if owner == task:
+                self.own.update(state)
+            elif state and owner not in tasks and task == min(tasks):
+                self.gone.append(state)
+        self._undoable = [s for s in (self.by_key, self.own) if isinstance(s, KeyedState | UndoableMapping)]
 
     @property
     def keyed(self) -> KeyedState | Positions | None:
@@ -74,6 +84,28 @@ class KeptState:
         if self.positions is not None:
             rows += [((OF_SPLIT, split), position) for split, position in self.positions.taken()]
         return rows, iter(()) if self.by_key is None else self.by_key.take(checkpoint, turn)
+
+    def pass_time(self) -> None:
+        """Between two calls of user code, and before the first: what has a time to live ends when it is over."""
+        if self.by_key is not None:
+            self.by_key.pass_time()
+
+    # A record that fails takes nothing with it. Where calls are undone, ``own`` is undoable.
+
+    def begin(self) -> None:
+        """From here on changes can be undone."""
+        for state in self._undoable:
+            state.begin()
+
+    def keep(self) -> None:
+        """What has changed since ``begin`` stays."""
+        for state in self._undoable:
+            state.keep()
+
+    def undo(self) -> None:
+        """Everything is as it was at ``begin``."""
+        for state in self._undoable:
+            state.undo()
 
     def completed(self, checkpoint: int) -> None:
         """This checkpoint is complete."""

@@ -6,13 +6,15 @@ entry is one look into one dictionary: the group is computed when a key is new, 
 once. Keys that have changed are remembered. Reading a value that could be changed in place counts as a change (``peek``
 does not); so references must not outlive the call of user code that read them. A checkpoint takes the changes since the
 last complete one that this task has heard of: what was taken for one that did not complete is taken again with the
-next. Key groups are those of Carbone et al., "State Management in Apache Flink", VLDB 2017, section 3.
+next. Entries may have a time to live (``expiry.py``). Key groups are those of Carbone et al., "State Management in
+Apache Flink", VLDB 2017, section 3.
 """
 
 from __future__ import annotations
 
 import copy
 import datetime as dt
+import math
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -21,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from heron_instance.core.key_groupings import groups_of_keys
+from heron_instance.core.state.expiry import Expiry
 from heron_instance.core.state.key_index import OWN_INDEX, index_of, index_of_many
 from heron_runtime.model.checkpoints import FULL_EVERY, full_groups
 from heron_runtime.model.keys import group_of, group_of_many
@@ -29,7 +32,7 @@ UNCHANGEABLE = frozenset(
     {str, bytes, int, float, bool, type(None), complex, Decimal, dt.date, dt.datetime, dt.time, dt.timedelta}
 )
 _ABSENT = object()
-Row = tuple[Any, ...]  # (key, value), or (key,): deleted
+Row = tuple[Any, ...]  # (key, value), (key, value, when it ends), or (key,): deleted
 
 
 class NotOwned(LookupError):
@@ -46,13 +49,16 @@ class GroupRows:
 
 
 class KeyedState(MutableMapping[Any, Any]):
-    """The entries of one task. ``groups``: the set of key groups it owns; ``fields``: of which its key consists.
+    """The entries of one task. ``groups``: the set of key groups it owns; ``fields``: of which its key consists;
+    ``wall`` gives seconds since 1970.
 
     A key of several fields is given as a tuple. Raises NotOwned for the key of a group not owned, UnsupportedKey for
     what cannot be a key, KeyError as mappings do.
     """
 
-    def __init__(self, groups: int, fields: int = 1, where: str = "this task") -> None:
+    def __init__(
+        self, groups: int, fields: int = 1, where: str = "this task", wall: Callable[[], float] = lambda: 0.0
+    ) -> None:
         self.groups = groups
         self._group_of: Callable[[Any], int] = group_of if fields == 1 else group_of_many
         self._fields = fields
@@ -62,7 +68,8 @@ class KeyedState(MutableMapping[Any, Any]):
         self._members: list[set[Any]] = [set() for _ in range(FULL_EVERY)]  # by the turn in which they are written
         self._changed: set[Any] = set()
         self._taken: dict[int, set[Any]] = {}  # by checkpoint, until one that is as new or newer is complete
-        self._before: dict[Any, Any] | None = None  # for ``undo``
+        self._expiry = Expiry(wall)
+        self._before: dict[Any, tuple[Any, float | None]] | None = None  # for ``undo``: value, when it ended
 
     # What users call.
 
@@ -80,20 +87,34 @@ class KeyedState(MutableMapping[Any, Any]):
             self._check_owned(key)
             return default
         if type(value) not in UNCHANGEABLE:
-            self._remember(index)
             self._changed.add(index)
+            if self._before is not None:
+                return self._own(index, value)
         return value
 
     def __setitem__(self, key: Any, value: Any) -> None:
         index = key if type(key) in OWN_INDEX else self._index(key)
         if self._before is not None:
             self._remember(index)
+        if self._expiry.times:
+            self._expiry.forget(index)
         if index not in self._values:
             self._members[self._check_owned(key) % FULL_EVERY].add(index)
             if index is not key:
                 self._keys[index] = key
         self._values[index] = value
         self._changed.add(index)
+
+    def put(self, key: Any, value: Any, ttl: float | None = None) -> None:
+        """Set the value; with ``ttl`` the entry is gone so many seconds of processing time later, unless it is set
+        anew. Time stands still within a call of user code. Raises ValueError for a time that is not positive."""
+        if ttl is None:
+            self[key] = value
+            return
+        if not 0 < ttl < math.inf:
+            raise ValueError(f"the time to live of an entry is a positive number of seconds, not {ttl!r}")
+        self[key] = value
+        self._expiry.set(key if type(key) in OWN_INDEX else self._index(key), self._expiry.now + ttl)
 
     def __delitem__(self, key: Any) -> None:
         index = key if type(key) in OWN_INDEX else self._index(key)
@@ -145,6 +166,16 @@ class KeyedState(MutableMapping[Any, Any]):
     def _drop(self, index: Any, group: int) -> None:
         del self._values[index]
         self._members[group % FULL_EVERY].discard(index)
+        if self._expiry.times:
+            self._expiry.forget(index)
+
+    # Time.
+
+    def pass_time(self) -> None:
+        """Between two calls of user code: entries whose time has come are gone."""
+        for index in self._expiry.pass_time():
+            self._drop(index, self._group_of(self._keys.get(index, index)))
+            self._changed.add(index)
 
     # A record that fails takes nothing with it.
 
@@ -159,17 +190,28 @@ class KeyedState(MutableMapping[Any, Any]):
     def undo(self) -> None:
         """Everything is as it was at ``begin``."""
         before, self._before = self._before or {}, None
-        for index, value in before.items():
+        for index, (value, at) in before.items():
             key = self._keys.get(index, index)
             if value is not _ABSENT:
                 self[key] = value
+                if at is not None:
+                    self._expiry.set(index, at)
             elif index in self._values:
                 self._drop(index, self._group_of(key))
 
     def _remember(self, index: Any) -> None:
+        """What the entry is before it is replaced or deleted."""
         if self._before is not None and index not in self._before:
-            value = self._values.get(index, _ABSENT)
-            self._before[index] = value if value is _ABSENT else copy.deepcopy(value)
+            self._before[index] = self._values.get(index, _ABSENT), self._expiry.times.get(index)
+
+    def _own(self, index: Any, value: Any) -> Any:
+        """A copy for this call, which may be changed in place. The value itself comes back untouched if the call is
+        undone, and stays as it is in tuples that earlier calls have emitted."""
+        if self._before is None or index in self._before:
+            return value
+        self._remember(index)
+        mine = self._values[index] = copy.deepcopy(value)
+        return mine
 
     # Checkpoints.
 
@@ -183,13 +225,15 @@ class KeyedState(MutableMapping[Any, Any]):
             self._changed = set()
         changed = set().union(*self._taken.values())
         full = self._members[turn % FULL_EVERY]
-        due, values, keys = full_groups(turn), self._values, self._keys
+        due, values, keys, ends = full_groups(turn), self._values, self._keys, self._expiry.times
         for group, indexes in self._by_group([*full, *(changed - full)]):
             rows: list[Row] = [(i, values[i]) if i in values else (i,) for i in indexes]
+            if ends:
+                rows = [(*row, ends[row[0]]) if row[0] in ends else row for row in rows]
             if keys:
                 rows = [(keys.get(row[0], row[0]), *row[1:]) for row in rows]
             if due >> group & 1:
-                rows = [row for row in rows if len(row) == 2]
+                rows = [row for row in rows if len(row) > 1]
                 if rows:
                     yield GroupRows(group, True, rows)
             else:
@@ -216,23 +260,29 @@ class KeyedState(MutableMapping[Any, Any]):
 
     def load(self, blocks: Iterable[GroupRows]) -> None:
         """Apply blocks that checkpoints have taken, oldest first, beginning with an empty state. Nothing of it counts
-        as a change."""
+        as a change. What has ended meanwhile is gone when time passes next."""
         for block in blocks:
             members = self._members[block.group % FULL_EVERY]
             for row in block.rows:
                 key = row[0]
                 index = key if type(key) in OWN_INDEX else self._index(key)
+                if self._expiry.times:
+                    self._expiry.forget(index)
                 if len(row) == 1:
                     self._values.pop(index, None)
                     members.discard(index)
                     continue
                 self._values[index] = row[1]
                 members.add(index)
+                if len(row) > 2:
+                    self._expiry.set(index, row[2])
                 if index is not key:
                     self._keys[index] = key
 
     def check(self) -> None:
         """Assert every invariant."""
+        self._expiry.check()
+        assert self._expiry.times.keys() <= self._values.keys(), "what is gone cannot end"
         assert sum(map(len, self._members)) == len(self._values)
         assert all(checkpoint > 0 for checkpoint in self._taken), "taken for no checkpoint"
         for index in self._values:

@@ -52,10 +52,10 @@ class Stateful:
 
     def __init__(
         self, plan: PhysicalPlan, task: int, incarnation: int, component: Any, user_code: UserCode, codec: ValuesCodec,
-        setup: StateSetup,
+        setup: StateSetup, wall: Callable[[], float],
     ) -> None:  # fmt: skip
         self.generation = plan.generation.number
-        self.kept = KeptState(plan, task, component, setup.restored)
+        self.kept = KeptState(plan, task, component, setup.restored, wall)
         self._task = task
         self._name = plan.component_of(task)
         self._incarnation = incarnation
@@ -226,6 +226,13 @@ class Stateful:
         if restored.checkpoint != NO_CHECKPOINT:
             self._call("pre_restore", str(restored.checkpoint))
         self._call("init_state", kept.own)
+        if kept.gone:
+            if getattr(component, "merge_state", None) is None:
+                raise TypeError(
+                    f"{self._name}: {len(kept.gone)} of its tasks have gone and leave a self.state behind: define "
+                    "merge_state(states), or keep it by key (self.keyed)"
+                )
+            self._call("merge_state", kept.gone)
 
     def settle(self) -> None:
         """Once the component is initialised: commit what the checkpoint names, abort what it does not."""

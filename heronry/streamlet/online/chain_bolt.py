@@ -70,7 +70,7 @@ class ChainBolt(Bolt):
         folder = state_folder(config)
         sinks = SinkSet(program, stage.steps, str(index), of, folder, self.clock)
         self.outlet = Outlet(self, stages, stage, sinks, channels)
-        self.dead_letters = DeadLetters(self, config, context, stage.name, folder)
+        self.letters = DeadLetters(self, config, context, stage.name, folder)
 
     def process(self, tup: Tuple) -> None:
         """One block, one mark, or one pulse."""
@@ -93,12 +93,12 @@ class ChainBolt(Bolt):
             origin, found = reader.read(tup)
             run(found)
         except (*UNREADABLE, *RECORD_FAILURES) as failed:
-            if not self.dead_letters.is_last(tries):
+            if not self.letters.is_last(tries):
                 if isinstance(failed, StepFailed):
                     failed.where = reader.where(tup)
                 raise
-            origin, found, places = reader.sifted(tup, self.dead_letters)
-            self.dead_letters.sift(found, run, lambda index: places[index] if places else "")
+            origin, found, places = reader.sifted(tup, self.letters)
+            self.letters.sift(found, run, lambda index: places[index] if places else "")
         self.outlet.tell()
         self.outlet.settle(tup)
 
@@ -109,7 +109,7 @@ class ChainBolt(Bolt):
         if times and self.outlet.has_exchanges:
             latest = max(times)
             self._moved[origin] = max(self._moved.get(origin, latest), latest)
-        self.outlet.deliver(self.chain.run(ref, block), channel, origin, tup, tries, self.dead_letters.is_last(tries))
+        self.outlet.deliver(self.chain.run(ref, block), channel, origin, tup, tries, self.letters.is_last(tries))
 
     def process_tick(self, tup: Tuple) -> None:
         """Roll the sinks when it is time; pass on how far origins have come."""

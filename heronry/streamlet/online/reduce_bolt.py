@@ -81,9 +81,9 @@ class ReduceBolt(Bolt):
         sinks = SinkSet(program, stage.steps, str(index), stage.parallelism, folder, self.clock)
         chain = Chain(program, stage.steps, self.log)
         self.outlet = Outlet(self, stages, stage, sinks, [(self.task, self.task)])
-        self.dead_letters = DeadLetters(self, config, context, stage.name, folder)
+        self.letters = DeadLetters(self, config, context, stage.name, folder)
         source = stages.pulse_source(stage.name)
-        self.results = Results(self, self.task, step, chain, self.outlet, self.dead_letters, source)
+        self.results = Results(self, self.task, step, chain, self.outlet, self.letters, source)
         self._unsaved: list[tuple[TupleBatch, bool]] = []  # acks that wait for the log; True: and for the sinks
         self._saved_at = self._shown_at = self.clock()
         self._save_each = SAVE_SECONDS
@@ -141,7 +141,7 @@ class ReduceBolt(Bolt):
                 late += failed.late
                 error = StepFailed(self.step.name, rows[failed.place][0])
                 error.__cause__ = failed.__cause__
-                self.dead_letters.put(rows[failed.place], error)
+                self.letters.put(rows[failed.place], error)
         return late
 
     # Time.

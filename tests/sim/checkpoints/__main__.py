@@ -4,6 +4,7 @@ happened."""
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from collections import Counter
 
@@ -20,6 +21,7 @@ def main() -> int:
     parser.add_argument("--verbose", action="store_true", help="print what happens")
     parser.add_argument("--engine", action="store_true", help="with the production executors")
     arguments = parser.parse_args()
+    logging.basicConfig(level=logging.ERROR)  # bad records are part of the program
     first, _, last = arguments.seeds.partition("-")
 
     def say(line: str) -> None:

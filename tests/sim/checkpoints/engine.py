@@ -39,10 +39,11 @@ from heron_runtime.model.topology import (
 )
 from heron_runtime.wire.data import BARRIER, Frame
 from heronry.api.component import Bolt, Spout
+from heronry.api.dead_letters import DeadLetter
 from heronry.api.state import Checkpoint, TwoPhaseSink
 
 from .outside import Plan, Violation
-from .program import COUNT, RECORDS, RELAY, SINK, SPLITS, SPOUT, process, record
+from .program import COUNT, RECORDS, RELAY, SINK, SPLITS, SPOUT, is_bad, process_good, record
 from .tasks import CODEC, HEARTBEAT, Task
 
 if TYPE_CHECKING:
@@ -97,13 +98,22 @@ class Relay(Bolt):
             self.held = None
 
 
+class Bad(Exception):
+    """A record that is bad."""
+
+
 class Count(Bolt):
+    """Finds that a record is bad when it has changed and emitted everything, so all of it must be undone."""
+
     auto_ack = True
+    dead_letters = "bad"
 
     def process(self, tup: Any) -> None:
         number, key, half = tup.values
-        for out in process(self.keyed, (number, key), half):
+        for out in process_good(self.keyed, (number, key), half):
             self.emit(out)
+        if is_bad((number, key)):
+            raise Bad(number)
 
 
 class Sink(TwoPhaseSink):
@@ -113,7 +123,11 @@ class Sink(TwoPhaseSink):
         self.rows: list[Any] = []
 
     def process(self, tup: Any) -> None:
-        self.rows.append(tuple(tup.values))
+        if tup.stream == "bad":
+            number, _, half = DeadLetter.of(tup).values
+            self.rows.append((number, f"bad {half}"))
+        else:
+            self.rows.append(tuple(tup.values))
 
     def prepare(self, checkpoint: Checkpoint) -> str | None:
         rows, self.rows = self.rows, []
@@ -142,10 +156,14 @@ SPECS = (
         (InputSpec(SPOUT, "relayed", SHUFFLE),),
     ),
     ComponentSpec(
-        COUNT, ComponentKind.BOLT, "x:Count", 1, (StreamSchema("default", ("number", "what")),),
+        COUNT, ComponentKind.BOLT, "x:Count", 1,
+        (StreamSchema("default", ("number", "what")), StreamSchema("bad", DeadLetter._fields)),
         (InputSpec(SPOUT, "straight", BY_KEY), InputSpec(RELAY, "default", BY_KEY)),
     ),
-    ComponentSpec(SINK, ComponentKind.BOLT, "x:Sink", 1, (), (InputSpec(COUNT, "default", SHUFFLE),)),
+    ComponentSpec(
+        SINK, ComponentKind.BOLT, "x:Sink", 1, (),
+        (InputSpec(COUNT, "default", SHUFFLE), InputSpec(COUNT, "bad", SHUFFLE)),
+    ),
 )  # fmt: skip
 TOPOLOGY = TopologyDefinition("sim", "sim", SPECS, {"topology.reliability.mode": "EFFECTIVELY_ONCE"})
 
@@ -171,7 +189,8 @@ class Silent:
     def gauge(self, name: str, value: float) -> None: ...
     def latency(self, name: str, milliseconds: float, weight: float = 1) -> None: ...
     def exception(self, class_name: str, message: str, traceback: str, now: float, n: int = 1) -> None:
-        raise Violation(f"user code raised {class_name}: {message}\n{traceback}")
+        if class_name != Bad.__name__:
+            raise Violation(f"user code raised {class_name}: {message}\n{traceback}")
 
 
 class Folder:

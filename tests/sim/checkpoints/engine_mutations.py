@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from heron_instance.core.dead_letters import DeadLetters
 from heron_instance.core.gates import Gates
+from heron_instance.core.held_call import HeldCall
 from heron_instance.core.output import Output
 from heron_instance.core.spout_collector import SpoutCollector
 from heron_instance.core.state.kept import KeptState, Restored
@@ -109,6 +111,22 @@ def changes_are_taken_against_incomplete_checkpoints(patch: pytest.MonkeyPatch) 
     patch.setattr(KeptState, "take", take)
 
 
+def what_a_bad_record_has_changed_stays(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(KeptState, "undo", KeptState.keep)
+
+
+def what_a_bad_record_has_emitted_leaves(patch: pytest.MonkeyPatch) -> None:
+    def forget(self: HeldCall) -> None:
+        for out, row in self._rows:
+            out.rows.append(row)
+
+    patch.setattr(HeldCall, "forget", forget)
+
+
+def a_bad_record_leaves_no_letter(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(DeadLetters, "_put_aside", lambda self, tup, error, call: None)
+
+
 MUTATIONS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     mutation.__name__: mutation
     for mutation in (
@@ -125,5 +143,8 @@ MUTATIONS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
         positions_are_not_kept,
         every_task_reads_all_splits,
         changes_are_taken_against_incomplete_checkpoints,
+        what_a_bad_record_has_changed_stays,
+        what_a_bad_record_has_emitted_leaves,
+        a_bad_record_leaves_no_letter,
     )
 }

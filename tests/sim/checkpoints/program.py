@@ -18,7 +18,17 @@ def record(split: int, position: int) -> Record:
     return split * 1000 + position, (split * 5 + position * 3) % KEYS
 
 
+def is_bad(item: Record) -> bool:
+    """Whether the counting task cannot process this record: it has no effect but a letter for each half."""
+    return item[0] % 10 == 7
+
+
 def process(state: MutableMapping[int, Any], item: Record, half: int) -> list[Output]:
+    """What a half of a record does to the state of the counting task, and what comes of it."""
+    return [(item[0], f"bad {half}")] if is_bad(item) else process_good(state, item, half)
+
+
+def process_good(state: MutableMapping[int, Any], item: Record, half: int) -> list[Output]:
     """A record reaches the counting task twice, straight and through the relay, in any order.
 
     Some keys count and start again at 4, some sum in place, and some join the two halves: the first is kept, the second

@@ -50,7 +50,7 @@ def test_by_default_a_record_is_tried_six_times_and_then_put_aside(tmp_path: Pat
     assert "in picky" in aside[0]["traceback"]
     assert len(world.failed) == 2 * DEFAULT_RETRIES  # the two stand in blocks of their own
     (bolt,) = world.objects("picky")
-    assert bolt.dead_letters.count.get_value() == 2
+    assert bolt.letters.count.get_value() == 2
 
 
 def test_a_line_that_cannot_be_read_is_put_aside_with_its_file(tmp_path: Path) -> None:

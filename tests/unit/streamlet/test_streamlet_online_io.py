@@ -225,7 +225,7 @@ def test_what_json_would_change_is_refused_by_the_archive(tmp_path: Path) -> Non
     (reason,) = reasons  # the first try; the last one puts the record aside
     assert "step 'a' failed on the record (1, 2): TypeError" in reason
     assert "map it to lists" in reason
-    assert bolt.dead_letters.count.get_value() == 1
+    assert bolt.letters.count.get_value() == 1
     assert [record for record, _ in read_all(files(tmp_path / "archive", "archive"))] == [[3, 4]]
 
 

@@ -1,4 +1,5 @@
-"""A history of keyed state: changes, checkpoints that complete or not, restores into the same tasks or others."""
+"""A history of keyed state: changes, checkpoints that complete or not, restores into the same tasks or others,
+time that passes, calls that are undone."""
 
 from __future__ import annotations
 
@@ -25,12 +26,17 @@ class History:
         self.codec = ValuesCodec()
         self.files: dict[str, bytes] = {}
         self.truth: dict[bytes, Any] = {}
-        self.at: dict[int, dict[bytes, Any]] = {0: {}}  # the truth of each complete checkpoint
+        self.ends: dict[bytes, float] = {}  # of entries with a time to live
+        self.wall = self.now = 1000.0  # what clocks say; when time passed last
+        self.at: dict[int, Any] = {0: ({}, {})}  # the truth of each complete checkpoint
         self.manifest: Manifest = initial_manifest("id")
         self.tasks = [1, 2]
         self.table = initial_table(self.tasks)
         self.generation, self.number = 1, 0
-        self.states = {task: KeyedState(groups_of(self.table, task)) for task in self.tasks}
+        self.states = {task: self.empty(groups_of(self.table, task)) for task in self.tasks}
+
+    def empty(self, groups: int) -> KeyedState:
+        return KeyedState(groups, wall=lambda: self.wall)
 
     def owner(self, key: Any) -> KeyedState:
         return self.states[self.table[group_of(key)]]
@@ -38,11 +44,18 @@ class History:
     def change(self) -> None:
         key, do = self.draw.choice(KEYS), self.draw.random()
         state, canonical = self.owner(key), encode(key)
-        if do < 0.25:
+        if do < 0.2:
+            seconds = self.draw.choice([1.0, 5.0, 5.0, 30.0])
+            self.truth[canonical] = self.draw.choice([[7], self.draw.randint(0, 99)])
+            state.put(key, copy.copy(self.truth[canonical]), ttl=seconds)
+            self.ends[canonical] = self.now + seconds
+        elif do < 0.35:
             assert (canonical in self.truth) == (key in state)
             if key in state:
                 del state[key], self.truth[canonical]
+                self.ends.pop(canonical, None)
         elif do < 0.5:
+            self.ends.pop(canonical, None)
             state[key] = self.truth[canonical] = self.draw.choice([self.draw.randint(0, 99), "text", None, 1.5])
         elif do < 0.75:
             items = state.setdefault(key, [])
@@ -50,10 +63,37 @@ class History:
                 items.append(self.draw.randint(0, 9))
                 self.truth[canonical] = copy.copy(items)
             else:
-                state[key] = self.truth[canonical] = [1]
+                state.put(key, [1])
+                self.truth[canonical] = [1]
+                self.ends.pop(canonical, None)
         else:
             assert state.peek(key, "none") == self.truth.get(canonical, "none")
             assert state.get(key, "none") == self.truth.get(canonical, "none")
+
+    def undone_call(self) -> None:
+        """What a call has changed is undone; other tasks may be between calls, so all are."""
+        before = copy.deepcopy((self.truth, self.ends))
+        for state in self.states.values():
+            state.begin()
+        for _ in range(self.draw.randint(1, 4)):
+            self.change()
+        for state in self.states.values():
+            state.undo()
+        self.truth, self.ends = before
+
+    def pass_time(self) -> None:
+        """Clocks go on, or are put back, which is not followed; entries end between calls only."""
+        self.wall += self.draw.choice([0.5, 1.0, 4.0, 6.0, -2.0])
+        if self.draw.random() < 0.3:
+            return  # a call lasts
+        self.now = max(self.now, self.wall)
+        for state in self.states.values():
+            state.pass_time()
+        self.forget_ended()
+
+    def forget_ended(self) -> None:
+        for canonical in [canonical for canonical, at in self.ends.items() if at <= self.now]:
+            del self.truth[canonical], self.ends[canonical]
 
     def checkpoint(self, complete: bool, heard: bool) -> None:
         """All tasks take it at one moment, as at a quiet point; some never hear that it is complete."""
@@ -62,7 +102,7 @@ class History:
         if not complete:
             return
         self.manifest = next_manifest(self.manifest, parts, NO_PLAN, {"count": self.table})
-        self.at[self.number] = copy.deepcopy(self.truth)
+        self.at[self.number] = copy.deepcopy((self.truth, self.ends))
         for state in self.states.values():
             if heard or self.draw.random() < 0.5:
                 state.completed(self.number)
@@ -82,10 +122,12 @@ class History:
         if tasks != self.tasks:
             self.tasks, self.table = tasks, rebalance(self.table, tasks)
         self.states = {task: self.load(groups_of(self.table, task)) for task in tasks}
-        self.truth = copy.deepcopy(self.at[self.manifest.checkpoint])
+        self.truth, self.ends = copy.deepcopy(self.at[self.manifest.checkpoint])
+        self.now = self.wall
+        self.forget_ended()
 
     def load(self, groups: int) -> KeyedState:
-        state = KeyedState(groups)
+        state = self.empty(groups)
         for part, wanted in reading_plan(self.manifest.layers.get("count", ()), groups):
             data = self.files[part.name]
 
@@ -93,6 +135,7 @@ class History:
                 return data[offset : offset + size]
 
             state.load(b for b in read_part(part, read, wanted, self.codec) if b.group != TASK_STATE)
+        state.pass_time()
         state.check()
         return state
 
@@ -111,8 +154,12 @@ def run(seed: int, steps: int = 70) -> History:
     history = History(seed)
     for _ in range(steps):
         do = history.draw.random()
-        if do < 0.8:
+        if do < 0.66:
             history.change()
+        elif do < 0.72:
+            history.undone_call()
+        elif do < 0.8:
+            history.pass_time()
         elif do < 0.95:
             history.checkpoint(history.draw.random() < 0.7, history.draw.random() < 0.7)
         else:

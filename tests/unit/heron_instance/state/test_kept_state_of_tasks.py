@@ -20,6 +20,10 @@ from heron_runtime.model.plan import PhysicalPlan
 from heronry.api.component import Bolt, Spout
 
 
+def midnight() -> float:
+    return 0.0
+
+
 class Source(Spout):
     listed: list[Any] = [("a", 0), ("b", 1), ("c", 2), ("d", 3)]
 
@@ -54,7 +58,7 @@ def stateful(component: Any, task: int, restored: Restored | None = None, incarn
     written: list[FilePart] = []
     setup = StateSetup(lambda part, pieces: written.append(part), 1000.0, restored or Restored())
     user_code = UserCode(lambda: 0.0, NoLock())
-    made = Stateful(plan_of(), task, incarnation, component, user_code, ValuesCodec(), setup)
+    made = Stateful(plan_of(), task, incarnation, component, user_code, ValuesCodec(), setup, midnight)
     made.begin()
     return made
 
@@ -75,9 +79,9 @@ def test_positions_belong_to_the_owners_of_splits() -> None:
 
 def test_which_component_has_what() -> None:
     plan = plan_of()
-    assert isinstance(KeptState(plan, 1, Source(), Restored()).keyed, Positions)
-    assert KeptState(plan, 1, Plain(), Restored()).keyed is None
-    keyed, plain = KeptState(plan, 3, Keyed(), Restored()), KeptState(plan, 5, Keyed(), Restored())
+    assert isinstance(KeptState(plan, 1, Source(), Restored(), midnight).keyed, Positions)
+    assert KeptState(plan, 1, Plain(), Restored(), midnight).keyed is None
+    keyed, plain = KeptState(plan, 3, Keyed(), Restored(), midnight), KeptState(plan, 5, Keyed(), Restored(), midnight)
     assert keyed.by_key is not None
     assert keyed.groups
     assert plain.keyed is None
@@ -113,4 +117,24 @@ def test_only_the_incarnation_that_is_named_runs() -> None:
 
 def test_own_rows_of_other_tasks_are_not_taken_for_ones_own() -> None:
     restored = Restored(4, own={5: [(("state", "n"), 1)], 6: [(("state", "n"), 2), (("state", "m"), 3)]})
-    assert KeptState(plan_of(), 5, Keyed(), restored).own == {"n": 1}
+    assert KeptState(plan_of(), 5, Keyed(), restored, midnight).own == {"n": 1}
+
+
+def test_the_first_task_merges_what_tasks_that_went_had_of_their_own() -> None:
+    own = {5: [(("state", "n"), 1)], 8: [(("state", "n"), 3)], 6: [(("state", "n"), 2)], 7: []}
+    merged: list[Any] = []
+
+    class Merges(Keyed):
+        def merge_state(self, states: list[dict[str, int]]) -> None:
+            merged.extend([dict(self.state), *states])
+
+    made = stateful(Merges(), 5, Restored(4, own=own))
+    assert merged == [{"n": 1}, {"n": 2}, {"n": 3}]
+    assert made.kept.own == {"n": 1}
+    with pytest.raises(TypeError, match=r"p: 2 of its tasks have gone .* define merge_state"):
+        stateful(Keyed(), 5, Restored(4, own=own))
+    merged.clear()
+    gone = {9: own[8]}
+    stateful(Merges(), 4, Restored(4, own=gone))
+    assert not merged, "the first task of its component does, and nobody else"
+    stateful(Keyed(), 3, Restored(4, own={9: []}))

@@ -1,0 +1,88 @@
+"""Dead letters: records that a bolt cannot process, sent on a stream of their own instead of failing the topology.
+
+A bolt class declares ``dead_letters = "bad"`` and has an output stream of that name then, whose tuples have the fields
+of ``DeadLetter``. It works where the state of tasks is kept (EFFECTIVELY_ONCE), since there is nobody else who could
+take back what a call of ``process`` has done before it raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from heron_runtime.model.topology import StreamSchema, TopologyDefinition
+from heronry.api.component import Bolt
+from heronry.api.config import Config
+
+
+class DeadLetter(NamedTuple):
+    """A record that ``process`` of ``component`` raised on, as a tuple of the declared stream: ``DeadLetter.of(tup)``.
+
+    ``source`` and ``stream`` say where the record came from, ``values`` is what it was (empty where it would make the
+    letter larger than a tuple may be). ``error`` is class and message, ``failed: reason`` where ``process`` called
+    ``self.fail``; ``traceback`` ends where it raised. Both have 8 192 characters at most.
+    """
+
+    component: str
+    task: int
+    source: str
+    stream: str
+    values: tuple[Any, ...]
+    error: str
+    traceback: str
+
+    @classmethod
+    def of(cls, tup: Any) -> DeadLetter:
+        """The letter in a tuple that was read."""
+        return cls._make(tup.values)
+
+
+def stream_of(cls: Any) -> str:
+    """The stream a component class declares for its dead letters; empty if it declares none."""
+    declared = getattr(cls, "dead_letters", "")
+    return declared if isinstance(declared, str) else ""
+
+
+def schemas_of(cls: Any) -> Iterator[StreamSchema]:
+    """The output stream that the declaration makes."""
+    if stream_of(cls):
+        yield StreamSchema(stream_of(cls), DeadLetter._fields)
+
+
+def problems_of_declaration(cls: type, mode: str, serializer: str, outputs: list[StreamSchema]) -> Iterator[str]:
+    """Why this class cannot have dead letters here. ``outputs``: the streams it declares besides."""
+    declared = getattr(cls, "dead_letters", "")
+    if not declared:
+        return
+    what = f"{cls.__name__} declares dead_letters = {declared!r}"
+    if not isinstance(declared, str):
+        yield f"{what}; write the name of a stream, for example dead_letters = 'bad'"
+        return
+    if not issubclass(cls, Bolt):
+        yield f"{what}, but only what a bolt's process raises on becomes a dead letter; remove it"
+        return
+    if mode != Config.EFFECTIVELY_ONCE:
+        yield (
+            f"{what}, and with {mode} what the failing call has done is not undone; set "
+            f"{Config.TOPOLOGY_RELIABILITY_MODE} to {Config.EFFECTIVELY_ONCE}, or remove it"
+        )
+    if hasattr(cls, "process_batch"):
+        yield (
+            f"{what}, but process_batch takes many records at once, and which of them it raised on cannot be told; "
+            "define process instead"
+        )
+    if serializer == "msgpack":
+        yield f"{what}, and a letter holds a tuple, which topology.serializer msgpack does not carry: use auto"
+    if any(schema.name == declared for schema in outputs):
+        yield f"{what}, which makes that stream with the fields of heronry.DeadLetter; take it out of outputs"
+
+
+def unread(definition: TopologyDefinition, component: str, cls: Any) -> Iterator[str]:
+    """The problem, if nobody reads the component's dead letters."""
+    stream = stream_of(cls)
+    edges = definition.edges()
+    if stream and not any(edge.source == component and edge.stream == stream for edge in edges):
+        yield (
+            f"component {component!r}: declares dead_letters = {stream!r}, and nobody reads that stream, so letters "
+            f"would be lost; give a bolt inputs={{({component!r}, {stream!r}): Grouping.SHUFFLE}}"
+        )

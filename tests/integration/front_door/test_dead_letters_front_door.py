@@ -1,0 +1,40 @@
+"""Dead letters in real processes: bad records restore nothing, and everything else is as if they had never come."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import letters_topology as user
+import pytest
+from front_door import becomes, front_door, unique
+
+pytestmark = pytest.mark.integration
+
+
+def lines_of(folder: Path) -> list[dict[str, Any]]:
+    """What is visible; sums grow, so the order of files need not be known."""
+    files = (path for path in folder.glob("*.jsonl") if not path.name.startswith("."))
+    return [json.loads(line) for path in files for line in path.read_text().splitlines()]
+
+
+def test_a_tenth_of_the_records_is_bad_and_nobody_restores(tmp_path: Path) -> None:
+    sums, bad = user.truth()
+    with front_door(tmp_path) as door:
+        name = unique("Letters")
+        door.submit(name, user.__file__, "Letters", "--", str(tmp_path))
+        rows = sum(map(len, sums.values()))
+        becomes(lambda: len(lines_of(tmp_path / "sums")), rows, "each good record is summed once")
+        becomes(lambda: len(lines_of(tmp_path / "letters")), len(bad), "each bad one is a letter")
+        found: dict[str, list[int]] = {}
+        for row in lines_of(tmp_path / "sums"):
+            found.setdefault(row["key"], []).append(row["sum"])
+        assert {key: sorted(each) for key, each in found.items()} == sums
+        assert sorted(map(user.letter_of, lines_of(tmp_path / "letters"))) == bad
+        shown = door.status(name)
+        assert (shown["state"], shown["tasks_state"]["generation"], shown["tasks_state"]["restores"]) == (
+            "running", 1, 0,
+        )  # fmt: skip
+        becomes(lambda: door.totals(name)["total"].get("__dead-letter-count"), len(bad), "counted")
+        door.kill(name)

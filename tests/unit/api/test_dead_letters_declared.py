@@ -1,0 +1,94 @@
+"""Dead letters as a bolt class declares them: the stream it makes, and what is refused at submit."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pytest
+
+from heronry import BasicBolt, BatchBolt, Config, DeadLetter, Grouping, Spout, TopologyError, Tuple
+from heronry.api.assemble import Draft, check
+from heronry.api.stream import Stream
+
+EXACTLY = {Config.TOPOLOGY_RELIABILITY_MODE: Config.EFFECTIVELY_ONCE}
+
+
+class Numbers(Spout):
+    outputs = ("number",)
+
+    def next_tuple(self) -> None:
+        """Nothing."""
+
+
+class Count(BasicBolt):
+    outputs = ("number", "count")
+    dead_letters = "bad"
+
+    def process(self, tup: Tuple) -> None:
+        """Nothing."""
+
+
+class Letters(BasicBolt):
+    def process(self, tup: Tuple) -> None:
+        """Nothing."""
+
+
+def topology(cls: Any, read: bool = True, config: dict[str, Any] | None = None) -> Any:
+    numbers, count = Numbers.spec(), cls.spec(inputs=["numbers"])
+    parts = [("numbers", numbers), ("count", count)]
+    if read:
+        parts.append(("letters", Letters.spec(inputs={("count", "bad"): Grouping.SHUFFLE})))
+    return check(Draft("T", parts, EXACTLY if config is None else config))
+
+
+def problem_of(cls: Any, **kw: Any) -> str:
+    with pytest.raises(TopologyError) as refused:
+        topology(cls, **kw)
+    (problem,) = refused.value.problems
+    return str(problem)
+
+
+def test_the_declaration_makes_the_stream() -> None:
+    schema = topology(Count).component("count").output("bad")
+    assert schema.fields == DeadLetter._fields
+    letter = DeadLetter("count", 3, "numbers", "default", (1,), "ValueError: bad", "")
+    assert DeadLetter.of(Tuple.of(tuple(letter), schema.fields)) == letter
+    assert topology(Letters, read=False).component("count").outputs == ()
+
+
+def test_letters_that_nobody_reads_are_refused() -> None:
+    assert problem_of(Count, read=False) == (
+        "component 'count': declares dead_letters = 'bad', and nobody reads that stream, so letters would be lost; "
+        "give a bolt inputs={('count', 'bad'): Grouping.SHUFFLE}"
+    )
+
+
+@pytest.mark.parametrize("mode", [Config.ATMOST_ONCE, Config.ATLEAST_ONCE])
+def test_other_modes_are_refused(mode: str) -> None:
+    problem = problem_of(Count, config={Config.TOPOLOGY_RELIABILITY_MODE: mode})
+    assert f"with {mode} what the failing call has done is not undone; set topology.reliability.mode" in problem
+
+
+def test_what_cannot_have_letters_is_refused() -> None:
+    class Batches(BatchBolt):
+        dead_letters = "bad"
+
+        def process_batch(self, tuples: Any) -> None:
+            """Nothing."""
+
+    class Own(Count):
+        outputs: ClassVar[Any] = [Stream(fields=["x"], name="bad")]
+
+    class Odd(Count):
+        dead_letters = True  # type: ignore[assignment]
+
+    class Source(Numbers):
+        dead_letters = "bad"
+
+    assert "which of them it raised on cannot be told; define process instead" in problem_of(Batches)
+    with pytest.raises(TopologyError, match=r"makes that stream with the fields of heronry\.DeadLetter"):
+        topology(Own)
+    assert "write the name of a stream" in problem_of(Odd, read=False)
+    assert "does not carry: use auto" in problem_of(Count, config={**EXACTLY, Config.TOPOLOGY_SERIALIZER: "msgpack"})
+    with pytest.raises(TopologyError, match="only what a bolt's process raises on becomes a dead letter"):
+        check(Draft("T", [("s", Source.spec()), ("l", Letters.spec(inputs=[("s", "bad")]))], EXACTLY))

@@ -1,0 +1,327 @@
+"""Laws of dead letters: a record that fails has no effect but its letter, and each rule is needed for it."""
+
+from __future__ import annotations
+
+import copy
+import random
+from typing import Any
+
+import letter_world
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from instance_world import SHUFFLE, Part, fields
+from kept_world import KeptWorld
+from letter_world import ACTS, BOLT, KEYS, Record, run
+
+from heron_instance.core.collector import TaskCollector
+from heron_instance.core.groupings import Custom, Direct
+from heron_instance.core.held_call import HeldCall
+from heron_instance.core.state.keyed import KeyedState
+from heron_instance.core.state.undoable import UndoableMapping
+from heron_runtime.model.ids import DEFAULT_STREAM
+from heron_runtime.model.reasons import MAX_REASON_TEXT
+from heronry.api.component import BasicBolt
+from heronry.api.dead_letters import DeadLetter
+from heronry.api.hooks import TaskHook
+
+ENDS = ("well", "well", "raise", "fail")
+RECORDS = st.lists(
+    st.tuples(
+        st.integers(0, KEYS - 1), st.lists(st.sampled_from(ACTS), max_size=5).map(tuple), st.sampled_from(ENDS)
+    ),
+    max_size=12,
+)  # fmt: skip
+
+
+def numbered(drawn: Any) -> list[Record]:
+    return [Record(key, number, acts, end) for number, (key, acts, end) in enumerate(drawn)]
+
+
+def holds(records: list[Record], basic: bool, siblings: bool, batches: tuple[int, ...]) -> None:
+    """The run leaves what one leaves that never saw the failing records, and a letter for each of these."""
+    bad = [record for record in records if record.end != "well"]
+    found = run(records, basic, siblings, batches)
+    truth = run([record for record in records if record.end == "well"], basic, siblings, batches)
+    assert found[:4] == truth[:4]
+    assert [Record(*letter.values) for letter in found.letters] == bad
+    for letter, record in zip(found.letters, bad, strict=True):
+        assert (letter.component, letter.task, letter.source, letter.stream) == ("b", BOLT, "s", DEFAULT_STREAM)
+        kind = "ValueError" if record.end == "raise" else "failed"
+        assert letter.error == f"{kind}: record {record.number}"
+        assert ("in process" in letter.traceback) is (record.end == "raise")
+    assert found.counters.get("__dead-letter-count", 0) == len(bad)
+    assert found.counters.get("__ack-count/s/default", 0) == len(records)
+    assert not any(name.startswith("__fail-count") for name in found.counters)
+
+
+@given(RECORDS, st.booleans(), st.booleans(), st.lists(st.integers(1, 6), min_size=1, max_size=3).map(tuple))
+def test_a_record_that_fails_was_never_there(drawn: Any, basic: bool, siblings: bool, batches: tuple[int, ...]) -> None:
+    holds(numbered(drawn), basic, siblings, batches)
+
+
+def _keyed_not_undone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(KeyedState, "undo", KeyedState.keep)
+
+
+def _ends_not_undone(patch: pytest.MonkeyPatch) -> None:
+    undo = KeyedState.undo
+
+    def forgets(self: KeyedState) -> None:
+        self._before = {index: (value, None) for index, (value, _) in (self._before or {}).items()}
+        undo(self)
+
+    patch.setattr(KeyedState, "undo", forgets)
+
+
+def _own_state_not_undone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(UndoableMapping, "undo", UndoableMapping.keep)
+
+
+def _changed_in_place_not_remembered(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("copy.deepcopy", lambda value: value)
+
+
+def _undone_in_place(patch: pytest.MonkeyPatch) -> None:
+    def own(self: KeyedState, index: Any, value: Any) -> Any:
+        if self._before is not None and index not in self._before:
+            self._before[index] = copy.deepcopy(value), self._expiry.times.get(index)
+        return value
+
+    patch.setattr(KeyedState, "_own", own)
+
+
+def _emits_leave_all_the_same(patch: pytest.MonkeyPatch) -> None:
+    def release(self: HeldCall) -> None:
+        for out, row in self._rows:
+            out.rows.append(row)
+
+    patch.setattr(HeldCall, "forget", release)
+
+
+def _choices_not_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(HeldCall, "forget", lambda self: None)
+
+
+def _choices_taken_with_those_of_the_call(patch: pytest.MonkeyPatch) -> None:
+    def take_all(self: Any, count: int) -> list[int]:
+        chosen, self._chosen = self._chosen, []
+        return list(chosen[:count])
+
+    split = Custom.split
+
+    def split_all(self: Custom, rows: Any) -> Any:
+        parts = split(self, rows)
+        self._chosen.clear()
+        return parts
+
+    patch.setattr(Direct, "_take", take_all)
+    patch.setattr(Custom, "split", split_all)
+
+
+def _siblings_out_of_order(patch: pytest.MonkeyPatch) -> None:
+    release = HeldCall.release
+    patch.setattr(HeldCall, "release", lambda self, route_siblings: release(self, lambda out: None))
+
+
+def _fail_not_held(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(HeldCall, "fail", lambda self, reason: None)
+
+
+def _rows_seen_by_the_timer(patch: pytest.MonkeyPatch) -> None:
+    add = HeldCall.add
+
+    def at_once(self: HeldCall, out: Any, row: Any, direct_task: Any, need_task_ids: bool) -> None:
+        add(self, out, row, direct_task, need_task_ids)
+        self._rows.pop()
+        out.rows.append(row)
+
+    patch.setattr(HeldCall, "add", at_once)
+
+
+def _shortcut_past_the_call(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(TaskCollector, "may_hold", property(lambda self: False, lambda self, value: None), raising=False)
+
+
+MUTATIONS = (
+    _keyed_not_undone,
+    _ends_not_undone,
+    _own_state_not_undone,
+    _changed_in_place_not_remembered,
+    _undone_in_place,
+    _emits_leave_all_the_same,
+    _choices_not_forgotten,
+    _choices_taken_with_those_of_the_call,
+    _siblings_out_of_order,
+    _fail_not_held,
+    _rows_seen_by_the_timer,
+    _shortcut_past_the_call,
+)
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda m: m.__name__.strip("_"))
+def test_each_rule_is_needed(mutation: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutation(monkeypatch)
+    assert any(_breaks(random.Random(seed)) for seed in range(60))
+
+
+def _breaks(draw: random.Random) -> bool:
+    drawn = [
+        (draw.randrange(KEYS), tuple(draw.choices(ACTS, k=draw.randrange(6))), draw.choice(ENDS)) for _ in range(12)
+    ]
+    try:
+        holds(numbered(drawn), draw.random() < 0.5, draw.random() < 0.5, (draw.randint(1, 6),))
+    except (AssertionError, IndexError, ValueError):
+        return True
+    return False
+
+
+class Raises(BasicBolt):
+    """Raises what a subclass says, or does what it must not."""
+
+    dead_letters = "bad"
+
+    def process(self, tup: Any) -> None:
+        raise ValueError("bad")
+
+
+def world_of(bolt: type, letters_by: Any = SHUFFLE, config: dict[str, Any] | None = None, end: Any = "") -> KeptWorld:
+    class Source(letter_world.Source):
+        records = (Record(0, 7, ("set",), end),)
+
+    world = KeptWorld(
+        {
+            "s": Part(Source, 1, {DEFAULT_STREAM: Record._fields}),
+            "b": Part(
+                bolt, 1, {DEFAULT_STREAM: ["x"], "bad": DeadLetter._fields}, [("s", DEFAULT_STREAM, fields("key"))]
+            ),
+            "all": Part(letter_world.Sink, 1, {}, [("b", DEFAULT_STREAM, SHUFFLE)]),
+            "letters": Part(letter_world.Sink, 1, {}, [("b", "bad", letters_by)]),
+        },
+        config,
+    )
+    world.run()
+    return world
+
+
+def letter_of(world: KeptWorld) -> DeadLetter:
+    ((_, values),) = world.objects("letters")[0].rows
+    return DeadLetter(*values)
+
+
+def test_texts_are_bounded_and_can_be_sent() -> None:
+    class Odd(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    class Long(Raises):
+        def process(self, tup: Any) -> None:
+            raise ValueError("\ud800" + "x" * 100_000)
+
+    class Strange(Raises):
+        def process(self, tup: Any) -> None:
+            raise Odd
+
+    letter = letter_of(world_of(Long))
+    assert len(letter.error) == len(letter.traceback) == MAX_REASON_TEXT
+    assert letter.error.startswith(r"ValueError: \ud800xxx")
+    assert letter_of(world_of(Strange)).error == "Odd: (no text: __str__ raised RuntimeError)"
+
+
+def test_the_log_has_one_in_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
+    world = world_of(Raises)
+    source: Any = world.objects("s")[0]
+    for seconds in (1, 5, 9, 12, 13):
+        world.wall_s = float(seconds)
+        source.records, source.at = (Record(0, seconds, (), "raise"),), 0
+        world.run()
+    assert len(world.objects("letters")[0].rows) == 6
+    told = [message.partition("\n")[0] for message in caplog.messages]
+    assert told == [f"b: dead letters since last told: {n}, the newest for ValueError: bad" for n in (1, 4)]
+
+
+def test_values_that_make_a_letter_too_large_stay_behind() -> None:
+    bound = {"topology.tuple.max.bytes": 2048}
+    assert letter_of(world_of(Raises, config=bound)).values == (0, 7, ("set",), ""), "it is small enough"
+    letter = letter_of(world_of(Raises, config=bound, end="x" * 1900))
+    assert letter.values == ()
+    assert letter.error.startswith("ValueError: bad (its values cannot be sent along: a tuple of ")
+
+    class Long(Raises):
+        def process(self, tup: Any) -> None:
+            raise ValueError("x" * 3000)
+
+    world = world_of(Long, config=bound)
+    assert "is larger than topology.tuple.max.bytes" in str(world.executors[BOLT].failed), "even without its values"
+
+
+def test_a_letter_that_its_reader_cannot_be_given_restores() -> None:
+    world = world_of(Raises, letters_by=fields("values"), end=[1])
+    assert "UnsupportedKey" in str(world.executors[BOLT].failed)
+
+
+def test_hooks_see_every_call() -> None:
+    seen: list[str] = []
+
+    class Watches(TaskHook):
+        def bolt_execute(self, info: Any) -> None:
+            seen.append("execute")
+
+        def bolt_ack(self, info: Any) -> None:
+            seen.append("ack")
+
+        def bolt_fail(self, info: Any) -> None:
+            seen.append("fail")
+
+    class Watched(Raises):
+        def initialize(self, config: Any, context: Any) -> None:
+            context.add_task_hook(Watches())
+
+    assert letter_of(world_of(Watched)).error == "ValueError: bad"
+    assert sorted(seen) == ["ack", "execute"]
+
+
+def test_a_mistake_of_the_program_is_no_letter() -> None:
+    class Asks(Raises):
+        def process(self, tup: Any) -> None:
+            self.emit([1], need_task_ids=True)
+
+    world = world_of(Asks)
+    assert "leave one of the two out" in str(world.executors[BOLT].failed)
+    assert world.objects("letters")[0].rows == []
+
+
+def test_a_call_that_the_executor_ends_is_undone() -> None:
+    class Ends(BaseException):
+        """As a stop that an emit tells of."""
+
+    class Stopped(Raises):
+        def process(self, tup: Any) -> None:
+            self.keyed[0] = 1
+            self.emit([1])
+            raise Ends
+
+        def close(self) -> None:
+            self.emit([2])
+
+    made: list[Any] = []
+
+    class Kept(Stopped):
+        def initialize(self, config: Any, context: Any) -> None:
+            made.append(self)
+
+    with pytest.raises(Ends):
+        world_of(Kept)
+    (bolt,) = made
+    assert dict(bolt.keyed) == {}
+    bolt.close()
+    assert [out.rows for out in bolt._collector.streams.values()] == [[(2,)], []]
+
+
+def test_emits_outside_of_process_are_not_held() -> None:
+    class Early(Raises):
+        def initialize(self, config: Any, context: Any) -> None:
+            self.emit([1])
+            assert self.emit([2], need_task_ids=True) == [3]
+
+    assert world_of(Early).objects("all")[0].rows == [(DEFAULT_STREAM, (1,)), (DEFAULT_STREAM, (2,))]

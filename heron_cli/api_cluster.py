@@ -25,6 +25,7 @@ from heron_control.inspection.status_document import from_document
 from heron_control.inspection.topology_status import TopologyStatus
 from heron_control.packaging.fitting import Target
 from heron_control.packaging.shipping import pack_package
+from heron_control.packing.update import UpdateRequest
 from heron_control.progress import Progress
 from heron_control.submission.submission import Submission
 from heron_runtime.failures import Failure, Interrupted, InvalidTopology, NotFound, UsageError
@@ -145,10 +146,29 @@ class ApiCluster:
         logs = self._json("DELETE", self._path(address, name), **options).get("logs", "")
         return f"{logs} on the machine of the api server" if logs else ""
 
+    def drain(self, address: Address, name: str, secs: float, progress: Progress) -> int:
+        """Answered when all is through."""
+        options = {"data": {"timeout_seconds": str(secs)}, "timeout": secs + LONG_SECONDS}
+        return int(self._json("POST", self._path(address, name, "/drain"), **options)["checkpoint"])
+
     def restart(self, address: Address, name: str, container: int, timeout_secs: float) -> tuple[int, ...]:
         """Answered when they run again."""
         options = {"data": {"container_id": str(container)}, "timeout": max(timeout_secs, LONG_SECONDS)}
         return tuple(self._json("POST", self._path(address, name, "/restart"), **options)["containers"])
+
+    def update(
+        self, address: Address, name: str, asked: UpdateRequest, secs: float, progress: Progress, *, dry_run: bool
+    ) -> dict[str, Any]:
+        """Answered when it runs by the new plan, or has the old one again."""
+        data: dict[str, Any] = {
+            "component_parallelism": [f"{component}:{tasks}" for component, tasks in asked.parallelism.items()],
+            "dry_run": "true" if dry_run else "false",
+            "timeout_seconds": str(secs),
+        }
+        if asked.containers is not None:
+            data["container_number"] = str(asked.containers)
+        options = {"data": data, "timeout": secs + LONG_SECONDS}
+        return dict(self._json("POST", self._path(address, name, "/update"), **options))
 
     def set_state(self, address: Address, name: str, state: TopologyState, progress: Progress) -> None:
         """Activate or deactivate."""

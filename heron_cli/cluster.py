@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # a dry run asks nobody, and so needs no gRPC
     from heron_control.inspection.inspector import LoggedProcess
     from heron_control.inspection.topology_status import TopologyStatus
     from heron_control.packaging.fitting import Target
+    from heron_control.packing.update import UpdateRequest
     from heron_control.submission.submission import Submission
     from heron_runtime.wire.container import FileData
 
@@ -49,8 +50,18 @@ class Cluster(Protocol):
     def kill(self, address: Address, name: str, progress: Progress, *, keep_logs: bool = False) -> str:
         """End it; returns when no process, socket or state is left, and where its logs are kept ("" if nowhere)."""
 
+    def drain(self, address: Address, name: str, secs: float, progress: Progress) -> int:
+        """Pause it and let what it has read get through, within so many seconds; the number of the last checkpoint, 0
+        where none are taken."""
+
     def restart(self, address: Address, name: str, container: int, timeout_secs: float) -> tuple[int, ...]:
         """Stop and start one container, or all (-1); returns which."""
+
+    def update(
+        self, address: Address, name: str, asked: UpdateRequest, secs: float, progress: Progress, *, dry_run: bool
+    ) -> dict[str, Any]:
+        """Another parallelism or number of containers, within so many seconds; returns when it runs so what was done,
+        or would be (``PlannedUpdate.document``)."""
 
     def set_state(self, address: Address, name: str, state: TopologyState, progress: Progress) -> None:
         """Let the spouts emit, or pause them; returns when the topology master has decided so."""

@@ -15,12 +15,21 @@ def kill(
     place: Place,
     name: Name,
     keep_logs: Annotated[bool, typer.Option("--keep-logs", help="Keep the log files, and say where.")] = False,
+    drain: Annotated[
+        bool, typer.Option("--drain", help="First let what it has read get through; if it does not, nothing is killed.")
+    ] = False,
+    drain_timeout: Annotated[
+        float, typer.Option("--drain-timeout", min=1.0, metavar="SECONDS", help="Drain no longer.")
+    ] = 300.0,
     verbose: Verbose = False,
 ) -> None:
     """Kill a topology: no process, socket or state stays behind."""
     cluster, address = cluster_at(place)
-    with spinner(f"killing {name}") as progress:
+    with cluster.session(), spinner(f"killing {name}") as progress:
+        number = cluster.drain(address, name, drain_timeout, progress) if drain else 0
         kept = cluster.kill(address, name, progress, keep_logs=keep_logs)
+    if number:
+        say(f"checkpoint {number} was its last, and is committed")
     say(f"topology {name} is killed", "green")
     if keep_logs:
         say(f"its logs are kept in {kept}" if kept else "it had no logs to keep")

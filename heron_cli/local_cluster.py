@@ -27,6 +27,7 @@ from heron_runtime.state.store import StateStore
 if TYPE_CHECKING:  # imported where somebody is asked or something is started: a dry run needs neither, and no gRPC
     from heron_control.inspection.inspector import Inspector
     from heron_control.inspection.topology_status import TopologyStatus
+    from heron_control.packing.update import UpdateRequest
     from heron_control.submission.service import SubmissionService
 
 LEAST_TASK_BYTES = 8 * MiB  # what a process has for itself that was forked and does nothing yet
@@ -94,10 +95,28 @@ class LocalCluster:
                 name, address.role, address.environ, progress, keep_logs=keep_logs, insist=True
             )
 
+    def drain(self, address: Address, name: str, secs: float, progress: Progress) -> int:
+        """Its topology master says when all is through."""
+        with self.session() as store:
+            return self._service(store).drain(name, address.role, address.environ, secs, progress)
+
     def restart(self, address: Address, name: str, container: int, timeout_secs: float) -> tuple[int, ...]:
         """Ask the topology's scheduler."""
         with self.session() as store, self._topology(address, name) as (_, record):
             return self._service(store).restart(record, container, timeout_secs)
+
+    def update(
+        self, address: Address, name: str, asked: UpdateRequest, secs: float, progress: Progress, *, dry_run: bool
+    ) -> dict[str, Any]:
+        """From here; scheduler, containers and topology master follow."""
+        from heron_control.packing.update import plan_update
+
+        with self.session() as store, self._topology(address, name) as (_, record):
+            planned = plan_update(record.definition, record.packing, asked)
+            _check_memory(planned.after[1])
+            if not dry_run:
+                planned = self._service(store).update(record, asked, secs, progress)
+            return planned.document()
 
     def set_state(self, address: Address, name: str, state: TopologyState, progress: Progress) -> None:
         """Ask the topology master."""

@@ -28,6 +28,7 @@ _COMMANDS = {
     "activate": "heron_cli.activate:activate",
     "deactivate": "heron_cli.activate:deactivate",
     "restore": "heron_cli.checkpoint:restore",
+    "update": "heron_cli.update:update",
     "restart": "heron_cli.restart:restart",
     "list": "heron_cli.list:list_topologies",
     "status": "heron_cli.status:status",

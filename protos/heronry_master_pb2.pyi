@@ -124,12 +124,14 @@ class SetState(_message.Message):
     def __init__(self, state: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class TakeCheckpoint(_message.Message):
-    __slots__ = ("wait_seconds", "epoch")
+    __slots__ = ("wait_seconds", "epoch", "hold")
     WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    HOLD_FIELD_NUMBER: _ClassVar[int]
     wait_seconds: float
     epoch: int
-    def __init__(self, wait_seconds: _Optional[float] = ..., epoch: _Optional[int] = ...) -> None: ...
+    hold: bool
+    def __init__(self, wait_seconds: _Optional[float] = ..., epoch: _Optional[int] = ..., hold: _Optional[bool] = ...) -> None: ...
 
 class RestoreState(_message.Message):
     __slots__ = ("epoch",)
@@ -174,7 +176,7 @@ class CheckpointSummary(_message.Message):
     def __init__(self, number: _Optional[int] = ..., completed_at: _Optional[float] = ..., duration_ms: _Optional[float] = ..., bubble_ms: _Optional[float] = ..., bytes: _Optional[int] = ..., last_aligned: _Optional[int] = ...) -> None: ...
 
 class StateStatus(_message.Message):
-    __slots__ = ("generation", "phase", "cause", "restore_from", "missing", "under", "under_ms", "all_quiet", "waits_for", "last", "completed", "cancelled", "cancelled_why", "restores", "storage_fault", "phase_ms", "cancelled_last")
+    __slots__ = ("generation", "phase", "cause", "restore_from", "missing", "under", "under_ms", "all_quiet", "waits_for", "last", "completed", "cancelled", "cancelled_why", "restores", "storage_fault", "phase_ms", "cancelled_last", "unconfirmed")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
@@ -192,6 +194,7 @@ class StateStatus(_message.Message):
     STORAGE_FAULT_FIELD_NUMBER: _ClassVar[int]
     PHASE_MS_FIELD_NUMBER: _ClassVar[int]
     CANCELLED_LAST_FIELD_NUMBER: _ClassVar[int]
+    UNCONFIRMED_FIELD_NUMBER: _ClassVar[int]
     generation: int
     phase: str
     cause: str
@@ -209,7 +212,8 @@ class StateStatus(_message.Message):
     storage_fault: str
     phase_ms: float
     cancelled_last: int
-    def __init__(self, generation: _Optional[int] = ..., phase: _Optional[str] = ..., cause: _Optional[str] = ..., restore_from: _Optional[int] = ..., missing: _Optional[_Iterable[_Union[_heronry_topology_pb2.Place, _Mapping]]] = ..., under: _Optional[int] = ..., under_ms: _Optional[float] = ..., all_quiet: _Optional[bool] = ..., waits_for: _Optional[_Iterable[int]] = ..., last: _Optional[_Union[CheckpointSummary, _Mapping]] = ..., completed: _Optional[int] = ..., cancelled: _Optional[int] = ..., cancelled_why: _Optional[str] = ..., restores: _Optional[int] = ..., storage_fault: _Optional[str] = ..., phase_ms: _Optional[float] = ..., cancelled_last: _Optional[int] = ...) -> None: ...
+    unconfirmed: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, generation: _Optional[int] = ..., phase: _Optional[str] = ..., cause: _Optional[str] = ..., restore_from: _Optional[int] = ..., missing: _Optional[_Iterable[_Union[_heronry_topology_pb2.Place, _Mapping]]] = ..., under: _Optional[int] = ..., under_ms: _Optional[float] = ..., all_quiet: _Optional[bool] = ..., waits_for: _Optional[_Iterable[int]] = ..., last: _Optional[_Union[CheckpointSummary, _Mapping]] = ..., completed: _Optional[int] = ..., cancelled: _Optional[int] = ..., cancelled_why: _Optional[str] = ..., restores: _Optional[int] = ..., storage_fault: _Optional[str] = ..., phase_ms: _Optional[float] = ..., cancelled_last: _Optional[int] = ..., unconfirmed: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class MasterStatus(_message.Message):
     __slots__ = ("epoch", "state", "plan", "stream_managers", "leading", "tasks_state")

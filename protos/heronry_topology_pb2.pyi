@@ -101,12 +101,14 @@ class ContainerPlan(_message.Message):
     def __init__(self, container: _Optional[int] = ..., instances: _Optional[_Iterable[_Union[InstancePlan, _Mapping]]] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ...) -> None: ...
 
 class PackingPlan(_message.Message):
-    __slots__ = ("topology", "containers")
+    __slots__ = ("topology", "containers", "next_task")
     TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
     CONTAINERS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_TASK_FIELD_NUMBER: _ClassVar[int]
     topology: str
     containers: _containers.RepeatedCompositeFieldContainer[ContainerPlan]
-    def __init__(self, topology: _Optional[str] = ..., containers: _Optional[_Iterable[_Union[ContainerPlan, _Mapping]]] = ...) -> None: ...
+    next_task: int
+    def __init__(self, topology: _Optional[str] = ..., containers: _Optional[_Iterable[_Union[ContainerPlan, _Mapping]]] = ..., next_task: _Optional[int] = ...) -> None: ...
 
 class PlanVersion(_message.Message):
     __slots__ = ("epoch", "number")

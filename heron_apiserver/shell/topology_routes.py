@@ -10,10 +10,12 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from heron_apiserver.core.access import Right
+from heron_apiserver.core.submission import MAX_COMPONENTS
 from heron_apiserver.shell.replies import failures
 from heron_apiserver.shell.routing import Asked, Route, api_of, needs, serve
 from heron_control.inspection.inspector import SINCE_THE_START, LogReader, check_container, logged_processes
 from heron_control.inspection.status_document import to_document
+from heron_control.packing.update import UpdateRequest, plan_update, read_parallelism
 from heron_runtime.failures import NotFound
 from heron_runtime.model.topology import TopologyState
 
@@ -105,6 +107,16 @@ def kill(
     return Killed(message=f"Successfully kill topology: {asked.name}", logs=logs)
 
 
+@serve(router, "POST", "/drain", "Let what it has read get through", TakenCheckpoint)
+def drain(
+    asked: Asked, timeout_seconds: Annotated[float, Form(description="then it goes on", ge=1, le=1800)] = 300.0
+) -> Any:
+    """Pauses the spouts, and answers when no tuple is in flight or, where state is kept, when a last checkpoint (its
+    number is given) is committed by all. Kill it then; it stays paused."""
+    number = asked.service.submissions.drain(*asked.place, timeout_seconds)
+    return TakenCheckpoint(message=f"Successfully drain topology: {asked.name}", checkpoint=number)
+
+
 @serve(router, "POST", "/activate", "Let the spouts emit", Message)
 def activate(asked: Asked) -> Any:
     """Answers when the topology master has decided so."""
@@ -158,6 +170,24 @@ def restart(
     """Answers when they run again."""
     done = asked.service.submissions.restart(asked.record, container_id, RESTART_SECONDS)
     return Restarted(message=f"Successfully restart topology: {asked.name}", containers=list(done))
+
+
+@serve(router, "POST", "/update", "Change parallelism or the number of containers", dict[str, Any])
+def update(
+    asked: Asked,
+    component_parallelism: Annotated[
+        list[str] | None, Form(description="COMPONENT:TASKS; may be repeated", max_length=MAX_COMPONENTS)
+    ] = None,
+    container_number: Annotated[int | None, Form(description="how many containers", ge=1, le=65_535)] = None,
+    dry_run: Annotated[bool, Form(description="say what would be done, and do nothing")] = False,
+    timeout_seconds: Annotated[float, Form(description="then the old plan again", ge=1, le=1800)] = 120.0,
+) -> Any:
+    """Answers when every task runs by the new plan, or when it runs by the old one again, with the cause. What was
+    done, or would be: tasks and containers that come, go and move."""
+    request = UpdateRequest(read_parallelism(component_parallelism or ()), container_number)
+    if dry_run:
+        return plan_update(asked.record.definition, asked.record.packing, request).document()
+    return asked.service.submissions.update(asked.record, request, timeout_seconds).document()
 
 
 @serve(router, "GET", "/status", "Containers and processes", dict[str, Any])

@@ -50,7 +50,7 @@ def master_container(replicas: int) -> list[ProcessSpec]:
 def worker_container(container: int, plan: PackingPlan, known: dict[int, int] | None = None) -> list[ProcessSpec]:
     """The processes of a container with tasks. Raises KeyError when the plan has no such container.
 
-    ``known`` (task to slot) keeps the slots of tasks that run already; new tasks get new slots, never a used one.
+    ``known`` (task to slot) keeps the slots of tasks that run already; new tasks get slots that nobody has.
     """
     slots = dict(known or {})
     specs = [

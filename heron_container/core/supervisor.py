@@ -113,6 +113,7 @@ class Process:
     born_ms: int = 0
     restarts: int = 0
     wanted: bool = True
+    again: bool = False  # a plan after the one it was started by wants it, too
     last_error: str = ""
     due_ms: int | None = None  # next start
     kill_ms: int | None = None  # end of its grace
@@ -134,25 +135,34 @@ class Supervisor:
     stopping: bool = False
     _next_restart_ms: int = 0
 
-    def want(self, now_ms: int, specs: Iterable[ProcessSpec]) -> list[Effect]:
-        """Exactly these processes are wanted: start new ones; those left out end by themselves and stay away."""
+    def want(self, now_ms: int, specs: Iterable[ProcessSpec], *, settled: bool = True) -> list[Effect]:
+        """These processes are wanted: start new ones. Those left out are asked to end, and their rows go with them;
+        but if it is not ``settled`` that they are left out, they stay. One that was left out and is wanted again is
+        started when the process before it has ended."""
         effects: list[Effect] = []
         wanted = {spec.slot: spec for spec in specs}
+        for slot, process in list(self.processes.items()):
+            if slot not in wanted:
+                process.again = False
+                effects += self._left_out(process, now_ms) if settled else []
+            elif not self.stopping:
+                process.wanted = process.again = True
+                if process.state is _S.DEAD:  # told that its place is another's, which a new plan may have changed
+                    process.due_ms = now_ms
         for slot, spec in sorted(wanted.items()):
             if slot not in self.processes and not self.stopping:
                 self.processes[slot] = Process(spec, Backoff(self.policy), since_ms=now_ms, born_ms=now_ms)
                 effects.append(Start(spec, 0))
-        for slot, process in self.processes.items():
-            if slot not in wanted:
-                self._unwanted(process, now_ms)
-        return effects
+        return effects + self.tick(now_ms)
 
     def born(self, now_ms: int, slot: int, pid: int) -> list[Effect]:
         """The process exists."""
         process = self.processes[slot]
         process.pid, process.born_ms = pid, now_ms
-        # Asked to stop while it was being born.
-        return self._stop_those_whose_turn_it_is(now_ms) if self.stopping else []
+        # Asked to stop, or left out, while it was being born.
+        if not self.stopping:
+            return [] if process.wanted else self._left_out(process, now_ms)
+        return self._stop_those_whose_turn_it_is(now_ms)
 
     def phase(self, now_ms: int, slot: int, works: bool) -> None:
         """What its heartbeat slot says."""
@@ -171,8 +181,10 @@ class Supervisor:
         process.pid, process.kill_ms, process.kill_reason = 0, None, ""
         if not process.wanted:
             self._move(process, Event.ENDED_UNWANTED, now_ms)
+            self._forget_if_over(slot)
             return self._stop_those_whose_turn_it_is(now_ms) if self.stopping else []
         delay_ms = process.backoff.died(now_ms - process.born_ms)
+        replaced, process.again = replaced and not process.again, False  # by the plan before, perhaps: try once
         if replaced:
             self._move(process, Event.REPLACED, now_ms)
             process.due_ms = now_ms + self.policy.max_ms
@@ -236,6 +248,7 @@ class Supervisor:
         assert len(pids) == len(set(pids)), "two slots claim one process"
         for slot, process in self.processes.items():
             assert slot == process.spec.slot
+            assert process.wanted or process.alive or self.stopping, "a row of what was left out has stayed"
             assert max(len(process.last_error), len(process.kill_reason)) <= LAST_ERROR_CHARACTERS, "a row is bounded"
             assert process.alive or process.pid == 0, "a process that ended has a pid"
             waits = process.state in (_S.RESTARTING, _S.DEAD)
@@ -253,11 +266,25 @@ class Supervisor:
                 effects.append(Terminate(process.spec.slot, process.pid))
         return effects
 
+    def _left_out(self, process: Process, now_ms: int) -> list[Effect]:
+        self._unwanted(process, now_ms)
+        self._forget_if_over(process.spec.slot)
+        if self.stopping or not process.pid or process.kill_ms is not None:
+            return []
+        process.kill_ms = now_ms + self.grace_ms
+        return [Terminate(process.spec.slot, process.pid)]
+
     def _unwanted(self, process: Process, now_ms: int) -> None:
         process.wanted = False
         process.due_ms = None
         if (process.state, Event.UNWANTED) in TRANSITIONS:
             self._move(process, Event.UNWANTED, now_ms)
+
+    def _forget_if_over(self, slot: int) -> None:
+        """No row stays of what a plan has left out; when all stop, the rows say so."""
+        process = self.processes[slot]
+        if not self.stopping and not process.wanted and not process.alive:
+            del self.processes[slot]
 
     def _move(self, process: Process, event: Event, now_ms: int) -> None:
         process.state = TRANSITIONS[process.state, event]

@@ -175,7 +175,8 @@ class Container:
         try:
             specs = processes_of(self.number, plans.packing, plans.replicas, known)
         except KeyError:
-            self.stop(f"the packing plan has no container {self.number}")
+            if plans.settled:
+                self.stop(f"the packing plan has no container {self.number}")
             return
         if self._slots is None:
             self._slots = Slots(self.launch.heartbeat_file(self.number), len(specs) + SPARE_SLOTS)
@@ -188,7 +189,7 @@ class Container:
         self._spawning.configure(plans.topology)
         storage = setting(plans.topology.config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_STORAGE)
         self._folders = [Path(self.launch.home), checkpoint_folder(storage, self.launch.home).folder]
-        self._act(self.supervisor.want(now_ms(), fitting))
+        self._act(self.supervisor.want(now_ms(), fitting, settled=plans.settled))
 
     async def _tick_forever(self) -> None:
         last_ms = now_ms()

@@ -9,6 +9,7 @@ disk.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,13 +19,14 @@ from heron_control.schedulers.killed import is_killed
 from heron_control.schedulers.presence import Presence
 from heron_runtime.files import replace_file
 from heron_runtime.launch import Launch
+from heron_runtime.model.generations import Phase
 from heron_runtime.model.ids import MASTER_CONTAINER
 from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.stored import ContainerLocation
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.state import paths, store_of
-from heron_runtime.state.store import StateStore, StoreError
+from heron_runtime.state.store import Node, StateStore, StoreError
 from heron_runtime.wire import codec
 from heron_runtime.wire.errors import MalformedMessage
 
@@ -35,10 +37,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Plans:
-    """What a container runs by."""
+    """What a container runs by. ``settled``: the topology runs by this packing plan, so what it leaves out may end; an
+    update that does not come so far is taken back."""
 
     packing: PackingPlan
     topology: TopologyDefinition
+    settled: bool = True
 
     @property
     def replicas(self) -> int:
@@ -66,10 +70,14 @@ class StoreLoop:
         self._store: StateStore | None = None
         self._presence: Presence | None = None
         self._packing: bytes | None = None
+        self._settled = True
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._changed = asyncio.Event()  # the packing plan
 
     async def run(self, looked: Callable[[Look], None]) -> None:
         """Until cancelled: ``looked`` is called after each look that succeeded, or once with the saved plans."""
         failures = 0
+        self._loop = asyncio.get_running_loop()
         while True:
             try:
                 look = await asyncio.to_thread(self._look)
@@ -87,7 +95,10 @@ class StoreLoop:
                     log.info("the state store answers again")
                 failures = 0
                 looked(look)
-            await asyncio.sleep(LOOK_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._changed.wait()
+            self._changed.clear()
 
     async def close(self) -> None:
         """End the session: the node goes at once."""
@@ -103,6 +114,7 @@ class StoreLoop:
             self._store = store
             data = codec.CONTAINER_LOCATION.encode(self._location)
             self._presence = Presence(store, paths.container(launch.topology, self._container), data)
+            store.watch(paths.packing_plan(launch.topology), self._wake)
         store = self._store
         assert self._presence is not None
         if is_killed(store, launch.topology, launch.topology_id):
@@ -132,16 +144,34 @@ class StoreLoop:
 
     def _read_plans(self, store: StateStore) -> Plans | None:
         packing = store.get(paths.packing_plan(self._launch.topology))
-        if packing is None or packing.data == self._packing:
+        if packing is None or (packing.data == self._packing and self._settled):
+            return None
+        first, known, settled = self._packing is None, packing.data == self._packing, self._is_settled(store, packing)
+        if known and not settled:
             return None
         topology = store.get(paths.topology(self._launch.topology))
         if topology is None:
             return None  # it is being killed at this moment
-        plans = Plans(codec.PACKING_PLAN.decode(packing.data), codec.TOPOLOGY.decode(topology.data))
-        self._packing = packing.data
+        plans = Plans(codec.PACKING_PLAN.decode(packing.data), codec.TOPOLOGY.decode(topology.data), first or settled)
+        self._packing, self._settled = packing.data, settled
         self._save("packing", packing.data)
         self._save("topology", topology.data)
         return plans
+
+    def _wake(self, _: str) -> None:
+        """On a thread of the store's."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: this process ends
+                self._loop.call_soon_threadsafe(self._changed.set)
+
+    def _is_settled(self, store: StateStore, packing: Node) -> bool:
+        """Whether the topology runs by this packing plan."""
+        node = store.get(paths.physical_plan(self._launch.topology))
+        if node is None:
+            return False
+        plan = codec.PHYSICAL_PLAN.decode(node.data)
+        runs = plan.generation.number == 0 or plan.generation.phase is Phase.RUNNING
+        return runs and codec.PACKING_PLAN.encode(plan.packing) == packing.data
 
     def _saved(self, what: str) -> Path:
         return Path(self._launch.runtime_dir, f"{what}{self._container}.saved")

@@ -41,7 +41,14 @@ from heron_runtime.state import topologies
 from heron_runtime.state.store import StateStore, StoreError
 from heron_runtime.state.topologies import NoSuchTopology
 from heron_runtime.wire.container import FileData, ReadFile
-from heron_runtime.wire.master import MasterStatus, MetricsRequest, RestoreState, SetState, TakeCheckpoint
+from heron_runtime.wire.master import (
+    MasterStatus,
+    MetricsRequest,
+    RestoreState,
+    SetState,
+    StatusRequest,
+    TakeCheckpoint,
+)
 from heronry.api.errors import topology_not_found
 from heronry.streamlet.online.locate import PROGRAM
 
@@ -141,12 +148,15 @@ class Inspector:
         """Ask until the acting master has stored it. Raises Unavailable, NoSuchTopology, RpcError."""
         self._order(record, "SetState", lambda epoch: SetState(state, epoch), progress)
 
-    def take_checkpoint(self, record: TopologyRecord, wait_secs: float, progress: Progress = silent) -> int:
-        """Let one be taken now; waits for so long until it is complete, or not at all. Returns the number of the last
-        complete one. Raises what ``set_state`` does, UsageError, and Failure with the cause if it was cancelled."""
+    def take_checkpoint(
+        self, record: TopologyRecord, wait_secs: float, progress: Progress = silent, *, hold: bool = False
+    ) -> int:
+        """Let one be taken now; waits for so long until it is complete, or not at all. ``hold``: nobody goes on behind
+        it, for another plan comes at once. Returns the number of the last complete one. Raises what ``set_state`` does,
+        UsageError, and Failure with the cause if it was cancelled."""
         storage_of(record)
         done = self._order(
-            record, "TakeCheckpoint", lambda epoch: TakeCheckpoint(wait_secs, epoch), progress, wait_secs
+            record, "TakeCheckpoint", lambda epoch: TakeCheckpoint(wait_secs, epoch, hold), progress, wait_secs
         )
         return done.tasks_state.last.number
 
@@ -156,6 +166,13 @@ class Inspector:
         storage_of(record)
         now = self._order(record, "RestoreState", RestoreState, progress).tasks_state
         return now.generation, now.restore_from
+
+    def master_status(self, record: TopologyRecord) -> MasterStatus:
+        """What the acting master knows now. Raises Unavailable, RpcError."""
+        if record.master is None:
+            raise Unavailable(f"{record.definition.name} has no topology master at this moment", "Try again soon.")
+        status: MasterStatus = asker_of(record).call(record.master, MASTER_SERVICE, "Status", StatusRequest())
+        return status
 
     def checkpoints(self, record: TopologyRecord) -> list[dict[str, Any]]:
         """See ``checkpoints.rows``. Raises UsageError, StoreError, OSError."""

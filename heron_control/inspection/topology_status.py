@@ -180,7 +180,8 @@ def topology_status(record: TopologyRecord, answers: Answers, now: float) -> Top
     causes: list[Cause] = []
     for manager in answers.master.stream_managers if answers.master else ():
         causes += manager.causes
-    word = topology_state(record.execution.state, processes, record.physical is not None)
+    planned = [process for process in processes if process.name not in told]  # what an update leaves out may end
+    word = topology_state(record.execution.state, planned, record.physical is not None)
     stalled = stalled_text(answers.master.stream_managers) if answers.master and word == "running" else ""
     tasks_state = kept_state(record, answers.master)
     if word == "running" and any(troubles.values()):

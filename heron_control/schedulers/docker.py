@@ -88,6 +88,7 @@ class DockerScheduler:
         self._topologies: dict[str, DockerTopology] = {}  # by topology id
         self._lock = threading.Lock()
         self._held: set[str] = set()  # ids of those whose volume must not go, for their logs are wanted
+        self._differing: set[str] = set()  # ids of those whose record was not what they were granted, the last time
         self._suspected: set[str] = set()  # ids of those whose record is not what was submitted
         self._wake: Callable[[], None] = lambda: None
         self._started = time.time()
@@ -279,7 +280,11 @@ class DockerScheduler:
         if granted is None or granted.definition.id != state.topology_id:
             self._say_once(state, "there is no record of what it was granted; submit it again")
             return
-        if granted != Granted(record.definition, record.packing):
+        if granted == Granted(record.definition, record.packing):
+            self._differing.discard(state.topology_id)
+        elif state.topology_id not in self._differing:
+            self._differing.add(state.topology_id)  # an update writes one after the other
+        else:
             self._say_once(state, "its record is not the one that was submitted; what was submitted holds")
         topology.plans(granted.definition, granted.packing)
 

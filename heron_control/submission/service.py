@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from heron_control.inspection.inspector import check_container, check_place, missing
+from heron_control.inspection.inspector import Inspector, check_container, check_place, missing
+from heron_control.packing.update import PlannedUpdate, UpdateRequest
 from heron_control.progress import Progress, silent
 from heron_control.schedulers.grants import Granted, all_granted, amount_of, write_granted
 from heron_control.schedulers.runtime import runtime_dir
@@ -38,11 +39,15 @@ from heron_control.schedulers.topology_folder import (
     take_place,
     write_secrets,
 )
+from heron_control.submission.draining import drain
 from heron_control.submission.submission import ClusterConfig, Submission
+from heron_control.submission.updating import Updating
 from heron_runtime.failures import Failure, Interrupted, NotFound
 from heron_runtime.launch import Launch
+from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.record import TopologyRecord
 from heron_runtime.model.stored import ExecutionState
+from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.state import paths, topologies
 from heron_runtime.state.credential import read_credential
 from heron_runtime.state.store import Foldered, StateStore, StoreError, StoreForbidden
@@ -293,6 +298,27 @@ class SubmissionService:
         if launch is None:
             raise Failure(f"the folder of {stored.topology} is gone", "`heron kill` cleans up.")
         return self.scheduler.restart(launch, container, timeout_seconds)
+
+    def update(
+        self, record: TopologyRecord, asked: UpdateRequest, timeout_seconds: float, progress: Progress = silent
+    ) -> PlannedUpdate:
+        """Give it another parallelism, or number of containers, while it runs; returns when it runs so. Raises what
+        ``Updating.run`` does, NotFound."""
+        stored = record.execution
+        folder = self._folder_of(stored, self._place_of(stored.role, stored.environ, stored.topology))
+
+        def grant(definition: TopologyDefinition, packing: PackingPlan) -> None:
+            with self._granting:
+                self.config.quota.check(all_granted(self.config.homes, apart_from=folder), amount_of(packing))
+                write_granted(folder, Granted(definition, packing))
+
+        inspector = Inspector(self.store, self.config.homes)
+        return Updating(self.store, inspector, grant, record).run(asked, timeout_seconds, progress)
+
+    def drain(self, name: str, role: str, environ: str, timeout_seconds: float, progress: Progress = silent) -> int:
+        """Let what it has read get through, before a kill. Raises what ``drain`` does, NotFound."""
+        inspector = Inspector(self.store, self.config.homes)
+        return drain(inspector, inspector.find(name, role, environ), timeout_seconds, progress)
 
     def place_of(self, launch: Launch) -> Path:
         """Where its folder belongs."""

@@ -56,10 +56,12 @@ class ContainerPlan:
 
 @dataclass(frozen=True, slots=True)
 class PackingPlan:
-    """All containers with tasks, in order of number."""
+    """All containers with tasks, in order of number. A task id is never used again: ``next_task`` is above all that
+    were ever given out (0: nothing has been repacked, so it is above those in the plan)."""
 
     topology: str
     containers: tuple[ContainerPlan, ...] = ()
+    next_task: int = 0
 
     def instances(self) -> list[InstancePlan]:
         """Every task, in order of task id."""

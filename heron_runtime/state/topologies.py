@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -30,6 +30,7 @@ from heron_runtime.state.store import (
     NodeExists,
     Operation,
     Right,
+    Set,
     StateStore,
     StoreError,
     StoreUnavailable,
@@ -63,6 +64,12 @@ class NoSuchTopology(StoreError, NotFound):
     def __init__(self, name: str) -> None:
         super().__init__(f"there is no topology {name!r}")
         self.name = name
+
+
+class ChangedMeanwhile(StoreError, ExistsAlready):
+    """Two change one topology at once; the second is refused."""
+
+    cure = "Look at it with `heron status`, and try again."
 
 
 class OlderLayout(StoreError):
@@ -104,6 +111,56 @@ def submit(
         return AlreadyExists(name) if isinstance(error, NodeExists) and error.index == 0 else None
 
     _repeat(attempt, final)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanVersions:
+    """Of the nodes that an update replaces, and of the one that says the topology exists."""
+
+    execution: int
+    definition: int
+    packing: int
+
+
+def plan_versions(store: StateStore, name: str) -> PlanVersions:
+    """As they are now; read before the record that an update is planned from. Raises NoSuchTopology, StoreError."""
+    nodes = [store.get(path(name)) for path in (paths.execution_state, paths.topology, paths.packing_plan)]
+    if any(node is None for node in nodes):
+        raise NoSuchTopology(name)
+    return PlanVersions(*(node.version for node in nodes if node is not None))
+
+
+def update(
+    store: StateStore, definition: TopologyDefinition, packing: PackingPlan, versions: PlanVersions
+) -> PlanVersions:
+    """Replace definition and packing plan of a topology that runs, unless somebody has changed them since; returns
+    their versions. Raises ChangedMeanwhile, ValueTooLarge, StoreError."""
+    name = definition.name
+    data = codec.TOPOLOGY.encode(definition), codec.PACKING_PLAN.encode(packing)
+    operations: list[Operation] = [
+        Check(paths.execution_state(name), versions.execution),
+        Set(paths.topology(name), data[0], versions.definition),
+        Set(paths.packing_plan(name), data[1], versions.packing),
+    ]
+    if isinstance(store, Bounded):
+        store.check_size(operations)
+
+    def attempt() -> PlanVersions:
+        now = plan_versions(store, name)
+        after = PlanVersions(versions.execution, versions.definition + 1, versions.packing + 1)
+        if now == after and _data(store, paths.packing_plan(name)) == data[1]:
+            return after  # it was done, only the answer was lost
+        if now != versions:
+            raise ChangedMeanwhile(f"somebody has changed topology {name!r} meanwhile")
+        store.commit(operations)
+        return after
+
+    return _repeat(attempt)
+
+
+def _data(store: StateStore, path: str) -> bytes:
+    node = store.get(path)
+    return b"" if node is None else node.data
 
 
 def check_size(

@@ -118,10 +118,12 @@ class SetState:
 @dataclass(frozen=True, slots=True)
 class TakeCheckpoint:
     """Take a checkpoint now. Answered with MasterStatus: at once, or, if there is time to wait, when it is complete.
-    ``epoch`` as in ``SetState``."""
+    ``hold``: nobody goes on behind it before another plan comes, or some seconds are over. ``epoch`` as in
+    ``SetState``."""
 
     wait_seconds: float = 0.0
     epoch: int = 0
+    hold: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +167,8 @@ class CheckpointSummary:
 class StateStatus:
     """Where state is kept: the generation, and the checkpoints this master has seen. ``waits_for``: tasks that have
     not aligned, or not stored, for the checkpoint ``under`` way. ``phase_ms``: for how long it has been in its phase;
-    ``last`` has no times if another master completed it."""
+    ``last`` has no times if another master completed it; ``unconfirmed``: tasks that have not said yet that they
+    have committed it."""
 
     generation: int = 0
     phase: Phase = Phase.RUNNING
@@ -184,6 +187,7 @@ class StateStatus:
     storage_fault: str = ""
     phase_ms: float = 0.0
     cancelled_last: int = NO_CHECKPOINT
+    unconfirmed: tuple[int, ...] = ()
 
 
 NO_STATE = StateStatus()

@@ -13,12 +13,15 @@ import os
 import random
 import re
 import shutil
+import subprocess
+import sys
 import time
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
 
 import psutil
+import pytest
 from fault_cluster import NICE, ROOT, FaultCluster, eventually
 
 SECONDS = float(os.environ.get("HERONRY_EXACT_SECONDS", "45"))
@@ -129,24 +132,60 @@ def strike(cluster: ExactWords, draw: random.Random) -> str:
     return f"stop {name}"
 
 
-def test_every_line_counts_once_whatever_happens() -> None:
+class Updates:
+    """``heron update`` of the topology, again and again, whatever else happens to it."""
+
+    def __init__(self, cluster: ExactWords, draw: random.Random) -> None:
+        self._cluster, self._draw = cluster, draw
+        self._running: subprocess.Popen[str] | None = None
+        self.ended: Counter[str] = Counter()
+
+    def look(self, more: bool = True) -> bool:
+        """True if none is under way; the next one begins, if ``more``."""
+        if self._running is not None:
+            if self._running.poll() is None:
+                return False
+            out, err = self._running.communicate()
+            code = self._running.returncode
+            said = "done" if code == 0 else "taken back" if "old plan again" in err else "refused"
+            assert code in (0, 1, 2, 4, 6), f"{code}\n{out}\n{err}"
+            self.ended[said] += 1
+            self._running = None
+        if more:
+            tasks = [f"--component-parallelism={c}:{self._draw.randint(1, 3)}" for c in ("lines", "count", "counts")]
+            command = ["update", "local", self._cluster.name, *tasks, "--timeout", "20"]
+            command += ["--container-number", str(self._draw.randint(1, 3))] if self._draw.random() < 0.5 else []
+            self._running = subprocess.Popen(
+                ["nice", "-n", str(NICE), sys.executable, "-m", "heron_cli", *command],
+                cwd=ROOT, env=self._cluster.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            )  # fmt: skip
+        return not more
+
+
+@pytest.mark.parametrize("updated", [False, True], ids=["", "while it is updated"])
+def test_every_line_counts_once_whatever_happens(updated: bool) -> None:
     draw, struck = random.Random(SEED), Counter[str]()
     cluster = ExactWords(2)
+    updates = Updates(cluster, random.Random(SEED + 1))
     print(f"HERONRY_EXACT_SEED={SEED}")
     try:
         cluster.submit()
         over = time.monotonic() + SECONDS
         while time.monotonic() < over:
             cluster.write(draw)
-            if draw.random() < 0.08:
+            if draw.random() < (0.04 if updated else 0.08):
                 struck[strike(cluster, draw)] += 1
+            if updated:
+                updates.look()
             time.sleep(0.1)
+        eventually(lambda: updates.look(more=False), "the last update has ended")
         truth = cluster.truth()
         eventually(lambda: sum(cluster.written().values()) >= sum(truth.values()), "every word is counted")
         assert cluster.written() == truth
         recoveries = sorted(cluster.recoveries())
         assert recoveries, "nothing has been restored"
-        print(f"{sum(truth.values())} words; {dict(sorted(struck.items()))}")
+        print(f"{sum(truth.values())} words; {dict(sorted(struck.items()))}; updates: {dict(updates.ended)}")
+        assert not updated or updates.ended["done"], "no update was done"
         middle = recoveries[len(recoveries) // 2]
         print(f"{len(recoveries)} recoveries: median {middle:.1f} s, {recoveries[-1]:.1f} s at most")
         cluster.kill()

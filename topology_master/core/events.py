@@ -143,11 +143,12 @@ class StateRequested:
 @dataclass(frozen=True, slots=True)
 class CheckpointRequested:
     """Somebody wants a checkpoint now, and waits for the ``Answer`` of this number until it is complete, or cancelled;
-    if he does not ``wait`` he is answered at once."""
+    if he does not ``wait`` he is answered at once. ``hold``: nobody shall go on behind it, for another plan comes."""
 
     number: int
     wait: bool
     epoch: int = 0
+    hold: bool = False
 
 
 @dataclass(frozen=True, slots=True)

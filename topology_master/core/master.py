@@ -220,10 +220,10 @@ class Master:
             stored = replace(stored, plan=None)  # left by an earlier topology of the same name
         before, self._stored, self._fresh = self._stored, stored, True
         effects = self.mastership.read(stored)
-        if stored.packing is not None and stored.packing != before.packing and self.acting:
-            effects += self._expect()
         self._read_state(now_ms)
         plan, known = stored.plan, before.plan
+        if self.acting and (stored.packing != before.packing or plan != known):
+            effects += self._expect()
         if plan is not None and (known is None or plan.version > known.version) and self.acting:
             effects.append(e.SendPlan(tuple(self.membership.links()), plan, self.epoch))
         return effects
@@ -281,6 +281,7 @@ class Master:
                 e.Note(text, "__plans_made"),
                 e.SendPlan(links, written.plan, self.epoch),
             ]
+            effects += self._expect()
             if self._recovery is not None:
                 self._recovery.began(written.plan.generation, before.generation if before is not None else None)
                 self._recovery.read(self._stored, now_ms)
@@ -306,10 +307,15 @@ class Master:
         return []
 
     def _expect(self) -> list[e.Effect]:
-        if self._stored.packing is None:
+        """The containers of the packing plan, and, until the plan that stands is made from it, those they take over
+        from: an update that does not succeed goes back to them."""
+        stored = self._stored
+        if stored.packing is None:
             return []
-        known = self._stored.plan.stream_managers if self._stored.plan is not None else ()
-        gone = self.membership.expect(self._stored.packing, known)
+        numbers = {plan.container for plan in stored.packing.containers}
+        if stored.plan is not None:
+            numbers |= {plan.container for plan in stored.plan.packing.containers}
+        gone = self.membership.expect(numbers, stored.plan.stream_managers if stored.plan is not None else ())
         return [e.Refuse(link, Admission.UNKNOWN_CONTAINER.value) for link in gone]
 
     def _next_write(self, now_ms: int) -> list[e.Effect]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from heron_runtime.model.causes import Cause
-from heron_runtime.model.plan import PackingPlan, PlanVersion, StreamManagerInfo
+from heron_runtime.model.plan import PlanVersion, StreamManagerInfo
 from heron_runtime.wire.master import (
     NO_FLOW,
     NOBODY,
@@ -61,9 +61,9 @@ class Membership:
         self._newest: dict[int, int] = {}
         self._now_ms: int | None = None
 
-    def expect(self, packing: PackingPlan, known: Iterable[StreamManagerInfo] = ()) -> list[int]:
-        """The containers there should be; ``known`` are addresses of the last plan. Returns links no longer wanted."""
-        self._containers = tuple(sorted(c.container for c in packing.containers))
+    def expect(self, containers: Iterable[int], known: Iterable[StreamManagerInfo] = ()) -> list[int]:
+        """The containers that may register; ``known``: addresses of the last plan. Returns links no longer wanted."""
+        self._containers = tuple(sorted(containers))
         for info in known:
             self._newest[info.container] = max(info.incarnation, self._newest.get(info.container, info.incarnation))
         gone = [n for n in self._members if n not in self._containers]

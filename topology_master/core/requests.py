@@ -24,8 +24,8 @@ class _Asked(Protocol):
 
     fault: str
 
-    def ask(self) -> int:
-        """Take one now; returns the number after which it comes."""
+    def ask(self, *, hold: bool) -> int:
+        """Take one now, and go on behind it or hold; returns the number after which it comes."""
 
 
 class Requests:
@@ -71,7 +71,7 @@ class Requests:
             return []
         if status.tasks_state.phase is Phase.FAILED:
             return [_failed(asked.number, status.tasks_state.cause)]
-        after = state.ask()
+        after = state.ask(hold=asked.hold)
         if not asked.wait:
             return [Answer(asked.number, status)]
         self._checkpoints[asked.number] = after

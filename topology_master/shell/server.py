@@ -216,7 +216,7 @@ class TopologyMaster:
         wait = seconds > 0  # not for NaN
         return await self._ask(
             context,
-            lambda number: e.CheckpointRequested(number, wait, request.epoch),
+            lambda number: e.CheckpointRequested(number, wait, request.epoch, request.hold),
             seconds if wait else SET_STATE_SECONDS,
             LATE_CHECKPOINT if wait else "",
         )

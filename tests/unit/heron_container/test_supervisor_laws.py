@@ -41,6 +41,7 @@ class World(RuleBasedStateMachine):
         self.pids = iter(range(100, 1_000_000))
         self.asked: set[int] = set()
         self.due_latest: dict[int, int] = {}
+        self.left_out: set[int] = set()
         self.apply(self.core.want(0, SPECS))
 
     def apply(self, effects: list) -> None:
@@ -69,12 +70,13 @@ class World(RuleBasedStateMachine):
         lived = self.now - process.born_ms
         young = process.backoff.young_deaths
         self.living.pop(slot, None)
+        self.asked.discard(slot)
         self.ordered.discard(slot)
         self.apply(self.core.ended(self.now, slot, reason, replaced))
         if not self.core.stopping and not replaced:
             delay = 0 if lived >= POLICY.reset_ms else POLICY.delay_ms(young + 1)
             # Nothing waits for another but by the stagger.
-            if self.core.processes[slot].state is ProcessState.RESTARTING:
+            if slot in self.core.processes and self.core.processes[slot].state is ProcessState.RESTARTING:
                 self.due_latest[slot] = self.now + delay + STAGGER_MS * len(SPECS)
 
     @precondition(lambda self: self.ordered)
@@ -100,7 +102,8 @@ class World(RuleBasedStateMachine):
     def hangs(self, data: st.DataObject) -> None:
         slot = data.draw(st.sampled_from(sorted(self.living)))
         self.apply(self.core.kill(slot, "killed: no heartbeat for 30.0 s"))
-        assert self.core.processes[slot].last_error == "killed: no heartbeat for 30.0 s"
+        if slot not in self.left_out:
+            assert self.core.processes[slot].last_error == "killed: no heartbeat for 30.0 s"
 
     @rule(passed=st.sampled_from([1, 50, 500, 5_000, 61_000]))
     def time_passes(self, passed: int) -> None:
@@ -112,6 +115,18 @@ class World(RuleBasedStateMachine):
         self.apply(self.core.tick(self.now))
 
     @precondition(lambda self: not self.core.stopping)
+    @rule(left_out=st.sets(st.integers(2, len(SPECS) - 1)), settled=st.booleans())
+    def another_plan(self, left_out: set[int], settled: bool) -> None:
+        """What it leaves out is asked to end once that is settled; what is wanted again comes back."""
+        self.left_out = left_out if settled else self.left_out & left_out
+        for slot in left_out:
+            self.due_latest.pop(slot, None)
+        living = dict(self.living)
+        specs = [spec for spec in SPECS if spec.slot not in left_out]
+        self.apply(self.core.want(self.now, specs, settled=settled))
+        assert not settled or all(slot in self.asked for slot in self.left_out & set(living))
+
+    @precondition(lambda self: not self.core.stopping)
     @rule(chance=st.integers(0, 9))
     def stop(self, chance: int) -> None:
         if chance == 0:
@@ -121,6 +136,11 @@ class World(RuleBasedStateMachine):
     @invariant()
     def holds(self) -> None:
         self.core.check()
+        if not self.core.stopping:
+            there = set(self.core.processes)
+            running = self.ordered | set(self.living)
+            wanted = {spec.slot for spec in SPECS} - self.left_out
+            assert wanted <= there <= wanted | running, "rows are those of the plan, and what still runs"
         for slot, process in self.core.processes.items():
             assert process.alive == (slot in self.ordered or slot in self.living)
             assert process.pid == self.living.get(slot, 0)
@@ -138,7 +158,7 @@ class World(RuleBasedStateMachine):
         self.time_passes(5_000)
         self.time_passes(5_000)
         assert self.core.all_ended()
-        assert {p.state for p in self.core.processes.values()} == {ProcessState.STOPPED}
+        assert {p.state for p in self.core.processes.values()} <= {ProcessState.STOPPED}
         assert self.core.next_deadline_ms() is None
 
 
@@ -188,10 +208,11 @@ def test_tasks_that_leave_the_plan_end_by_themselves_and_new_ones_start() -> Non
     later = PackingPlan("t", (ContainerPlan(1, (InstancePlan(2, "b", 0), InstancePlan(5, "b", 1))),))
     known = {p.spec.task: p.spec.slot for p in core.processes.values() if p.spec.is_instance}
     effects = core.want(10, worker_container(1, later, known))
-    assert [effect.spec.name for effect in effects] == ["container_1_b_5"]
+    assert [effect.spec.name for effect in effects if isinstance(effect, Start)] == ["container_1_b_5"]
+    assert [effect for effect in effects if isinstance(effect, Terminate)] == [Terminate(known[1], 10 + known[1])]
     assert core.processes[known[1]].alive
     assert core.ended(20, known[1], "exit code 0") == []
-    assert core.processes[known[1]].state is ProcessState.STOPPED
+    assert known[1] not in core.processes, "and their rows go with them"
 
 
 def test_container_0_has_its_replicas() -> None:

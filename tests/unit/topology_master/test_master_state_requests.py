@@ -12,6 +12,7 @@ from heron_runtime.model.checkpoints import TaskReport
 from heron_runtime.model.generations import Phase, task_place
 from topology_master.core import events as e
 from topology_master.core.state.generations import MOST_FAILURES
+from topology_master.core.state.recovery import HOLD_MS
 
 SLOW = {**CONFIG, "topology.stateful.checkpoint.interval.secs": 3_600.0}
 
@@ -192,3 +193,35 @@ def test_for_how_long_it_has_been_in_its_phase_is_shown(tmp_path: Path, elapsed:
     for _ in range(elapsed // 200):
         node.tick()
     assert node.core.status().tasks_state.phase_ms == elapsed
+
+
+def test_behind_a_checkpoint_that_holds_all_stay_quiet_until_another_plan_comes_or_it_takes_too_long(
+    tmp_path: Path,
+) -> None:
+    node = slow(tmp_path)
+    node.tell(e.CheckpointRequested(1, wait=True, hold=True))
+    (answer,) = answers(finish(node))
+    assert answer.status is not None
+    assert node.played.wish.over == 0, "complete, and nobody goes on"
+    node.tick(HOLD_MS - 1_000)
+    assert node.played.wish.over == 0
+    node.tick(2_000)
+    assert node.played.wish.over == 1
+    assert "no other plan has come for 10 s: the tasks go on" in node.notes()
+    node.tell(e.CheckpointRequested(2, wait=True, hold=True))
+    finish(node)
+    node.tick(HOLD_MS - 1_000)
+    assert node.played.wish.over == 1, "the time is that of each quiet"
+
+
+def test_one_that_was_to_hold_and_is_cancelled_is_not_held_later(tmp_path: Path) -> None:
+    node = slow(tmp_path)
+    node.tell(e.CheckpointRequested(1, wait=True, hold=True))
+    node.played.reports[task_place(1)] = replace(
+        node.played.reports[task_place(1)], declined=node.played.wish.under, declined_why="no time"
+    )
+    (answer,) = answers(node.beat())
+    assert answer.status is None
+    node.tell(e.CheckpointRequested(2, wait=True))
+    finish(node)
+    assert node.played.wish.over == 2, "all go on behind it"

@@ -98,6 +98,7 @@ class Coordinator:
         self._over = record.begun  # whatever another master has begun
         self._participants: Participants | None = None
         self._under: _Under | None = None
+        self._confirmed: dict[int, int] = {}  # by task: up to which checkpoint it has committed, in this generation
         self._write: Write | None = None
         self._asked = self._hold = False
         self._last_end_ms: float | None = None
@@ -128,6 +129,11 @@ class Coordinator:
         done = self._under.stored if self._under.resumed or self._all(self._under.aligned) else self._under.aligned
         return tuple(task for task in sorted(self._participants.incarnations) if task not in done)
 
+    @property
+    def unconfirmed(self) -> tuple[int, ...]:
+        """The tasks that have not said yet that they have committed the last complete checkpoint, in order."""
+        return tuple(sorted(task for task, number in self._confirmed.items() if number < self.record.complete))
+
     # Facts.
 
     def read(self, record: CheckpointRecord, base: Manifest) -> None:
@@ -149,10 +155,12 @@ class Coordinator:
     def running(self, participants: Participants, now_ms: float) -> None:
         """The generation runs, with these."""
         self._participants = participants
+        self._confirmed = dict.fromkeys(participants.incarnations, self.record.complete)  # to restore is to commit
         self._last_end_ms = now_ms
 
     def ask(self, *, hold: bool) -> None:
-        """Take one as soon as may be. ``hold``: when it is complete nobody goes on before ``release``."""
+        """Take one as soon as may be. ``hold``: when it is complete nobody goes on before ``release``; if it is
+        cancelled who has asked is told, and asks again."""
         self._asked = True
         self._hold = self._hold or hold
 
@@ -166,9 +174,12 @@ class Coordinator:
     def heard(self, task: int, incarnation: int, report: TaskReport) -> None:
         """A heartbeat told of a task."""
         under, named = self._under, self._participants
-        if under is None or named is None or named.incarnations.get(task) != incarnation:
+        if named is None or named.incarnations.get(task) != incarnation:
             return
         if report.generation != self.record.generation:
+            return
+        self._confirmed[task] = max(self._confirmed[task], report.confirmed)
+        if under is None:
             return
         if report.aligned == under.number and task not in under.aligned:
             under.aligned.add(task)
@@ -271,8 +282,6 @@ class Coordinator:
     def _cancel(self, why: str) -> None:
         under = self._under
         assert under is not None
-        self._asked = self._asked or under.hold
-        self._hold = self._hold or under.hold
         self._last_end_ms = under.began_ms  # the next one is not begun at once: what comes again would stop everybody
         self._drop(why)
         self._in_a_row += 1

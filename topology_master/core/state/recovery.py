@@ -31,6 +31,7 @@ from topology_master.core.state.generations import Generations
 
 BACKOFF = BackoffPolicy(min_ms=200, max_ms=10_000)  # between restores that lost processes and links cause
 FAILURES = BackoffPolicy(min_ms=1_000, max_ms=10_000)  # between those that count: 15 s until the topology has failed
+HOLD_MS = 10_000  # between a checkpoint that was asked to hold and the plan that it was asked for
 PHASES = {Phase.RUNNING: 0.0, Phase.RESTORING: 1.0, Phase.FAILED: 2.0}
 GAUGES = (
     "__generation", "__generation-phase", "__checkpoint-number", "__checkpoint-duration-ms", "__checkpoint-bubble-ms",
@@ -79,7 +80,7 @@ class Recovery:
         self._generations: Generations | None = None
         self._plan: PhysicalPlan | None = None
         self._silence = _Silence()
-        self._phase_since_ms = 0  # by its clock
+        self._phase_since_ms = self._quiet_since_ms = 0  # by its clock
         self._ran = 0  # the generation whose members the coordinator was told
         self._held: Write | None = None  # what the coordinator wants written, while something else is
         self._out_ms: int | None = None  # since when a write of the coordinator's is under way
@@ -190,12 +191,22 @@ class Recovery:
     def advance(self, now_ms: int) -> None:
         """Time passes."""
         self._silence.advance(now_ms)
+        self._release_if_held_long()
         if self._generations is None or self._plan is None:
             return
         for place in places_of(self._plan):
             silent_ms = self._silence.of(place)
             if silent_ms > self._lease_ms:
                 self._generations.silent(place, f"silent for {silent_ms / 1000:.0f} s")
+
+    def _release_if_held_long(self) -> None:
+        """Who has asked for the quiet brings another plan at once, or will not."""
+        coordinator, now_ms = self._coordinator, self._silence.clock_ms
+        if coordinator is None or not coordinator.quiet:
+            self._quiet_since_ms = now_ms
+        elif now_ms - self._quiet_since_ms > HOLD_MS:
+            coordinator.release()
+            self._effects.append(Note(f"no other plan has come for {HOLD_MS / 1000:g} s: the tasks go on"))
 
     def wrote(self, result: WriteResult, now_ms: int, why: str = "") -> None:
         """A write of ``next_write`` ended. UNKNOWN: the next read tells what became of it."""
@@ -206,10 +217,11 @@ class Recovery:
             self._coordinator.wrote(result, now_ms, why)
             self._look_completed(now_ms)
 
-    def ask(self) -> int:
-        """Somebody wants a checkpoint now: one with a greater number than this answers him."""
+    def ask(self, *, hold: bool = False) -> int:
+        """Somebody wants a checkpoint now: one with a greater number than this answers him. ``hold``: nobody goes on
+        behind it before another plan comes, or HOLD_MS are over."""
         assert self._coordinator is not None, "it is asked where nothing is at fault"
-        self._coordinator.ask(hold=False)
+        self._coordinator.ask(hold=hold)
         return self._coordinator.record.begun
 
     # Decisions.
@@ -308,6 +320,7 @@ class Recovery:
             under, under_ms, coordinator.all_quiet, coordinator.waits_for,
             self._shown_last(coordinator.base), self._completed, coordinator.cancelled, coordinator.cancelled_why,
             self._restores, self.fault, self._silence.clock_ms - self._phase_since_ms, coordinator.cancelled_last,
+            coordinator.unconfirmed,
         )  # fmt: skip
 
     def _shown_last(self, complete: Manifest) -> CheckpointSummary:

@@ -1,0 +1,127 @@
+"""What ``heron update`` makes of a topology that runs: another definition and packing plan, and what that changes.
+
+Pure. A request names components with the tasks they shall have, or the number of containers, or both; everything else
+stays, and tasks stay where they are as far as that goes (``repack``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from heron_control.packing.repack import Changes, changes, repack
+from heron_runtime.failures import InvalidTopology, UsageError, did_you_mean
+from heron_runtime.model.checkpoints import keeps_state
+from heron_runtime.model.plan import PackingPlan
+from heron_runtime.model.settings import Keys, setting
+from heron_runtime.model.topology import TopologyDefinition
+from heronry.api.validate import problems_of
+
+STEPS = "user.streamlet.steps"  # set by heronry.streamlet.online.compile on the stages of a program
+REPLAYED = "tuples on their way to a task that moves or goes fail with reason `moved`, and their spouts emit them again"
+LOST = "tuples on their way to a task that moves or goes are lost (topology.reliability.mode is ATMOST_ONCE)"
+FORGOTTEN = (
+    "what tasks that move or go keep in attributes is gone; a spout that moves goes on where its own record says"
+)
+QUIET = "all tasks stop at a checkpoint and go on from it under the new plan: state by key moves with its keys"
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateRequest:
+    """``parallelism`` by component, and the number of containers (None: as many as it takes)."""
+
+    parallelism: Mapping[str, int] = field(default_factory=dict)
+    containers: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedUpdate:
+    """From one plan to the next."""
+
+    before: tuple[TopologyDefinition, PackingPlan]
+    after: tuple[TopologyDefinition, PackingPlan]
+    changes: Changes
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether it happens at a checkpoint."""
+        return keeps_state(self.after[0].config)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What it means for the tuples and the state of the topology."""
+        if self.keeps_state:
+            return (QUIET,)
+        if not (self.changes.go or self.changes.move):
+            return ()
+        mode = setting(self.after[0].config, Keys.TOPOLOGY_RELIABILITY_MODE)
+        return (REPLAYED if mode == "ATLEAST_ONCE" else LOST, FORGOTTEN)
+
+    def document(self) -> dict[str, Any]:
+        """As it is shown in JSON."""
+        old, new = (
+            {c.name: c.parallelism for c in definition.components} for definition, _ in (self.before, self.after)
+        )
+        names = {task.task: task.component for _, plan in (self.before, self.after) for task in plan.instances()}
+
+        def tasks(numbers: tuple[int, ...]) -> list[dict[str, Any]]:
+            return [{"task": task, "component": names[task]} for task in numbers]
+
+        return {
+            "topology": self.after[0].name,
+            "parallelism": {name: [old[name], new[name]] for name in new if old[name] != new[name]},
+            "containers": [len(self.before[1].containers), len(self.after[1].containers)],
+            "new_tasks": tasks(self.changes.come),
+            "removed_tasks": tasks(self.changes.go),
+            "moved_tasks": [
+                {"task": task, "component": names[task], "from": a, "to": b} for task, a, b in self.changes.move
+            ],
+            "new_containers": list(self.changes.new_containers),
+            "removed_containers": list(self.changes.old_containers),
+            "notes": list(self.notes),
+        }
+
+
+def read_parallelism(texts: Iterable[str]) -> dict[str, int]:
+    """``COMPONENT:TASKS`` each. Raises UsageError."""
+    found: dict[str, int] = {}
+    for text in texts:
+        name, colon, tasks = text.rpartition(":")
+        if not (colon and name and tasks.isascii() and tasks.isdecimal() and len(tasks) <= 9):
+            raise UsageError(f"{text[:128]!r} is not COMPONENT:TASKS, as in count:4")
+        if name in found:
+            raise UsageError(f"{name[:128]!r} is given twice")
+        found[name] = int(tasks)
+    return found
+
+
+def plan_update(definition: TopologyDefinition, packing: PackingPlan, asked: UpdateRequest) -> PlannedUpdate:
+    """The plan that ``asked`` leads to. Raises UsageError, InvalidTopology, PackingError."""
+    specs = {spec.name: spec for spec in definition.components}
+    if not asked.parallelism and asked.containers is None:
+        raise UsageError("nothing to update", "Say --component-parallelism COMPONENT:TASKS or --container-number N.")
+    for name, tasks in asked.parallelism.items():
+        if name not in specs:
+            hint = did_you_mean(name, specs)
+            raise UsageError(
+                f"{definition.name} has no component {name!r}{hint}", f"It has {', '.join(sorted(specs))}."
+            )
+        if tasks < 1:
+            raise UsageError(f"{name}:{tasks}: a component has one task at least")
+        if STEPS in specs[name].config and tasks != specs[name].parallelism:
+            raise UsageError(
+                f"{name} is a stage of a Streamlet program, whose tasks keep their own record of what they have done",
+                "Kill it and submit it with another set_parallelism; or change the number of containers.",
+            )
+    changed = tuple(replace(s, parallelism=asked.parallelism.get(s.name, s.parallelism)) for s in definition.components)
+    wanted = replace(definition, components=changed)
+    problems = problems_of(wanted)
+    if problems:
+        raise InvalidTopology(f"{definition.name} cannot be updated: {problems[0]}", details=problems[1:])
+    next_task = max((packing.next_task, *(task.task + 1 for task in packing.instances())))
+    after = repack(wanted, packing, next_task, asked.containers)
+    after = replace(after, next_task=max((next_task, *(task.task + 1 for task in after.instances()))))
+    if wanted == definition and after.containers == packing.containers:
+        raise UsageError(f"{definition.name} is so already: nothing would change")
+    return PlannedUpdate((definition, packing), (wanted, after), changes(packing, after))

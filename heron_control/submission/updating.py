@@ -1,0 +1,164 @@
+"""Another parallelism, or number of containers, of a topology that runs: the old plan or the new one, never half.
+
+::
+
+    look, plan, quota ──▶ (state is kept: a checkpoint that holds) ──▶ one transaction: definition and packing plan
+                                                                            │
+          done ◀──every task runs by the new plan── wait ◀──────────────────┘
+                                                      │ too late, a task that cannot begin, Ctrl-C
+                                                      └──▶ the old plan again, in one transaction ──▶ wait
+
+Theory of operation. The transaction decides, and checks the versions that were read, so of two who update at once one
+is refused. What follows from it is everybody's daily work: schedulers and containers run what the packing plan names,
+the topology master makes a physical plan once all are there, and, where state is kept, begins a generation with it.
+Until the topology runs by the new plan what it leaves out stays; so to go back is the same thing again. Whoever updates
+may die at any point: the store holds one plan, and the topology goes on to it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from heron_control.inspection.inspector import Inspector
+from heron_control.inspection.topology_status import TopologyStatus, describe, expected_processes
+from heron_control.packing.update import PlannedUpdate, UpdateRequest, plan_update
+from heron_control.progress import Progress
+from heron_runtime.failures import Failure, Interrupted, NotFound, Unavailable
+from heron_runtime.model.generations import Phase
+from heron_runtime.model.plan import PackingPlan
+from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.topology import TopologyDefinition
+from heron_runtime.state import topologies
+from heron_runtime.state.store import StateStore, StoreUnavailable
+from heron_runtime.wire.container import ProcessState
+
+POLL_SECS = 0.2
+BACK_SECS = 60.0  # for the old plan to run again
+OLD_SECS = 30.0  # for containers that are not wanted any more to end
+KEEPS_DYING = 3  # restarts of a process, after which nobody waits for it
+Grant = Callable[[TopologyDefinition, PackingPlan], None]
+
+
+class TakenBack(Failure):
+    """An update did not succeed, and the topology has its old plan again."""
+
+
+class Updating:
+    """One update of one topology. ``grant`` writes down what the cluster grants it; raises QuotaSpent, OSError."""
+
+    def __init__(self, store: StateStore, inspector: Inspector, grant: Grant, record: TopologyRecord) -> None:
+        self._store = store
+        self._inspector = inspector
+        self._grant = grant
+        self._name = record.definition.name
+        self._place = record.execution.role, record.execution.environ
+        self._id = record.definition.id
+        self._failures = 0  # of the generation that ran before
+
+    def run(self, asked: UpdateRequest, timeout_secs: float, progress: Progress) -> PlannedUpdate:
+        """Returns when every task runs by the new plan and what it leaves out is gone. Raises UsageError,
+        InvalidTopology, PackingError, QuotaSpent, TakenBack, Interrupted, StoreError, and what a checkpoint raises."""
+        deadline = time.monotonic() + timeout_secs
+        versions = topologies.plan_versions(self._store, self._name)
+        record = self._record()
+        update = plan_update(record.definition, record.packing, asked)
+        if update.keeps_state:
+            progress("waiting for a checkpoint")
+            self._inspector.take_checkpoint(record, timeout_secs, progress, hold=True)
+        self._failures = record.physical.generation.failures if record.physical is not None else 0
+        self._grant(*update.after)
+        try:
+            progress("writing the new plan")
+            versions = topologies.update(self._store, *update.after, versions)
+        except BaseException:
+            self._grant(*update.before)
+            raise
+        try:
+            self._wait(update.after[1], deadline, timeout_secs, progress)
+        except (Failure, KeyboardInterrupt) as error:
+            self._take_back(update, versions, error, progress)
+        self._wait_for_the_end_of(update.changes.old_containers, progress)
+        return update
+
+    def _record(self) -> TopologyRecord:
+        record = self._inspector.find(self._name, *self._place)
+        if record.definition.id != self._id:
+            raise Failure(f"{self._name} was killed and submitted anew by somebody else")
+        return record
+
+    def _wait(self, packing: PackingPlan, deadline: float, timeout_secs: float, progress: Progress) -> None:
+        """Until the topology runs by this packing plan. Raises Failure, Unavailable when it will not, or not yet."""
+        while True:
+            try:
+                record = self._record()
+                if record.packing != packing:
+                    raise Failure(f"somebody else has given {self._name} another plan meanwhile")
+                missing = self._missing(record, self._inspector.status(record))
+            except StoreUnavailable as error:
+                missing = str(error)
+            if not missing:
+                return
+            if time.monotonic() > deadline:
+                raise Unavailable(f"it does not run by its new plan after {timeout_secs:g} s: {missing}")
+            progress(missing)
+            time.sleep(POLL_SECS)
+
+    def _missing(self, record: TopologyRecord, status: TopologyStatus) -> str:
+        """What does not work yet; empty if all does. Raises Failure where it is of no use to wait."""
+        physical = record.physical
+        generation = physical.generation if physical is not None else None
+        if generation is not None and (generation.phase is Phase.FAILED or generation.failures > self._failures):
+            raise Failure(generation.cause or "a generation has failed")
+        wanted = {name for _, name, *_ in expected_processes(record)}
+        absent = [p for p in status.processes if p.name in wanted and p.state is not ProcessState.RUNNING]
+        dying = next((p for p in absent if p.restarts >= KEEPS_DYING), None)
+        if dying is not None:
+            raise Failure(f"{describe(dying)}, restarted {dying.restarts} times")
+        if absent:
+            return f"{absent[0].name} is {absent[0].state}" + (f", and {len(absent) - 1} more" if absent[1:] else "")
+        if physical is None or physical.packing != record.packing:
+            return "the topology master has not made the new plan yet"
+        if generation is not None and generation.phase is Phase.RESTORING:
+            return "its tasks go on from the checkpoint"
+        return ""
+
+    def _take_back(
+        self, update: PlannedUpdate, versions: topologies.PlanVersions, error: BaseException, progress: Progress
+    ) -> None:
+        """Raises what is to be said."""
+        why = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
+        definition, packing = update.before
+        old = PackingPlan(packing.topology, packing.containers, update.after[1].next_task)
+        progress(f"{why}; going back to the old plan")
+        try:
+            topologies.update(self._store, definition, old, versions)
+            self._grant(definition, old)
+        except NotFound:
+            raise error from None  # it was killed
+        except (Failure, OSError) as failed:
+            raise Failure(
+                f"the update of {self._name} does not succeed ({why}), and could not be taken back: {failed}",
+                "`heron status` shows where it stands; update it again.",
+            ) from error
+        again = f"it runs by its old plan again; update it once that is mended: {why}"
+        try:
+            self._failures = 1 << 30  # whatever happens, there is no other plan to go back to
+            self._wait(old, time.monotonic() + BACK_SECS, BACK_SECS, progress)
+        except Failure as failed:
+            again = f"it has its old plan again, but does not run by it yet ({failed}); see `heron status`"
+        if isinstance(error, KeyboardInterrupt):
+            raise Interrupted(f"the update of {self._name} was interrupted: {again}") from None
+        raise TakenBack(f"{self._name} is not updated: {why}", again) from error
+
+    def _wait_for_the_end_of(self, containers: tuple[int, ...], progress: Progress) -> None:
+        deadline = time.monotonic() + OLD_SECS
+        with suppress(KeyboardInterrupt):  # it is updated; they end without us
+            while time.monotonic() < deadline:
+                there = {location.container for location in topologies.containers(self._store, self._name)}
+                left = sorted(there & set(containers))
+                if not left:
+                    return
+                progress(f"container {', '.join(map(str, left))} ends")
+                time.sleep(POLL_SECS)

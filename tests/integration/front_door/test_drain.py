@@ -1,0 +1,64 @@
+"""``heron kill --drain``: what was read is through when the topology is gone, or it is not killed."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import update_topology as user
+from front_door import eventually, front_door, unique
+
+pytestmark = pytest.mark.integration
+
+
+def test_what_was_read_is_committed(tmp_path: Path) -> None:
+    with front_door(tmp_path) as door:
+        name = unique("Kept")
+        door.submit(
+            name, user.__file__, "Kept", "--", str(tmp_path), topology__stateful__checkpoint__interval__secs=3600
+        )
+        time.sleep(1.0)
+        said = door.heron("kill", "local", name, "--drain").stderr
+        assert "was its last, and is committed" in said
+        door.nothing_is_left(name)
+    rows = [json.loads(line) for path in (tmp_path / "out").iterdir() for line in path.read_text().splitlines()]
+    assert not list((tmp_path / "out").glob(".*")), "nothing is left that was prepared"
+    counts = Counter(row["number"] for row in rows)
+    assert counts, "without a drain nothing would be seen: no checkpoint was taken before it"
+    assert {(r["number"], r["count"]) for r in rows} == {(n, c + 1) for n, most in counts.items() for c in range(most)}
+
+
+def test_with_acks_no_tuple_is_in_flight(tmp_path: Path) -> None:
+    with front_door(tmp_path) as door:
+        name = unique("WithAcks")
+        door.submit(name, user.__file__, "WithAcks", "--", str(tmp_path), heron__heartbeat__interval__ms=200)
+        eventually((tmp_path / "acked").exists, "some are acked")
+        door.heron("kill", "local", name, "--drain")
+        door.nothing_is_left(name)
+
+
+def test_what_cannot_be_drained_is_not_killed(tmp_path: Path) -> None:
+    with front_door(tmp_path) as door:
+        name = unique("Kept")
+        door.submit(name, user.__file__, "Kept", "--", str(tmp_path), topology__reliability__mode="ATMOST_ONCE")
+        assert "nothing tells when the tuples of" in door.heron("kill", "local", name, "--drain", code=2).stderr
+        assert door.status(name)["state"] == "running"
+        door.kill(name)
+        name = unique("Stuck")
+        door.submit(
+            name, user.__file__, "Kept", "--", str(tmp_path), topology__stateful__checkpoint__interval__secs=3600
+        )
+        door.heron("checkpoint", "create", "local", name, "--wait")
+        parts = next((door.home / "topologies" / "local").glob(f"*/default/{name}/checkpoints")) / "parts"
+        parts.rename(parts.with_name("away"))
+        parts.write_text("no folder")
+        done = door.heron("kill", "local", name, "--drain", "--drain-timeout", "20", code=1)
+        assert f"{name} is not drained, and not killed" in done.stderr
+        assert "it goes on" in done.stderr
+        parts.unlink()
+        parts.with_name("away").rename(parts)
+        door.reaches(name, "running")
+        door.kill(name)

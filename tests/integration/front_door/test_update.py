@@ -1,0 +1,187 @@
+"""``heron update`` of topologies through which tuples flow: the new plan or the old one, and every tuple counts."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import update_topology as user
+from front_door import Done, FrontDoor, becomes, eventually, front_door, unique
+
+pytestmark = pytest.mark.integration
+
+
+@dataclass
+class Run:
+    """A running topology."""
+
+    door: FrontDoor
+    name: str
+    folder: Path
+
+    def update(self, *parallelism: str, more: tuple[str, ...] = (), code: int = 0) -> Done:
+        options = [part for text in parallelism for part in ("--component-parallelism", text)]
+        return self.door.heron("update", "local", self.name, *options, *more, code=code)
+
+    def status(self) -> dict[str, Any]:
+        return self.door.status(self.name)
+
+    def tasks(self) -> Counter[str]:
+        """Tasks by component, of those that run."""
+        found = (p["component"] for p in self.status()["processes"] if p["component"] and p["state"] == "running")
+        return Counter(found)
+
+    def written(self) -> Counter[tuple[int, int]]:
+        """What the sink shows."""
+        rows: Counter[tuple[int, int]] = Counter()
+        for path in (self.folder / "out").glob("[!.]*"):
+            rows.update((row["number"], row["count"]) for row in map(json.loads, path.read_text().splitlines()))
+        return rows
+
+    def every_count_is_there_once(self) -> int:
+        """How many; of each number the counts go from 1 to the last without a gap."""
+        rows = self.written()
+        assert set(rows.values()) <= {1}
+        highest: dict[int, int] = {}
+        for number, count in rows:
+            highest[number] = max(count, highest.get(number, 0))
+        assert set(rows) == {(n, c) for n, most in highest.items() for c in range(1, most + 1)}
+        return len(rows)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """The topology whose state is kept."""
+    folder = tmp_path_factory.mktemp("kept")
+    with front_door(folder) as door:
+        run = Run(door, unique("Kept"), folder)
+        door.submit(run.name, user.__file__, "Kept", "--", str(folder))
+        yield run
+        door.kill(run.name)
+
+
+def test_with_acks_tasks_come_go_and_move_and_every_tuple_is_acked(tmp_path: Path) -> None:
+    with front_door(tmp_path) as door:
+        run = Run(door, unique("WithAcks"), tmp_path)
+        door.submit(run.name, user.__file__, "WithAcks", "--", str(tmp_path))
+        planned = door.json("update", "local", run.name, "--component-parallelism", "last:4", "--dry-run")
+        assert planned["parallelism"] == {"last": [2, 4]}
+        assert [task["component"] for task in planned["new_tasks"]] == ["last", "last"]
+        assert run.tasks() == {"acked": 1, "seen": 2, "last": 2}, "a dry run does nothing"
+        done = run.update("last:4", "seen:3")
+        assert "no task moves" in done.stdout
+        assert run.tasks() == {"acked": 1, "seen": 3, "last": 4}
+        done = run.update("last:1", more=("--container-number", "3"))
+        assert "`moved`" in done.stdout
+        becomes(run.tasks, {"acked": 1, "seen": 3, "last": 1}, "what the new plan has runs, and nothing else")
+        run.update("last:2", more=("--container-number", "1"))
+        becomes(lambda: {p["container"] for p in run.status()["processes"]}, {None, 0, 1}, "old containers are gone")
+        becomes(lambda: run.status()["state"], "running", "it runs")
+        file = tmp_path / "acked"
+        eventually(lambda: file.exists() and int(file.read_text()) == user.MANY, "every number is acked")
+        door.kill(run.name)
+
+
+def test_state_moves_with_its_keys(kept: Run) -> None:
+    eventually(lambda: kept.every_count_is_there_once() > 100, "counts are written")
+    before = kept.status()["tasks_state"]
+    done = kept.update("count:3", more=("--container-number", "2"))
+    assert "all tasks stop at a checkpoint and go on from it" in done.stdout
+    now = kept.status()["tasks_state"]
+    assert now["generation"] == before["generation"] + 1
+    assert now["restore_from"] > before["restore_from"]
+    assert now["cause"] == "the packing plan has changed"
+    assert kept.tasks()["count"] == 3
+    there = kept.every_count_is_there_once()
+    kept.update("count:1", more=("--container-number", "1"))
+    assert kept.tasks()["count"] == 1
+    eventually(lambda: kept.every_count_is_there_once() > there + 100, "more counts are written")
+
+
+def test_state_of_their_own_goes_from_tasks_that_go_to_the_first(kept: Run) -> None:
+    kept.update("count:3")
+    eventually(lambda: kept.every_count_is_there_once() > 200, "counts are written")
+    kept.update("count:1")
+    kept.door.heron("checkpoint", "create", "local", kept.name, "--wait")
+    kept.door.heron("deactivate", "local", kept.name)
+    kept.door.heron("checkpoint", "create", "local", kept.name, "--wait")
+    rows = eventually(lambda: _settled(kept), "all is written")
+    (count,) = (p["name"] for p in kept.status()["processes"] if p["component"] == "count")
+    log = next((kept.door.home / "topologies" / "local").glob(f"*/default/{kept.name}/log-files/{count}.log"))
+    alls = [int(line.rpartition("all=")[2]) for line in log.read_text().splitlines() if "all=" in line]
+    assert alls[-1] == rows, "each tuple was counted by one task, and no task's count is forgotten"
+    kept.door.heron("activate", "local", kept.name)
+
+
+def _settled(kept: Run) -> int:
+    rows = len(kept.written())
+    time.sleep(1.5)
+    return rows if rows == len(kept.written()) else 0
+
+
+def test_fewer_tasks_are_refused_where_their_state_would_be_lost(kept: Run) -> None:
+    time.sleep(1.0)
+    before = kept.tasks()
+    done = kept.update("hoards:1", code=1)
+    assert "define merge_state(states), or keep it by key" in done.stderr
+    assert "it runs by its old plan again" in done.stderr
+    assert kept.tasks() == before
+    becomes(lambda: kept.status()["state"], "running", "it runs on")
+
+
+def test_a_plan_that_cannot_run_is_taken_back(kept: Run) -> None:
+    (kept.folder / "refuses").touch()
+    before = kept.tasks()
+    done = kept.update("count:4", code=1)
+    (kept.folder / "refuses").unlink()
+    assert "the service takes three clients at most" in done.stderr
+    assert "old plan again" in done.stderr
+    assert kept.tasks() == before
+    there = kept.every_count_is_there_once()
+    eventually(lambda: kept.every_count_is_there_once() > there, "it goes on")
+
+
+def test_ctrl_c_takes_it_back_and_a_killed_command_leaves_one_plan(kept: Run) -> None:
+    waits = kept.folder / "waits"
+    waits.touch()
+    options = ("update", "local", kept.name, "--component-parallelism", "count:2", "--container-number", "2")
+    before = kept.status()["tasks_state"]["restore_from"]
+    process = kept.door.start(*options)
+    eventually(lambda: kept.status()["tasks_state"]["phase"] == "restoring", "the new plan is tried")
+    process.send_signal(signal.SIGINT)
+    done = kept.door.finish(process, 130)
+    assert "was interrupted: it runs by its old plan again" in done.stderr
+    becomes(lambda: kept.tasks()["count"], 1, "the old plan runs")
+    process = kept.door.start(*options)
+    eventually(lambda: kept.status()["tasks_state"]["phase"] == "restoring", "the new plan is tried")
+    process.kill()
+    process.communicate()
+    waits.unlink()
+    becomes(lambda: kept.tasks()["count"], 2, "the plan that was written is gone on to")
+    becomes(lambda: kept.status()["state"], "running", "it runs")
+    assert kept.status()["tasks_state"]["restore_from"] > before
+    there = kept.every_count_is_there_once()
+    eventually(lambda: kept.every_count_is_there_once() > there, "it goes on")
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "code", "said"),
+    [
+        ("nobody:2", 2, "has no component 'nobody'"),
+        ("count:0", 2, "one task at least"),
+        ("count", 2, "is not COMPONENT:TASKS"),
+        ("count:2000", 7, "among at most 1024 tasks"),
+        ("count:2", 2, "nothing would change"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_and_changes_nothing(kept: Run, parallelism: str, code: int, said: str) -> None:
+    before = kept.status()["tasks_state"]["generation"]
+    assert said in kept.update(parallelism, code=code).stderr
+    assert kept.status()["tasks_state"]["generation"] == before

@@ -1,0 +1,127 @@
+"""Numbers that are counted by key, in two ways: with acks, and with state that is kept."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from heronry import BasicBolt, Config, Grouping, Spout, Topology, Tuple
+from heronry.connect.files import JsonLinesSink
+
+MANY = 50_000  # numbers a round of the acked spout
+
+
+class Acked(Spout):
+    """The numbers up to MANY; each again until it is acked. How many are is written to a file."""
+
+    outputs = ("number",)
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        self.file = Path(config["user.folder"], "acked")
+        self.left = list(range(MANY, 0, -1))
+        self.waiting = MANY
+
+    def next_tuple(self) -> None:
+        for _ in range(10):
+            if not self.left:
+                time.sleep(0.01)
+                return
+            number = self.left.pop()
+            self.emit((number,), tup_id=number)
+
+    def ack(self, tup_id: int) -> None:
+        self.waiting -= 1
+        if self.waiting % 1000 == 0:
+            self.file.write_text(str(MANY - self.waiting))
+
+    def fail(self, tup_id: int, reason: Any) -> None:
+        self.left.append(tup_id)
+
+
+class Seen(BasicBolt):
+    """Passes on."""
+
+    outputs = ("number",)
+
+    def process(self, tup: Tuple) -> None:
+        self.emit(tup.values)
+
+
+class Numbers(Spout):
+    """One number after the other, some hundred a second."""
+
+    outputs = ("number",)
+
+    def splits(self) -> list[tuple[str, int]]:
+        return [("all", 0)]
+
+    def next_tuple(self) -> None:
+        time.sleep(0.002)
+        if "all" in self.owned_splits():
+            number = self.keyed.get("all", 0)
+            self.keyed["all"] = number + 1
+            self.emit((number % 20,))
+
+
+class Count(BasicBolt):
+    """How often each number came, and in its own state how many came at all. With more than three tasks, and the file
+    ``refuses`` there, it does not start; with two, and ``waits`` there, it takes its time."""
+
+    outputs = ("number", "count")
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        peers = context.get_component_tasks(context.get_component_id())
+        if len(peers) > 3 and Path(config["user.folder"], "refuses").exists():
+            raise RuntimeError("the service takes three clients at most")
+        while len(peers) == 2 and Path(config["user.folder"], "waits").exists():
+            time.sleep(0.05)
+
+    def merge_state(self, states: list[dict[str, int]]) -> None:
+        self.state["all"] = self.state.get("all", 0) + sum(state["all"] for state in states)
+
+    def process(self, tup: Tuple) -> None:
+        number = tup.values[0]
+        self.keyed[number] = self.keyed.get(number, 0) + 1
+        self.state["all"] = self.state.get("all", 0) + 1
+        self.emit((number, self.keyed[number]))
+
+    def post_save(self, checkpoint_id: str) -> None:
+        self.log.info("checkpoint %s: all=%d", checkpoint_id, self.saved)
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        self.saved = self.state.get("all", 0)
+
+
+class Hoards(BasicBolt):
+    """Keeps a state of its own, which nobody can merge."""
+
+    def process(self, tup: Tuple) -> None:
+        self.state["last"] = tup.values[0]
+
+
+_folder = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else ".")
+
+
+class WithAcks(Topology):
+    """acked -> seen -> last"""
+
+    config = {Config.TOPOLOGY_RELIABILITY_MODE: Config.ATLEAST_ONCE, Config.TOPOLOGY_MESSAGE_TIMEOUT_SECS: 5}
+    acked = Acked.spec(par=1, config={"user.folder": _folder})
+    seen = Seen.spec(par=2, inputs={acked: Grouping.SHUFFLE})
+    last = Seen.spec(par=2, inputs={seen: Grouping.fields("number")})
+
+
+class Kept(Topology):
+    """numbers -> count -> out, and -> hoards"""
+
+    config = {
+        Config.TOPOLOGY_RELIABILITY_MODE: Config.EFFECTIVELY_ONCE,
+        Config.TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECS: 1.0,
+    }
+    numbers = Numbers.spec(par=2)
+    count = Count.spec(par=2, inputs={numbers: Grouping.fields("number")}, config={"user.folder": _folder})
+    hoards = Hoards.spec(par=2, inputs={count: Grouping.fields("number")})
+    out = JsonLinesSink.spec(par=1, inputs={count: Grouping.SHUFFLE}, config={"user.sink.folder": f"{_folder}/out"})

@@ -11,8 +11,10 @@ may be garbled, with a clock of its own for each process, with a swarm of few ki
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from heron_runtime.model.topology import GroupingKind, TopologyState
 
@@ -108,8 +110,16 @@ def run(seed: int, listener: Callable[[str], None] | None = None, cut: Cut = WHO
             seed, world.trace_hash(), world.now_ms, world.steps, len(oracle.roots), oracle.acked, oracle.failed,
             reached(cluster),
         )  # fmt: skip
+    except AssertionError as broken:
+        raise Violation(f"an invariant of a core: {_assertion(broken)}") from broken
     finally:
         logging.disable(logging.NOTSET)
+
+
+def _assertion(broken: AssertionError) -> str:
+    """The line that does not hold, and its file."""
+    where = traceback.extract_tb(broken.__traceback__)[-1]
+    return f"{where.line} ({Path(where.filename).name}:{where.lineno}) {broken}".rstrip()
 
 
 #: What should happen sometimes: where it never does, its laws are tried on nothing.

@@ -55,10 +55,12 @@ class Mastership:
     def read(self, stored: Stored) -> list[Effect]:
         """The store was read."""
         self._highest_seen = max(self._highest_seen, stored.epoch, stored.master.epoch if stored.master else 0)
+        if self.acting and self._highest_seen > self.epoch:
+            return self._step_down("another master leads")
         if self.role is Role.CANDIDATE or not self._connected:
             return []
         if self.acting:
-            if not self._is_mine(stored) or stored.epoch > self.epoch:
+            if not self._is_mine(stored):
                 return self._step_down("another master leads" if stored.master else "the master node is gone")
             self.role = Role.LEADING
             return []
@@ -118,7 +120,8 @@ class Mastership:
         return [Campaign(self._campaign_epoch, stored.epoch_version)]
 
     def _lead(self, epoch: int) -> list[Effect]:
-        self.role = Role.LEADING
+        # An answer may be told after the session was suspended: who wins then decides once the store answers again.
+        self.role = Role.LEADING if self._connected else Role.SUSPENDED
         self.epoch = epoch
         self._highest_seen = max(self._highest_seen, epoch)
         return [Note(f"leading with epoch {epoch}", "__mastership_changes"), ReadStore()]
@@ -138,4 +141,5 @@ class Mastership:
     def check(self) -> None:
         """Assert every invariant."""
         assert self.epoch <= self._highest_seen
-        assert self.role is not Role.LEADING or (self._connected and self.epoch == self._highest_seen)
+        assert self._connected or not self.may_decide
+        assert not self.acting or self.epoch == self._highest_seen

@@ -7,7 +7,12 @@ one that may be another's is left alone; an election that was won without an ans
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from laws import each_law, each_mutation
 
 from heron_runtime.model.stored import MasterLocation
 from topology_master.core.events import Campaign, Effect, Note, ReadStore, Resign, Session, Stored, WriteResult
@@ -211,3 +216,78 @@ def test_only_a_higher_epoch_ends_leadership(epoch: int, suspended: bool) -> Non
     effects = master.epoch_seen(epoch)
     assert master.acting == (epoch < 2)
     assert reasons(effects) == (["epoch 2 is higher than 1"] if epoch == 2 else [])
+
+
+@pytest.mark.parametrize("session", [Session.CONNECTED, Session.SUSPENDED])
+def test_who_wins_while_the_store_is_silent_decides_once_it_answers(session: Session) -> None:
+    """The answer of an election may be told after the session was suspended."""
+    master = candidate()
+    master.session_changed(session)
+    master.campaign_ended(1, WriteResult.DONE)
+    assert master.acting
+    assert master.may_decide == (session is Session.CONNECTED)
+    assert master.session_changed(Session.CONNECTED) == [ReadStore()]
+    master.read(node(1))
+    assert master.may_decide
+
+
+def test_a_read_of_a_higher_epoch_ends_leadership_also_while_the_store_is_silent() -> None:
+    master = leader()
+    master.session_changed(Session.SUSPENDED)
+    assert reasons(master.read(node(2, THEM))) == ["another master leads"]
+    assert not master.acting
+
+
+Fact = Callable[[Mastership], object]
+
+
+def facts() -> st.SearchStrategy[Fact]:
+    """Anything that may be told, in any order: late, doubled, of another epoch."""
+    epochs = st.integers(0, 4)
+    stored = st.one_of(
+        st.builds(lambda epoch: Stored(epoch=epoch, epoch_version=7), epochs),
+        st.builds(node, epochs, st.sampled_from((US, THEM)), st.none() | epochs),
+    )
+    return st.one_of(
+        st.builds(lambda s: lambda m: m.session_changed(s), st.sampled_from(list(Session))),
+        st.builds(lambda s: lambda m: m.read(s), stored),
+        st.builds(lambda n, r: lambda m: m.campaign_ended(n, r), epochs, st.sampled_from(list(WriteResult))),
+        st.builds(lambda n: lambda m: m.epoch_seen(n), epochs),
+        st.just(lambda m: m.not_owner()),
+    )
+
+
+WON_LATE: list[Fact] = [
+    lambda m: m.read(NOBODY),
+    lambda m: m.session_changed(Session.SUSPENDED),
+    lambda m: m.campaign_ended(1, WriteResult.DONE),
+]
+
+
+def law_whatever_is_told_only_the_highest_epoch_decides_and_only_while_the_store_answers() -> None:
+    @example(WON_LATE)
+    @given(st.lists(facts(), max_size=12))
+    def holds(told: list[Fact]) -> None:
+        master = Mastership(US)
+        for fact in told:
+            fact(master)
+            master.check()
+
+    holds()
+
+
+def who_wins_decides_at_once(patch: pytest.MonkeyPatch) -> None:
+    lead = Mastership._lead
+
+    def leads(self: Mastership, epoch: int) -> list[Effect]:
+        effects = lead(self, epoch)
+        self.role = Role.LEADING
+        return effects
+
+    patch.setattr(Mastership, "_lead", leads)
+
+
+test_law = each_law(globals())
+test_mutation = each_mutation(
+    [(who_wins_decides_at_once, law_whatever_is_told_only_the_highest_epoch_decides_and_only_while_the_store_answers)]
+)

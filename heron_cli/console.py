@@ -26,6 +26,7 @@ PIPE_WIDTH = 10_000  # a table that is piped is as wide as its content
 STATE_STYLES = {
     "running": "green",
     "paused": "cyan",
+    "finished": "green",
     "starting": "yellow",
     "restarting": "yellow",
     "stopped": "yellow",

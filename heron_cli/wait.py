@@ -15,7 +15,7 @@ from heron_runtime.wire.container import ProcessState
 
 POLL_SECS = 0.2
 SOON_SECS = 0.04  # between looks once every process has been born
-RUNNING = ("running", "paused")
+RUNNING = ("running", "paused", "finished")
 LOOKS = 3  # in a row: on a machine under load nobody may answer a single one, which is no failure
 MAX_SHOWN = 5  # processes
 MAX_LINES = 20  # of the log of each

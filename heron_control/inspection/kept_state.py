@@ -113,7 +113,7 @@ def state_word(word: str, found: KeptState | None) -> str:
         return "failing"
     if found.phase is Phase.RESTORING:
         return "starting" if word == "starting" or found.generation <= 1 else "restoring"
-    return "degraded" if found.storage_fault and word in ("running", "paused") else word
+    return "degraded" if found.storage_fault and word in ("running", "paused", "finished") else word
 
 
 def _told(packing: PackingPlan, now: StateStatus) -> KeptState:

@@ -8,6 +8,7 @@ killed    the user wants it gone
 running   every process does its work; ``paused`` if the user wants that
 failing   a process keeps dying, nothing of the topology is there, or nothing was acked for a message timeout
 starting  nothing has gone wrong, but not everything works yet
+finished  every spout has read all there is to read, and all of it is through
 degraded  it works, but a process is missing or is being restarted, or a container's disk is full
 ========  ==========================================================================================
 
@@ -31,7 +32,7 @@ from heron_runtime.model.record import TopologyRecord
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.stored import ExecutionState
 from heron_runtime.model.topology import TopologyState
-from heron_runtime.wire.container import ContainerStatus, ProcessState, ProcessStatus, SchedulerStatus
+from heron_runtime.wire.container import AT_END, ContainerStatus, ProcessState, ProcessStatus, SchedulerStatus
 from heron_runtime.wire.master import MasterStatus, StreamManagerStatus
 from heron_runtime.wire.metrics import ExceptionReport
 
@@ -155,6 +156,16 @@ def stalled_text(managers: Sequence[StreamManagerStatus]) -> str:
     return f"{text}; no stream manager has a queue: bolts hold them, or never ack them"
 
 
+def has_finished(record: TopologyRecord, processes: Sequence[ProcessStatus], master: MasterStatus | None) -> bool:
+    """True if every spout task is at its end, no queue is left, and all that is complete is committed."""
+    spouts = {spec.name for spec in record.definition.components if spec.is_spout}
+    doing = [process.doing for process in processes if process.component in spouts]
+    if master is None or not doing or any(text != AT_END for text in doing):
+        return False
+    flows = [manager.flow for manager in master.stream_managers]
+    return not master.tasks_state.unconfirmed and not any(f.in_flight or f.holder.component for f in flows)
+
+
 def topology_status(record: TopologyRecord, answers: Answers, now: float) -> TopologyStatus:
     """Put everything together. ``now`` in seconds since 1970."""
     young = now - record.execution.submitted_at < START_GRACE_SECS and record.physical is None
@@ -186,6 +197,8 @@ def topology_status(record: TopologyRecord, answers: Answers, now: float) -> Top
     tasks_state = kept_state(record, answers.master)
     if word == "running" and any(troubles.values()):
         word = "degraded"
+    elif word == "running" and not stalled and has_finished(record, planned, answers.master):
+        word = "finished"
     return TopologyStatus(
         record.execution,
         "failing" if stalled else state_word(word, tasks_state),

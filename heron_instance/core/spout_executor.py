@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from heron_instance.core.at_end import AtEnd
 from heron_instance.core.burst import Bursts
 from heron_instance.core.dropping import age_filter
 from heron_instance.core.emit_gate import EmitGate
@@ -83,6 +84,7 @@ class SpoutExecutor:
         )
         self.window = PendingWindow(max_pending, self.output.interval_ms)
         self.gates, self.stateful = Gates.of(task, self.output, self.collector), task.stateful
+        self.at_end = AtEnd(task)
         self.paused = False
         self._active = False
         self._stream_manager: int | None = None
@@ -180,6 +182,7 @@ class SpoutExecutor:
                 more = True
             if emitted or more:
                 pacing.reset()
+                self.at_end.left()
             nothing = not more
             blocked = self.blocked(now_ms)
         # A spout that may not emit gains nothing by waiting for a fuller batch.
@@ -188,6 +191,8 @@ class SpoutExecutor:
         if nothing:
             pacing.had_nothing(now_ms, emitted, output.next_flush_ms(gap_ms))
         pacing.at_rest = pacing.slow and not blocked and self._nothing_else_to_do()
+        if nothing and pacing.slow:
+            self.at_end.look(idle=not self.pending.count and output.waiting_since_ms is None)
         return RunResult(flushes, self._wait_ms(now_ms, blocked, gap_ms))
 
     def _hold(self, now_ms: float) -> bool:
@@ -236,6 +241,7 @@ class SpoutExecutor:
         else:
             if not self._has_emitted():
                 return self._pacing.rest(now_ms)
+        self.at_end.left()
         self.collector.route_pending()  # before more is emitted: what is not routed is not counted as pending
         self._outcomes.ack_at_once()
         self._pacing.reset()

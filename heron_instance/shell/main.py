@@ -181,7 +181,7 @@ class Instance:
             os._exit(1)
         in_call = self._executor.gate.doing(lambda: place_of_main_thread(self.launch.package_dir))
         if not in_call and isinstance(self._executor, SpoutExecutor):
-            return self._executor.window.waiting(time.monotonic() * 1000)
+            return self._executor.window.waiting(time.monotonic() * 1000) or self._executor.at_end.doing
         return in_call
 
     def _make(self, plan: PhysicalPlan, early: list[Item], state: StateSetup | None) -> tuple[Executor, Runner]:

@@ -16,6 +16,7 @@ class ProcessState(StrEnum):
     DEAD = "dead"
 
 
+AT_END = "at its end: nothing is left to read"  # what a spout that has read all of a bounded source is ``doing``
 LAST_ERROR_CHARACTERS = 4096  # whoever keeps a table of processes cuts what is longer
 
 

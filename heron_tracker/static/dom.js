@@ -76,7 +76,7 @@ export function icon(kind) {
 }
 
 const KINDS = {
-  running: "good", paused: "calm", starting: "warn", restarting: "warn", stopped: "calm", degraded: "warn", restoring: "warn",
+  running: "good", paused: "calm", finished: "calm", starting: "warn", restarting: "warn", stopped: "calm", degraded: "warn", restoring: "warn",
   failing: "bad", dead: "bad", killed: "calm",
 };
 export const state = (name) => h("span", { class: `state ${KINDS[name] || "warn"}` }, icon(KINDS[name] || "warn"), name);

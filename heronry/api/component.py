@@ -149,6 +149,12 @@ class Spout(Component):
         owned: list[str] = self.keyed.owned()
         return owned
 
+    def at_end(self) -> bool:
+        """True once nothing is left to read, and nothing will come: the end of a bounded source. Asked when
+        ``next_tuple`` had nothing; when all spout tasks say so and what they read is through, the topology is shown as
+        *finished*. ``next_tuple`` is called as before."""
+        return False
+
     def activate(self) -> None:
         """The topology runs, or runs again."""
 

@@ -55,6 +55,10 @@ class Sequence(Spout):
                 self._turn += step + 1
                 return
 
+    def at_end(self) -> bool:
+        """Once every number of its splits is emitted."""
+        return all(self.keyed.get(split, -1) == self._splits[split][1] for split in self.owned_splits())
+
 
 def ranges(count: int, splits: int) -> dict[str, tuple[int, int]]:
     """Split to its first number and the one behind its last; none is empty, and their sizes differ by one at most."""

@@ -71,7 +71,7 @@ class Stateful:
         self._writing: dict[int, float] = {}  # checkpoint: since when
         self._begin: Align | None = None  # for a spout: as soon as its call has returned
         self._runs = False
-        self._saved = self._told_complete = setup.restored.checkpoint
+        self.saved = self.told_complete = setup.restored.checkpoint  # the newest snapshot; what user code was told
         self.snapshot_ms = 0.0  # the last one
         self.snapshot_bytes = 0
         self.report = self._participant.report
@@ -134,7 +134,7 @@ class Stateful:
         )  # fmt: skip
         part, pieces = encode_part(draft, own, groups, self._codec)
         self._writing[number] = now_ms
-        self._saved = number
+        self.saved = number
         self._setup.write(part, pieces)
         self._participant.aligned(number, now_ms)
         self._told()
@@ -248,8 +248,8 @@ class Stateful:
                 self._tokens.sweep(())
             self._participant.confirmed(complete)
             self._told()
-        if complete > self._told_complete and not self.stands_still:
-            self._told_complete = complete
+        if complete > self.told_complete and not self.stands_still:
+            self.told_complete = complete
             self._call("post_save", str(complete))
             self._call("on_checkpoint_complete", complete)
 
@@ -257,7 +257,7 @@ class Stateful:
     def has_completed(self) -> bool:
         """True if ``complete`` has something to do."""
         complete = self._participant.complete
-        return complete > self.report.confirmed or (complete > self._told_complete and not self.stands_still)
+        return complete > self.report.confirmed or (complete > self.told_complete and not self.stands_still)
 
     def _call(self, method: str, argument: Any) -> None:
         call = getattr(self._component, method, None)

@@ -24,8 +24,8 @@ from heron_runtime.model.plan import PhysicalPlan, PlanVersion
 from heron_runtime.model.record import TopologyRecord
 from heron_runtime.model.stored import ContainerLocation, SchedulerLocation
 from heron_runtime.model.topology import TopologyState
-from heron_runtime.wire.container import ContainerStatus, ProcessState, SchedulerStatus
-from heron_runtime.wire.master import Flow, Holder, MasterStatus, StreamManagerStatus
+from heron_runtime.wire.container import AT_END, ContainerStatus, ProcessState, SchedulerStatus
+from heron_runtime.wire.master import Flow, Holder, MasterStatus, StateStatus, StreamManagerStatus
 
 RUNNING, PAUSED, KILLED = TopologyState.RUNNING, TopologyState.PAUSED, TopologyState.KILLED
 S = ProcessState
@@ -142,6 +142,37 @@ def test_a_topology_through_which_nothing_gets_is_failing(flows: list[Flow], sta
     assert says in status.stalled
     assert bool(status.stalled) == (state == "failing")
     assert from_document(to_document(status)).stalled == status.stalled
+
+
+@pytest.mark.parametrize(
+    ("at_end", "flow", "unconfirmed", "paused", "state"),
+    [
+        (True, Flow(), (), False, "finished"),
+        (False, Flow(), (), False, "running"),
+        (True, Flow(1), (), False, "running"),
+        (True, Flow(0, 0, SLOW), (), False, "running"),
+        (True, Flow(), (2,), False, "running"),
+        (True, Flow(), (), True, "paused"),
+    ],
+)
+def test_a_topology_whose_spouts_are_at_their_end_has_finished(
+    at_end: bool, flow: Flow, unconfirmed: tuple[int, ...], paused: bool, state: str
+) -> None:
+    found = record()
+    found = replace(found, execution=replace(found.execution, state=PAUSED if paused else RUNNING))
+    spouts = [spec.name for spec in found.definition.components if spec.is_spout]
+    told, left = answers(0, 1, 2), not at_end
+    for number, container in told.containers.items():
+        processes = []
+        for each in container.processes:
+            doing = AT_END if each.component in spouts and not left else ""
+            left = left and each.component not in spouts  # one of them goes on
+            processes.append(replace(each, doing=doing))
+        told.containers[number] = replace(container, processes=tuple(processes))  # type: ignore[index]
+    manager = StreamManagerStatus(1, True, flow=flow)
+    master = MasterStatus(1, RUNNING, PlanVersion(1, 1), (manager,), tasks_state=StateStatus(unconfirmed=unconfirmed))
+    assert topology_status(found, replace(told, master=master), NOW).state == state
+    assert topology_status(found, told, NOW).state == ("paused" if paused else "running"), "the master has not answered"
 
 
 @pytest.mark.parametrize(

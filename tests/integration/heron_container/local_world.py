@@ -45,7 +45,7 @@ from heron_runtime.process import EXIT_PARENT_GONE
 
 def live(launch, container, slot, lifeline, name):
     """Beat and obey until the parent is gone."""
-    beat = Beat(launch.heartbeat_file(container), slot)
+    beat = Beat(launch.heartbeat_file(container, slot))
     orders = Path(launch.home, "orders", name)
     Path(launch.home, "drawn").mkdir(exist_ok=True)
     Path(launch.home, "drawn", f"{name}.{os.getpid()}").write_text(f"{random.random()} {os.environ.get('COLOUR', '')}")

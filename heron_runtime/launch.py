@@ -25,7 +25,7 @@ class Launch:
     topology_id: str
     store_url: str  # files:///path, zookeeper[+tls]://host:port,…/root or memory://
     home: str  # the topology's folder: log-files/ package/ metrics/ secret key.pem launch.json
-    runtime_dir: str  # short, 0700: Unix sockets and heartbeat slots
+    runtime_dir: str  # short, 0700: Unix sockets and heartbeats
     host: str = "127.0.0.1"  # the name or address that this host's processes publish
     settings: dict[str, Any] = field(default_factory=dict)  # heron.* keys, see heron_runtime.model.settings
     store_credential: str = ""  # path of the file with the store's credential, if it has one

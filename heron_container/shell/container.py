@@ -1,4 +1,4 @@
-"""The container: owns the process table, the heartbeat slots and the children, on one event loop.
+"""The container: owns the process table, the heartbeat files and the children, on one event loop.
 
 Facts come from pidfds and the zygote (births and ends), from a timer (beats, phases, time) and from looks at the
 state store (plans, the killed state). Each goes to the core, and ``_act`` does what it answers. When the container

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -282,10 +283,7 @@ class LocalWorld:
         for child in self.started:
             child.wait(10)
         self.store.close()
-        for path in Path(self.runtime).glob("*"):
-            path.unlink()
-        with contextlib.suppress(OSError):
-            os.rmdir(self.runtime)
+        shutil.rmtree(self.runtime, ignore_errors=True)
         os.rmdir(os.path.dirname(self.runtime))
 
 

@@ -14,6 +14,7 @@ from heron_cli.address import LOCAL, Address, parse_address, user
 from heron_cli.cluster import Cluster
 from heron_cli.clusters import cluster_named
 from heron_cli.console import indented, note, say, spinner
+from heron_cli.fit import fit
 from heron_cli.home import Home
 from heron_cli.options import Place, Verbose, Wait, WaitTimeout, read_property
 from heron_cli.spark_submit import SPARK, SparkOptions, submit_to_spark
@@ -92,17 +93,13 @@ def submit(
     with tempfile.TemporaryDirectory(prefix=".submit-", dir=home.root) as folder:
         package = Path(folder, "package")
         with spinner(f"submitting {file.name}") as progress:
-            definition, hearing = define(
-                home, file, package, topology, name, arguments or [], progress, keys=not dry_run
-            )
+            definition, hearing = define(home, file, package, topology, name, arguments or [], progress, not dry_run)
             definition = configure(definition, configured, given)
             check_reliability(definition, hearing, strict=strict)
             packing = pack(definition)
             if not dry_run:
                 target = cluster.target()
                 if target is not None:
-                    from heron_cli.fit import fit  # here, as all that not every submit needs: imports are half its time
-
                     fit(package, target, cluster.name, home.root / "cache", progress)
                 state = TopologyState.PAUSED if deploy_deactivated else TopologyState.RUNNING
                 whose = address.role, address.environ, user()
@@ -124,7 +121,6 @@ def define(
     name: str | None,
     arguments: list[str],
     progress: Progress,
-    *,
     keys: bool,
 ) -> tuple[TopologyDefinition, dict[str, list[str]]]:
     """Stage the package with its requirements, and ask it for its topology; and which spouts define ack or fail.
@@ -211,7 +207,7 @@ def run(
         raise Interrupted(f"interrupted: {name} was not submitted, nothing runs") from None
     if not wait:
         return
-    from heron_cli.wait import wait_for_state
+    from heron_cli.wait import wait_for_state  # here, since a dry run needs none of what that imports
 
     try:
         with cluster.session():

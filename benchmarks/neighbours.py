@@ -3,7 +3,8 @@
     .venv/bin/python -m benchmarks.neighbours        # make bench-neighbours
 
 Seven topologies count tuples at a steady rate, first by themselves; then one that crashes again and again, one that
-leaks memory and one that prints a gigabyte come beside them. The table has the rate of each in both windows. It records
+leaks memory and one that prints a gigabyte come beside them. The table has the rate of each in both windows; the
+second begins when the first of the bad ones is submitted. It records
 and judges nothing: on a machine that is busy with other things a ratio says little, so its load is in the table, too.
 
 On ``local`` nothing bounds the memory of a topology, so the leaking one ends itself at 600 MB, as the limit of its
@@ -18,7 +19,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 from benchmarks.cluster import Cluster
 
@@ -26,6 +28,8 @@ STEADY = 7
 BAD = {"crash": 0, "leak": 600, "print": 1000}  # megabytes
 FILE = "benchmarks/neighbour_topology.py"
 SETTLE_SECONDS = 5.0
+KILLS_AT_ONCE = 4
+LINE_BYTES = 1000
 
 
 class Neighbourhood:
@@ -47,21 +51,28 @@ class Neighbourhood:
         wait = ["--no-wait"] if kind != "steady" else []
         cluster.heron("submit", *wait, "local", FILE, "benchmark", "--", json.dumps(arguments))
 
+    def let_in(self) -> None:
+        """The bad ones."""
+        for kind, cluster in self.bad.items():
+            self.submit(cluster, kind, BAD[kind])
+
     def counts(self) -> dict[str, int]:
         """How many tuples each has counted, by its name."""
         return {path.name: int(path.read_bytes() or b"0") for path in self.folder.iterdir()}
 
-    def rates(self, seconds: float) -> dict[str, float]:
-        """Tuples a second of each over a window."""
+    def rates(self, seconds: float, meanwhile: Callable[[], object] = bool) -> dict[str, float]:
+        """Tuples a second of each over a window that begins with what is done ``meanwhile``."""
         first, began = self.counts(), time.monotonic()
+        meanwhile()
         time.sleep(seconds)
         last, passed = self.counts(), time.monotonic() - began
         return {name: (count - first.get(name, 0)) / passed for name, count in last.items()}
 
     def close(self) -> None:
         """All of them; the home is the first one's."""
-        for cluster in (*self.bad.values(), *reversed(self.steady)):
-            cluster.close()
+        with ThreadPoolExecutor(KILLS_AT_ONCE) as pool:
+            list(pool.map(Cluster.close, (*self.bad.values(), *self.steady[1:])))
+        self.first.close()
 
 
 def measure(rate: float, seconds: float) -> list[str]:
@@ -73,11 +84,9 @@ def measure(rate: float, seconds: float) -> list[str]:
             here.submit(cluster, "steady")
         time.sleep(SETTLE_SECONDS)
         load_alone, alone = os.getloadavg()[0], here.rates(seconds)
-        for kind, cluster in here.bad.items():
-            here.submit(cluster, kind, BAD[kind])
-        load_beside, beside = os.getloadavg()[0], here.rates(seconds)
+        beside, load_beside = here.rates(seconds, here.let_in), os.getloadavg()[0]
         restarts = {kind: _restarts(cluster) for kind, cluster in here.bad.items()}
-        printed = _logged(here.bad["print"])
+        printed = here.counts()[here.bad["print"].name] * LINE_BYTES, _logged(here.bad["print"])
         names = [cluster.name for cluster in here.steady]
         return table(
             [(alone.get(name, 0.0), beside.get(name, 0.0)) for name in names],
@@ -90,7 +99,7 @@ def measure(rate: float, seconds: float) -> list[str]:
 
 
 def table(
-    pairs: list[tuple[float, float]], loads: tuple[float, float], restarts: Mapping[str, int], printed_bytes: int
+    pairs: list[tuple[float, float]], loads: tuple[float, float], restarts: Mapping[str, int], printed: tuple[int, int]
 ) -> list[str]:
     """The figures as Markdown."""
     lines = ["| steady topology | alone, tuples/s | beside the bad ones | of it |", "|---|---|---|---|"]
@@ -99,7 +108,7 @@ def table(
         lines.append(f"| {number} | {alone:.1f} | {beside:.1f} | {part} |")
     told = ", ".join(f"{kind} {count}" for kind, count in restarts.items())
     lines.append(f"\nLoad of the machine: {loads[0]:.1f}, then {loads[1]:.1f}. Restarts of instances: {told}.")
-    lines.append(f"What the printing one has in its logs: {printed_bytes / 1e6:.0f} MB.")
+    lines.append(f"Printed {printed[0] / 1e6:.0f} MB, of which {printed[1] / 1e6:.0f} MB are kept in its logs.")
     return lines
 
 

@@ -107,8 +107,8 @@ def test_a_peer_that_cannot_be_installed_is_said(tmp_path: Path, monkeypatch: py
 
 
 def test_neighbours_are_told_by_what_they_keep() -> None:
-    lines = neighbours.table([(200.0, 190.0), (0.0, 5.0)], (1.0, 2.5), {"crash": 3, "leak": 1}, 400_000_000)
+    lines = neighbours.table([(200.0, 190.0), (0.0, 5.0)], (1.0, 2.5), {"crash": 3, "leak": 1}, (10**9, 400_000_000))
     assert "| 1 | 200.0 | 190.0 | 95% |" in lines
     assert "| 2 | 0.0 | 5.0 | – |" in lines, "what did not run has kept nothing"
     assert "Load of the machine: 1.0, then 2.5. Restarts of instances: crash 3, leak 1." in lines[-2]
-    assert "400 MB" in lines[-1]
+    assert lines[-1] == "Printed 1000 MB, of which 400 MB are kept in its logs."

@@ -46,7 +46,7 @@ _kazoo_log = logging.getLogger(f"{__name__}.kazoo")
 _kazoo_log.setLevel(logging.ERROR)
 
 
-class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
     """Tries each server for a part of the session only, so that one dead machine does not cost the session.
 
     With TLS by our own context: kazoo's takes authorities from files only, and any name.
@@ -133,7 +133,7 @@ class Connection:
         client = KazooClient(
             hosts=self.hosts,
             timeout=self._session_timeout_secs,
-            handler=_Handler(max(0.5, self._session_timeout_secs / 3), self._tls),
+            handler=Handler(max(0.5, self._session_timeout_secs / 3), self._tls),
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, max_delay=self._longest_retry_secs),
             auth_data=[("digest", shown) for shown in credential.shown] if credential else [],
             default_acl=None if credential is None or credential.read_only else rights(credential),

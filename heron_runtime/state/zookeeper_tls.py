@@ -15,6 +15,8 @@ import ssl
 
 from heron_runtime.state.store import StoreError
 
+HANDSHAKE_SECS = 5.0
+VERDICT_SECS = 1.0
 TLS_SCHEME = "zookeeper+tls"
 _EXPIRED, _OTHER_NAME = 10, (62, 64)  # OpenSSL's X509_V_ERR_…: a name, an address
 
@@ -51,6 +53,7 @@ def _load(context: ssl.SSLContext, certificate: bytes) -> None:
 
 def speaks_tls(connection: socket.socket) -> bool:
     """True if a server answers a handshake. Nothing is said to it, so it need not prove who it is."""
+    connection.settimeout(HANDSHAKE_SECS)
     anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
     try:
@@ -62,13 +65,17 @@ def speaks_tls(connection: socket.socket) -> bool:
 
 def refusal_of(connection: socket.socket, host: str, context: ssl.SSLContext) -> str:
     """Why a handshake with a server fails, with the cure; empty if it does not."""
+    connection.settimeout(HANDSHAKE_SECS)
     try:
         with context.wrap_socket(connection, server_hostname=host) as made:
+            made.settimeout(VERDICT_SECS)
             with contextlib.suppress(TimeoutError):
                 made.recv(1)  # what it holds against us a server says after the handshake; else it waits for our word
             return ""
     except ssl.SSLCertVerificationError as error:
         return _not_believed(error)
+    except TimeoutError:
+        return f"takes connections, but does not answer in TLS within {HANDSHAKE_SECS:g} s: it hangs, or is very busy"
     except OSError as error:
         if isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or ""):
             return f"refuses TLS with us ({error.reason}): where it demands a certificate, name one as `client-file`"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import select
+import socket
+import ssl
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +19,8 @@ from heron_runtime.state import open_store
 from heron_runtime.state.credential import StoreCredential, read_credential
 from heron_runtime.state.store import Create, Node, SessionState, Set, StoreError, StoreUnavailable
 from heron_runtime.state.zookeeper import ZookeeperStore
+from heron_runtime.state.zookeeper_client import Handler
+from heron_runtime.state.zookeeper_tls import client_context
 
 HERE = "127.0.0.1"
 CLUSTER, READER = "heronry:long-password-1", "tracker:long-password-2"
@@ -79,21 +84,34 @@ def url(port: int, root: str, scheme: str = "zookeeper+tls") -> str:
     return f"{scheme}://{HERE}:{port}{root}"
 
 
-def refused(port: int, root: str, file: Path) -> str:
-    """What is said to a client that gets no session."""
-    store = ZookeeperStore(f"{HERE}:{port}", root=root, credential=read_credential(file), tls=True, wait_secs=1.0)
-    with pytest.raises(StoreUnavailable) as caught:
-        store.open()
-    return str(caught.value)
+def client(port: int, root: str, file: Path) -> ZookeeperStore:
+    """One that is open, and patient on a busy machine."""
+    store = ZookeeperStore(f"{HERE}:{port}", root=root, credential=read_credential(file), tls=True, wait_secs=60.0)
+    store.open()
+    return store
+
+
+def is_told(said: str, port: int, root: str, file: Path) -> None:
+    """A client that gets no session is told so; at first perhaps that the server is slow, if the machine is busy."""
+
+    def told() -> bool:
+        store = ZookeeperStore(f"{HERE}:{port}", root=root, credential=read_credential(file), tls=True, wait_secs=1.0)
+        with pytest.raises(StoreUnavailable) as caught:
+            store.open()
+        assert re.search(f"{said}|very busy|serves no session", str(caught.value))
+        return re.search(said, str(caught.value)) is not None
+
+    wait_for(told, said)
 
 
 def test_nothing_of_what_is_said_can_be_heard(secure: TlsServer, root: str, tmp_path: Path) -> None:
     relays = ListeningRelay(secure.secure), ListeningRelay(secure.port)
-    by_tls = open_store(url(relays[0].port, root), credential_file=credential(tmp_path))
-    plain = ZookeeperStore(f"{HERE}:{relays[1].port}", root=root, credential=StoreCredential(CLUSTER, READER))
+    by_tls = client(relays[0].port, root, credential(tmp_path))
+    known = StoreCredential(CLUSTER, READER)
+    plain = ZookeeperStore(f"{HERE}:{relays[1].port}", root=root, credential=known, wait_secs=60.0)
     try:
+        plain.open()
         for store, name in ((by_tls, "by tls"), (plain, "plain")):
-            store.open()
             store.commit([Create(f"/topologies/{name}", b"told in confidence")])
             assert store.get(f"/topologies/{name}") == Node(b"told in confidence", 0)
         for word in (b"long-password-1", b"told in confidence", b"topologies"):
@@ -104,13 +122,26 @@ def test_nothing_of_what_is_said_can_be_heard(secure: TlsServer, root: str, tmp_
             one.close()
 
 
-def test_many_answers_at_once_keep_nobody_waiting(secure: TlsServer, root: str, tmp_path: Path) -> None:
-    """Several answers come in one piece of TLS: who waited for the socket alone would wait for the next ping (13 s)."""
-    store = ZookeeperStore(
-        f"{HERE}:{secure.secure}", root=root, credential=read_credential(credential(tmp_path)), tls=True,
-        session_timeout_secs=10.0, wait_secs=2.0,
-    )  # fmt: skip
-    store.open()
+def test_what_tls_has_taken_from_the_socket_is_there_to_be_read(tmp_path: Path) -> None:
+    """Two answers come in one piece: who asks the kernel alone, as kazoo does, waits until a third comes."""
+    (tmp_path / "server.pem").write_text(OURS.issue(HERE))
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(tmp_path / "server.pem")
+    ours, theirs = socket.socketpair()
+    with ThreadPoolExecutor(1) as pool:
+        accepting = pool.submit(serving.wrap_socket, theirs, server_side=True)
+        client = client_context(OURS.pem, "").wrap_socket(ours, server_hostname=HERE)
+        with client, accepting.result() as server:
+            handler = Handler(5.0, None)
+            server.sendall(b"ab")
+            assert client.recv(1) == b"a"
+            assert select.select([client], [], [], 0)[0] == [], "the kernel has nothing more"
+            assert handler.select([client], [], [], None)[0] == [client]
+            assert client.recv(1) == b"b"
+
+
+def test_many_ask_and_write_at_once(secure: TlsServer, root: str, tmp_path: Path) -> None:
+    store = client(secure.secure, root, credential(tmp_path))
     fired: list[str] = []
     store.watch("/a", fired.append)
     try:
@@ -127,8 +158,7 @@ def test_many_answers_at_once_keep_nobody_waiting(secure: TlsServer, root: str, 
 
 def test_a_session_outlives_its_server(start: Start, root: str, tmp_path: Path) -> None:
     server = start(OURS.issue(HERE))
-    store = open_store(url(server.secure, root), credential_file=credential(tmp_path))
-    store.open()
+    store = client(server.secure, root, credential(tmp_path))
     try:
         store.commit([Create("/tmanagers/t", b"me", ephemeral=True)])
         server.kill()
@@ -146,9 +176,7 @@ def test_a_topology_believes_whom_its_operator_believes(secure: TlsServer, root:
     file.write_text(operators.draw_for("words-1").to_text())
     file.chmod(0o400)
     (tmp_path / "ca.pem").unlink()
-    store = open_store(url(secure.secure, root), credential_file=file)
-    store.open()
-    store.close()
+    client(secure.secure, root, file).close()
 
 
 def test_who_is_not_the_server_hears_no_password(start: Start, root: str, tmp_path: Path) -> None:
@@ -159,7 +187,7 @@ def test_who_is_not_the_server_hears_no_password(start: Start, root: str, tmp_pa
         (OURS.issue("127.0.0.2"), "certificate for another name .*write its own in the store's URL"),
     ):
         server = start(shows)
-        assert re.search(said, refused(server.secure, root, credential(tmp_path)))
+        is_told(said, server.secure, root, credential(tmp_path))
         (tmp_path / "credential").unlink()
         server.kill()
 
@@ -167,10 +195,10 @@ def test_who_is_not_the_server_hears_no_password(start: Start, root: str, tmp_pa
 def test_a_port_without_tls_and_one_with_it(secure: TlsServer, server: Ensemble, root: str, tmp_path: Path) -> None:
     file = credential(tmp_path)
     relay = ListeningRelay(secure.port)
-    assert "speaks no TLS: write its secureClientPort" in refused(relay.port, root, file)
+    is_told("speaks no TLS: write its secureClientPort", relay.port, root, file)
     assert b"long-password" not in relay.heard
     relay.close()
-    assert "speaks no TLS" in refused(server.servers[0].port, root, file)  # a server of the kind that knows none
+    is_told("speaks no TLS", server.servers[0].port, root, file)  # a server of the kind that knows none
     plain = ZookeeperStore(f"{HERE}:{secure.secure}", root=root, wait_secs=1.0)
     with pytest.raises(StoreUnavailable, match=r"speaks TLS: write zookeeper\+tls://"):
         plain.open()
@@ -181,11 +209,7 @@ def test_a_port_without_tls_and_one_with_it(secure: TlsServer, server: Ensemble,
 def test_a_server_that_demands_a_certificate(start: Start, root: str, tmp_path: Path) -> None:
     server = start(OURS.issue(HERE), CLIENTS.pem)
     file = credential(tmp_path)
-    assert "name one as `client-file`" in refused(server.secure, root, file)
+    is_told("name one as `client-file`", server.secure, root, file)
     file.unlink()
     (tmp_path / "client.pem").write_text(CLIENTS.issue(HERE))
-    store = open_store(
-        url(server.secure, root), credential_file=credential(tmp_path, OURS.pem, "client-file: client.pem")
-    )
-    store.open()
-    store.close()
+    client(server.secure, root, credential(tmp_path, OURS.pem, "client-file: client.pem")).close()

@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo demo-pipeline bench-pipeline test test-fast test-sim sim test-integration test-browser test-faults test-faults-all test-zookeeper test-postgres test-spark test-docker test-docker-all which-test coverage image up down bench soak bench-peers check format protos wheel clean
+.PHONY: help setup demo demo-pipeline bench-pipeline test test-fast test-sim sim test-integration test-browser test-faults test-faults-all test-zookeeper test-postgres test-spark test-docker test-docker-all which-test coverage image up down bench soak bench-neighbours bench-peers check format protos wheel clean
 
 help:  ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +83,9 @@ bench: $(READY)  ## The table of benchmarks and bars (about ten minutes; records
 
 soak: $(READY)  ## Long run under watch, with kills and submits: make soak MINUTES=120; what grows, and how fast
 	@$(BIN)/python -m benchmarks.soak --minutes $(or $(MINUTES),10)
+
+bench-neighbours: $(READY)  ## Ten topologies beside each other: one crashes, one leaks, one prints; what the others keep (five minutes)
+	@$(BIN)/python -m benchmarks.neighbours
 
 bench-peers: $(READY)  ## The same workloads on other engines beside ours (installs each into a cache folder, 1 GB)
 	@$(BIN)/python -m benchmarks.peers --json bench-peers.json

@@ -22,7 +22,6 @@ import typer
 from heron_cli.console import is_verbose
 from heron_runtime.commands import child_environment
 from heron_runtime.failures import Failure, NotFound, Unavailable, UsageError
-from heronry.streamlet.aside import MOST, ON_ERROR, policy_of
 
 SPARK = "spark"
 STOP_SECS = 20.0
@@ -79,6 +78,8 @@ def run_job(
     if options.input_format and options.input_format not in FORMATS:
         raise UsageError(f"--input-format {options.input_format!r} is unknown", f"Write {', '.join(FORMATS)}.")
     given = dict(pair.partition("=")[::2] for pair in options.config)
+    from heronry.streamlet.aside import MOST, ON_ERROR, policy_of  # here, since no other submit needs streamlets
+
     policy_of(given)
     unknown = [key for key in given if key not in (ON_ERROR, MOST)]
     if unknown:

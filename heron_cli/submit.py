@@ -18,7 +18,6 @@ from heron_cli.fit import fit
 from heron_cli.home import Home
 from heron_cli.options import Place, Verbose, Wait, WaitTimeout, read_property
 from heron_cli.spark_submit import SPARK, SparkOptions, submit_to_spark
-from heron_cli.wait import wait_for_state
 from heron_control.packaging.load import define_topology
 from heron_control.packaging.package import stage_package
 from heron_control.packaging.requirements import install_requirements
@@ -94,7 +93,7 @@ def submit(
     with tempfile.TemporaryDirectory(prefix=".submit-", dir=home.root) as folder:
         package = Path(folder, "package")
         with spinner(f"submitting {file.name}") as progress:
-            definition, hearing = define(home, file, package, topology, name, arguments or [], progress)
+            definition, hearing = define(home, file, package, topology, name, arguments or [], progress, not dry_run)
             definition = configure(definition, configured, given)
             check_reliability(definition, hearing, strict=strict)
             packing = pack(definition)
@@ -122,15 +121,18 @@ def define(
     name: str | None,
     arguments: list[str],
     progress: Progress,
+    keys: bool,
 ) -> tuple[TopologyDefinition, dict[str, list[str]]]:
-    """Stage the package with its requirements, and ask it for its topology; and which spouts define ack or fail."""
+    """Stage the package with its requirements, and ask it for its topology; and which spouts define ack or fail.
+    ``keys``: some will be drawn."""
     progress(f"staging {file}")
     staged = stage_package(file, package)
     if staged.requirements is not None:
         progress(f"installing {staged.requirements.name} of {file.name}")
         install_requirements(staged, home.root / "cache")
     progress(f"asking {file.name} for its topology")
-    warm_up()  # we only wait now
+    if keys:
+        warm_up()  # we only wait now
     hearing: dict[str, list[str]] = {}
     definition = define_topology(
         staged.entry, topology, name, arguments, DEFINE_TIMEOUT_SECS,
@@ -205,6 +207,8 @@ def run(
         raise Interrupted(f"interrupted: {name} was not submitted, nothing runs") from None
     if not wait:
         return
+    from heron_cli.wait import wait_for_state  # here, since a dry run needs none of what that imports
+
     try:
         with cluster.session():
             wait_for_state(

@@ -4,8 +4,8 @@ Whoever runs as another user, without capabilities, cannot read files of mode 04
 of ours: neither secret, key nor credential of its topology is within its reach. Heronry needs the right to change users
 for it: it is root, or has CAP_SETUID, CAP_SETGID and CAP_KILL (``heron_runtime.kernel``).
 
-What both sides use belongs to us and to the group of that user: folders that instances pass through, the heartbeat
-slots, the stream manager's socket, the folders that user code may write to. Those have the sticky bit, so that nobody
+What both sides use belongs to us and to the group of that user: folders that instances pass through, their heartbeat
+files, the stream manager's socket, the folders that user code may write to. Those have the sticky bit, so that nobody
 there removes or renames what is ours.
 """
 
@@ -69,7 +69,7 @@ class CodeUser:
             os.chmod(folder, stat.S_IMODE(found.st_mode) | 0o011)
 
     def open_runtime_dir(self, folder: Path) -> None:
-        """The way to sockets and heartbeat slots. Raises OSError."""
+        """The way to sockets and heartbeats. Raises OSError."""
         self.let_through(folder.parent)
         self.share(folder, PASSED_THROUGH)
 

@@ -130,6 +130,7 @@ STATE_STORES = ExtensionPoint(
         "files": "heron_runtime.state.files:store_of_url",
         "memory": "heron_runtime.state.memory:store_of_url",
         "zookeeper": "heron_runtime.state.zookeeper:store_of_url",
+        "zookeeper+tls": "heron_runtime.state.zookeeper:store_of_url",
     },
 )
 

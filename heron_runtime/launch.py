@@ -23,9 +23,9 @@ class Launch:
     environ: str
     topology: str
     topology_id: str
-    store_url: str  # files:///path, zookeeper://host:port,…/root or memory://
+    store_url: str  # files:///path, zookeeper[+tls]://host:port,…/root or memory://
     home: str  # the topology's folder: log-files/ package/ metrics/ secret key.pem launch.json
-    runtime_dir: str  # short, 0700: Unix sockets and heartbeat slots
+    runtime_dir: str  # short, 0700: Unix sockets and heartbeats
     host: str = "127.0.0.1"  # the name or address that this host's processes publish
     settings: dict[str, Any] = field(default_factory=dict)  # heron.* keys, see heron_runtime.model.settings
     store_credential: str = ""  # path of the file with the store's credential, if it has one
@@ -80,9 +80,13 @@ class Launch:
         """gRPC target of the container's metrics manager."""
         return f"unix:{self.runtime_dir}/mm{container}.sock"
 
-    def heartbeat_file(self, container: int) -> Path:
-        """The container's heartbeat slots (``heron_runtime.liveness``)."""
-        return Path(self.runtime_dir, f"hb{container}")
+    def heartbeats(self, container: int) -> Path:
+        """The folder of the heartbeats of the container's processes (``heron_runtime.liveness``)."""
+        return Path(self.runtime_dir, f"beats{container}")
+
+    def heartbeat_file(self, container: int, slot: int) -> Path:
+        """That of one process."""
+        return self.heartbeats(container) / str(slot)
 
     @property
     def instance_launch_file(self) -> Path:

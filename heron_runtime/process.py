@@ -141,14 +141,14 @@ async def beat_forever(
     lag: LoopLag | None = None,
     doing: Callable[[], str] = str,
 ) -> None:
-    """Write the heartbeat slot each interval; a process without a slot does nothing. ``lag`` is told how late the beats
+    """Write the heartbeat each interval; a process without a slot does nothing. ``lag`` is told how late the beats
     come; without beats it gets a timer of its own. ``doing`` is what to say of the process besides its phase."""
     if arguments.slot < 0:
         if lag is not None:
             lag.start()
         return
     lag = lag or LoopLag()
-    beat = Beat(arguments.launch.heartbeat_file(arguments.container), arguments.slot)
+    beat = Beat(arguments.launch.heartbeat_file(arguments.container, arguments.slot))
     interval = setting(arguments.launch.settings, Keys.HERON_HEARTBEAT_INTERVAL_MS) / 1000
     last = None
     while True:

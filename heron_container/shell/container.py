@@ -1,4 +1,4 @@
-"""The container: owns the process table, the heartbeat slots and the children, on one event loop.
+"""The container: owns the process table, the heartbeat files and the children, on one event loop.
 
 Facts come from pidfds and the zygote (births and ends), from a timer (beats, phases, time) and from looks at the
 state store (plans, the killed state). Each goes to the core, and ``_act`` does what it answers. When the container
@@ -38,7 +38,7 @@ from heron_control.schedulers.endings import exit_in_words
 from heron_control.schedulers.identity import catches, traced
 from heron_control.schedulers.scheduler import SchedulerError
 from heron_runtime.checkpoint_files import checkpoint_folder
-from heron_runtime.code_user import TALKED_THROUGH, CodeUser
+from heron_runtime.code_user import PASSED_THROUGH, TALKED_THROUGH, CodeUser
 from heron_runtime.launch import Launch
 from heron_runtime.liveness import Phase, Slots
 from heron_runtime.model.backoff import BackoffPolicy
@@ -49,7 +49,6 @@ from heron_runtime.telemetry.reporting import Telemetry
 from heron_runtime.wire.container import ContainerStatus
 from heron_runtime.wire.metrics import ProcessMetrics
 
-SPARE_SLOTS = 1024  # for tasks that `update` adds later; a slot is 64 bytes
 LIVENESS_KEYS = (
     Keys.HERON_LIVENESS_SUSPECT_SECS, Keys.HERON_LIVENESS_KILL_SECS, Keys.HERON_LIVENESS_KILL_ALWAYS_SECS,
 )  # fmt: skip
@@ -179,17 +178,13 @@ class Container:
                 self.stop(f"the packing plan has no container {self.number}")
             return
         if self._slots is None:
-            self._slots = Slots(self.launch.heartbeat_file(self.number), len(specs) + SPARE_SLOTS)
+            self._slots = Slots(self.launch.heartbeats(self.number))
             if self._code_user is not None:
-                self._code_user.share(self._slots.path, TALKED_THROUGH)
-        fitting = [spec for spec in specs if spec.slot < len(self._slots)]
-        if len(fitting) < len(specs):
-            missing = len(specs) - len(fitting)
-            log.error("%d tasks have no heartbeat slot and do not run: restart container %d", missing, self.number)
+                self._code_user.share(self._slots.folder, PASSED_THROUGH)
         self._spawning.configure(plans.topology)
         storage = setting(plans.topology.config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_STORAGE)
         self._folders = [Path(self.launch.home), checkpoint_folder(storage, self.launch.home).folder]
-        self._act(self.supervisor.want(now_ms(), fitting, settled=plans.settled))
+        self._act(self.supervisor.want(now_ms(), specs, settled=plans.settled))
 
     async def _tick_forever(self) -> None:
         last_ms = now_ms()
@@ -258,7 +253,9 @@ class Container:
         log.info("starting %s%s", spec.name, f" (restart {restarts})" if restarts else "")
         if restarts:
             self._telemetry.count(f"__restarts/{spec.name}")
-        self._slots.clear(spec.slot)
+        beats = self._slots.make(spec.slot)
+        if spec.is_instance and self._code_user is not None:
+            self._code_user.share(beats, TALKED_THROUGH)
         lines = self._last_lines.setdefault(spec.name, LastLines())
         self._spawning.start(spec, lines)
 

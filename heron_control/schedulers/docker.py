@@ -108,7 +108,8 @@ class DockerScheduler:
     def start(self, launch: Launch, launch_file: Path) -> int:
         """The watch does it, at once."""
         self._engine.require_image(self._options.image)
-        self._known(launch, launch_file.parent)
+        # What is started from now on finds the store where this launch says that it is.
+        self._known(launch, launch_file.parent).launch = launch
         self._wake()
         return 0
 

@@ -2,7 +2,7 @@
 
 Descent is the sure way (``heron_runtime.orphans``), and it is broken where a whole line of parents was killed. Then
 there are two witnesses, neither of which a daemon loses by fork, setsid, chdir or closing its descriptors: the mark in
-the environment that ``heron_container`` gives to all below it, which an exec hands on, and the heartbeat file, which
+the environment that ``heron_container`` gives to all below it, which an exec hands on, and its heartbeat file, which
 every process of the container has mapped until an exec. Only a program that was started with an emptied environment
 has neither.
 """
@@ -27,11 +27,11 @@ def remnants(launch: Launch, container: int | None = None) -> list[psutil.Proces
     """Living processes of this submission, or of one of its containers, that carry a mark; the caller is left out."""
     one = container is not None
     mark = f"{MARK}={launch.topology_id}/" if container is None else f"{MARK}={mark_of(launch.topology_id, container)}"
-    heartbeats = f"{launch.runtime_dir}/hb" if container is None else str(launch.heartbeat_file(container))
+    heartbeats = f"{launch.runtime_dir}/beats" if container is None else f"{launch.heartbeats(container)}/"
     found = []
     for pid in _processes():
         try:
-            if _has_mark(pid, mark, whole=one) or _has_mapped(pid, heartbeats, whole=one):
+            if _has_mark(pid, mark, whole=one) or _has_mapped(pid, heartbeats):
                 process = psutil.Process(pid)
                 if process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
@@ -52,9 +52,8 @@ def _has_mark(pid: int, mark: str, *, whole: bool) -> bool:
     return any(variable == wanted if whole else variable.startswith(wanted) for variable in variables)
 
 
-def _has_mapped(pid: int, path: str, *, whole: bool) -> bool:
+def _has_mapped(pid: int, path: str) -> bool:
     if "python" not in os.path.basename(os.readlink(f"/proc/{pid}/exe")):
         return False  # another program has mapped nothing of ours, and the maps of some are long
     with open(f"/proc/{pid}/maps", errors="replace") as file:
-        maps = file.read()
-    return any(f"{path}{end}" in maps for end in (("\n", " (deleted)\n") if whole else ("",)))
+        return path in file.read()

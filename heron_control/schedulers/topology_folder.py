@@ -114,10 +114,18 @@ def store_credential_in(folder: Path, operators: StoreCredential) -> StoreCreden
     """
     file = folder / STORE_CREDENTIAL_FILE
     found = read_credential(file)
-    own = replace(found, cluster_id=operators.control, reader_id=operators.readers)
+    own = found.known_by(operators)
     if own != found:
         replace_file(file, own.to_text().encode(), 0o400)
     return own
+
+
+def with_store(launch: Launch, folder: Path, url: str) -> Launch:
+    """The launch with the store as it is called now, also in the folder. What runs goes on with what it knows."""
+    known = replace(launch, store_url=url)
+    if known != launch:
+        known.save(folder / LAUNCH_FILE)
+    return known
 
 
 def identity_in(folder: Path, topology_id: str) -> Identity:

@@ -37,6 +37,7 @@ from heron_control.schedulers.topology_folder import (
     staging_beside,
     store_credential_in,
     take_place,
+    with_store,
     write_secrets,
 )
 from heron_control.submission.draining import drain
@@ -124,6 +125,7 @@ class SubmissionService:
             with self._granting:  # a folder that changes its name while the grants are summed up would be missed
                 take_place(folder, place)
         if self._guarded:
+            launch = with_store(launch, place, self.config.store.url)
             own = store_credential_in(place, read_credential(self.config.store.credential_file))
             # A scheduler that watches by itself is the control plane's; another is a process of the topology.
             schedules = not isinstance(self.scheduler, Watching)

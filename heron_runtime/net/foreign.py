@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import errno
-
-import grpc
+import sys
 
 from heron_runtime.failures import Failure, NotAllowed, NotFound, Unavailable, UsageError
 
@@ -13,12 +12,16 @@ def translate(error: BaseException) -> Failure | None:
     """``error`` as a Failure: itself, or what gRPC or the operating system means by it; None if it is not known."""
     if isinstance(error, Failure):
         return error
-    if isinstance(error, grpc.RpcError):
-        return _from_rpc(error)
+    if "grpc" in sys.modules and (failure := _from_rpc(error)) is not None:  # who never called has no such error
+        return failure
     return _from_os(error) if isinstance(error, OSError) else None
 
 
-def _from_rpc(error: grpc.RpcError) -> Failure:
+def _from_rpc(error: BaseException) -> Failure | None:
+    import grpc
+
+    if not isinstance(error, grpc.RpcError):
+        return None
     code = error.code() if isinstance(error, grpc.Call) else grpc.StatusCode.UNKNOWN
     detail = (error.details() if isinstance(error, grpc.Call) else "") or code.name
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):

@@ -9,7 +9,8 @@ signs it, so nobody can make another. All its processes have the same key: the p
 its processes it is (container, incarnation, epoch) is said after it.
 
 The file (``key.pem``, mode 0400) holds the private key and the certificate. The certificate is good from a day before
-it was made (clocks of hosts differ) for ``LIFETIME_DAYS``; a topology that lives longer is submitted anew.
+it was made (clocks of hosts differ) without end: an end takes nothing from who has got the key, and would cut a
+topology that lives so long in two. Whose key has leaked is submitted anew: nobody trusts it then.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     import grpc
 
 NAME = "topology.heronry"  # what every certificate says, whatever host its holder is on
-LIFETIME_DAYS = 3650
+NO_END = dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.UTC)  # RFC 5280, 4.1.2.5
 EARLIER_DAYS = 1
 TOPOLOGY_KEY = "heronry-topology"
 _CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
@@ -101,7 +102,7 @@ def draw_key(now: dt.datetime | None = None) -> bytes:
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - dt.timedelta(days=EARLIER_DAYS))
-        .not_valid_after(now + dt.timedelta(days=LIFETIME_DAYS))
+        .not_valid_after(NO_END)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(NAME)]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, hashes.SHA256())

@@ -29,8 +29,8 @@ def open_address(address: StoreAddress, **settings: Any) -> StateStore:
 def open_store(
     url: str, *, session_timeout_secs: float | None = None, credential_file: str | Path | None = None, **settings: Any
 ) -> StateStore:
-    """The store of a URL, not yet open: ``files:///path``, ``memory://[name]``, ``zookeeper://host:port,…[/root]``, or
-    one of a scheme that is plugged in.
+    """The store of a URL, not yet open: ``files:///path``, ``memory://[name]``, ``zookeeper://host:port,…[/root]``
+    (``zookeeper+tls://…``), or one of a scheme that is plugged in.
 
     ``settings`` are ``heron.*`` keys (``Launch.settings`` fits); ``session_timeout_secs`` overrides
     ``heron.state.session.timeout.secs``. ``credential_file`` is for ZooKeeper with ACLs

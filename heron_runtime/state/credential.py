@@ -21,6 +21,10 @@ With it its processes write into the folders of their own topology and read what
 entries, which hold a digest in place of the password: with them the control plane and the readers may read what the
 topology makes. A digest lets nobody in, but passwords that can be guessed can be guessed from it: draw them at random.
 
+A line ``ca-file: zookeeper-ca.pem`` (beside this file, or absolute) names certificates of the authorities whose word
+for a server is taken, for ``zookeeper+tls://``; ``client-file: client.pem`` a certificate with its key, where the
+servers demand one. In a topology's file they stand themselves, as ``ca`` and ``client``, so that it needs no other.
+
 How a process gets it: by the file's *path*, never by its contents (``Launch.store_credential``). So nothing secret is
 in ``launch.json``, in a URL, an argument or an environment variable.
 """
@@ -32,21 +36,25 @@ import hashlib
 import os
 import secrets
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from heron_runtime.state.store import StoreError, StoreForbidden
 
-MAX_BYTES = 4096
+MAX_BYTES = 128 * 1024
+MAX_PEM_BYTES = 32 * 1024  # an authority or three; not all that an operating system knows
 TOPOLOGY_USER = "topology."  # the user of each topology begins so
 _RIGHTS = {"cluster": "cluster", "reader": "reader", "former": "former"}
 _OF_TOPOLOGY = {"topology": "topology", "cluster-id": "cluster_id", "reader-id": "reader_id"}
+_USERS = (*_RIGHTS.values(), *_OF_TOPOLOGY.values())
+_PEM = {"ca": "authorities", "client": "certificate"}
+_FILE = "-file"
 _EXAMPLE = "as `cluster: heronry:PASSWORD`, and perhaps `reader: tracker:PASSWORD`"
 
 
 @dataclass(frozen=True, slots=True)
 class StoreCredential:
-    """``user:password`` of each right, ``user:digest`` of each id, empty where there is none.
+    """``user:password`` of each right, ``user:digest`` of each id, PEM for TLS, empty where there is none.
 
     Its repr shows no password.
     """
@@ -57,6 +65,8 @@ class StoreCredential:
     topology: str = ""
     cluster_id: str = ""
     reader_id: str = ""
+    authorities: str = ""
+    certificate: str = ""
 
     @property
     def read_only(self) -> bool:
@@ -90,17 +100,28 @@ class StoreCredential:
 
     def __repr__(self) -> str:
         """Users only."""
-        users = ((right, getattr(self, right).partition(":")[0]) for right in self.__slots__)
+        users = ((right, getattr(self, right).partition(":")[0]) for right in _USERS)
         return f"StoreCredential({', '.join(f'{right}={user!r}' for right, user in users if user)})"
 
     def draw_for(self, topology_id: str) -> StoreCredential:
         """A new credential for one topology of the cluster that this is the credential of."""
         drawn = f"{TOPOLOGY_USER}{topology_id}:{secrets.token_hex(24)}"
-        return StoreCredential(topology=drawn, cluster_id=self.control, reader_id=self.readers)
+        return StoreCredential(topology=drawn).known_by(self)
+
+    def known_by(self, operators: StoreCredential) -> StoreCredential:
+        """The same, naming the operators, and the servers they believe, as these are now."""
+        return replace(
+            self,
+            cluster_id=operators.control,
+            reader_id=operators.readers,
+            authorities=operators.authorities,
+            certificate=operators.certificate,
+        )
 
     def to_text(self) -> str:
         """The contents of its file."""
-        lines = ((name, getattr(self, field)) for name, field in (_RIGHTS | _OF_TOPOLOGY).items())
+        lines = [(name, getattr(self, field)) for name, field in (_RIGHTS | _OF_TOPOLOGY).items()]
+        lines += [(name, base64.b64encode(getattr(self, field).encode()).decode()) for name, field in _PEM.items()]
         return "".join(f"{name}: {value}\n" for name, value in lines if value)
 
 
@@ -146,9 +167,13 @@ def _parse(path: Path, data: bytes) -> StoreCredential:
         right, _, value = (part.strip() for part in text.partition(":"))
         user, _, password = value.partition(":")
         field = (_RIGHTS | _OF_TOPOLOGY).get(right, "")
-        if not field or field in found or not user or not password:
+        pem = _PEM.get(right.removesuffix(_FILE), "")
+        if pem and value and pem not in found:
+            found[pem] = _pem_of(path, right, value)
+        elif field and field not in found and user and password:
+            found[field] = value
+        else:
             raise StoreError(f"{path}, line {number} is not understood; write {_EXAMPLE}, each once")
-        found[field] = value
     credential = StoreCredential(**found)
     operators = credential.cluster or credential.reader
     if not operators and not (credential.topology and credential.cluster_id):
@@ -158,3 +183,21 @@ def _parse(path: Path, data: bytes) -> StoreCredential:
     if credential.former and not credential.cluster:
         raise StoreError(f"{path}: a former credential stands beside the cluster's new one; write {_EXAMPLE}")
     return credential
+
+
+def _pem_of(path: Path, right: str, value: str) -> str:
+    """What a line for TLS says itself, or the file that it names, beside the credential's. Raises StoreError."""
+    try:
+        if not right.endswith(_FILE):
+            return base64.b64decode(value, validate=True).decode()
+        with (path.parent / value).open("rb") as file:
+            contents = file.read(MAX_PEM_BYTES + 1)
+        if len(contents) > MAX_PEM_BYTES:
+            raise StoreError(f"{path}: {right} names more than {MAX_PEM_BYTES} bytes; leave in it what is needed here")
+        return contents.decode()
+    except OSError as error:
+        raise StoreError(
+            f"{path}: {right} names {value}, which cannot be read: {error.strerror}; correct it"
+        ) from error
+    except ValueError:
+        raise StoreError(f"{path}: {right} is no PEM; name a file with certificates as `{right}`") from None

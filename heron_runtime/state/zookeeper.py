@@ -10,6 +10,7 @@ whether it was done.
 
 from __future__ import annotations
 
+import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -40,6 +41,7 @@ from heron_runtime.state.store import (
     Operation,
     Right,
     SessionState,
+    StoreError,
     StoreForbidden,
     StoreParameters,
     StoreUnavailable,
@@ -51,6 +53,7 @@ from heron_runtime.state.zookeeper_client import MOMENT_SECS, Connection
 from heron_runtime.state.zookeeper_errors import explain
 from heron_runtime.state.zookeeper_plan import Action, LookAgain, Op, Reply, Seen
 from heron_runtime.state.zookeeper_root import checked_root, entry, rights
+from heron_runtime.state.zookeeper_tls import TLS_SCHEME, client_context
 from heron_runtime.state.zookeeper_watches import Trigger, WatchThread
 
 LOOKS = 50  # how often a transaction is tried on what was seen before it
@@ -67,7 +70,8 @@ _REPLIES: tuple[tuple[type[Exception], Reply], ...] = (
 class ZookeeperStore:
     """A client of the tree below ``root``. Several may be open in one process; all may be used by any thread.
 
-    ``hosts`` is ``host:port,host:port``; the servers may move ``session_timeout_secs`` into their own bounds.
+    ``hosts`` is ``host:port,host:port``; the servers may move ``session_timeout_secs`` into their own bounds. Raises
+    StoreError for what names no servers, and for a credential that must not be shown without ``tls``.
     """
 
     def __init__(
@@ -78,6 +82,7 @@ class ZookeeperStore:
         session_timeout_secs: float = 6.0,
         credential: StoreCredential | None = None,
         wait_secs: float = 6.0,
+        tls: bool = False,
     ) -> None:
         self._root = checked_root(root)
         self._credential = credential
@@ -91,6 +96,7 @@ class ZookeeperStore:
             credential,
             session_timeout_secs=session_timeout_secs,
             wait_secs=wait_secs,
+            tls=_trust(credential, tls),
             tell=self._watches.tell,
             came=self._watches.fire_all,
             later=self._watches.call,
@@ -290,6 +296,18 @@ class ZookeeperStore:
         return self._root + path
 
 
+def _trust(credential: StoreCredential | None, tls: bool) -> ssl.SSLContext | None:
+    known = credential or StoreCredential()
+    if tls:
+        return client_context(known.authorities, known.certificate)
+    if known.authorities:
+        raise StoreError(
+            "the credential file names authorities (`ca-file`), so its passwords are not said without TLS: "
+            "write zookeeper+tls:// and the servers' secureClientPort in the store's URL, or remove that line"
+        )
+    return None
+
+
 def _add(transaction: Any, op: Op, path: str) -> None:
     match op.action:
         case Action.CREATE:
@@ -303,11 +321,12 @@ def _add(transaction: Any, op: Op, path: str) -> None:
 
 
 def store_of_url(parameters: StoreParameters) -> ZookeeperStore:
-    """The store of ``zookeeper://host:port,…[/root]``. Raises StoreError."""
+    """The store of ``zookeeper://host:port,…[/root]``, or with TLS of ``zookeeper+tls://…``. Raises StoreError."""
     file = parameters.credential_file
     return ZookeeperStore(
         parameters.url.netloc,
         root=unquote(parameters.url.path),
         session_timeout_secs=parameters.session_timeout_secs,
         credential=None if file is None else read_credential(file),
+        tls=parameters.url.scheme == TLS_SCHEME,
     )

@@ -14,6 +14,7 @@ connect say what the session's state says once.
 from __future__ import annotations
 
 import logging
+import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -45,16 +46,35 @@ _kazoo_log = logging.getLogger(f"{__name__}.kazoo")
 _kazoo_log.setLevel(logging.ERROR)
 
 
-class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """Tries each server for a part of the session only, so that one dead machine does not cost the session."""
+class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+    """Tries each server for a part of the session only, so that one dead machine does not cost the session.
 
-    def __init__(self, connect_secs: float) -> None:
+    With TLS by our own context: kazoo's takes authorities from files only, and any name.
+    """
+
+    def __init__(self, connect_secs: float, tls: ssl.SSLContext | None) -> None:
         super().__init__()
         self._connect_secs = connect_secs
+        self._tls = tls
 
     def create_connection(self, *arguments: Any, **options: Any) -> Any:
-        """As kazoo's, but with our time limit."""
-        return super().create_connection(*arguments, **{**options, "timeout": self._connect_secs})
+        """As kazoo's, but with our time limit and our TLS."""
+        made = super().create_connection(*arguments, **{**options, "timeout": self._connect_secs})
+        if self._tls is None:
+            return made
+        try:
+            return self._tls.wrap_socket(made, server_hostname=options["hostname"])
+        except BaseException:
+            made.close()
+            raise
+
+    def select(self, readers: Sequence[Any], writers: Sequence[Any], others: Sequence[Any], timeout: Any = None) -> Any:
+        """As kazoo's, but what TLS has already taken from a socket is there to be read, too."""
+        waiting = [one for one in readers if isinstance(one, ssl.SSLSocket) and one.pending()]
+        if not waiting:
+            return super().select(readers, writers, others, timeout)
+        ready, *rest = super().select(readers, writers, others, 0)
+        return (waiting + [one for one in ready if one not in waiting], *rest)
 
 
 class Connection:
@@ -68,6 +88,7 @@ class Connection:
         *,
         session_timeout_secs: float,
         wait_secs: float,
+        tls: ssl.SSLContext | None,
         tell: Callable[[SessionState], None],
         came: Callable[[], None],
         later: Callable[[Callable[[], None]], None],
@@ -76,6 +97,7 @@ class Connection:
         self.root = root
         self.credential = credential
         self.wait_secs = wait_secs
+        self._tls = tls
         self._servers = _servers(hosts)
         self._session_timeout_secs = session_timeout_secs
         self._longest_retry_secs = min(LONGEST_RETRY_SECS, session_timeout_secs / RETRIES_IN_SESSION)
@@ -111,7 +133,7 @@ class Connection:
         client = KazooClient(
             hosts=self.hosts,
             timeout=self._session_timeout_secs,
-            handler=_Handler(max(0.5, self._session_timeout_secs / 3)),
+            handler=Handler(max(0.5, self._session_timeout_secs / 3), self._tls),
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, max_delay=self._longest_retry_secs),
             auth_data=[("digest", shown) for shown in credential.shown] if credential else [],
             default_acl=None if credential is None or credential.read_only else rights(credential),
@@ -126,7 +148,7 @@ class Connection:
         client.start_async()  # its ``start`` gives up when a connection breaks right after it was made
         if not self._reachable.wait(self.wait_secs):
             _end(client)
-            raise unreachable(self._servers, self.wait_secs)
+            raise unreachable(self._servers, self.wait_secs, self._tls)
         try:
             self._prepare(client, deadline)
         except (KazooException, KazooTimeoutError) as error:

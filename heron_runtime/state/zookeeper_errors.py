@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Sequence
 
 from kazoo.exceptions import (
@@ -19,6 +20,7 @@ from kazoo.exceptions import (
 
 from heron_runtime.state.credential import StoreCredential
 from heron_runtime.state.store import StoreError, StoreForbidden, StoreUnavailable
+from heron_runtime.state.zookeeper_tls import refusal_of, speaks_tls
 
 PROBE_SECS = 1.0
 _GRANTS = "`cluster: user:password` in a file of mode 0400"
@@ -55,19 +57,24 @@ def _not_allowed(credential: StoreCredential | None) -> str:
     return f"not allowed: the credential of {user!r} is not the one with which this cluster was made"
 
 
-def unreachable(servers: Sequence[tuple[str, int]], wait_secs: float) -> StoreUnavailable:
-    """Why no session began: asks each server. Takes up to a second for each."""
-    found = "; ".join(f"{host}:{port} {_probe(host, port)}" for host, port in servers)
+def unreachable(
+    servers: Sequence[tuple[str, int]], wait_secs: float, tls: ssl.SSLContext | None = None
+) -> StoreUnavailable:
+    """Why no session began: asks each server. Takes up to a second or two for each."""
+    found = "; ".join(f"{host}:{port} {_probe(host, port, tls)}" for host, port in servers)
     return StoreUnavailable(
         f"no ZooKeeper server gave a session within {wait_secs:g} s: {found}. "
         "Start the servers (a majority of an ensemble), or correct the store's URL"
     )
 
 
-def _probe(host: str, port: int) -> str:
+def _probe(host: str, port: int, tls: ssl.SSLContext | None) -> str:
     try:
-        with socket.create_connection((host, port), PROBE_SECS):
-            return "takes connections, but serves no session (no majority of servers, or no ZooKeeper)"
+        with socket.create_connection((host, port), PROBE_SECS) as found:
+            if tls is None and speaks_tls(found):
+                return "speaks TLS: write zookeeper+tls:// in the store's URL"
+            trouble = refusal_of(found, host, tls) if tls is not None else ""
+            return trouble or "takes connections, but serves no session (no majority of servers, or no ZooKeeper)"
     except socket.gaierror:
         return "is no known host"
     except TimeoutError:

@@ -194,7 +194,7 @@ for headers in ({{}}, {{"Authorization": "Bearer wrong", "heronry-topology": "{N
     c.request("GET", "/api/v1/packages/" + "0" * 64, headers=headers)
     assert c.getresponse().status == 401
 # The state store without its credential: neither read nor written.
-client = KazooClient("zookeeper:2181")
+client = KazooClient("zookeeper:2281", use_ssl=True, verify_certs=False)
 client.start(20)
 for act in (lambda: client.get("/heronry/topologies/{NAME}"), lambda: client.create("/heronry/topologies/evil", b"")):
     try:
@@ -203,8 +203,8 @@ for act in (lambda: client.get("/heronry/topologies/{NAME}"), lambda: client.cre
         continue
     sys.exit("the store let a stranger in")
 client.stop()
-# The servers' own ports are on another network.
-for port in (2888, 3888):
+# The servers' own ports are on another network, and without TLS nobody is let in.
+for port in (2181, 2888, 3888):
     try:
         socket.create_connection(("zookeeper", port), 2).close()
     except OSError:
@@ -241,7 +241,8 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.security import OPEN_ACL_UNSAFE
 held = Path("/var/lib/heronry/start/1/store-credential").read_text().splitlines()
-client = KazooClient("zookeeper:2181", auth_data=[("digest", line.partition(": ")[2]) for line in held])
+shown = [("digest", line.partition(": ")[2]) for line in held if line.startswith("topology: ")]
+client = KazooClient("zookeeper:2281", auth_data=shown, use_ssl=True, verify_certs=False)
 client.start(30)
 own = ("/executionstate/{NAME}", "/topologies/{NAME}", "/packingplans/{NAME}")
 for node in ["", *{nodes!r}]:

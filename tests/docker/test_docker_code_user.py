@@ -40,6 +40,7 @@ def is_walled_in(told: dict[str, Any]) -> None:
     assert told["no_new_privileges"] == "1"
     assert told["read"] == told["removed"] == told["became"] == []
     assert told["stdout"]
+    assert 0 < len(told["beats"]) == len(set(told["beats"]) - {0, 1}), "those of the two services are closed to it"
     control = {title: got for title, got in told["processes"].items() if not title.startswith("container_")}
     assert {"heron_container-1", "zygote-1", "services-1", "stream_manager-1", "metrics_manager-1"} < set(control)
     assert "docker-init-1" in control or "tini-1" in control, "root's own"

@@ -78,6 +78,12 @@ def move_away(name: str) -> None:
     os.rename(f"{name}.mine", name)
 
 
+def own_beats() -> Path:
+    """Where this process writes its heartbeat; it has the file mapped."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return next(Path(line.split()[-1]) for line in lines if "/beats" in line)
+
+
 def becomes(uid: int) -> bool:
     """True if a child can be this user."""
     if (child := os.fork()) == 0:
@@ -128,6 +134,7 @@ class Pry(BasicBolt):
                 if goes(lambda n=n: move_away(n))
             ],
             "became": [uid for uid in (0, 10001) if becomes(uid)],
+            "beats": [n for n in range(10) if goes(lambda n=n: own_beats().with_name(str(n)).open("r+b").close())],
             "stdout": goes(lambda: Path("/dev/stdout").open("w").close()),
         }
         file = home / f"pried-{os.getpid()}.json"

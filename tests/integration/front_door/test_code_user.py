@@ -94,6 +94,7 @@ def is_walled_in(told: dict[str, Any]) -> None:
     assert told["read"] == told["removed"] == told["became"] == []
     assert told["home"] == NOBODY.pw_dir
     assert told["stdout"]
+    assert 0 < len(told["beats"]) == len(set(told["beats"]) - {0, 1}), "those of the two services are closed to it"
     control = {title: got for title, got in told["processes"].items() if not title.startswith("container_")}
     expected = {"heron_scheduler", "heron_container-0", "heron_container-1", "services-1", "topology_master-0"}
     assert expected | {"stream_manager-1", "metrics_manager-1"} <= set(control)

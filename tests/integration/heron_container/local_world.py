@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -45,7 +46,7 @@ from heron_runtime.process import EXIT_PARENT_GONE
 
 def live(launch, container, slot, lifeline, name):
     """Beat and obey until the parent is gone."""
-    beat = Beat(launch.heartbeat_file(container), slot)
+    beat = Beat(launch.heartbeat_file(container, slot))
     orders = Path(launch.home, "orders", name)
     Path(launch.home, "drawn").mkdir(exist_ok=True)
     Path(launch.home, "drawn", f"{name}.{os.getpid()}").write_text(f"{random.random()} {os.environ.get('COLOUR', '')}")
@@ -282,10 +283,7 @@ class LocalWorld:
         for child in self.started:
             child.wait(10)
         self.store.close()
-        for path in Path(self.runtime).glob("*"):
-            path.unlink()
-        with contextlib.suppress(OSError):
-            os.rmdir(self.runtime)
+        shutil.rmtree(self.runtime, ignore_errors=True)
         os.rmdir(os.path.dirname(self.runtime))
 
 

@@ -78,7 +78,7 @@ class Cluster:
         memory = {"topology_id": "t-1", "epoch": 1, "plan": PHYSICAL_PLAN.encode(self.plan)}
         (home / "stream_manager-1.plan").write_bytes(msgspec.msgpack.encode(memory))
         self.secret, self.lifelines = launch.secret(), list[int]()
-        self.slots = Slots(launch.heartbeat_file(1), number)
+        self.slots = Slots(launch.heartbeats(1))
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def spawn(self, room: str, slot: int, *arguments: str) -> subprocess.Popen[bytes]:
@@ -97,11 +97,12 @@ class Cluster:
 
     def start_stream_manager(self) -> None:
         """Start it (again)."""
+        self.slots.make(0)
         self.processes["stream_manager"] = self.spawn("stream_manager", 0)
 
     def start_task(self, task: int) -> None:
         """Start the instance of a task (again)."""
-        self.slots.clear(task)
+        self.slots.make(task)
         arguments = ("--component", self.plan.component_of(task), "--task", str(task))
         self.processes[f"task-{task}"] = self.spawn("heron_instance", task, *arguments)
 

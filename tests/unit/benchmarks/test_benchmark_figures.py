@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import bars, beside
+from benchmarks import bars, beside, neighbours
 from benchmarks.latency import percentiles
 from benchmarks.peers.install import NotInstalled, Peer, python_of
 from benchmarks.peers.meter import PeerFailed, measure
@@ -104,3 +104,11 @@ def test_a_peer_that_cannot_be_installed_is_said(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("benchmarks.peers.install.cache_folder", lambda: tmp_path)
     with pytest.raises(NotInstalled, match="nothing cannot be installed"):
         python_of(Peer("nothing", (str(tmp_path / "no-such-folder"),), "nothing"))
+
+
+def test_neighbours_are_told_by_what_they_keep() -> None:
+    lines = neighbours.table([(200.0, 190.0), (0.0, 5.0)], (1.0, 2.5), {"crash": 3, "leak": 1}, (10**9, 400_000_000))
+    assert "| 1 | 200.0 | 190.0 | 95% |" in lines
+    assert "| 2 | 0.0 | 5.0 | – |" in lines, "what did not run has kept nothing"
+    assert "Load of the machine: 1.0, then 2.5. Restarts of instances: crash 3, leak 1." in lines[-2]
+    assert lines[-1] == "Printed 1000 MB, of which 400 MB are kept in its logs."

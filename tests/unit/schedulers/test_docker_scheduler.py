@@ -21,7 +21,14 @@ from heron_control.schedulers import docker_plan as plan
 from heron_control.schedulers.docker import DockerOptions, DockerScheduler
 from heron_control.schedulers.grants import Granted, write_granted
 from heron_control.schedulers.scheduler import SchedulerError
-from heron_control.schedulers.topology_folder import Homes, draw_store_credential, place_of, write_secrets
+from heron_control.schedulers.topology_folder import (
+    Homes,
+    draw_store_credential,
+    load_launch,
+    place_of,
+    with_store,
+    write_secrets,
+)
 from heron_runtime.launch import Launch
 from heron_runtime.model.plan import PackingPlan, Resources
 from heron_runtime.model.stored import ExecutionState
@@ -165,6 +172,20 @@ def test_a_container_gets_its_topologys_own_credential_for_the_store(world: Worl
     assert b"operators-password" not in b"".join(files.values())
     started = Launch(**json.loads(files["start/1/launch.json"]))
     assert started.store_credential == "/var/lib/heronry/start/1/store-credential"
+
+
+def test_what_starts_anew_finds_the_store_by_its_new_name(world: World) -> None:
+    """A cluster whose store is called otherwise after a restart: what runs goes on, and a restart tells it."""
+    launch = world.running()
+    scheduler, folder = world.anew(), world.place("words")
+    scheduler.observe()  # it knows the topology by its folder before it is started again
+    renamed = with_store(launch, folder, "zookeeper+tls://z:2281/h")
+    assert load_launch(folder) == renamed
+    scheduler.start(renamed, folder / "launch.json")
+    files = world.machine.volumes[plan.shared_name("heronry", launch)]
+    assert json.loads(files["start/1/launch.json"])["store_url"] == launch.store_url
+    assert scheduler.restart(renamed, 1, PATIENCE_SECONDS) == (1,)
+    assert json.loads(files["start/1/launch.json"])["store_url"] == renamed.store_url
 
 
 def law_of_grants(world: World) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from heron_runtime.launch import Launch
 from heron_runtime.state import open_store, store_of
-from heron_runtime.state.credential import StoreCredential, read_credential
+from heron_runtime.state.credential import MAX_BYTES, MAX_PEM_BYTES, StoreCredential, read_credential
 from heron_runtime.state.store import StoreError
 
 SECRET = "correct-horse"
@@ -40,12 +41,38 @@ def test_what_is_written_is_read(tmp_path: Path, text: str, wanted: StoreCredent
 @pytest.mark.parametrize(
     "text",
     ["", "# nothing\n", SECRET, f"heronry:{SECRET}", "cluster: heronry:", f"cluster: :{SECRET}",
-     f"cluster: a:{SECRET}\ncluster: b:{SECRET}", f"writer: a:{SECRET}", f"cluster: a:{SECRET}\n" + "#" * 5000],
+     f"cluster: a:{SECRET}\ncluster: b:{SECRET}", f"writer: a:{SECRET}", f"cluster: a:{SECRET}\n" + "#" * MAX_BYTES,
+     f"cluster: a:{SECRET}\nca: eA==\nca: eA==", f"cluster: a:{SECRET}\nca:"],
 )  # fmt: skip
 def test_what_is_not_understood_is_refused_without_showing_it(tmp_path: Path, text: str) -> None:
     with pytest.raises(StoreError, match="cluster: heronry:PASSWORD") as caught:
         read_credential(write(tmp_path, text))
     assert SECRET not in str(caught.value)
+
+
+def test_what_tls_needs_is_beside_it_and_stands_itself_in_a_topology_s_file(tmp_path: Path) -> None:
+    (tmp_path / "x.pem").write_text("authorities\nof ours\n")
+    (tmp_path / "client.pem").write_text(f"a key: {SECRET}")
+    file = write(tmp_path, f"cluster: a:{SECRET}\nca-file: x.pem\nclient-file: {tmp_path}/client.pem")
+    operators = read_credential(file)
+    assert (operators.authorities, operators.certificate) == ("authorities\nof ours\n", f"a key: {SECRET}")
+    assert SECRET not in repr(operators)
+    file.unlink()
+    drawn = operators.draw_for("words-1")
+    assert read_credential(write(tmp_path, drawn.to_text())) == drawn
+    assert (drawn.authorities, drawn.certificate) == (operators.authorities, operators.certificate)
+    assert drawn.known_by(replace(operators, authorities="others")).authorities == "others"
+
+
+def test_files_for_tls_that_are_none(tmp_path: Path) -> None:
+    for contents, said in ((b"x" * (MAX_PEM_BYTES + 1), "leave in it what is needed"), (b"\xff", "is no PEM")):
+        (tmp_path / "x.pem").write_bytes(contents)
+        with pytest.raises(StoreError, match=said):
+            read_credential(write(tmp_path, f"cluster: a:{SECRET}\nca-file: x.pem"))
+        (tmp_path / "credential").unlink()
+    (tmp_path / "x.pem").unlink()
+    with pytest.raises(StoreError, match=r"names x\.pem, which cannot be read: No such file"):
+        read_credential(write(tmp_path, f"cluster: a:{SECRET}\nca-file: x.pem"))
 
 
 def test_nobody_else_may_read_it(tmp_path: Path) -> None:
@@ -97,6 +124,7 @@ def test_the_launch_file_names_it_and_holds_nothing_of_it(tmp_path: Path) -> Non
     ("url", "cure"),
     [
         ("zookeeper:///heronry", "names no ZooKeeper servers"),
+        ("zookeeper+tls:///heronry", "names no ZooKeeper servers"),
         ("zookeeper://host:port/heronry", "names no ZooKeeper servers"),
         ("zookeeper://a:b@host:2181/heronry", "no password"),
         ("zookeeper://host:2181/a//b", "no root"),

@@ -1,0 +1,135 @@
+"""Ten topologies beside each other, three of which behave badly: what does that cost the others?
+
+    .venv/bin/python -m benchmarks.neighbours        # make bench-neighbours
+
+Seven topologies count tuples at a steady rate, first by themselves; then one that crashes again and again, one that
+leaks memory and one that prints a gigabyte come beside them. The table has the rate of each in both windows; the
+second begins when the first of the bad ones is submitted. It records
+and judges nothing: on a machine that is busy with other things a ratio says little, so its load is in the table, too.
+
+On ``local`` nothing bounds the memory of a topology, so the leaking one ends itself at 600 MB, as the limit of its
+container would in Docker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from benchmarks.cluster import Cluster
+
+STEADY = 7
+BAD = {"crash": 0, "leak": 600, "print": 1000}  # megabytes
+FILE = "benchmarks/neighbour_topology.py"
+SETTLE_SECONDS = 5.0
+KILLS_AT_ONCE = 4
+LINE_BYTES = 1000
+
+
+class Neighbourhood:
+    """One home with all of them."""
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+        self.first = Cluster(suffix="steady0")
+        self.folder = self.first.home / "counts"
+        self.folder.mkdir()
+        self.steady = [self.first, *(Cluster(self.first.home, f"steady{n}") for n in range(1, STEADY))]
+        self.bad = {kind: Cluster(self.first.home, kind) for kind in BAD}
+
+    def submit(self, cluster: Cluster, kind: str, most: int = 0) -> None:
+        """Start one and wait until it runs; one that crashes need not."""
+        arguments = {
+            "name": cluster.name, "kind": kind, "folder": str(self.folder), "rate": self.rate, "most": most,
+        }  # fmt: skip
+        wait = ["--no-wait"] if kind != "steady" else []
+        cluster.heron("submit", *wait, "local", FILE, "benchmark", "--", json.dumps(arguments))
+
+    def let_in(self) -> None:
+        """The bad ones."""
+        for kind, cluster in self.bad.items():
+            self.submit(cluster, kind, BAD[kind])
+
+    def counts(self) -> dict[str, int]:
+        """How many tuples each has counted, by its name."""
+        return {path.name: int(path.read_bytes() or b"0") for path in self.folder.iterdir()}
+
+    def rates(self, seconds: float, meanwhile: Callable[[], object] = bool) -> dict[str, float]:
+        """Tuples a second of each over a window that begins with what is done ``meanwhile``."""
+        first, began = self.counts(), time.monotonic()
+        meanwhile()
+        time.sleep(seconds)
+        last, passed = self.counts(), time.monotonic() - began
+        return {name: (count - first.get(name, 0)) / passed for name, count in last.items()}
+
+    def close(self) -> None:
+        """All of them; the home is the first one's."""
+        with ThreadPoolExecutor(KILLS_AT_ONCE) as pool:
+            list(pool.map(Cluster.close, (*self.bad.values(), *self.steady[1:])))
+        self.first.close()
+
+
+def measure(rate: float, seconds: float) -> list[str]:
+    """Run both windows; the table."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all are killed when we are ended
+    here = Neighbourhood(rate)
+    try:
+        for cluster in here.steady:
+            here.submit(cluster, "steady")
+        time.sleep(SETTLE_SECONDS)
+        load_alone, alone = os.getloadavg()[0], here.rates(seconds)
+        beside, load_beside = here.rates(seconds, here.let_in), os.getloadavg()[0]
+        restarts = {kind: _restarts(cluster) for kind, cluster in here.bad.items()}
+        printed = here.counts()[here.bad["print"].name] * LINE_BYTES, _logged(here.bad["print"])
+        names = [cluster.name for cluster in here.steady]
+        return table(
+            [(alone.get(name, 0.0), beside.get(name, 0.0)) for name in names],
+            (load_alone, load_beside),
+            restarts,
+            printed,
+        )
+    finally:
+        here.close()
+
+
+def table(
+    pairs: list[tuple[float, float]], loads: tuple[float, float], restarts: Mapping[str, int], printed: tuple[int, int]
+) -> list[str]:
+    """The figures as Markdown."""
+    lines = ["| steady topology | alone, tuples/s | beside the bad ones | of it |", "|---|---|---|---|"]
+    for number, (alone, beside) in enumerate(pairs, 1):
+        part = f"{beside / alone:.0%}" if alone else "–"
+        lines.append(f"| {number} | {alone:.1f} | {beside:.1f} | {part} |")
+    told = ", ".join(f"{kind} {count}" for kind, count in restarts.items())
+    lines.append(f"\nLoad of the machine: {loads[0]:.1f}, then {loads[1]:.1f}. Restarts of instances: {told}.")
+    lines.append(f"Printed {printed[0] / 1e6:.0f} MB, of which {printed[1] / 1e6:.0f} MB are kept in its logs.")
+    return lines
+
+
+def _restarts(cluster: Cluster) -> int:
+    return sum(p["restarts"] for p in cluster.processes() if p["kind"] == "heron_instance")
+
+
+def _logged(cluster: Cluster) -> int:
+    """Bytes of its log files."""
+    files = (path for path in cluster.home.rglob("*") if {cluster.name, "log-files"} <= set(path.parts))
+    return sum(path.stat().st_size for path in files if path.is_file())
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="benchmarks.neighbours", description=__doc__)
+    parser.add_argument("--rate", type=float, default=200.0, help="tuples/s of each steady topology")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of each window")
+    arguments = parser.parse_args()
+    print("\n".join(measure(arguments.rate, arguments.seconds)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,215 @@
+"""TLS to ZooKeeper: nothing secret is said in clear, or to anybody but the servers; errors say the cure."""
+
+from __future__ import annotations
+
+import re
+import select
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from certificates import Authority
+from listening_relay import ListeningRelay
+from zookeeper_servers import Ensemble, Server, free_ports, wait_for
+
+from heron_runtime.state import open_store
+from heron_runtime.state.credential import StoreCredential, read_credential
+from heron_runtime.state.store import Create, Node, SessionState, Set, StoreError, StoreUnavailable
+from heron_runtime.state.zookeeper import ZookeeperStore
+from heron_runtime.state.zookeeper_client import Handler
+from heron_runtime.state.zookeeper_tls import client_context
+
+HERE = "127.0.0.1"
+CLUSTER, READER = "heronry:long-password-1", "tracker:long-password-2"
+OURS, CLIENTS, OTHERS = Authority("ours"), Authority("of clients"), Authority("of others")
+
+
+class TlsServer(Server):
+    """One that takes clients on ``secure`` by TLS. ``shows`` is its key and certificate."""
+
+    def __init__(self, folder: Path, shows: str, *, demands: str = "") -> None:
+        plain, self.secure = free_ports(2)
+        folder.mkdir()
+        (folder / "server.pem").write_text(shows)
+        more = (
+            f"secureClientPort={self.secure}\nsecureClientPortAddress={HERE}\n"
+            "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n"
+            f"ssl.keyStore.location={folder / 'server.pem'}\nssl.keyStore.type=PEM\n"
+            f"ssl.clientAuth={'need' if demands else 'none'}\n"
+        )
+        if demands:
+            (folder / "clients.pem").write_text(demands)
+            more += f"ssl.trustStore.location={folder / 'clients.pem'}\nssl.trustStore.type=PEM\n"
+        super().__init__(folder, plain, members=more)
+
+
+Start = Callable[..., TlsServer]
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """Starts a server; all end with the tests of this file."""
+    servers: list[TlsServer] = []
+
+    def make(shows: str, demands: str = "") -> TlsServer:
+        server = TlsServer(tmp_path_factory.mktemp("tls") / "server", shows, demands=demands)
+        servers.append(server)
+        server.start()
+        return server
+
+    yield make
+    for server in servers:
+        server.kill()
+
+
+@pytest.fixture(scope="module")
+def secure(start: Start) -> TlsServer:
+    """The one that everything is right with."""
+    return start(OURS.issue(HERE))
+
+
+def credential(folder: Path, authorities: str = OURS.pem, *more: str) -> Path:
+    """An operator's file, with what it names beside it."""
+    file = folder / "credential"
+    (folder / "ca.pem").write_text(authorities)
+    file.write_text("\n".join([f"cluster: {CLUSTER}", f"reader: {READER}", "ca-file: ca.pem", *more]))
+    file.chmod(0o400)
+    return file
+
+
+def url(port: int, root: str, scheme: str = "zookeeper+tls") -> str:
+    return f"{scheme}://{HERE}:{port}{root}"
+
+
+def client(port: int, root: str, file: Path) -> ZookeeperStore:
+    """One that is open, and patient on a busy machine."""
+    store = ZookeeperStore(f"{HERE}:{port}", root=root, credential=read_credential(file), tls=True, wait_secs=60.0)
+    store.open()
+    return store
+
+
+def is_told(said: str, port: int, root: str, file: Path) -> None:
+    """A client that gets no session is told so; at first perhaps that the server is slow, if the machine is busy."""
+
+    def told() -> bool:
+        store = ZookeeperStore(f"{HERE}:{port}", root=root, credential=read_credential(file), tls=True, wait_secs=1.0)
+        with pytest.raises(StoreUnavailable) as caught:
+            store.open()
+        assert re.search(f"{said}|very busy|serves no session", str(caught.value))
+        return re.search(said, str(caught.value)) is not None
+
+    wait_for(told, said)
+
+
+def test_nothing_of_what_is_said_can_be_heard(secure: TlsServer, root: str, tmp_path: Path) -> None:
+    relays = ListeningRelay(secure.secure), ListeningRelay(secure.port)
+    by_tls = client(relays[0].port, root, credential(tmp_path))
+    known = StoreCredential(CLUSTER, READER)
+    plain = ZookeeperStore(f"{HERE}:{relays[1].port}", root=root, credential=known, wait_secs=60.0)
+    try:
+        plain.open()
+        for store, name in ((by_tls, "by tls"), (plain, "plain")):
+            store.commit([Create(f"/topologies/{name}", b"told in confidence")])
+            assert store.get(f"/topologies/{name}") == Node(b"told in confidence", 0)
+        for word in (b"long-password-1", b"told in confidence", b"topologies"):
+            assert word in relays[1].heard, "this test hears what is said in clear"
+            assert word not in relays[0].heard
+    finally:
+        for one in (by_tls, plain, *relays):
+            one.close()
+
+
+def test_what_tls_has_taken_from_the_socket_is_there_to_be_read(tmp_path: Path) -> None:
+    """Two answers come in one piece: who asks the kernel alone, as kazoo does, waits until a third comes."""
+    (tmp_path / "server.pem").write_text(OURS.issue(HERE))
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(tmp_path / "server.pem")
+    ours, theirs = socket.socketpair()
+    with ThreadPoolExecutor(1) as pool:
+        accepting = pool.submit(serving.wrap_socket, theirs, server_side=True)
+        client = client_context(OURS.pem, "").wrap_socket(ours, server_hostname=HERE)
+        with client, accepting.result() as server:
+            handler = Handler(5.0, None)
+            server.sendall(b"ab")
+            assert client.recv(1) == b"a"
+            assert select.select([client], [], [], 0)[0] == [], "the kernel has nothing more"
+            assert handler.select([client], [], [], None)[0] == [client]
+            assert client.recv(1) == b"b"
+
+
+def test_many_ask_and_write_at_once(secure: TlsServer, root: str, tmp_path: Path) -> None:
+    store = client(secure.secure, root, credential(tmp_path))
+    fired: list[str] = []
+    store.watch("/a", fired.append)
+    try:
+        store.commit([Create(f"/a/{number}", b"x" * 20_000) for number in range(20)])
+        with ThreadPoolExecutor(8) as pool:
+            for number, found in enumerate(pool.map(store.get, [f"/a/{n % 20}" for n in range(400)])):
+                assert found is not None, number
+        for number in range(20):
+            store.commit([Set(f"/a/{number}", b"y")])
+        wait_for(lambda: fired, "the watch fires")
+    finally:
+        store.close()
+
+
+def test_a_session_outlives_its_server(start: Start, root: str, tmp_path: Path) -> None:
+    server = start(OURS.issue(HERE))
+    store = client(server.secure, root, credential(tmp_path))
+    try:
+        store.commit([Create("/tmanagers/t", b"me", ephemeral=True)])
+        server.kill()
+        wait_for(lambda: store.session() is SessionState.SUSPENDED, "the session is suspended")
+        server.start()
+        wait_for(lambda: store.session() is SessionState.CONNECTED, "the session goes on")
+        assert store.get("/tmanagers/t") == Node(b"me", 0, True)
+    finally:
+        store.close()
+
+
+def test_a_topology_believes_whom_its_operator_believes(secure: TlsServer, root: str, tmp_path: Path) -> None:
+    operators = read_credential(credential(tmp_path))
+    file = tmp_path / "of a topology"
+    file.write_text(operators.draw_for("words-1").to_text())
+    file.chmod(0o400)
+    (tmp_path / "ca.pem").unlink()
+    client(secure.secure, root, file).close()
+
+
+def test_who_is_not_the_server_hears_no_password(start: Start, root: str, tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    for shows, said in (
+        (OTHERS.issue(HERE), "nobody vouches for .*`ca-file`"),
+        (OURS.issue(HERE, days=-1), "has expired: give the server a new one"),
+        (OURS.issue("127.0.0.2"), "certificate for another name .*write its own in the store's URL"),
+    ):
+        server = start(shows)
+        is_told(said, server.secure, root, credential(tmp_path))
+        (tmp_path / "credential").unlink()
+        server.kill()
+
+
+def test_a_port_without_tls_and_one_with_it(secure: TlsServer, server: Ensemble, root: str, tmp_path: Path) -> None:
+    file = credential(tmp_path)
+    relay = ListeningRelay(secure.port)
+    is_told("speaks no TLS: write its secureClientPort", relay.port, root, file)
+    assert b"long-password" not in relay.heard
+    relay.close()
+    is_told("speaks no TLS", server.servers[0].port, root, file)  # a server of the kind that knows none
+    plain = ZookeeperStore(f"{HERE}:{secure.secure}", root=root, wait_secs=1.0)
+    with pytest.raises(StoreUnavailable, match=r"speaks TLS: write zookeeper\+tls://"):
+        plain.open()
+    with pytest.raises(StoreError, match=r"not said without TLS: write zookeeper\+tls://"):
+        open_store(url(secure.port, root, "zookeeper"), credential_file=file)
+
+
+def test_a_server_that_demands_a_certificate(start: Start, root: str, tmp_path: Path) -> None:
+    server = start(OURS.issue(HERE), CLIENTS.pem)
+    file = credential(tmp_path)
+    is_told("name one as `client-file`", server.secure, root, file)
+    file.unlink()
+    (tmp_path / "client.pem").write_text(CLIENTS.issue(HERE))
+    client(server.secure, root, credential(tmp_path, OURS.pem, "client-file: client.pem")).close()

@@ -51,6 +51,7 @@ SPOUTS, BOLTS = (1, 2), (3, 4, 5)
 WINDOW = 3_000  # bytes that a task takes at a time
 LARGEST = 4_000  # bytes of a frame's values
 OPEN_AT_MOST = 20_000  # bytes that a task has posted and its gateway has not sent
+FRAMES = (20, 80, 250)  # that a life of a spout's task emits
 NUMBER = struct.Struct("<IIH")  # life of the source, number of the first tuple, tuples
 LAUNCH = Launch("sim", "r", "e", "t", TOPOLOGY_ID, "memory://", "/nowhere", "/nowhere")
 REPORT = ProcessMetrics("s", "container_1_s_1", 1, 1, 0, 0.0)
@@ -148,7 +149,8 @@ class Task:
         self.waiting: deque[Frame] = deque()
         self._container = container
         self._posted = self._taken = 0
-        self._slow = container.loop.rng.choice((0.001, 0.01, 0.05))
+        self._frames = container.loop.rng.choice(FRAMES)  # to emit
+        self._slow = container.loop.rng.choice((0.002, 0.01, 0.03))
         self._has_plan = self._paused = False
         self._parts: list[asyncio.Task[Any]] = []
 
@@ -229,7 +231,8 @@ class Task:
 
     def _emit(self) -> None:
         rng, flush = self._container.loop.rng, Flush()
-        while self._posted - self.gateway.sent_weight < OPEN_AT_MOST and rng.random() < 0.6:
+        while self._frames and self._posted - self.gateway.sent_weight < OPEN_AT_MOST and rng.random() < 0.6:
+            self._frames -= 1
             bolt, count = rng.choice(BOLTS), rng.choice((1, 1, 5))
             values = NUMBER.pack(self.life, self.emitted[bolt], count) + bytes(rng.choice((0, 30, LARGEST - 200)))
             flush.frames.append(Frame(self.task, 0, bolt, count, 1, 0, values))

@@ -174,8 +174,8 @@ class PendingTable:
         for sequence in self._stragglers:
             slot = sequence & self._mask
             assert not (self._open[slot] and int(self._sequences[slot]) == sequence), "a root is in two places"
-        for slot in np.flatnonzero(self._open).tolist():
-            assert int(self._sequences[slot]) & self._mask == slot, "a root is in the wrong slot"
+        slots = np.flatnonzero(self._open)
+        assert (self._sequences[slots].astype(np.int64) & self._mask == slots).all(), "a root is in the wrong slot"
 
 
 def _joined(a: Settled, b: Settled) -> Settled:

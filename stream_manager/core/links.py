@@ -172,12 +172,18 @@ class Link:
     def check(self) -> None:
         """Assert every invariant."""
         self.settlements.check()
-        assert self.weight == sum(q.weight for q in self.destinations.values()), "the weight is counted"
+        weight = in_turn = 0
         for queue in self.destinations.values():
-            assert queue.weight == sum(weight for _, weight, _ in queue.frames), "the weight is counted per destination"
-            assert queue.in_turn == (queue in self._turns), "the turn is marked"
-            ready = bool(queue.frames) and queue.sent < queue.limit
-            assert queue.in_turn == ready, f"a destination is in turn if it has frames and credit: {queue.task}"
+            weight += queue.weight
+            in_turn += queue.in_turn
+            if queue.frames or queue.weight or queue.in_turn:  # most are empty, and this is called after each event
+                counted = sum(weight for _, weight, _ in queue.frames)
+                assert queue.weight == counted, "the weight is counted per destination"
+                ready = bool(queue.frames) and queue.sent < queue.limit
+                assert queue.in_turn == ready, f"a destination is in turn if it has frames and credit: {queue.task}"
+                assert queue.in_turn == (queue in self._turns), "the turn is marked"
+        assert self.weight == weight, "the weight is counted"
+        assert in_turn == len(self._turns), "nobody else is in turn, and nobody twice"
 
     def _take_turn(self, queue: Destination) -> None:
         if not queue.in_turn and queue.frames and queue.sent < queue.limit:

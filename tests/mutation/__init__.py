@@ -1,0 +1,1 @@
+"""Mutants of the cores, and whether the unit tests notice them: `docs/mutations.md`."""

@@ -1,0 +1,132 @@
+"""What could be wrong in a file: the mutants of its code, and a sample of them that a seed fixes.
+
+Theory of operation. Cosmic Ray's operators say where they can change a file and how. A place is drawn first and then
+one of the changes of that place, so that a comparison with seven possible changes counts no more than a number with
+two. What changes nothing that runs is no mutant: annotations, docstrings, and what compiles to the same code. Nor are
+``assert`` statements and methods called ``check``: they are the cores' own tests, and making them weaker breaks nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import random
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from cosmic_ray.ast import ast_nodes, get_ast
+from cosmic_ray.mutating import mutate_code
+from cosmic_ray.plugins import get_operator, operator_names
+
+ROOT = Path(__file__).resolve().parents[2]
+#: These need to be told names, or (``==`` to ``is``) mostly change nothing for small numbers and enumerations.
+LEFT_OUT = ("VariableReplacer", "VariableInserter", "_Eq_Is", "_NotEq_Is", "_Is_Eq", "_IsNot_NotEq", "_Not_Is")
+Place = tuple[tuple[int, int], tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change of one file. ``line`` counts from 1."""
+
+    file: str
+    line: int
+    operator: str
+    source: str  # of the whole file
+    change: str  # the lines it changes: ``- old + new``
+
+    @property
+    def module(self) -> str:
+        """The dotted name of what it is a mutant of."""
+        return self.file.removesuffix(".py").replace("/", ".")
+
+
+def sample(file: str, number: int, seed: int) -> list[Mutant]:
+    """``number`` mutants of ``file`` at different places (fewer where there are not so many)."""
+    source = (ROOT / file).read_text()
+    untested = _own_tests(source)
+    places = {place: ways for place, ways in _places(source).items() if place[0][0] not in untested}
+    rng = random.Random(f"{seed} {file}")
+    order = sorted(places)
+    rng.shuffle(order)
+    found: list[Mutant] = []
+    for place in order:
+        ways = places[place]
+        rng.shuffle(ways)
+        mutant = next((m for way in ways if (m := _mutant(file, source, place, *way)) is not None), None)
+        if mutant is not None:
+            found.append(mutant)
+            if len(found) == number:
+                break
+    return found
+
+
+def unchanged(file: str) -> Mutant:
+    """None at all: what every test of the file has to pass, or no verdict on its mutants means anything."""
+    return Mutant(file, 1, "nothing", (ROOT / file).read_text(), "")
+
+
+def _places(source: str) -> dict[Place, list[tuple[str, int]]]:
+    """Each place at which something can be changed, with operators and the numbers of their occurrences there."""
+    nodes = list(ast_nodes(get_ast(source)))
+    places: dict[Place, list[tuple[str, int]]] = {}
+    for name in operator_names():
+        if any(name.endswith(part) or part + "Not" in name for part in LEFT_OUT):
+            continue
+        positions = (position for node in nodes for position in get_operator(name)().mutation_positions(node))
+        for occurrence, place in enumerate(positions):
+            places.setdefault(place, []).append((name, occurrence))
+    return places
+
+
+def _mutant(file: str, source: str, place: Place, operator: str, occurrence: int) -> Mutant | None:
+    changed = mutate_code(source, get_operator(operator)(), occurrence)
+    if changed is None or not _differs(source, changed):
+        return None
+    return Mutant(file, place[0][0], operator.removeprefix("core/"), changed, _change(source, changed))
+
+
+def _change(source: str, changed: str) -> str:
+    lines = difflib.unified_diff(source.splitlines(), changed.splitlines(), n=0, lineterm="")
+    return "  ".join(f"{line[0]} {line[1:].strip()}" for line in lines if line[:3] not in ("---", "+++", "@@ "))
+
+
+def _differs(source: str, changed: str) -> bool:
+    try:
+        return _code(source) != _code(changed)
+    except SyntaxError:
+        return False
+
+
+def _code(source: str) -> list[object]:
+    """All that runs of a file."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            node.returns = None
+        elif isinstance(node, ast.arg):
+            node.annotation = None
+        elif isinstance(node, ast.AnnAssign):
+            node.annotation = ast.Constant(value=None)
+    ast.fix_missing_locations(tree)
+    return list(_parts(compile(tree, "", "exec", dont_inherit=True, optimize=2)))
+
+
+def _parts(code: types.CodeType) -> Iterator[object]:
+    yield code.co_code, code.co_names, code.co_varnames, code.co_exceptiontable
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _parts(constant)
+        else:
+            yield repr(constant)
+
+
+def _own_tests(source: str) -> set[int]:
+    """The lines of the file's own assertions."""
+    lines: set[int] = set()
+    for node in ast.walk(ast.parse(source)):
+        own = isinstance(node, ast.FunctionDef) and node.name.strip("_").startswith("check")
+        if own or isinstance(node, ast.Assert):
+            lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return lines

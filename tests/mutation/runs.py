@@ -1,0 +1,204 @@
+"""Which tests run a line, and whether they notice that it is another one.
+
+Theory of operation. One run of a room's unit tests under coverage says for each line which tests run it, and how long
+each test takes (kept under ``.cache/``, as long as neither the room nor its tests change). A mutant is judged by the
+tests that run its statement, the quickest first, in a process forked from one that has the libraries loaded: there an
+import hook puts the mutant in the place of its module, and nothing on disk is touched. Laws are tried on few examples first,
+and on many if the mutant survives that; they are not made small when they fail, and have the same examples in each run.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.abc
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import xml.etree.ElementTree as Xml
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NoReturn
+
+import hypothesis
+import pytest
+from coverage import CoverageData
+
+from .mutants import ROOT, Mutant
+
+CACHE = ROOT / ".cache" / "mutation"
+ARGUMENTS = ("-q", "-x", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", "--tb=line", "-W", "ignore::pytest.PytestAssertRewriteWarning")
+BRIEFLY, AT_LENGTH = "0", "0.25"  # of tests/budget.py: laws at their floor of examples; at it after half a minute
+
+
+class Baseline:
+    """Who runs what of a room: the tests of each line of its files, and the seconds of each test."""
+
+    def __init__(self, room: str) -> None:
+        where = CACHE / f"{room}-{_state_of(room)}"
+        if not (where / "tests.xml").exists():
+            where.mkdir(parents=True, exist_ok=True)
+            _measure(room, where)
+        self._data = CoverageData(str(where / "coverage"))
+        self._data.read()
+        self.seconds = _seconds(where / "tests.xml")
+
+    def tests_of(self, mutant: Mutant) -> list[str]:
+        """The tests that run the mutant's statement, the quickest first; those of the file, where importing runs it."""
+        by_line = self._data.contexts_by_lineno(str(ROOT / mutant.file))
+        lines = _statement(mutant.file, mutant.line)
+        contexts = {c for line in lines or by_line for c in by_line.get(line, ())}
+        tests = {context.rpartition("|")[0] for context in contexts} - {""}
+        return sorted(tests, key=lambda test: (self.seconds.get(test, 0.0), test))
+
+
+def _state_of(room: str) -> str:
+    """Of the room and its tests: what a measurement is good for."""
+    digest = hashlib.blake2b(digest_size=6)
+    for folder in (ROOT / room, ROOT / "tests" / "unit" / room):
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _measure(room: str, where: Path) -> None:
+    command = [
+        sys.executable, "-m", "pytest", f"tests/unit/{room}", "-p", "no:randomly", f"--cov={room}", "--cov-context=test",
+        "--cov-report=", f"--junitxml={where / 'new.xml'}", "-o", "junit_family=xunit1",
+    ]  # fmt: skip
+    subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, "COVERAGE_FILE": str(where / "coverage")})
+    (where / "new.xml").rename(where / "tests.xml")
+
+
+def _seconds(report: Path) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for case in Xml.parse(report).iter("testcase"):
+        file, module = case.get("file", ""), case.get("classname", "")
+        inner = module.removeprefix(file.removesuffix(".py").replace("/", ".")).strip(".")
+        name = "::".join(part for part in (file, inner.replace(".", "::"), case.get("name", "")) if part)
+        found[name] = float(case.get("time", 0))
+    return found
+
+
+@cache
+def _statements(file: str) -> list[tuple[int, int]]:
+    """First and last line of each statement in a function of the file that holds no other statement; heads of others."""
+    found = []
+    for function in ast.walk(ast.parse((ROOT / file).read_text())):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            for node in ast.walk(function):
+                if isinstance(node, ast.stmt) and node is not function:
+                    body = getattr(node, "body", None) or getattr(node, "cases", None)
+                    first = body[0] if body else None
+                    end = node.end_lineno or node.lineno
+                    if first is not None:
+                        end = max(node.lineno, getattr(first, "lineno", first.pattern.lineno if _case(first) else end) - 1)
+                    found.append((node.lineno, end))
+    return found
+
+
+def _case(node: Any) -> bool:
+    return isinstance(node, ast.match_case)
+
+
+def _statement(file: str, line: int) -> range:
+    """The lines of the innermost statement; empty outside of functions."""
+    around = [(first, last) for first, last in _statements(file) if first <= line <= last]
+    first, last = min(around, key=lambda lines: lines[1] - lines[0], default=(1, 0))
+    return range(first, last + 1)
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
+    """Puts the mutant in the place of its module."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        self._mutant = mutant
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """Only that module is ours."""
+        file = str(ROOT / self._mutant.file)
+        return importlib.util.spec_from_loader(name, self, origin=file) if name == self._mutant.module else None
+
+    def get_source(self, fullname: str) -> str:
+        """The mutant."""
+        return self._mutant.source
+
+    def exec_module(self, module: Any) -> None:
+        """Run it."""
+        module.__file__ = str(ROOT / self._mutant.file)
+        exec(compile(self._mutant.source, module.__file__, "exec", dont_inherit=True), module.__dict__)
+
+
+class _Plugin:
+    """Laws that fail are not made small: that takes minutes, and nobody reads it."""
+
+    def pytest_sessionstart(self) -> None:
+        """After ``tests/conftest.py``, before the tests are read."""
+        hypothesis.settings.register_profile(
+            "mutation", hypothesis.settings.get_profile("heronry"), database=None, derandomize=True,
+            phases=(hypothesis.Phase.explicit, hypothesis.Phase.generate),
+        )  # fmt: skip
+        hypothesis.settings.load_profile("mutation")
+
+
+def judge(mutant: Mutant, tests: Sequence[str], seconds: float, laws: str) -> str:
+    """``killed``, ``too long`` (that is noticed as well) or ``survived``. Raises RuntimeError if the tests cannot run."""
+    if not tests:
+        return "survived"
+
+    def run() -> int:
+        sys.meta_path.insert(0, _Finder(mutant))
+        os.environ["HERONRY_TIME"] = laws
+        return int(pytest.main([*ARGUMENTS, *tests], plugins=[_Plugin()]))
+
+    code, talk = in_a_fork(run, seconds)
+    if code is None:
+        return "too long"
+    if code == pytest.ExitCode.OK:
+        return "survived"
+    if code in (pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED):  # the latter: a file that cannot be imported
+        return "killed"
+    raise RuntimeError(f"the tests of {mutant.file} end with {code}:\n{talk[-3000:]}")
+
+
+def in_a_fork(run: Callable[[], int], seconds: float) -> tuple[int | None, str]:
+    """What ``run`` returns in a process of its own, and what it prints; None if it is not back in time."""
+    with tempfile.TemporaryFile() as talk:
+        child = os.fork()
+        if not child:
+            _end_with(run, talk.fileno())
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            pid, status = os.waitpid(child, os.WNOHANG)
+            if pid:
+                talk.seek(0)
+                return os.waitstatus_to_exitcode(status), talk.read().decode(errors="replace")
+            time.sleep(0.02)
+        os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        return None, ""
+
+
+def _end_with(run: Callable[[], int], talk: int) -> NoReturn:
+    code = 70
+    try:
+        os.setsid()
+        os.dup2(talk, 1)
+        os.dup2(talk, 2)
+        code = run()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def read_known(path: Path) -> dict[tuple[str, str], str]:
+    """Survivors that mean nothing: (file, change) to the reason."""
+    return {(row["file"], row["change"]): row["reason"] for row in json.loads(path.read_text())}

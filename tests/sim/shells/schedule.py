@@ -1,0 +1,127 @@
+"""One schedule of production shells: emit under faults for some simulated seconds, then all must come to rest.
+
+At rest every link stands and knows the stream manager that lives, nothing waits, and what has not arrived was counted
+by a gateway or a stream manager. Where a process has died, what was in it is counted by nobody, so nothing is compared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from dataclasses import dataclass
+
+from ..world import Violation
+from .container import Container
+from .loop import VirtualLoop
+
+FAULTLESS, DEATHS = 4, 3  # one seed in so many has no fault at all; of the others one in so many has deaths
+REST_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a schedule came to."""
+
+    received: int
+    missing: int
+    counted: int
+    faults: int
+    pieces: int
+    seconds: float
+
+
+class _Errors(logging.Handler):
+    """What a shell logs as an error is a fault of the shell."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__(logging.ERROR)
+        self._loop = loop
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Remember the first."""
+        self._loop.note(record.exc_info[1] if record.exc_info else None, record.getMessage())
+
+
+def run(seed: int) -> Outcome:
+    """Run one schedule. Raises Violation."""
+    loop = VirtualLoop(random.Random(f"shells {seed}"))
+    errors = _Errors(loop)
+    logging.getLogger().addHandler(errors)
+    try:
+        main = loop.create_task(_run(loop, seed))
+        try:
+            outcome = loop.run_until_complete(main)
+        except RuntimeError:  # stopped by a law that was broken elsewhere
+            if loop.broken is None:
+                raise
+            raise loop.broken from None
+        if loop.broken is not None:
+            raise loop.broken
+        return outcome
+    finally:
+        logging.getLogger().removeHandler(errors)
+        _end(loop)
+
+
+def _end(loop: VirtualLoop) -> None:
+    loop.broken = Violation("over")  # what is torn down now breaks no law
+    rest = asyncio.all_tasks(loop)
+    for task in rest:
+        task.cancel()
+    over = asyncio.gather(*rest, return_exceptions=True)
+    while not over.done():
+        try:
+            loop.run_until_complete(over)
+        except RuntimeError:  # what has stopped the loop before stops it once more
+            pass
+    loop.close()
+
+
+async def _run(loop: VirtualLoop, seed: int) -> Outcome:
+    container = Container(loop)
+    await container.start()
+    faults = await _strike(container, seed) if seed % FAULTLESS else await asyncio.sleep(2.0, 0)
+    container.emitting = False
+    loop.slowest = 0.003
+    until = loop.now + REST_SECONDS
+    while (reasons := container.unsettled()) and loop.now < until:
+        await asyncio.sleep(0.25)
+    if reasons:
+        loop.break_law(f"after {REST_SECONDS:.0f} quiet seconds: {'; '.join(reasons[:4])}")
+    missing, counted = container.missing(), container.counted + container.manager.lost()
+    if missing < 0 or (missing > counted and not container.died):
+        loop.break_law(f"{missing} tuples are missing, and {counted} were counted as lost")
+    if not faults and (missing or counted):
+        loop.break_law(f"nothing broke: {missing} tuples are missing, {counted} counted as lost")
+    return Outcome(container.received.total(), missing, counted, faults, loop.pieces, loop.now)
+
+
+async def _strike(container: Container, seed: int) -> int:
+    """Faults for a while; returns how many."""
+    loop, rng = container.loop, container.loop.rng
+    until, rate, faults = rng.choice((2.0, 5.0)), rng.choice((0.05, 0.2, 1.0)), 0
+    kinds = ["cut", "cut", "garble", "stall", "slow"]
+    if seed % DEATHS == 0:
+        kinds += ["manager", "task", "task"]
+    while loop.now < until:
+        await asyncio.sleep(rng.uniform(0.2, 1.8) * rate)
+        faults += 1
+        kind = rng.choice(kinds)
+        if kind == "manager":
+            await container.kill_manager(rng.uniform(0, 1.0))
+        elif kind == "task":
+            await container.kill_task(rng.choice(list(container.tasks)))
+        elif kind == "slow":
+            loop.slowest = rng.choice((0.0005, 0.003, 0.05))
+        elif loop.transports:
+            near = rng.choice(list(loop.transports))
+            end = rng.choice((near, near.far))
+            if kind == "cut":
+                near.cut()
+            elif kind == "stall":
+                end.out.stall(rng.uniform(0, 4.0))
+            else:
+                container.garbled += 1
+                end.out.garble()
+    return faults

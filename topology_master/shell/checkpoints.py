@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from heron_runtime.checkpoint_files import CheckpointFolder, checkpoint_folder
 from heron_runtime.launch import Launch
-from heron_runtime.model.checkpoints import Manifest, initial_manifest, keeps_state
+from heron_runtime.model.checkpoints import CheckpointRecord, Manifest, initial_manifest, keeps_state
 from heron_runtime.model.generations import NO_CHECKPOINT
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyDefinition
@@ -41,11 +41,15 @@ class CheckpointFiles:
 
     def add_manifest(self, stored: Stored) -> Stored:
         """What the store says, with the manifest of the last complete checkpoint; on the store's thread."""
-        if stored.definition is None or not keeps_state(stored.definition.config):
+        definition = stored.definition
+        if definition is None or not keeps_state(definition.config):
             return stored
+        if stored.record is None and self._launch.start_checkpoint:
+            start = self._launch.start_checkpoint
+            stored = replace(stored, record=CheckpointRecord(self._launch.start_generation, start, start))
         number = stored.record.complete if stored.record is not None else NO_CHECKPOINT
         try:
-            return replace(stored, complete=self._manifest(stored.definition, number))
+            return replace(stored, complete=self._manifest(definition, number))
         except ValueError as error:  # a setting; MalformedMessage of a damaged file is one, too
             return replace(stored, storage_fault=f"checkpoint {number}: {error}")
         except OSError as error:

@@ -95,6 +95,15 @@ class Count(BasicBolt):
         self.saved = self.state.get("all", 0)
 
 
+class Pairs(BasicBolt):
+    """Each number twice."""
+
+    outputs = ("number", "again")
+
+    def process(self, tup: Tuple) -> None:
+        self.emit((tup.values[0], tup.values[0]))
+
+
 class Hoards(BasicBolt):
     """Keeps a state of its own, which nobody can merge."""
 
@@ -125,3 +134,30 @@ class Kept(Topology):
     count = Count.spec(par=2, inputs={numbers: Grouping.fields("number")}, config={"user.folder": _folder})
     hoards = Hoards.spec(par=2, inputs={count: Grouping.fields("number")})
     out = JsonLinesSink.spec(par=1, inputs={count: Grouping.SHUFFLE}, config={"user.sink.folder": f"{_folder}/out"})
+
+
+class CountAnew(Count):
+    """Changed code: it goes on with the counts of the other."""
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        self.log.info("begins with %d keys", len(self.keyed))
+
+
+class Later(Topology):
+    """As Kept, with other code and parallelism, another component first, and without hoards."""
+
+    config = Kept.config
+    ahead = Numbers.spec(par=1)
+    numbers = Numbers.spec(par=1)
+    count = CountAnew.spec(par=3, inputs={numbers: Grouping.fields("number")}, config={"user.folder": _folder})
+    out = JsonLinesSink.spec(par=2, inputs={count: Grouping.SHUFFLE}, config={"user.sink.folder": f"{_folder}/out"})
+    seen = Seen.spec(par=1, inputs={ahead: Grouping.SHUFFLE})
+
+
+class OtherKeys(Topology):
+    """As Kept, but its counts have keys of two fields."""
+
+    config = Kept.config
+    numbers = Numbers.spec(par=2)
+    pairs = Pairs.spec(par=1, inputs={numbers: Grouping.SHUFFLE})
+    count = Seen.spec(par=2, inputs={pairs: Grouping.fields("number", "again")})

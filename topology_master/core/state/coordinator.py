@@ -56,6 +56,7 @@ class Participants:
     incarnations: Mapping[int, int]
     tables: Mapping[str, tuple[int, ...]]  # of keyed components
     code_digest: str = ""
+    shapes: Mapping[str, str] = field(default_factory=dict)  # of components
 
 
 @dataclass
@@ -262,7 +263,8 @@ class Coordinator:
 
     def _manifest(self, under: _Under, participants: Participants) -> Manifest:
         parts = (under.stored[task] for task in participants.incarnations)
-        return next_manifest(self.base, parts, participants.plan, participants.tables, participants.code_digest)
+        who = participants
+        return next_manifest(self.base, parts, who.plan, who.tables, who.code_digest, who.shapes)
 
     def _finish(self, under: _Under) -> None:
         self.completed = under.manifest

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from heron_runtime.model.backoff import BackoffPolicy
-from heron_runtime.model.checkpoints import CheckpointRecord, CheckpointWish, Manifest, TaskReport
+from heron_runtime.model.checkpoints import CheckpointRecord, CheckpointWish, Manifest, TaskReport, shape_of
 from heron_runtime.model.generations import Generation, Phase, Place, PlaceKind, stream_manager_of, task_place
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.settings import Keys, setting
@@ -164,7 +164,8 @@ class Recovery:
             self._ran = generation.number
             members = {m.place.number: m.incarnation for m in generation.members if m.place.kind is PlaceKind.TASK}
             tables = {table.component: table.tasks for table in plan.key_groups}
-            self._coordinator.running(Participants(plan.version, members, tables, self._code_digest), now_ms)
+            shapes = {spec.name: shape_of(spec) for spec in plan.topology.components}
+            self._coordinator.running(Participants(plan.version, members, tables, self._code_digest, shapes), now_ms)
             self._remove_old()
 
     def registered(self, container: int, incarnation: int) -> None:

@@ -36,7 +36,16 @@ from heronry.api.config import normalise
 from heronry.api.validate import problems_of
 
 DEFINE_TIMEOUT_SECS = 60.0
-FROM_HELP = "Begin with this state: file:///folder[@NUMBER], or CLUSTER/ROLE/ENV/TOPOLOGY[@NUMBER or @NAME]."
+From = Annotated[
+    str | None,
+    typer.Option(
+        "--from-checkpoint", metavar="REF",
+        help="Begin with this state: file:///folder[@NUMBER], or CLUSTER/ROLE/ENV/TOPOLOGY[@NUMBER or @NAME].",
+    ),
+]  # fmt: skip
+Dropped = Annotated[
+    bool, typer.Option("--allow-dropped-state", help="Leave state behind that has no place in this topology.")
+]
 
 
 def submit(
@@ -59,10 +68,8 @@ def submit(
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse what is otherwise warned of.")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Kill a running one (spark: its result) first.")] = False,
-    from_checkpoint: Annotated[str | None, typer.Option("--from-checkpoint", metavar="REF", help=FROM_HELP)] = None,
-    allow_dropped_state: Annotated[
-        bool, typer.Option("--allow-dropped-state", help="Leave state behind that has no place in this topology.")
-    ] = False,
+    from_checkpoint: From = None,
+    allow_dropped_state: Dropped = False,
     wait: Wait = True,
     wait_timeout: WaitTimeout = 120.0,
     verbose: Verbose = False,
@@ -116,8 +123,7 @@ def submit(
     if dry_run:
         plan.show(definition, packing, dry_run_format)
         return
-    verb = "runs" if wait else "is submitted"
-    say(f"topology {definition.name} {verb} at {address}", "green")
+    say(f"topology {definition.name} {'runs' if wait else 'is submitted'} at {address}", "green")
 
 
 def define(

@@ -209,9 +209,12 @@ class ApiCluster:
         options = {"data": {"wait_seconds": str(wait_secs)}, "timeout": wait_secs + LONG_SECONDS}
         return int(self._json("POST", self._path(address, name, "/checkpoint"), **options)["checkpoint"])
 
-    def restore(self, address: Address, name: str, progress: Progress) -> tuple[int, int]:
+    def restore(
+        self, address: Address, name: str, checkpoint: int, progress: Progress, *, repeat_output: bool
+    ) -> tuple[int, int]:
         """The server asks the topology master."""
-        done = self._json("POST", self._path(address, name, "/restore"), timeout=LONG_SECONDS)
+        data = {"checkpoint": str(checkpoint), "repeat_output": "true" if repeat_output else "false"}
+        done = self._json("POST", self._path(address, name, "/restore"), data=data, timeout=LONG_SECONDS)
         return int(done["generation"]), int(done["checkpoint"])
 
     def topologies(self, address: Address) -> list[dict[str, Any]]:

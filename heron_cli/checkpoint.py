@@ -100,15 +100,24 @@ def delete(
 def restore(
     place: Place,
     name: Name,
+    number: Annotated[
+        int | None, typer.Argument(metavar="[CHECKPOINT]", min=1, help="An older one, as `checkpoint list` shows it.")
+    ] = None,
+    repeat_output: Annotated[
+        bool, typer.Option("--repeat-output", help="Needed for an older one: what was written behind it comes again.")
+    ] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Return when it runs again, or at once.")] = True,
     wait_timeout: WaitTimeout = 120.0,
     verbose: Verbose = False,
 ) -> None:
-    """Let all tasks of a topology go back to its last complete checkpoint, also where it has failed."""
+    """Let all tasks of a topology go back to its last complete checkpoint or an older one, also where it has failed.
+
+    Checkpoints behind an older one are struck off.
+    """
     cluster, address = cluster_at(place)
     with cluster.session(), spinner(f"asking the topology master of {name}") as progress:
         topology_id = cluster.status(address, name).execution.topology_id if wait else ""
-        generation, checkpoint = cluster.restore(address, name, progress)
+        generation, checkpoint = cluster.restore(address, name, number or 0, progress, repeat_output=repeat_output)
         if wait:
             wait_for_state(cluster, address, name, topology_id, timeout_secs=wait_timeout, progress=progress)
     start = f"checkpoint {checkpoint}" if checkpoint else "the initial state"

@@ -83,7 +83,9 @@ class Cluster(Protocol):
     def take_checkpoint(self, address: Address, name: str, wait_secs: float, progress: Progress) -> int:
         """See ``Inspector.take_checkpoint``."""
 
-    def restore(self, address: Address, name: str, progress: Progress) -> tuple[int, int]:
+    def restore(
+        self, address: Address, name: str, checkpoint: int, progress: Progress, *, repeat_output: bool
+    ) -> tuple[int, int]:
         """See ``Inspector.restore``."""
 
     def topologies(self, address: Address) -> list[dict[str, Any]]:

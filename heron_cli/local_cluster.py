@@ -151,10 +151,12 @@ class LocalCluster:
         with self._topology(address, name) as (inspector, record):
             return inspector.take_checkpoint(record, wait_secs, progress)
 
-    def restore(self, address: Address, name: str, progress: Progress) -> tuple[int, int]:
+    def restore(
+        self, address: Address, name: str, checkpoint: int, progress: Progress, *, repeat_output: bool
+    ) -> tuple[int, int]:
         """Ask the topology master."""
         with self._topology(address, name) as (inspector, record):
-            return inspector.restore(record, progress)
+            return inspector.restore(record, checkpoint, progress, repeat_output=repeat_output)
 
     def topologies(self, address: Address) -> list[dict[str, Any]]:
         """Those in the store."""

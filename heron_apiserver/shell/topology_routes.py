@@ -155,10 +155,14 @@ def take_checkpoint(
     return NamedCheckpoint(message=f"{done} checkpoint of topology: {asked.name}", checkpoint=number)
 
 
-@serve(router, "POST", "/restore", "Go back to the last complete checkpoint", Restored)
-def restore(asked: Asked) -> Any:
+@serve(router, "POST", "/restore", "Go back to a complete checkpoint", Restored)
+def restore(
+    asked: Asked,
+    checkpoint: Annotated[int, Form(description="that is kept; 0: the last one", ge=0, le=MAX_OFFSET)] = 0,
+    repeat_output: Annotated[bool, Form(description="to an older one: output may come again")] = False,
+) -> Any:
     """For topologies that keep state. Answers when the generation that begins from it is stored."""
-    generation, number = asked.service.inspector.restore(asked.record)
+    generation, number = asked.service.inspector.restore(asked.record, checkpoint, repeat_output=repeat_output)
     text = f"Successfully restore topology: {asked.name}"
     return Restored(message=text, checkpoint=number, generation=generation)
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from heron_control.inspection.checkpoints import read_manifest, record_in, storage_of
+from heron_control.inspection.checkpoints import read_manifest, record_in, rows, storage_of
 from heron_control.inspection.inspector import Inspector
 from heron_control.inspection.whole_files import DamagedCheckpoint, contents, copy_checkpoint
 from heron_control.progress import Progress
@@ -81,9 +81,10 @@ class CheckpointFinder:
         folder = storage_of(record)
         if not number:
             raise NotFound(f"{topology} has no complete checkpoint yet", "`heron checkpoint create --wait` takes one.")
-        if number > stored.complete:
+        manifest = read_manifest(folder, number)
+        if not any(row["complete"] for row in rows(folder, stored.complete) if row["checkpoint"] == number):
             raise NotFound(f"checkpoint {number} of {topology} is not complete; the last one is {stored.complete}")
-        return Found(folder, read_manifest(folder, number), stored.generation)
+        return Found(folder, manifest, stored.generation)
 
     def _in_folder(self, reference: str) -> Found:
         if not self._folders:

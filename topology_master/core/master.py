@@ -271,7 +271,9 @@ class Master:
         if ended.result is e.WriteResult.UNKNOWN:
             return [*self._requests.refuse(STORE_SILENT), e.ReadStore()]
         before = self._stored.plan
-        complete = self._recovery.complete if self._recovery is not None and written.record is not None else None
+        complete = None
+        if self._recovery is not None and written.record is not None:
+            complete = self._recovery.complete_of(written.record)
         self._stored = self._stored.with_written(written, ended, complete)
         effects: list[e.Effect] = []
         if written.plan is not None:

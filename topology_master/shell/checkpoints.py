@@ -72,6 +72,14 @@ class CheckpointFiles:
             self._known[number] = found
         return found
 
+    async def manifests(self) -> dict[int, Manifest | None]:
+        """Those that are there; None for one that cannot be read. Raises OSError."""
+        folder = self._folder
+        return {} if folder is None else await asyncio.to_thread(self._read_all, folder)
+
+    def _read_all(self, folder: CheckpointFolder) -> dict[int, Manifest | None]:
+        return {number: self._known.get(number) or self._readable(folder, number) for number in folder.manifests()}
+
     def write(self, request: WriteManifest) -> None:
         """Write a manifest and say so."""
         loop, manifest, folder = asyncio.get_running_loop(), request.manifest, self._folder
@@ -107,7 +115,7 @@ class CheckpointFiles:
         """On the thread. Raises OSError."""
         folder = self._folder
         assert folder is not None
-        manifests = {n: self._known.get(n) or self._readable(folder, n) for n in folder.manifests()}
+        manifests = self._read_all(folder)
         old = old_files(manifests, folder.parts(), request.complete, request.running, request.keep)
         for number in old.manifests:
             folder.remove_manifest(number)

@@ -166,11 +166,14 @@ class ApiCluster:
         """Answered when it runs by the new plan, or has the old one again."""
         data: dict[str, Any] = {
             "component_parallelism": [f"{component}:{tasks}" for component, tasks in asked.parallelism.items()],
+            "runtime_config": list(map(str, asked.settings)),
             "dry_run": "true" if dry_run else "false",
             "timeout_seconds": str(secs),
         }
         if asked.containers is not None:
             data["container_number"] = str(asked.containers)
+        if asked.move is not None:
+            data["move_container"] = str(asked.move)
         options = {"data": data, "timeout": secs + LONG_SECONDS}
         return dict(self._json("POST", self._path(address, name, "/update"), **options))
 

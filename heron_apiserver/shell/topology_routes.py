@@ -15,6 +15,7 @@ from heron_apiserver.shell.replies import failures
 from heron_apiserver.shell.routing import MAX_NAME, Asked, Route, api_of, needs, serve
 from heron_control.inspection.inspector import SINCE_THE_START, LogReader, check_container, logged_processes
 from heron_control.inspection.status_document import to_document
+from heron_control.packing.runtime_config import read_settings
 from heron_control.packing.update import UpdateRequest, plan_update, read_parallelism
 from heron_runtime.failures import NotFound
 from heron_runtime.model.topology import TopologyState
@@ -199,19 +200,24 @@ def restart(
     return Restarted(message=f"Successfully restart topology: {asked.name}", containers=list(done))
 
 
-@serve(router, "POST", "/update", "Change parallelism or the number of containers", dict[str, Any])
+@serve(router, "POST", "/update", "Change parallelism, containers, settings", dict[str, Any])
 def update(
     asked: Asked,
     component_parallelism: Annotated[
         list[str] | None, Form(description="COMPONENT:TASKS; may be repeated", max_length=MAX_COMPONENTS)
     ] = None,
     container_number: Annotated[int | None, Form(description="how many containers", ge=1, le=65_535)] = None,
+    runtime_config: Annotated[
+        list[str] | None, Form(description="[COMPONENT:]KEY:VALUE; may be repeated", max_length=MAX_COMPONENTS)
+    ] = None,
+    move_container: Annotated[int | None, Form(description="its tasks go to a new one", ge=1, le=65_535)] = None,
     dry_run: Annotated[bool, Form(description="say what would be done, and do nothing")] = False,
     timeout_seconds: Annotated[float, Form(description="then the old plan again", ge=1, le=1800)] = 120.0,
 ) -> Any:
     """Answers when every task runs by the new plan, or when it runs by the old one again, with the cause. What was
     done, or would be: tasks and containers that come, go and move."""
-    request = UpdateRequest(read_parallelism(component_parallelism or ()), container_number)
+    settings = read_settings(runtime_config or ())
+    request = UpdateRequest(read_parallelism(component_parallelism or ()), container_number, settings, move_container)
     if dry_run:
         return plan_update(asked.record.definition, asked.record.packing, request).document()
     return asked.service.submissions.update(asked.record, request, timeout_seconds).document()

@@ -234,6 +234,7 @@ class Master:
             return
         if self._recovery is None:
             self._recovery = Recovery(stored.definition.config, *self._about_state)
+        self._recovery.configure(stored.definition.config)
         self._recovery.read(stored, now_ms)
 
     def _session_changed(self, session: e.Session) -> list[e.Effect]:
@@ -374,6 +375,8 @@ class Master:
             return None
         if recovery is not None and before is not None and plan.routing_version != before.routing_version:
             generation = recovery.wanted(now_ms, asked="the packing plan has changed")
+        elif recovery is not None and before is not None and plan.topology != before.topology:
+            generation = recovery.wanted(now_ms, asked="its settings have changed")
         if generation is not None:
             plan = with_generation(plan, generation, before, epoch)
         return None if plan is before else plan

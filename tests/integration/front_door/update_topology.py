@@ -42,9 +42,12 @@ class Acked(Spout):
 
 
 class Seen(BasicBolt):
-    """Passes on."""
+    """Passes on, and says by which limit."""
 
     outputs = ("number",)
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        self.log.info("limit=%r", config.get("user.limit"))
 
     def process(self, tup: Tuple) -> None:
         self.emit(tup.values)
@@ -73,6 +76,7 @@ class Count(BasicBolt):
     outputs = ("number", "count")
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
+        self.log.info("limit=%r", config.get("user.limit"))
         peers = context.get_component_tasks(context.get_component_id())
         if len(peers) > 3 and Path(config["user.folder"], "refuses").exists():
             raise RuntimeError("the service takes three clients at most")
@@ -120,7 +124,7 @@ class WithAcks(Topology):
     config = {Config.TOPOLOGY_RELIABILITY_MODE: Config.ATLEAST_ONCE, Config.TOPOLOGY_MESSAGE_TIMEOUT_SECS: 5}
     acked = Acked.spec(par=1, config={"user.folder": _folder})
     seen = Seen.spec(par=2, inputs={acked: Grouping.SHUFFLE})
-    last = Seen.spec(par=2, inputs={seen: Grouping.fields("number")})
+    last = Seen.spec(par=2, inputs={seen: Grouping.fields("number")}, config={"user.limit": 1})
 
 
 class Kept(Topology):

@@ -106,6 +106,12 @@ class Coordinator:
         self._in_a_row = 0  # cancelled
         self._notes: list[Note] = []
 
+    def configure(self, interval_ms: float, timeout_ms: float) -> None:
+        """These hold from now on."""
+        self.interval_ms = interval_ms
+        if timeout_ms != self._least_timeout_ms:
+            self._least_timeout_ms = self._timeout_ms = timeout_ms
+
     @property
     def wish(self) -> CheckpointWish:
         """What everybody shall hear."""

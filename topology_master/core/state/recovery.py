@@ -81,11 +81,9 @@ class Recovery:
     """Of one master, for as long as it leads. ``utc``: what is added to seconds of its clock to make them UTC."""
 
     def __init__(self, config: Mapping[str, Any], lease_ms: int, code_digest: str = "", utc: float = 0.0) -> None:
-        self._interval_ms = setting(config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECS) * 1000
-        self._timeout_ms = setting(config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_TIMEOUT_SECS) * 1000
-        self._keep = setting(config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_KEEP)
-        self._lease_ms, self._code_digest, self._utc = lease_ms, code_digest, utc
         self._coordinator: Coordinator | None = None
+        self.configure(config)
+        self._lease_ms, self._code_digest, self._utc = lease_ms, code_digest, utc
         self._generations: Generations | None = None
         self._plan: PhysicalPlan | None = None
         self._silence = _Silence()
@@ -102,6 +100,14 @@ class Recovery:
         self._completed = self._restores = 0
         self._last = CheckpointSummary()
         self._effects: list[Note | RemoveOld] = []
+
+    def configure(self, config: Mapping[str, Any]) -> None:
+        """The settings that hold from now on."""
+        self._interval_ms = setting(config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECS) * 1000
+        self._timeout_ms = setting(config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_TIMEOUT_SECS) * 1000
+        self._keep = setting(config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_KEEP)
+        if self._coordinator is not None:
+            self._coordinator.configure(self._interval_ms, self._timeout_ms)
 
     @property
     def tick_ms(self) -> float:

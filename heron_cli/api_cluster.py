@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import quote
 
 import msgspec
 
@@ -96,6 +97,9 @@ class ApiCluster:
             "settings": json.dumps(dict(submission.settings)),
             "replace": "true" if replace else "false",
         }
+        if submission.start is not None:
+            fields["from_checkpoint"] = submission.start.reference
+            fields["allow_dropped_state"] = "true" if submission.start.may_drop else "false"
         with self.session() as client, tempfile.TemporaryDirectory(prefix="heronry-send-") as folder:
             progress("packing the code")
             archive = Path(folder, "package.tar.gz")
@@ -162,11 +166,14 @@ class ApiCluster:
         """Answered when it runs by the new plan, or has the old one again."""
         data: dict[str, Any] = {
             "component_parallelism": [f"{component}:{tasks}" for component, tasks in asked.parallelism.items()],
+            "runtime_config": list(map(str, asked.settings)),
             "dry_run": "true" if dry_run else "false",
             "timeout_seconds": str(secs),
         }
         if asked.containers is not None:
             data["container_number"] = str(asked.containers)
+        if asked.move is not None:
+            data["move_container"] = str(asked.move)
         options = {"data": data, "timeout": secs + LONG_SECONDS}
         return dict(self._json("POST", self._path(address, name, "/update"), **options))
 
@@ -179,23 +186,38 @@ class ApiCluster:
         """As the server finds them in the storage."""
         return list(self._json("GET", self._path(address, name, "/checkpoints")))
 
-    def checkpoint(self, address: Address, name: str, number: int, *, verify: bool) -> dict[str, Any]:
+    def checkpoint(self, address: Address, name: str, which: str, *, verify: bool) -> dict[str, Any]:
         """As the server finds it; files are read on the machine that has them."""
         if verify:
             raise UsageError(
                 "--verify reads the checkpoint's files, which cannot be reached through an api server",
                 "Leave it out, or look at the files where they are.",
             )
-        return dict(self._json("GET", self._path(address, name, f"/checkpoints/{number}")))
+        return dict(self._json("GET", self._path(address, name, f"/checkpoints/{quote(which, safe='')}")))
+
+    def name_checkpoint(
+        self, address: Address, name: str, label: str, wait_secs: float, progress: Progress
+    ) -> tuple[int, str]:
+        """The server keeps it."""
+        options = {"data": {"wait_seconds": str(wait_secs), "label": label}, "timeout": wait_secs + LONG_SECONDS}
+        done = self._json("POST", self._path(address, name, "/checkpoint"), **options)
+        return int(done["checkpoint"]), f"{done['folder']} on the machine of the api server"
+
+    def delete_checkpoint(self, address: Address, name: str, label: str) -> None:
+        """The server has it."""
+        self._json("DELETE", self._path(address, name, f"/checkpoints/{quote(label, safe='')}"))
 
     def take_checkpoint(self, address: Address, name: str, wait_secs: float, progress: Progress) -> int:
         """The server asks the topology master."""
         options = {"data": {"wait_seconds": str(wait_secs)}, "timeout": wait_secs + LONG_SECONDS}
         return int(self._json("POST", self._path(address, name, "/checkpoint"), **options)["checkpoint"])
 
-    def restore(self, address: Address, name: str, progress: Progress) -> tuple[int, int]:
+    def restore(
+        self, address: Address, name: str, checkpoint: int, progress: Progress, *, repeat_output: bool
+    ) -> tuple[int, int]:
         """The server asks the topology master."""
-        done = self._json("POST", self._path(address, name, "/restore"), timeout=LONG_SECONDS)
+        data = {"checkpoint": str(checkpoint), "repeat_output": "true" if repeat_output else "false"}
+        done = self._json("POST", self._path(address, name, "/restore"), data=data, timeout=LONG_SECONDS)
         return int(done["generation"]), int(done["checkpoint"])
 
     def topologies(self, address: Address) -> list[dict[str, Any]]:

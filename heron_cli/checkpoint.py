@@ -12,19 +12,15 @@ from heron_cli.clusters import cluster_at
 from heron_cli.console import Format, age, print_json, print_line, print_table, say, size, spinner
 from heron_cli.options import Name, Output, Place, Verbose, WaitTimeout
 from heron_cli.wait import wait_for_state
-from heron_runtime.failures import Failure
+from heron_control.inspection.whole_files import DamagedCheckpoint
 
-COLUMNS = ("checkpoint", "written", "generation", "turn", "bytes", "tasks", "complete")
+COLUMNS = ("checkpoint", "name", "written", "generation", "turn", "bytes", "tasks", "complete")
 NUMBERS = ("checkpoint", "written", "generation", "turn", "bytes", "tasks")
-Number = Annotated[int, typer.Argument(metavar="CHECKPOINT", min=1, help="Its number, as `list` shows it.")]
-
-
-class DamagedCheckpoint(Failure):
-    """Files of a checkpoint are missing, or not what was written."""
+Which = Annotated[str, typer.Argument(metavar="CHECKPOINT", help="Its number or name, as `list` shows it.")]
 
 
 def list_checkpoints(place: Place, name: Name, output: Output = Format.TABLE, verbose: Verbose = False) -> None:
-    """List the checkpoints in a topology's storage."""
+    """List the checkpoints in a topology's storage, and those that were given a name."""
     cluster, address = cluster_at(place)
     rows = cluster.checkpoints(address, name)
     if output is Format.JSON:
@@ -38,7 +34,7 @@ def list_checkpoints(place: Place, name: Name, output: Output = Format.TABLE, ve
 def inspect(
     place: Place,
     name: Name,
-    number: Number,
+    which: Which,
     verify: Annotated[
         bool, typer.Option("--verify", help="Read all files it needs and check what they hold; exit code 1 if damaged.")
     ] = False,
@@ -47,7 +43,7 @@ def inspect(
 ) -> None:
     """Show what a checkpoint is made of: its parts, the files its state is read from, key groups, tokens of sinks."""
     cluster, address = cluster_at(place)
-    found = cluster.checkpoint(address, name, number, verify=verify)
+    found = cluster.checkpoint(address, name, which, verify=verify)
     damaged = found.get("damaged_files") or []
     if output is Format.JSON:
         print_json(found)
@@ -57,7 +53,7 @@ def inspect(
             print_line(f"its {found['files']} files are whole", "green")
     if damaged:
         raise DamagedCheckpoint(
-            f"checkpoint {number} of {name} is damaged: {len(damaged)} of its {found['files']} files",
+            f"checkpoint {which} of {name} is damaged: {len(damaged)} of its {found['files']} files",
             "A topology that reads it fails; restore the files from a copy.",
             details=damaged,
         )
@@ -68,10 +64,19 @@ def create(
     name: Name,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Return when it is complete, or at once.")] = False,
     wait_timeout: WaitTimeout = 300.0,
+    label: Annotated[
+        str | None,
+        typer.Option("--name", metavar="NAME", help="Keep a copy with all it needs, until `delete`; waits for it."),
+    ] = None,
     verbose: Verbose = False,
 ) -> None:
     """Take a checkpoint now."""
     cluster, address = cluster_at(place)
+    if label is not None:
+        with cluster.session(), spinner(f"asking the topology master of {name}") as progress:
+            number, folder = cluster.name_checkpoint(address, name, label, max(wait_timeout, 1.0), progress)
+        say(f"checkpoint {number} of {name} is kept as {label}, in {folder}", "green")
+        return
     with spinner(f"asking the topology master of {name}") as progress:
         number = cluster.take_checkpoint(address, name, max(wait_timeout, 1.0) if wait else 0.0, progress)
     if wait:
@@ -80,18 +85,39 @@ def create(
         say(f"a checkpoint of {name} is asked for; `heron status` shows how it goes", "green")
 
 
+def delete(
+    place: Place,
+    name: Name,
+    label: Annotated[str, typer.Argument(metavar="NAME", help="That of a checkpoint that was given one.")],
+    verbose: Verbose = False,
+) -> None:
+    """Delete a checkpoint that was given a name; the others go by themselves."""
+    cluster, address = cluster_at(place)
+    cluster.delete_checkpoint(address, name, label)
+    say(f"checkpoint {label} of {name} is deleted", "green")
+
+
 def restore(
     place: Place,
     name: Name,
+    number: Annotated[
+        int | None, typer.Argument(metavar="[CHECKPOINT]", min=1, help="An older one, as `checkpoint list` shows it.")
+    ] = None,
+    repeat_output: Annotated[
+        bool, typer.Option("--repeat-output", help="Needed for an older one: what was written behind it comes again.")
+    ] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Return when it runs again, or at once.")] = True,
     wait_timeout: WaitTimeout = 120.0,
     verbose: Verbose = False,
 ) -> None:
-    """Let all tasks of a topology go back to its last complete checkpoint, also where it has failed."""
+    """Let all tasks of a topology go back to its last complete checkpoint or an older one, also where it has failed.
+
+    Checkpoints behind an older one are struck off.
+    """
     cluster, address = cluster_at(place)
     with cluster.session(), spinner(f"asking the topology master of {name}") as progress:
         topology_id = cluster.status(address, name).execution.topology_id if wait else ""
-        generation, checkpoint = cluster.restore(address, name, progress)
+        generation, checkpoint = cluster.restore(address, name, number or 0, progress, repeat_output=repeat_output)
         if wait:
             wait_for_state(cluster, address, name, topology_id, timeout_secs=wait_timeout, progress=progress)
     start = f"checkpoint {checkpoint}" if checkpoint else "the initial state"
@@ -102,11 +128,13 @@ def _cells(row: dict[str, Any], now: float) -> list[object]:
     when = age(now - datetime.fromisoformat(row["written_at"]).timestamp()) + " ago" if row["written_at"] else None
     complete = row["damaged"] or ("yes" if row["complete"] else "no")
     size_text = size(row["bytes"]) if row["bytes"] is not None else None
-    return [row["checkpoint"], when, row["generation"], row["turn"], size_text, row["tasks"], complete]
+    return [row["checkpoint"], row["name"], when, row["generation"], row["turn"], size_text, row["tasks"], complete]
 
 
 def _show(found: dict[str, Any]) -> None:
     complete = "complete" if found["complete"] else "not complete"
+    if found["folder"]:
+        print_line(f"{found['name']}, in {found['folder']}")
     print_line(
         f"checkpoint {found['checkpoint']}, {complete}, written {found['written_at']}: generation "
         f"{found['generation']}, turn {found['turn']}, plan {found['plan']}, {size(found['bytes'])}"
@@ -128,4 +156,4 @@ def _show(found: dict[str, Any]) -> None:
             print_line(f"task {part['task']} commits {token['name']} (prepared for {token['checkpoint']})")
 
 
-COMMANDS = (("list", list_checkpoints), ("inspect", inspect), ("create", create))
+COMMANDS = (("list", list_checkpoints), ("inspect", inspect), ("create", create), ("delete", delete))

@@ -67,15 +67,25 @@ class Cluster(Protocol):
         """Let the spouts emit, or pause them; returns when the topology master has decided so."""
 
     def checkpoints(self, address: Address, name: str) -> list[dict[str, Any]]:
-        """See ``heron_control.inspection.checkpoints.rows``."""
+        """See ``KeptCheckpoints.rows``."""
 
-    def checkpoint(self, address: Address, name: str, number: int, *, verify: bool) -> dict[str, Any]:
-        """See ``heron_control.inspection.checkpoints.details``; ``verify``: and ``damaged_files``, a line each."""
+    def checkpoint(self, address: Address, name: str, which: str, *, verify: bool) -> dict[str, Any]:
+        """See ``KeptCheckpoints.details``."""
+
+    def name_checkpoint(
+        self, address: Address, name: str, label: str, wait_secs: float, progress: Progress
+    ) -> tuple[int, str]:
+        """See ``KeptCheckpoints.name``: its number, and the folder it is kept in."""
+
+    def delete_checkpoint(self, address: Address, name: str, label: str) -> None:
+        """Remove one that has this name."""
 
     def take_checkpoint(self, address: Address, name: str, wait_secs: float, progress: Progress) -> int:
         """See ``Inspector.take_checkpoint``."""
 
-    def restore(self, address: Address, name: str, progress: Progress) -> tuple[int, int]:
+    def restore(
+        self, address: Address, name: str, checkpoint: int, progress: Progress, *, repeat_output: bool
+    ) -> tuple[int, int]:
         """See ``Inspector.restore``."""
 
     def topologies(self, address: Address) -> list[dict[str, Any]]:

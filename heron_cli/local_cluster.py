@@ -124,31 +124,39 @@ class LocalCluster:
             inspector.set_state(record, state, progress)
 
     def checkpoints(self, address: Address, name: str) -> list[dict[str, Any]]:
-        """Those in its storage."""
-        with self._topology(address, name) as (inspector, record):
-            return inspector.checkpoints(record)
+        """Those in its storage, and those with a name."""
+        with self.session() as store:
+            return self._service(store).kept.rows(name, address.role, address.environ)
 
-    def checkpoint(self, address: Address, name: str, number: int, *, verify: bool) -> dict[str, Any]:
+    def checkpoint(self, address: Address, name: str, which: str, *, verify: bool) -> dict[str, Any]:
         """From its manifest; the files are here, too."""
-        with self._topology(address, name) as (inspector, record):
-            found = inspector.checkpoint(record, number)
-            if verify:
-                from heron_cli.verify_parts import damaged_parts
-                from heron_control.inspection.checkpoints import read_manifest, storage_of
+        with self.session() as store:
+            return self._service(store).kept.details(name, address.role, address.environ, which, verify=verify)
 
-                folder = storage_of(record)
-                found["damaged_files"] = damaged_parts(folder, read_manifest(folder, number))
-            return found
+    def name_checkpoint(
+        self, address: Address, name: str, label: str, wait_secs: float, progress: Progress
+    ) -> tuple[int, str]:
+        """Its topology master takes it, and it is copied here."""
+        with self.session() as store, self._topology(address, name) as (_, record):
+            number, folder = self._service(store).kept.name(record, label, wait_secs, progress)
+            return number, str(folder)
+
+    def delete_checkpoint(self, address: Address, name: str, label: str) -> None:
+        """It is here."""
+        with self.session() as store:
+            self._service(store).kept.delete(name, address.role, address.environ, label)
 
     def take_checkpoint(self, address: Address, name: str, wait_secs: float, progress: Progress) -> int:
         """Ask the topology master."""
         with self._topology(address, name) as (inspector, record):
             return inspector.take_checkpoint(record, wait_secs, progress)
 
-    def restore(self, address: Address, name: str, progress: Progress) -> tuple[int, int]:
+    def restore(
+        self, address: Address, name: str, checkpoint: int, progress: Progress, *, repeat_output: bool
+    ) -> tuple[int, int]:
         """Ask the topology master."""
         with self._topology(address, name) as (inspector, record):
-            return inspector.restore(record, progress)
+            return inspector.restore(record, checkpoint, progress, repeat_output=repeat_output)
 
     def topologies(self, address: Address) -> list[dict[str, Any]]:
         """Those in the store."""

@@ -29,6 +29,7 @@ _COMMANDS = {
     "deactivate": "heron_cli.activate:deactivate",
     "restore": "heron_cli.checkpoint:restore",
     "update": "heron_cli.update:update",
+    "move": "heron_cli.update:move",
     "restart": "heron_cli.restart:restart",
     "list": "heron_cli.list:list_topologies",
     "status": "heron_cli.status:status",

@@ -23,7 +23,7 @@ from heron_control.packaging.package import stage_package
 from heron_control.packaging.requirements import install_requirements
 from heron_control.packing import pack
 from heron_control.progress import Progress
-from heron_control.submission.submission import Submission
+from heron_control.submission.submission import StartFrom, Submission
 from heron_runtime.failures import Failure, Interrupted, InvalidTopology, NotFound, UsageError
 from heron_runtime.model.ids import is_safe_name
 from heron_runtime.model.settings import Keys, setting
@@ -35,6 +35,16 @@ from heronry.api.config import normalise
 from heronry.api.validate import problems_of
 
 DEFINE_TIMEOUT_SECS = 60.0
+From = Annotated[
+    str | None,
+    typer.Option(
+        "--from-checkpoint", metavar="REF",
+        help="Begin with this state: file:///folder[@NUMBER], or CLUSTER/ROLE/ENV/TOPOLOGY[@NUMBER or @NAME].",
+    ),
+]  # fmt: skip
+Dropped = Annotated[
+    bool, typer.Option("--allow-dropped-state", help="Leave state behind that has no place in this topology.")
+]
 
 
 def submit(
@@ -57,6 +67,8 @@ def submit(
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse what is otherwise warned of.")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Kill a running one (spark: its result) first.")] = False,
+    from_checkpoint: From = None,
+    allow_dropped_state: Dropped = False,
     wait: Wait = True,
     wait_timeout: WaitTimeout = 120.0,
     verbose: Verbose = False,
@@ -80,6 +92,7 @@ def submit(
         return
     spark.check_unused(address.cluster)
     cluster = cluster_named(address.cluster)
+    start = begins_with(from_checkpoint, may_drop=allow_dropped_state)
     if not file.exists():
         raise NotFound(f"{file} is not there", "FILE is a .py file, a package folder, .zip or .tar.gz.")
     if name is not None and not is_safe_name(name):
@@ -104,13 +117,12 @@ def submit(
                 state = TopologyState.PAUSED if deploy_deactivated else TopologyState.RUNNING
                 whose = address.role, address.environ, user()
                 settings = settings_of({**configured, **given})
-                submission = Submission(definition, packing, package, *whose, state, settings)
+                submission = Submission(definition, packing, package, *whose, state, settings, start=start)
                 run(cluster, address, submission, progress, replace=replace, wait=wait, wait_timeout=wait_timeout)
     if dry_run:
         plan.show(definition, packing, dry_run_format)
         return
-    verb = "runs" if wait else "is submitted"
-    say(f"topology {definition.name} {verb} at {address}", "green")
+    say(f"topology {definition.name} {'runs' if wait else 'is submitted'} at {address}", "green")
 
 
 def define(
@@ -139,6 +151,13 @@ def define(
         show=lambda text: say(indented(text)), hears=hearing.update,
     )  # fmt: skip
     return definition, hearing
+
+
+def begins_with(reference: str | None, *, may_drop: bool) -> StartFrom | None:
+    """The checkpoint that is asked for, if one is. Raises UsageError."""
+    if reference is None and may_drop:
+        raise UsageError("--allow-dropped-state says something about --from-checkpoint, which is not given")
+    return None if reference is None else StartFrom(reference, may_drop)
 
 
 def check_reliability(definition: TopologyDefinition, hearing: dict[str, list[str]], *, strict: bool) -> None:

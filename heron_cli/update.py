@@ -1,4 +1,5 @@
-"""``heron update``: another parallelism, or number of containers, of a topology that runs."""
+"""``heron update``: another parallelism, number of containers or settings of a topology that runs; ``heron move``: a
+new container for the tasks of one."""
 
 from __future__ import annotations
 
@@ -9,9 +10,15 @@ import typer
 from heron_cli.clusters import cluster_at
 from heron_cli.console import Format, print_json, print_line, say, spinner
 from heron_cli.options import Name, Output, Place, Verbose
+from heron_control.packing.runtime_config import read_settings
 from heron_control.packing.update import UpdateRequest, read_parallelism
+from heron_runtime.failures import UsageError
 
 SHOWN = 20  # tasks in one line
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+Timeout = Annotated[
+    float, typer.Option("--timeout", min=1.0, metavar="SECONDS", help="Then it gets its old plan again.")
+]
 
 
 def update(
@@ -25,18 +32,46 @@ def update(
         int | None,
         typer.Option("--container-number", min=1, help="How many containers; without it tasks stay where they are."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
-    timeout: Annotated[
-        float, typer.Option("--timeout", min=1.0, metavar="SECONDS", help="Then it gets its old plan again.")
-    ] = 120.0,
+    runtime_config: Annotated[
+        list[str] | None,
+        typer.Option("--runtime-config", metavar="[COMPONENT:]KEY:VALUE", help="Another setting; may be repeated."),
+    ] = None,
+    dry_run: DryRun = False,
+    timeout: Timeout = 120.0,
     output: Output = Format.TABLE,
     verbose: Verbose = False,
 ) -> None:
-    """Change the parallelism of components, or the number of containers, while the topology runs.
+    """Change the parallelism of components, the number of containers, or settings, while the topology runs.
 
     It gets the new plan or keeps the old one. Where state is kept all tasks stop at a checkpoint and go on from it.
     """
-    asked = UpdateRequest(read_parallelism(component_parallelism or ()), container_number)
+    settings = read_settings(runtime_config or ())
+    asked = UpdateRequest(read_parallelism(component_parallelism or ()), container_number, settings)
+    _run(place, name, asked, timeout, output, dry_run=dry_run)
+
+
+def move(
+    place: Place,
+    name: Name,
+    container: Annotated[int, typer.Argument(metavar="CONTAINER", min=1, help="Its number, as `heron status` has it.")],
+    host: Annotated[
+        str | None, typer.Argument(metavar="[HOST]", help="Where to; only where a cluster has hosts.")
+    ] = None,
+    dry_run: DryRun = False,
+    timeout: Timeout = 120.0,
+    output: Output = Format.TABLE,
+    verbose: Verbose = False,
+) -> None:
+    """Move all tasks of a container to a new one, while the topology runs, by the same means as `heron update`."""
+    if host is not None:
+        raise UsageError(
+            f"{place}: what runs its containers has no hosts to choose from, so none goes to {host!r}",
+            "Leave HOST out.",
+        )
+    _run(place, name, UpdateRequest(move=container), timeout, output, dry_run=dry_run)
+
+
+def _run(place: str, name: str, asked: UpdateRequest, timeout: float, output: Format, *, dry_run: bool) -> None:
     cluster, address = cluster_at(place)
     with cluster.session(), spinner(f"updating {name}") as progress:
         done = cluster.update(address, name, asked, timeout, progress, dry_run=dry_run)
@@ -55,6 +90,9 @@ def lines(done: dict[str, Any]) -> list[str]:
     old, new = done["containers"]
     if old != new:
         found.append(f"containers: {old} -> {new}")
+    for each in done["settings"]:
+        whose = f"{each['component']}: " if each["component"] else ""
+        found.append(f"{whose}{each['key']}: {each['from']!r} -> {each['to']!r}")
     for key, word in (("new_containers", "new containers"), ("removed_containers", "removed containers")):
         if done[key]:
             found.append(f"{word}: {', '.join(map(str, done[key]))}")

@@ -29,9 +29,13 @@ class CheckpointFolder:
         self._parts = folder / "parts"
         self._manifests = folder / "manifests"
 
-    def write_part(self, name: str, pieces: Iterable[bytes]) -> None:
+    def part_file(self, name: str) -> Path:
+        """Where a part is."""
+        return self._parts / name
+
+    def write_part(self, name: str, pieces: Iterable[bytes], mode: int = 0o640) -> None:
         """Put these bytes under this name, once they are on disk."""
-        self._write(self._parts / name, pieces)
+        self._write(self._parts / name, pieces, mode)
 
     @contextlib.contextmanager
     def open_part(self, name: str) -> Iterator[Callable[[int, int], bytes]]:
@@ -42,9 +46,9 @@ class CheckpointFolder:
         finally:
             os.close(descriptor)
 
-    def write_manifest(self, manifest: Manifest) -> None:
+    def write_manifest(self, manifest: Manifest, mode: int = 0o640) -> None:
         """Put it where ``read_manifest`` finds it."""
-        self._write(self._manifests / _manifest_name(manifest.checkpoint), [encode_manifest(manifest)])
+        self._write(self._manifests / _manifest_name(manifest.checkpoint), [encode_manifest(manifest)], mode)
 
     def read_manifest(self, checkpoint: int) -> Manifest:
         """Raises OSError, MalformedMessage."""
@@ -72,9 +76,9 @@ class CheckpointFolder:
         for name in names:
             (self._parts / name).unlink(missing_ok=True)
 
-    def _write(self, path: Path, pieces: Iterable[bytes]) -> None:
+    def _write(self, path: Path, pieces: Iterable[bytes], mode: int) -> None:
         path.parent.mkdir(mode=0o770, parents=True, exist_ok=True)
-        replace_file(path, pieces, 0o640, durable=True)
+        replace_file(path, pieces, mode, durable=True)
 
 
 def checkpoint_folder(url: str | None, home: str) -> CheckpointFolder:

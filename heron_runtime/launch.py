@@ -33,6 +33,8 @@ class Launch:
     api_url: str = ""  # where containers fetch the package
     bind: str = ""  # the address they listen on, where that is not ``host``: a container's changes with its networks
     key: str = ""  # path of the file with the topology's key, where that is not in ``home``
+    start_checkpoint: int = 0  # among its files from the beginning, and complete: it begins with it; 0: with nothing
+    start_generation: int = 0  # the last one of those who took it
 
     @property
     def bind_host(self) -> str:

@@ -31,6 +31,7 @@ from heron_runtime.process_stats import LoopLag
 
 EXIT_PARENT_GONE = 120
 EXIT_REPLACED = 121
+EXIT_OTHER_SETTINGS = 122  # of an instance: the next one begins with those of the plan
 
 log = logging.getLogger(__name__)
 

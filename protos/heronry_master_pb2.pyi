@@ -134,10 +134,14 @@ class TakeCheckpoint(_message.Message):
     def __init__(self, wait_seconds: _Optional[float] = ..., epoch: _Optional[int] = ..., hold: _Optional[bool] = ...) -> None: ...
 
 class RestoreState(_message.Message):
-    __slots__ = ("epoch",)
+    __slots__ = ("epoch", "checkpoint", "repeat_output")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    REPEAT_OUTPUT_FIELD_NUMBER: _ClassVar[int]
     epoch: int
-    def __init__(self, epoch: _Optional[int] = ...) -> None: ...
+    checkpoint: int
+    repeat_output: bool
+    def __init__(self, epoch: _Optional[int] = ..., checkpoint: _Optional[int] = ..., repeat_output: _Optional[bool] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ()

@@ -21,7 +21,7 @@ from heronry.api.config import examine
 from heronry.api.validate import problems_of
 
 NEEDED = ("name", "cluster", "role", "environment")
-OPTIONAL = ("user", "state", "settings", "replace", "dry_run", "package")
+OPTIONAL = ("user", "state", "settings", "replace", "dry_run", "package", "from_checkpoint", "allow_dropped_state")
 FILES = ("definition", "topology")
 FORBIDDEN_SETTINGS = (
     Keys.HERON_SCHEDULER.name, Keys.HERON_STATE_URL.name, Keys.HERON_STATE_CREDENTIAL_FILE.name,
@@ -53,6 +53,8 @@ class SubmitFields:
     replace: bool = False
     dry_run: bool = False
     package: str = ""
+    from_checkpoint: str = ""
+    allow_dropped_state: bool = False
 
 
 def read_fields(fields: Mapping[str, str], files: Collection[str], cluster: str) -> SubmitFields:
@@ -76,7 +78,7 @@ def read_fields(fields: Mapping[str, str], files: Collection[str], cluster: str)
     if state not in (TopologyState.RUNNING, TopologyState.PAUSED):
         problems.append("state is running or paused")
     settings, faults = _settings(fields.get("settings", ""))
-    replace, dry_run = (_flag(fields, name, faults) for name in ("replace", "dry_run"))
+    replace, dry_run, dropped = (_flag(fields, n, faults) for n in ("replace", "dry_run", "allow_dropped_state"))
     user = fields.get("user", "")
     if len(user) > 128 or not user.isprintable():
         faults.append("user is a short printable text")
@@ -84,7 +86,7 @@ def read_fields(fields: Mapping[str, str], files: Collection[str], cluster: str)
         raise Rejected(problems + faults, missing)
     return SubmitFields(
         fields["name"], fields["cluster"], fields["role"], fields["environment"], user, TopologyState(state), settings,
-        replace, dry_run, fields.get("package", ""),
+        replace, dry_run, fields.get("package", ""), fields.get("from_checkpoint", ""), dropped,
     )  # fmt: skip
 
 
@@ -113,6 +115,7 @@ def fingerprint(fields: SubmitFields, definition: bytes, package: str) -> str:
     """What tells two requests apart."""
     parts = (
         fields.name, fields.cluster, fields.role, fields.environ, fields.state, str(fields.replace), package,
+        fields.from_checkpoint, str(fields.allow_dropped_state),
         json.dumps(fields.settings, sort_keys=True), hashlib.sha256(definition).hexdigest(),
     )  # fmt: skip
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()

@@ -16,7 +16,7 @@ from heron_control.inspection.inspector import Inspector
 from heron_control.schedulers.scheduler import Scheduler
 from heron_control.schedulers.topology_folder import SECRET_FILE, identity_in
 from heron_control.submission.service import SubmissionService
-from heron_control.submission.submission import ClusterConfig, Submission
+from heron_control.submission.submission import ClusterConfig, StartFrom, Submission
 from heron_runtime.failures import NotFound
 from heron_runtime.launch import Launch
 from heron_runtime.model.plan import PackingPlan
@@ -57,6 +57,7 @@ class TopologyService:
         submission = Submission(
             definition, packing, path, fields.role, fields.environ, fields.user or fields.role, fields.state,
             fields.settings, package,
+            StartFrom(fields.from_checkpoint, fields.allow_dropped_state) if fields.from_checkpoint else None,
         )  # fmt: skip
         return self.submissions.submit(submission, replace=fields.replace) is not None
 

@@ -61,6 +61,8 @@ FORM: dict[str, Any] = {
         "settings": _text("JSON object of heron.* keys"),
         "replace": _text("kill a topology of this name first", enum=["true", "false"]),
         "dry_run": _text("answer with the packing plan and change nothing", enum=["true", "false"]),
+        "from_checkpoint": _text("begin with this state: CLUSTER/ROLE/ENV/TOPOLOGY, and perhaps @NUMBER or @NAME"),
+        "allow_dropped_state": _text("leave state behind that has no place", enum=["true", "false"]),
         "package": _text("SHA-256 of a package that is here already; in place of the file topology"),
         "definition": _text("the topology's definition, protobuf heronry.v1.Topology", format="binary"),
         "topology": _text("the code: a tar.gz of files and folders", format="binary"),

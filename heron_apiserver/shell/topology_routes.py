@@ -12,15 +12,17 @@ from starlette.responses import Response
 from heron_apiserver.core.access import Right
 from heron_apiserver.core.submission import MAX_COMPONENTS
 from heron_apiserver.shell.replies import failures
-from heron_apiserver.shell.routing import Asked, Route, api_of, needs, serve
+from heron_apiserver.shell.routing import MAX_NAME, Asked, Route, api_of, needs, serve
 from heron_control.inspection.inspector import SINCE_THE_START, LogReader, check_container, logged_processes
 from heron_control.inspection.status_document import to_document
+from heron_control.packing.runtime_config import read_settings
 from heron_control.packing.update import UpdateRequest, plan_update, read_parallelism
 from heron_runtime.failures import NotFound
 from heron_runtime.model.topology import TopologyState
 
 router = APIRouter(prefix="/api/v1", tags=["topologies"], route_class=Route)
 RESTART_SECONDS = 120.0
+NAMED_SECONDS = 300.0  # for a checkpoint to be complete
 MAX_PART = 1 << 20
 MAX_OFFSET = 1 << 53
 OFFSET_HEADER, SIZE_HEADER = "heronry-offset", "heronry-size"
@@ -48,6 +50,12 @@ class TakenCheckpoint(Message):
     """What was done; and the last complete checkpoint."""
 
     checkpoint: int
+
+
+class NamedCheckpoint(TakenCheckpoint):
+    """What was done; and where it is kept, on the api server's machine, if it was given a name."""
+
+    folder: str = ""
 
 
 class Restored(TakenCheckpoint):
@@ -131,36 +139,56 @@ def deactivate(asked: Asked) -> Any:
     return Message(message=f"Successfully deactivate topology: {asked.name}")
 
 
-@serve(router, "POST", "/checkpoint", "Take a checkpoint now", TakenCheckpoint)
+@serve(router, "POST", "/checkpoint", "Take a checkpoint now", NamedCheckpoint)
 def take_checkpoint(
     asked: Asked,
     wait_seconds: Annotated[float, Form(description="until it is complete; 0: answer at once", ge=0, le=1800)] = 0.0,
+    label: Annotated[str, Form(description="keep it under this name; waits for it", max_length=MAX_NAME)] = "",
 ) -> Any:
     """For topologies that keep state. Answers, where it waits, when it is complete, or with the cause it was cancelled
-    for; `checkpoint` is the last complete one."""
+    for; `checkpoint` is the last complete one. With a name a copy is kept, until it is deleted."""
+    if label:
+        number, folder = asked.service.submissions.kept.name(asked.record, label, wait_seconds or NAMED_SECONDS)
+        text = f"Successfully name checkpoint of topology: {asked.name}"
+        return NamedCheckpoint(message=text, checkpoint=number, folder=str(folder))
     number = asked.service.inspector.take_checkpoint(asked.record, wait_seconds)
     done = "Successfully take" if wait_seconds else "Successfully ask for"
-    return TakenCheckpoint(message=f"{done} checkpoint of topology: {asked.name}", checkpoint=number)
+    return NamedCheckpoint(message=f"{done} checkpoint of topology: {asked.name}", checkpoint=number)
 
 
-@serve(router, "POST", "/restore", "Go back to the last complete checkpoint", Restored)
-def restore(asked: Asked) -> Any:
+@serve(router, "POST", "/restore", "Go back to a complete checkpoint", Restored)
+def restore(
+    asked: Asked,
+    checkpoint: Annotated[int, Form(description="that is kept; 0: the last one", ge=0, le=MAX_OFFSET)] = 0,
+    repeat_output: Annotated[bool, Form(description="to an older one: output may come again")] = False,
+) -> Any:
     """For topologies that keep state. Answers when the generation that begins from it is stored."""
-    generation, number = asked.service.inspector.restore(asked.record)
+    generation, number = asked.service.inspector.restore(asked.record, checkpoint, repeat_output=repeat_output)
     text = f"Successfully restore topology: {asked.name}"
     return Restored(message=text, checkpoint=number, generation=generation)
 
 
 @serve(router, "GET", "/checkpoints", "Checkpoints in the storage", list[dict[str, Any]])
 def checkpoints(asked: Asked) -> Any:
-    """Of each manifest: when it was written, generation, turn, bytes, tasks, whether it is complete."""
-    return asked.service.inspector.checkpoints(asked.record)
+    """Of each manifest: when it was written, generation, turn, bytes, tasks, whether it is complete; and those that
+    were given a name, also of a topology that was killed."""
+    return asked.service.submissions.kept.rows(*asked.place)
 
 
-@serve(router, "GET", "/checkpoints/{number}", "What a checkpoint is made of", dict[str, Any])
-def checkpoint(asked: Asked, number: Annotated[int, FromPath(ge=1, le=MAX_OFFSET)]) -> Any:
+Which = Annotated[str, FromPath(description="its number or name", min_length=1, max_length=MAX_NAME)]
+
+
+@serve(router, "GET", "/checkpoints/{which}", "What a checkpoint is made of", dict[str, Any])
+def checkpoint(asked: Asked, which: Which) -> Any:
     """Its parts, the files its state is read from, key groups by task, tokens of sinks."""
-    return asked.service.inspector.checkpoint(asked.record, number)
+    return asked.service.submissions.kept.details(*asked.place, which)
+
+
+@serve(router, "DELETE", "/checkpoints/{which}", "Delete a checkpoint with a name", Message)
+def delete_checkpoint(asked: Asked, which: Which) -> Any:
+    """The others go by themselves."""
+    asked.service.submissions.kept.delete(*asked.place, which)
+    return Message(message=f"Successfully delete checkpoint {which} of topology: {asked.name}")
 
 
 @serve(router, "POST", "/restart", "Restart a container, or all", Restarted)
@@ -172,19 +200,24 @@ def restart(
     return Restarted(message=f"Successfully restart topology: {asked.name}", containers=list(done))
 
 
-@serve(router, "POST", "/update", "Change parallelism or the number of containers", dict[str, Any])
+@serve(router, "POST", "/update", "Change parallelism, containers, settings", dict[str, Any])
 def update(
     asked: Asked,
     component_parallelism: Annotated[
         list[str] | None, Form(description="COMPONENT:TASKS; may be repeated", max_length=MAX_COMPONENTS)
     ] = None,
     container_number: Annotated[int | None, Form(description="how many containers", ge=1, le=65_535)] = None,
+    runtime_config: Annotated[
+        list[str] | None, Form(description="[COMPONENT:]KEY:VALUE; may be repeated", max_length=MAX_COMPONENTS)
+    ] = None,
+    move_container: Annotated[int | None, Form(description="its tasks go to a new one", ge=1, le=65_535)] = None,
     dry_run: Annotated[bool, Form(description="say what would be done, and do nothing")] = False,
     timeout_seconds: Annotated[float, Form(description="then the old plan again", ge=1, le=1800)] = 120.0,
 ) -> Any:
     """Answers when every task runs by the new plan, or when it runs by the old one again, with the cause. What was
     done, or would be: tasks and containers that come, go and move."""
-    request = UpdateRequest(read_parallelism(component_parallelism or ()), container_number)
+    settings = read_settings(runtime_config or ())
+    request = UpdateRequest(read_parallelism(component_parallelism or ()), container_number, settings, move_container)
     if dry_run:
         return plan_update(asked.record.definition, asked.record.packing, request).document()
     return asked.service.submissions.update(asked.record, request, timeout_seconds).document()

@@ -114,6 +114,7 @@ class Process:
     restarts: int = 0
     wanted: bool = True
     again: bool = False  # a plan after the one it was started by wants it, too
+    uncounted: bool = False  # its next start is no restart: it has ended for the sake of other settings
     last_error: str = ""
     due_ms: int | None = None  # next start
     kill_ms: int | None = None  # end of its grace
@@ -172,17 +173,24 @@ class Supervisor:
         elif not works and process.state is _S.RUNNING:
             self._move(process, Event.IDLES, now_ms)
 
-    def ended(self, now_ms: int, slot: int, reason: str, replaced: bool = False) -> list[Effect]:
-        """The process is gone for certain, or could not be started."""
+    def ended(self, now_ms: int, slot: int, reason: str, replaced: bool = False, anew: bool = False) -> list[Effect]:
+        """The process is gone for certain, or could not be started. ``anew``: it has ended so that another one begins
+        with other settings, which is no fault."""
         process = self.processes[slot]
         if not process.alive:
             return []
-        process.last_error = (process.kill_reason or reason)[:LAST_ERROR_CHARACTERS]
+        anew = anew and process.wanted
+        if not anew:
+            process.last_error = (process.kill_reason or reason)[:LAST_ERROR_CHARACTERS]
         process.pid, process.kill_ms, process.kill_reason = 0, None, ""
         if not process.wanted:
             self._move(process, Event.ENDED_UNWANTED, now_ms)
             self._forget_if_over(slot)
             return self._stop_those_whose_turn_it_is(now_ms) if self.stopping else []
+        if anew:
+            self._move(process, Event.ENDED, now_ms)
+            process.due_ms, process.uncounted = now_ms, True
+            return self.tick(now_ms)
         delay_ms = process.backoff.died(now_ms - process.born_ms)
         replaced, process.again = replaced and not process.again, False  # by the plan before, perhaps: try once
         if replaced:
@@ -222,7 +230,8 @@ class Supervisor:
                 break
             self._next_restart_ms = now_ms + STAGGER_MS
             process.due_ms = None
-            process.restarts += 1
+            process.restarts += not process.uncounted
+            process.uncounted = False
             process.born_ms = now_ms
             self._move(process, Event.DUE, now_ms)
             effects.append(Start(process.spec, process.restarts))

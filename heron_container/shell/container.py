@@ -44,7 +44,7 @@ from heron_runtime.liveness import Phase, Slots
 from heron_runtime.model.backoff import BackoffPolicy
 from heron_runtime.model.ids import MASTER_CONTAINER, container_name
 from heron_runtime.model.settings import Keys, MiB, setting
-from heron_runtime.process import EXIT_REPLACED
+from heron_runtime.process import EXIT_OTHER_SETTINGS, EXIT_REPLACED
 from heron_runtime.telemetry.reporting import Telemetry
 from heron_runtime.wire.container import ContainerStatus
 from heron_runtime.wire.metrics import ProcessMetrics
@@ -272,8 +272,10 @@ class Container:
         reason = error or exit_in_words(code, self._last_lines[spec.name].last())
         if code == -signal.SIGKILL:
             reason = self._memory_limit.explain(reason)
-        (log.info if self.supervisor.stopping else log.error)("%s has ended: %s", spec.name, reason)
-        self._act(self.supervisor.ended(now_ms(), slot, reason, replaced=code == EXIT_REPLACED))
+        asked = self.supervisor.stopping or code == EXIT_OTHER_SETTINGS
+        (log.info if asked else log.error)("%s has ended: %s", spec.name, reason)
+        anew = code == EXIT_OTHER_SETTINGS
+        self._act(self.supervisor.ended(now_ms(), slot, reason, replaced=code == EXIT_REPLACED, anew=anew))
         self._settle()
 
     def _settle(self) -> None:

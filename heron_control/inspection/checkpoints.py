@@ -2,7 +2,8 @@
 
 Which of them counts is said by the store: the newest complete one. Of those before it each turn has one that was
 complete, the newest; an older one of the same turn came to nothing, and so did, or may still become complete, what is
-newer than the last complete one. The parts are not opened here.
+newer than the last complete one. A restore to an older one strikes off what
+came behind it, and turns begin again there. The parts are not opened here.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def rows(folder: CheckpointFolder, complete: int) -> list[dict[str, Any]]:
 
 def complete_ones(turns: Mapping[int, int], complete: int) -> set[int]:
     """Those of these checkpoints that are complete; ``complete`` is the last one."""
-    newest = {turn: number for number, turn in sorted(turns.items()) if number <= complete}
+    last = turns.get(complete, max(turns.values(), default=0))  # of later turns are those that were struck off
+    newest = {turn: number for number, turn in sorted(turns.items()) if number <= complete and turn <= last}
     return set(newest.values())
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -160,11 +161,14 @@ class Inspector:
         )
         return done.tasks_state.last.number
 
-    def restore(self, record: TopologyRecord, progress: Progress = silent) -> tuple[int, int]:
-        """Let all tasks go back to the last complete checkpoint. Returns the generation that begins there, and its
-        number. Raises what ``take_checkpoint`` does."""
+    def restore(
+        self, record: TopologyRecord, checkpoint: int, progress: Progress = silent, *, repeat_output: bool = False
+    ) -> tuple[int, int]:
+        """Let all tasks go back to the last complete checkpoint (0), or to an older one that is kept: only if output
+        may come again. Returns the generation that begins there, and its number. Raises as ``take_checkpoint`` does."""
         storage_of(record)
-        now = self._order(record, "RestoreState", RestoreState, progress).tasks_state
+        request = partial(RestoreState, checkpoint=checkpoint, repeat_output=repeat_output)
+        now = self._order(record, "RestoreState", request, progress).tasks_state
         return now.generation, now.restore_from
 
     def master_status(self, record: TopologyRecord) -> MasterStatus:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from heron_control.packing.demand import Demand, demand_of
 from heron_control.packing.errors import PackingError
+from heron_runtime.failures import UsageError
 from heron_runtime.model.plan import InstancePlan, PackingPlan
 from heron_runtime.model.topology import TopologyDefinition
 
@@ -46,16 +47,27 @@ def changes(old: PackingPlan, new: PackingPlan) -> Changes:
 
 
 def repack(
-    definition: TopologyDefinition, current: PackingPlan, next_task: int, containers: int | None = None
+    definition: TopologyDefinition,
+    current: PackingPlan,
+    next_task: int,
+    containers: int | None = None,
+    move: int | None = None,
 ) -> PackingPlan:
     """The plan for ``definition``, which has the parallelism that is wanted, beside ``current``, which runs.
 
-    ``next_task``: above every task id that was ever given out. Raises PackingError where the limits of containers
-    cannot be met or there would be more containers than tasks.
+    ``next_task``: above every task id that was ever given out. ``move``: a container whose tasks go to a new one.
+    Raises UsageError for one that is not there, PackingError where the limits of containers cannot be met or there
+    would be more containers than tasks.
     """
     demand = demand_of(definition)
     kept, new = _tasks(demand, current, next_task)
     held = {plan.container: kept.get(plan.container, []) for plan in current.containers}
+    if move is not None:
+        if move not in held:
+            there = ", ".join(map(str, held))
+            raise UsageError(f"{definition.name} has no container {move} with tasks", f"It has {there}.")
+        new = max(held) + 1  # before it goes: its own number would be no other container
+        held[new] = held.pop(move)
     if containers is None:
         _place_where_there_is_room(definition, demand, held, new)
     else:

@@ -1,7 +1,8 @@
 """What ``heron update`` makes of a topology that runs: another definition and packing plan, and what that changes.
 
-Pure. A request names components with the tasks they shall have, or the number of containers, or both; everything else
-stays, and tasks stay where they are as far as that goes (``repack``).
+Pure. A request names components with the tasks they shall have, the number of containers, settings, a container whose
+tasks go to a new one, or several of these; everything else stays, and tasks stay where they are as far as that goes
+(``repack``).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from heron_control.packing.repack import Changes, changes, repack
+from heron_control.packing.runtime_config import RuntimeSetting, begin_anew, changed_settings, with_settings
 from heron_runtime.failures import InvalidTopology, UsageError, did_you_mean
 from heron_runtime.model.checkpoints import keeps_state
 from heron_runtime.model.plan import PackingPlan
@@ -29,10 +31,13 @@ QUIET = "all tasks stop at a checkpoint and go on from it under the new plan: st
 
 @dataclass(frozen=True, slots=True)
 class UpdateRequest:
-    """``parallelism`` by component, and the number of containers (None: as many as it takes)."""
+    """``parallelism`` by component, the number of containers (None: as many as it takes), other settings, and the
+    container whose tasks go to a new one."""
 
     parallelism: Mapping[str, int] = field(default_factory=dict)
     containers: int | None = None
+    settings: tuple[RuntimeSetting, ...] = ()
+    move: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +58,17 @@ class PlannedUpdate:
         """What it means for the tuples and the state of the topology."""
         if self.keeps_state:
             return (QUIET,)
+        begun = self.begun_anew
+        anew = (f"the processes of {', '.join(begun)} begin anew with their settings, and attributes are gone",)
         if not (self.changes.go or self.changes.move):
-            return ()
+            return anew if begun else ()
         mode = setting(self.after[0].config, Keys.TOPOLOGY_RELIABILITY_MODE)
-        return (REPLAYED if mode == "ATLEAST_ONCE" else LOST, FORGOTTEN)
+        return (REPLAYED if mode == "ATLEAST_ONCE" else LOST, FORGOTTEN, *(anew if begun else ()))
+
+    @property
+    def begun_anew(self) -> tuple[str, ...]:
+        """The components whose processes end, and begin with other settings: none where all tasks restore anyway."""
+        return () if self.keeps_state else tuple(begin_anew(self.before[0], self.after[0]))
 
     def document(self) -> dict[str, Any]:
         """As it is shown in JSON."""
@@ -77,6 +89,7 @@ class PlannedUpdate:
             "moved_tasks": [
                 {"task": task, "component": names[task], "from": a, "to": b} for task, a, b in self.changes.move
             ],
+            "settings": changed_settings(self.before[0], self.after[0]),
             "new_containers": list(self.changes.new_containers),
             "removed_containers": list(self.changes.old_containers),
             "notes": list(self.notes),
@@ -99,8 +112,11 @@ def read_parallelism(texts: Iterable[str]) -> dict[str, int]:
 def plan_update(definition: TopologyDefinition, packing: PackingPlan, asked: UpdateRequest) -> PlannedUpdate:
     """The plan that ``asked`` leads to. Raises UsageError, InvalidTopology, PackingError."""
     specs = {spec.name: spec for spec in definition.components}
-    if not asked.parallelism and asked.containers is None:
-        raise UsageError("nothing to update", "Say --component-parallelism COMPONENT:TASKS or --container-number N.")
+    if asked == UpdateRequest():
+        raise UsageError(
+            "nothing to update",
+            "Say --component-parallelism COMPONENT:TASKS, --container-number N or --runtime-config KEY:VALUE.",
+        )
     for name, tasks in asked.parallelism.items():
         if name not in specs:
             hint = did_you_mean(name, specs)
@@ -115,12 +131,14 @@ def plan_update(definition: TopologyDefinition, packing: PackingPlan, asked: Upd
                 "Kill it and submit it with another set_parallelism; or change the number of containers.",
             )
     changed = tuple(replace(s, parallelism=asked.parallelism.get(s.name, s.parallelism)) for s in definition.components)
-    wanted = replace(definition, components=changed)
+    wanted = with_settings(replace(definition, components=changed), asked.settings)
     problems = problems_of(wanted)
     if problems:
         raise InvalidTopology(f"{definition.name} cannot be updated: {problems[0]}", details=problems[1:])
     next_task = max((packing.next_task, *(task.task + 1 for task in packing.instances())))
-    after = repack(wanted, packing, next_task, asked.containers)
+    after = packing
+    if asked.parallelism or asked.containers is not None or asked.move is not None:
+        after = repack(wanted, packing, next_task, asked.containers, asked.move)
     after = replace(after, next_task=max((next_task, *(task.task + 1 for task in after.instances()))))
     if wanted == definition and after.containers == packing.containers:
         raise UsageError(f"{definition.name} is so already: nothing would change")

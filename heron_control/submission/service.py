@@ -11,6 +11,7 @@ that was interrupted is finished by the next.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import shutil
 import threading
@@ -40,7 +41,9 @@ from heron_control.schedulers.topology_folder import (
     with_store,
     write_secrets,
 )
+from heron_control.submission.adopting import Adoption, adopt_files, check_reachable
 from heron_control.submission.draining import drain
+from heron_control.submission.kept_checkpoints import KeptCheckpoints
 from heron_control.submission.submission import ClusterConfig, Submission
 from heron_control.submission.updating import Updating
 from heron_runtime.failures import Failure, Interrupted, NotFound
@@ -79,6 +82,7 @@ class SubmissionService:
         self.scheduler = scheduler
         self._placed = placed
         self._removed = removed
+        self.kept = KeptCheckpoints(config, store)
         self._granting = threading.Lock()
         self._locks = [threading.Lock() for _ in range(LOCKS)]
 
@@ -88,9 +92,10 @@ class SubmissionService:
         """Run it, all or nothing; None if this very submission runs already, else what ``Scheduler.start`` returns.
 
         ``replace`` kills a topology of this name, once everything else is prepared. Raises AlreadyExists, NotFound,
-        QuotaSpent, SchedulerError, StoreError, OSError, PackageError.
+        QuotaSpent, SchedulerError, StoreError, OSError, PackageError, and what ``adopting`` does.
         """
         definition = submission.definition
+        adoption: Adoption | None = None
         with self._locked(definition.name):
             stored = self._stored(definition.name)
             if stored is not None and stored.topology_id == definition.id:
@@ -98,24 +103,32 @@ class SubmissionService:
             if stored is not None and not replace:
                 raise AlreadyExists(definition.name)  # told before anything is prepared; the transaction decides
             place = self._place_of(submission.role, submission.environ, definition.name)
+            found = self.kept.find(submission.start, definition) if submission.start is not None else None
             execution = self._execution(submission, place)
             topologies.check_size(self.store, definition, submission.packing, execution)
             launch, staging = self._launch(submission, place), staging_beside(place)
             try:
                 launch = self._stage(launch, staging, submission)
+                if found is not None:
+                    check_reachable(launch, place)
+                    adoption = adopt_files(found, definition, submission.packing, staging, progress)
+                    launch = dataclasses.replace(
+                        launch, start_checkpoint=adoption.checkpoint, start_generation=adoption.generation
+                    )
+                    launch.save(staging / LAUNCH_FILE)
                 if replace:
                     self._make_room(submission, progress)
                 progress("writing the state")
                 topologies.submit(self.store, definition, submission.packing, execution)
             except BaseException:
-                self._undo(launch, staging)
+                self._undo(launch, staging, adoption)
                 raise
             try:
                 topologies.clear(self.store, definition.name)  # what a namesake's processes left, with its rights
                 progress("starting the containers")
                 return self.start(launch, staging)
             except BaseException:
-                self._take_back(launch, staging, progress)
+                self._take_back(launch, staging, progress, adoption)
                 raise
 
     def start(self, launch: Launch, folder: Path) -> int:
@@ -177,20 +190,24 @@ class SubmissionService:
             if self._stored(name) is not None:
                 raise  # it is there, for somebody else
 
-    def _undo(self, launch: Launch, staging: Path) -> None:
+    def _undo(self, launch: Launch, staging: Path, adoption: Adoption | None) -> None:
         """Remove what a submit has prepared. Nothing of it runs; but a namesake may, so nothing is killed here."""
         try:
+            if adoption is not None:
+                adoption.undo()
             self.scheduler.remove(launch)
         except Exception:
             log.exception("%s is not all removed", launch.topology)
         shutil.rmtree(staging, ignore_errors=True)
 
-    def _take_back(self, launch: Launch, staging: Path, progress: Progress) -> None:
+    def _take_back(self, launch: Launch, staging: Path, progress: Progress, adoption: Adoption | None) -> None:
         """The name was won, but the start failed: the state goes, and whatever runs already."""
         try:
             topologies.kill(self.store, launch.topology, launch.topology_id)
             self.clean_up(launch, self.place_of(launch), progress)
             topologies.clear(self.store, launch.topology)
+            if adoption is not None:
+                adoption.undo()
         except Exception:
             log.exception("%s is not all taken back; `heron kill` or the next start does it", launch.topology)
             return

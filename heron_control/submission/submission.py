@@ -32,11 +32,19 @@ class ClusterConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class StartFrom:
+    """The checkpoint that a topology begins with. ``may_drop``: state that has no place there is left behind."""
+
+    reference: str
+    may_drop: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Submission:
     """A topology that is ready to run: validated and packed.
 
     ``package`` is its code: a folder, which may be moved to where it belongs, or a tar.gz whose digest is
-    ``package_digest``. ``settings`` are heron.* keys.
+    ``package_digest``. ``settings`` are heron.* keys. ``start``: the checkpoint it begins with, if one.
     """
 
     definition: TopologyDefinition
@@ -48,3 +56,4 @@ class Submission:
     state: TopologyState = TopologyState.RUNNING
     settings: Mapping[str, Any] = field(default_factory=dict)
     package_digest: str = ""
+    start: StartFrom | None = None

@@ -1,4 +1,4 @@
-"""Another parallelism, or number of containers, of a topology that runs: the old plan or the new one, never half.
+"""Another parallelism, number of containers, settings of a topology that runs: the old plan or the new one, never half.
 
 ::
 
@@ -18,7 +18,7 @@ may die at any point: the store holds one plan, and the topology goes on to it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from heron_control.inspection.inspector import Inspector
@@ -56,6 +56,7 @@ class Updating:
         self._place = record.execution.role, record.execution.environ
         self._id = record.definition.id
         self._failures = 0  # of the generation that ran before
+        self._begin_anew: dict[str, int] = {}  # process ids of those that begin with other settings
 
     def run(self, asked: UpdateRequest, timeout_secs: float, progress: Progress) -> PlannedUpdate:
         """Returns when every task runs by the new plan and what it leaves out is gone. Raises UsageError,
@@ -67,6 +68,7 @@ class Updating:
         if update.keeps_state:
             progress("waiting for a checkpoint")
             self._inspector.take_checkpoint(record, timeout_secs, progress, hold=True)
+        self._begin_anew = self._processes_of(update.begun_anew, record)
         self._failures = record.physical.generation.failures if record.physical is not None else 0
         self._grant(*update.after)
         try:
@@ -76,7 +78,7 @@ class Updating:
             self._grant(*update.before)
             raise
         try:
-            self._wait(update.after[1], deadline, timeout_secs, progress)
+            self._wait(*update.after, deadline, timeout_secs, progress)
         except (Failure, KeyboardInterrupt) as error:
             self._take_back(update, versions, error, progress)
         self._wait_for_the_end_of(update.changes.old_containers, progress)
@@ -88,12 +90,26 @@ class Updating:
             raise Failure(f"{self._name} was killed and submitted anew by somebody else")
         return record
 
-    def _wait(self, packing: PackingPlan, deadline: float, timeout_secs: float, progress: Progress) -> None:
-        """Until the topology runs by this packing plan. Raises Failure, Unavailable when it will not, or not yet."""
+    def _processes_of(self, components: Collection[str], record: TopologyRecord) -> dict[str, int]:
+        """Their names and process ids."""
+        if not components:
+            return {}
+        processes = self._inspector.status(record).processes
+        return {p.name: p.pid for p in processes if p.component in components and p.pid}
+
+    def _wait(
+        self,
+        definition: TopologyDefinition,
+        packing: PackingPlan,
+        deadline: float,
+        timeout_secs: float,
+        progress: Progress,
+    ) -> None:
+        """Until the topology runs by these. Raises Failure, Unavailable when it will not, or not yet."""
         while True:
             try:
                 record = self._record()
-                if record.packing != packing:
+                if (record.definition, record.packing) != (definition, packing):
                     raise Failure(f"somebody else has given {self._name} another plan meanwhile")
                 missing = self._missing(record, self._inspector.status(record))
             except StoreUnavailable as error:
@@ -118,10 +134,13 @@ class Updating:
             raise Failure(f"{describe(dying)}, restarted {dying.restarts} times")
         if absent:
             return f"{absent[0].name} is {absent[0].state}" + (f", and {len(absent) - 1} more" if absent[1:] else "")
-        if physical is None or physical.packing != record.packing:
+        if physical is None or (physical.topology, physical.packing) != (record.definition, record.packing):
             return "the topology master has not made the new plan yet"
         if generation is not None and generation.phase is Phase.RESTORING:
             return "its tasks go on from the checkpoint"
+        same = [p.name for p in status.processes if p.name in wanted and self._begin_anew.get(p.name) == p.pid]
+        if same:
+            return f"{same[0]} has to begin anew" + (f", and {len(same) - 1} more" if same[1:] else "")
         return ""
 
     def _take_back(
@@ -144,8 +163,9 @@ class Updating:
             ) from error
         again = f"it runs by its old plan again; update it once that is mended: {why}"
         try:
+            self._begin_anew = {}
             self._failures = 1 << 30  # whatever happens, there is no other plan to go back to
-            self._wait(old, time.monotonic() + BACK_SECS, BACK_SECS, progress)
+            self._wait(definition, old, time.monotonic() + BACK_SECS, BACK_SECS, progress)
         except Failure as failed:
             again = f"it has its old plan again, but does not run by it yet ({failed}); see `heron status`"
         if isinstance(error, KeyboardInterrupt):

@@ -20,6 +20,7 @@ from typing import Protocol
 from heron_instance.core.emit_gate import EmitGate
 from heron_instance.core.outbox import Flush
 from heron_instance.core.state.stateful import Stateful
+from heron_instance.core.task import Task
 from heron_instance.core.user_errors import UserCodeFailed
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.wire.data import Frame, Verdict
@@ -48,6 +49,7 @@ class Executor(Protocol):
 
     paused: bool  # by backpressure
     gate: EmitGate
+    task: Task
     stateful: Stateful | None  # where the state of tasks is kept
 
     @property

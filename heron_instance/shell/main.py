@@ -40,7 +40,7 @@ from heron_instance.shell.inbox import (
 from heron_instance.shell.lives import Lives
 from heron_instance.shell.loop_thread import LoopThread
 from heron_instance.shell.opening import GatewaySetup
-from heron_instance.shell.runner import Left, Runner, Stopped
+from heron_instance.shell.runner import Left, OtherSettings, Runner, Stopped
 from heron_instance.shell.user_frame import place_of_main_thread
 from heron_runtime.kernel import adopt_orphans
 from heron_runtime.launch import Launch
@@ -49,7 +49,14 @@ from heron_runtime.model.ids import instance_id
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.orphans import reap_ended_orphans
-from heron_runtime.process import EXIT_REPLACED, ProcessArguments, set_scheduling, set_up_process, take_key
+from heron_runtime.process import (
+    EXIT_OTHER_SETTINGS,
+    EXIT_REPLACED,
+    ProcessArguments,
+    set_scheduling,
+    set_up_process,
+    take_key,
+)
 from heron_runtime.telemetry.reporting import Telemetry
 from heron_runtime.wire.metrics import ProcessMetrics
 
@@ -134,6 +141,9 @@ class Instance:
         except Left as error:
             log.warning("leaving: %s", error)
             code = EXIT_REPLACED
+        except OtherSettings:
+            log.info("the plan has other settings for it: another process begins with them")
+            code = EXIT_OTHER_SETTINGS
         except UserCodeFailed as error:
             log.error("%s; the instance ends and is started again (topology.on.exception is restart)", error)
             code = 1

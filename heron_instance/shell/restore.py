@@ -12,13 +12,14 @@ from typing import Any
 
 from heron_instance.core.state.kept import Restored, key_widths, owned_groups
 from heron_instance.core.state.keyed import GroupRows, Row
-from heron_instance.core.state.part_file import TASK_STATE, read_part
+from heron_instance.core.state.part_file import read_part
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.checkpoint_files import CheckpointFolder
 from heron_runtime.model.checkpoints import Manifest, Part, reading_plan
 from heron_runtime.model.generations import NO_CHECKPOINT
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.wire.errors import MalformedMessage
+from heron_runtime.wire.part_heads import TASK_STATE
 
 
 class CannotRestore(Exception):
@@ -39,7 +40,7 @@ def restored_from(folder: CheckpointFolder, plan: PhysicalPlan, task: int, codec
             own[part.task] = [row for block in _read(folder, part, 0, codec) for row in block.rows]
     return Restored(
         checkpoint, _blocks(folder, manifest, plan, task, codec), own,
-        manifest.tokens_of(task, plan.tasks_of(name), name), manifest.tokens,
+        manifest.tokens_of(task, plan.tasks_of(name), name), manifest.tokens, manifest.adopted,
     )  # fmt: skip
 
 

@@ -52,6 +52,11 @@ class NewGeneration(BaseException):
         self.plan = plan
 
 
+class OtherSettings(BaseException):
+    """The plan has other settings for this task, and its state is not kept: a new process begins with them. No
+    Exception, either."""
+
+
 class Stopped(BaseException):
     """SIGTERM. No Exception, either."""
 
@@ -81,6 +86,7 @@ class Runner:
         self._took_input = False
         self._stateful = executor.stateful
         self._told: TaskReport | None = None
+        self._settings = repr(executor.task.config)  # before user code can change what it is given
         self._timer = FlushTimer(executor, gateway.post, gateway.wake)
         gateway.timer = self._timer
         executor.gate.shell = self
@@ -220,8 +226,12 @@ class Runner:
                 raise self._ended
 
     def _plan_arrived(self, now: float, plan: PhysicalPlan) -> None:
-        """A plan; one of a later generation ends this executor. Raises NewGeneration."""
-        stateful = self._stateful
+        """A plan; one of a later generation ends this executor, and other settings end it. Raises NewGeneration,
+        OtherSettings."""
+        stateful, task = self._stateful, self._executor.task
+        if stateful is None and repr(plan.topology.component_config(task.name)) != self._settings:
+            self._ended = OtherSettings()
+            raise self._ended
         if stateful is not None and plan.generation.number > stateful.generation:
             self._ended = NewGeneration(plan)
             raise self._ended

@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from heron_runtime.model.generations import NO_CHECKPOINT
 from heron_runtime.model.plan import KEY_GROUPS, NO_PLAN, PlanVersion
 from heron_runtime.model.settings import Keys, setting
+from heron_runtime.model.topology import ComponentSpec, GroupingKind
 
 FULL_EVERY = 8  # complete checkpoints; no file older than so many is ever needed
 ALL_GROUPS = (1 << KEY_GROUPS) - 1
@@ -89,9 +91,28 @@ def part_name(generation: int, checkpoint: int, task: int, incarnation: int) -> 
 Layers = tuple[Part, ...]  # of one component, oldest first
 
 
+class Adopted(StrEnum):
+    """Whether another topology has taken a checkpoint, and this one begins with it (``model/adoption.py``)."""
+
+    NO = ""
+    WHOLE = "whole"  # whoever finds state that it has no place for is to say so
+    IN_PART = "in part"  # such state is dropped
+
+
+def shape_of(spec: ComponentSpec) -> str:
+    """What kind of state a component has: where it changes, there is no place for what was kept."""
+    if spec.is_spout:
+        return "a spout"
+    widths = {len(source.grouping.fields) for source in spec.inputs if source.grouping.kind is GroupingKind.FIELDS}
+    if not widths:
+        return "a bolt without keys"
+    return f"a bolt with keys of {min(widths)} field{'s' if min(widths) > 1 else ''}"
+
+
 @dataclass(frozen=True)
 class Manifest:
-    """A complete checkpoint, or one that may become it. ``parts`` has one for every task of the plan."""
+    """A complete checkpoint, or one that may become it. ``parts`` has one for every task of the plan; ``shapes`` says
+    of each component what ``shape_of`` does."""
 
     topology_id: str
     checkpoint: int
@@ -102,6 +123,8 @@ class Manifest:
     layers: Mapping[str, Layers] = field(default_factory=dict)
     tables: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     code_digest: str = ""
+    shapes: Mapping[str, str] = field(default_factory=dict)
+    adopted: Adopted = Adopted.NO
 
     @property
     def files(self) -> frozenset[str]:
@@ -137,6 +160,7 @@ def next_manifest(
     plan: PlanVersion,
     tables: Mapping[str, tuple[int, ...]],
     code_digest: str = "",
+    shapes: Mapping[str, str] | None = None,
 ) -> Manifest:
     """The manifest of a checkpoint that follows ``base``, the last complete one, and consists of these parts.
 
@@ -160,8 +184,9 @@ def next_manifest(
             raise ValueError(f"{component} has key groups whose task has written nothing for checkpoint {checkpoint}")
         layers[component] = needed_layers((*base.layers.get(component, ()), *newest))
     return Manifest(
-        base.topology_id, checkpoint, generation, turn, plan, tuple(found), layers, dict(tables), code_digest
-    )
+        base.topology_id, checkpoint, generation, turn, plan, tuple(found), layers, dict(tables), code_digest,
+        dict(shapes or {}),
+    )  # fmt: skip
 
 
 def needed_layers(layers: Layers) -> Layers:

@@ -1,7 +1,7 @@
 """Manifests as files: JSON that a person can read, behind a line with its checksum.
 
 A manifest says what a checkpoint is made of, so nothing of a checkpoint is believed before the manifest has proved
-itself; the parts it names are proved by the checksums in it (``heron_instance/core/state/part_file.py``). Sets of key
+itself; the parts it names are proved by the checksums in it (``part_heads.py``). Sets of key
 groups are written in hexadecimal, since they have 1 024 bits.
 """
 
@@ -12,7 +12,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from heron_runtime.model.checkpoints import Manifest, Part, Token
+from heron_runtime.model.checkpoints import Adopted, Manifest, Part, Token
 from heron_runtime.model.plan import PlanVersion
 from heron_runtime.wire.errors import MalformedMessage
 
@@ -38,6 +38,7 @@ def decode_manifest(data: bytes) -> Manifest:
     found["plan"] = PlanVersion(**found["plan"])
     found["parts"] = _parts(found["parts"])
     found["layers"] = {component: _parts(parts) for component, parts in found["layers"].items()}
+    found["adopted"] = Adopted(found.get("adopted", ""))
     found["tables"] = {component: tuple(tasks) for component, tasks in found["tables"].items()}
     return Manifest(**found)
 

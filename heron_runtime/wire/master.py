@@ -128,10 +128,13 @@ class TakeCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class RestoreState:
-    """All tasks go back to the last complete checkpoint. Answered with MasterStatus once the generation that begins
-    from it is stored. ``epoch`` as in ``SetState``."""
+    """All tasks go back to the last complete checkpoint, or to an older one: then those behind it are struck off, and
+    what sinks have shown for them comes again, which has to be said. Answered with MasterStatus once the generation
+    that begins from it is stored. ``epoch`` as in ``SetState``."""
 
     epoch: int = 0
+    checkpoint: int = NO_CHECKPOINT
+    repeat_output: bool = False
 
 
 @dataclass(frozen=True, slots=True)

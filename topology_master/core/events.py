@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from heron_runtime.model.checkpoints import NO_WISH, CheckpointRecord, CheckpointWish, Manifest
+from heron_runtime.model.generations import NO_CHECKPOINT
 from heron_runtime.model.plan import PackingPlan, PhysicalPlan
 from heron_runtime.model.stored import ExecutionState, MasterLocation
 from heron_runtime.model.topology import TopologyDefinition, TopologyState
@@ -153,10 +155,14 @@ class CheckpointRequested:
 
 @dataclass(frozen=True, slots=True)
 class RestoreRequested:
-    """Somebody wants all tasks to go back to the last complete checkpoint, and waits for ``Answer``."""
+    """Somebody wants all tasks to go back to the last complete checkpoint, and waits for ``Answer``; or to this older
+    ``checkpoint``, of the ``manifests`` that are there (None: cannot be read), and then with ``repeat_output``."""
 
     number: int
     epoch: int = 0
+    checkpoint: int = NO_CHECKPOINT
+    repeat_output: bool = False
+    manifests: Mapping[int, Manifest | None] = field(default_factory=dict)
 
 
 Requested = StateRequested | CheckpointRequested | RestoreRequested

@@ -234,6 +234,7 @@ class Master:
             return
         if self._recovery is None:
             self._recovery = Recovery(stored.definition.config, *self._about_state)
+        self._recovery.configure(stored.definition.config)
         self._recovery.read(stored, now_ms)
 
     def _session_changed(self, session: e.Session) -> list[e.Effect]:
@@ -271,7 +272,9 @@ class Master:
         if ended.result is e.WriteResult.UNKNOWN:
             return [*self._requests.refuse(STORE_SILENT), e.ReadStore()]
         before = self._stored.plan
-        complete = self._recovery.complete if self._recovery is not None and written.record is not None else None
+        complete = None
+        if self._recovery is not None and written.record is not None:
+            complete = self._recovery.complete_of(written.record)
         self._stored = self._stored.with_written(written, ended, complete)
         effects: list[e.Effect] = []
         if written.plan is not None:
@@ -372,6 +375,8 @@ class Master:
             return None
         if recovery is not None and before is not None and plan.routing_version != before.routing_version:
             generation = recovery.wanted(now_ms, asked="the packing plan has changed")
+        elif recovery is not None and before is not None and plan.topology != before.topology:
+            generation = recovery.wanted(now_ms, asked="its settings have changed")
         if generation is not None:
             plan = with_generation(plan, generation, before, epoch)
         return None if plan is before else plan

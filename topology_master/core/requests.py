@@ -27,6 +27,9 @@ class _Asked(Protocol):
     def ask(self, *, hold: bool) -> int:
         """Take one now, and go on behind it or hold; returns the number after which it comes."""
 
+    def go_back(self, asked: RestoreRequested) -> str:
+        """The restore that is asked for goes to its checkpoint; or why it cannot."""
+
 
 class Requests:
     """The requests that wait, in order; the last change of state says what is wanted."""
@@ -67,6 +70,9 @@ class Requests:
         if state.fault:
             return [Answer(asked.number, None, _cannot_be_read(state.fault), final=True)]
         if isinstance(asked, RestoreRequested):
+            why = state.go_back(asked)
+            if why:
+                return [Answer(asked.number, None, why, final=True)]
             self._restores[asked.number] = status.tasks_state.generation
             return []
         if status.tasks_state.phase is Phase.FAILED:

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from heron_runtime.checkpoint_files import CheckpointFolder, checkpoint_folder
 from heron_runtime.launch import Launch
-from heron_runtime.model.checkpoints import Manifest, initial_manifest, keeps_state
+from heron_runtime.model.checkpoints import CheckpointRecord, Manifest, initial_manifest, keeps_state
 from heron_runtime.model.generations import NO_CHECKPOINT
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyDefinition
@@ -41,11 +41,15 @@ class CheckpointFiles:
 
     def add_manifest(self, stored: Stored) -> Stored:
         """What the store says, with the manifest of the last complete checkpoint; on the store's thread."""
-        if stored.definition is None or not keeps_state(stored.definition.config):
+        definition = stored.definition
+        if definition is None or not keeps_state(definition.config):
             return stored
+        if stored.record is None and self._launch.start_checkpoint:
+            start = self._launch.start_checkpoint
+            stored = replace(stored, record=CheckpointRecord(self._launch.start_generation, start, start))
         number = stored.record.complete if stored.record is not None else NO_CHECKPOINT
         try:
-            return replace(stored, complete=self._manifest(stored.definition, number))
+            return replace(stored, complete=self._manifest(definition, number))
         except ValueError as error:  # a setting; MalformedMessage of a damaged file is one, too
             return replace(stored, storage_fault=f"checkpoint {number}: {error}")
         except OSError as error:
@@ -67,6 +71,14 @@ class CheckpointFiles:
                 raise ValueError(f"below {self._folder.folder} is that of {found.topology_id}, {found.checkpoint}")
             self._known[number] = found
         return found
+
+    async def manifests(self) -> dict[int, Manifest | None]:
+        """Those that are there; None for one that cannot be read. Raises OSError."""
+        folder = self._folder
+        return {} if folder is None else await asyncio.to_thread(self._read_all, folder)
+
+    def _read_all(self, folder: CheckpointFolder) -> dict[int, Manifest | None]:
+        return {number: self._known.get(number) or self._readable(folder, number) for number in folder.manifests()}
 
     def write(self, request: WriteManifest) -> None:
         """Write a manifest and say so."""
@@ -103,7 +115,7 @@ class CheckpointFiles:
         """On the thread. Raises OSError."""
         folder = self._folder
         assert folder is not None
-        manifests = {n: self._known.get(n) or self._readable(folder, n) for n in folder.manifests()}
+        manifests = self._read_all(folder)
         old = old_files(manifests, folder.parts(), request.complete, request.running, request.keep)
         for number in old.manifests:
             folder.remove_manifest(number)

@@ -19,6 +19,7 @@ import grpc.aio
 
 from heron_runtime.launch import Launch
 from heron_runtime.liveness import Phase
+from heron_runtime.model.checkpoints import Manifest
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.stored import MasterLocation
 from heron_runtime.net.identity import identity_of
@@ -209,7 +210,18 @@ class TopologyMaster:
         return await self._ask(context, lambda number: e.StateRequested(number, request.state, request.epoch))
 
     async def _restore_state(self, request: RestoreState, context: grpc.aio.ServicerContext) -> MasterStatus:
-        return await self._ask(context, lambda number: e.RestoreRequested(number, request.epoch))
+        manifests: dict[int, Manifest | None] = {}
+        if request.checkpoint:
+            try:
+                manifests = await self._files.manifests()
+            except OSError as error:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, f"checkpoints cannot be read: {error}")
+        return await self._ask(
+            context,
+            lambda number: e.RestoreRequested(
+                number, request.epoch, request.checkpoint, request.repeat_output, manifests
+            ),
+        )
 
     async def _take_checkpoint(self, request: TakeCheckpoint, context: grpc.aio.ServicerContext) -> MasterStatus:
         seconds = min(request.wait_seconds, MOST_WAIT_SECONDS)

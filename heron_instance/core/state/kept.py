@@ -14,7 +14,7 @@ from typing import Any
 from heron_instance.core.state.keyed import GroupRows, KeyedState, Row
 from heron_instance.core.state.splits import Positions
 from heron_instance.core.state.undoable import UndoableMapping
-from heron_runtime.model.checkpoints import Token, groups_of
+from heron_runtime.model.checkpoints import Adopted, Token, groups_of
 from heron_runtime.model.generations import NO_CHECKPOINT
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.topology import GroupingKind
@@ -37,9 +37,14 @@ class Restored:
     own: Mapping[int, list[Row]] = field(default_factory=dict)
     tokens: tuple[Token, ...] = ()
     known_tokens: frozenset[str] = frozenset()
+    adopted: Adopted = Adopted.NO
 
 
 NOTHING_RESTORED = Restored()
+
+
+class NoPlace(TypeError):
+    """State of a checkpoint that the component has no place for."""
 
 
 class KeptState:
@@ -65,8 +70,14 @@ class KeptState:
             self.by_key.load(restored.blocks)
         for owner, rows in sorted(restored.own.items()):
             state = {key: value for (kind, key), value in rows if kind == OF_TASK}
+            positions = [(key, value) for (kind, key), value in rows if kind == OF_SPLIT]
             if self.positions is not None:
-                self.positions.load([(key, value) for (kind, key), value in rows if kind == OF_SPLIT])
+                self.positions.load(positions)
+            elif positions and restored.adopted is not Adopted.IN_PART:
+                raise NoPlace(
+                    f"{name} had positions of splits, as of {positions[0][0]!r:.80}, and lists none now: define "
+                    "splits(), or submit it with --allow-dropped-state"
+                )
             if owner == task:
                 self.own.update(state)
             elif state and owner not in tasks and task == min(tasks):

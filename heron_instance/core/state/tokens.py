@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from heron_instance.core.state.kept import Restored
-from heron_runtime.model.checkpoints import Token
+from heron_instance.core.state.kept import NoPlace, Restored
+from heron_runtime.model.checkpoints import Adopted, Token
 from heronry.api.state import Checkpoint, TwoPhaseSink
 
 
@@ -25,6 +25,7 @@ class Tokens:
 
     def __init__(self, component: Any, generation: int) -> None:
         self._sink = component if isinstance(component, TwoPhaseSink) else None
+        self._name = type(component).__name__
         self._generation = generation
         self.unconfirmed: list[Token] = []
 
@@ -51,11 +52,20 @@ class Tokens:
             self.unconfirmed.remove(token)
 
     def restore(self, restored: Restored) -> None:
-        """Commit again what the checkpoint names, abort what lower generations left. Raises what the sink raises."""
+        """Commit again what the checkpoint names, abort what lower generations left. Of a checkpoint that another
+        topology has taken only what waits here: that one has committed the rest, or it wrote elsewhere. Raises NoPlace
+        and what the sink raises."""
         if self._sink is None:
+            if restored.tokens and restored.adopted is Adopted.WHOLE:
+                raise NoPlace(
+                    f"{restored.tokens[0].name} was prepared by a TwoPhaseSink, and {self._name} is none now: nobody "
+                    "commits it; submit it with --allow-dropped-state if that is well so"
+                )
             return
+        waiting = None if restored.adopted is Adopted.NO else set(self._sink.prepared())
         for token in restored.tokens:
-            self._sink.commit(token.checkpoint, token.name)
+            if waiting is None or token.name in waiting:
+                self._sink.commit(token.checkpoint, token.name)
         self.sweep(restored.known_tokens)
 
     def sweep(self, known: Iterable[str]) -> None:

@@ -108,6 +108,21 @@ def test_a_restore_goes_back_to_the_last_one(run: Run) -> None:
     assert f"runs again from checkpoint {now['restore_from']}, in generation {now['generation']}" in done.stderr
 
 
+def test_a_restore_to_an_older_one_strikes_off_the_later_ones(run: Run) -> None:
+    for _ in range(2):
+        run.heron("checkpoint", "create", more=("--wait",))
+    older, last = [row["checkpoint"] for row in run.list() if row["complete"]][-2:]
+    done = run.heron("restore", more=(str(older),), code=1)
+    assert f"what was written behind checkpoint {older}, up to {last}, would be written again" in done.stderr
+    assert "checkpoint 99999 is not there" in run.heron("restore", more=("99999",), code=1).stderr
+    done = run.heron("restore", more=(str(older), "--repeat-output"))
+    assert f"runs again from checkpoint {older}" in done.stderr
+    assert run.status()["tasks_state"]["last"]["number"] == older
+    assert [row["checkpoint"] for row in run.list() if row["complete"]][-1] == older
+    run.heron("checkpoint", "create", more=("--wait",))
+    assert [row["checkpoint"] for row in run.list() if row["complete"]][-2:] == [older, last + 1]
+
+
 def test_one_that_has_failed_says_why_and_a_restore_takes_it_out_of_it(run: Run) -> None:
     run.heron("checkpoint", "create", more=("--wait",))
     run.fails.touch()

@@ -84,9 +84,37 @@ def test_with_acks_tasks_come_go_and_move_and_every_tuple_is_acked(tmp_path: Pat
         run.update("last:2", more=("--container-number", "1"))
         becomes(lambda: {p["container"] for p in run.status()["processes"]}, {None, 0, 1}, "old containers are gone")
         becomes(lambda: run.status()["state"], "running", "it runs")
+        _settings_change_and_a_container_moves(run)
         file = tmp_path / "acked"
         eventually(lambda: file.exists() and int(file.read_text()) == user.MANY, "every number is acked")
         door.kill(run.name)
+
+
+def _limits(run: Run, component: str) -> list[str]:
+    """What its tasks have begun with, the last one of each."""
+    folder = next((run.door.home / "topologies" / "local").glob(f"*/default/{run.name}/log-files"))
+    logs = [path.read_text() for path in sorted(folder.glob(f"container_*_{component}_*.log"))]
+    return [text.rpartition("limit=")[2].split("\n")[0] for text in logs if "limit=" in text]
+
+
+def _settings_change_and_a_container_moves(run: Run) -> None:
+    """With acks: the processes concerned begin anew, which is no fault; the others go on."""
+    before = {p["name"]: p for p in run.status()["processes"]}
+    done = run.update(more=("--runtime-config", "last:user.limit:7"))
+    assert "last: user.limit: 1 -> 7" in done.stdout
+    assert "the processes of last begin anew" in done.stdout
+    for p in run.status()["processes"]:
+        same = p["pid"] == before[p["name"]]["pid"]
+        assert same == (p["component"] != "last"), p["name"]
+        assert p["restarts"] == before[p["name"]]["restarts"], "it is no fault"
+    assert _limits(run, "last")[-1] == "7"
+    (number,) = {p["container"] for p in run.status()["processes"] if p["component"] == "last"}
+    planned = run.door.json("move", "local", run.name, str(number), "--dry-run")
+    assert (planned["new_containers"], planned["removed_containers"]) == ([number + 1], [number])
+    assert "no container 99" in run.door.heron("move", "local", run.name, "99", code=2).stderr
+    assert "no hosts" in run.door.heron("move", "local", run.name, str(number), "elsewhere", code=2).stderr
+    run.door.heron("move", "local", run.name, str(number))
+    becomes(lambda: {p["container"] for p in run.status()["processes"]}, {None, 0, number + 1}, "it has moved")
 
 
 def test_state_moves_with_its_keys(kept: Run) -> None:
@@ -124,6 +152,31 @@ def _settled(kept: Run) -> int:
     rows = len(kept.written())
     time.sleep(1.5)
     return rows if rows == len(kept.written()) else 0
+
+
+def test_settings_change_at_a_checkpoint(kept: Run) -> None:
+    there, before = kept.every_count_is_there_once(), kept.status()
+    key = "topology.stateful.checkpoint.interval.secs"
+    done = kept.update(more=("--runtime-config", "count:user.limit:much", "--runtime-config", f"{key}:0.5"))
+    assert "count: user.limit: None -> 'much'" in done.stdout
+    assert f"{key}: 1.0 -> 0.5" in done.stdout
+    now = kept.status()
+    assert now["tasks_state"]["cause"] == "its settings have changed"
+    assert now["tasks_state"]["generation"] == before["tasks_state"]["generation"] + 1
+    pids = [{p["name"]: (p["pid"], p["restarts"]) for p in status["processes"]} for status in (before, now)]
+    assert pids[0] == pids[1], "the processes are the same"
+    assert set(_limits(kept, "count")[-1:]) == {"'much'"}
+    eventually(lambda: kept.every_count_is_there_once() > there + 50, "it goes on")
+
+
+def test_a_container_moves_with_its_state(kept: Run) -> None:
+    there, old = kept.every_count_is_there_once(), {p["container"] for p in kept.status()["processes"]} - {None, 0}
+    kept.door.heron("move", "local", kept.name, str(max(old)))
+    becomes(
+        lambda: {p["container"] for p in kept.status()["processes"]} - {None, 0},
+        (old - {max(old)}) | {max(old) + 1}, "its tasks are in a new one",
+    )  # fmt: skip
+    eventually(lambda: kept.every_count_is_there_once() > there + 50, "it goes on")
 
 
 def test_fewer_tasks_are_refused_where_their_state_would_be_lost(kept: Run) -> None:
@@ -185,3 +238,19 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing(kept: Run, paralleli
     before = kept.status()["tasks_state"]["generation"]
     assert said in kept.update(parallelism, code=code).stderr
     assert kept.status()["tasks_state"]["generation"] == before
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("topology.stmgrs:2", "topology.stmgrs does not change while a topology runs"),
+        ("heron.stop.grace.secs:2", "is the operator's"),
+        ("topology.debug", "is not [COMPONENT:]KEY:VALUE"),
+        ("nobody:user.x:1", "has no component 'nobody'"),
+        ("topology.debug:perhaps", "topology.debug"),
+        ("count:topology.stateful.checkpoint.keep:3", "holds for the whole topology"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(kept: Run, setting: str, said: str) -> None:
+    done = kept.update(more=("--runtime-config", setting), code=7 if "whole topology" in said else 2)
+    assert said in done.stderr

@@ -42,9 +42,12 @@ class Acked(Spout):
 
 
 class Seen(BasicBolt):
-    """Passes on."""
+    """Passes on, and says by which limit."""
 
     outputs = ("number",)
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        self.log.info("limit=%r", config.get("user.limit"))
 
     def process(self, tup: Tuple) -> None:
         self.emit(tup.values)
@@ -73,6 +76,7 @@ class Count(BasicBolt):
     outputs = ("number", "count")
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
+        self.log.info("limit=%r", config.get("user.limit"))
         peers = context.get_component_tasks(context.get_component_id())
         if len(peers) > 3 and Path(config["user.folder"], "refuses").exists():
             raise RuntimeError("the service takes three clients at most")
@@ -95,6 +99,15 @@ class Count(BasicBolt):
         self.saved = self.state.get("all", 0)
 
 
+class Pairs(BasicBolt):
+    """Each number twice."""
+
+    outputs = ("number", "again")
+
+    def process(self, tup: Tuple) -> None:
+        self.emit((tup.values[0], tup.values[0]))
+
+
 class Hoards(BasicBolt):
     """Keeps a state of its own, which nobody can merge."""
 
@@ -111,7 +124,7 @@ class WithAcks(Topology):
     config = {Config.TOPOLOGY_RELIABILITY_MODE: Config.ATLEAST_ONCE, Config.TOPOLOGY_MESSAGE_TIMEOUT_SECS: 5}
     acked = Acked.spec(par=1, config={"user.folder": _folder})
     seen = Seen.spec(par=2, inputs={acked: Grouping.SHUFFLE})
-    last = Seen.spec(par=2, inputs={seen: Grouping.fields("number")})
+    last = Seen.spec(par=2, inputs={seen: Grouping.fields("number")}, config={"user.limit": 1})
 
 
 class Kept(Topology):
@@ -125,3 +138,30 @@ class Kept(Topology):
     count = Count.spec(par=2, inputs={numbers: Grouping.fields("number")}, config={"user.folder": _folder})
     hoards = Hoards.spec(par=2, inputs={count: Grouping.fields("number")})
     out = JsonLinesSink.spec(par=1, inputs={count: Grouping.SHUFFLE}, config={"user.sink.folder": f"{_folder}/out"})
+
+
+class CountAnew(Count):
+    """Changed code: it goes on with the counts of the other."""
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        self.log.info("begins with %d keys", len(self.keyed))
+
+
+class Later(Topology):
+    """As Kept, with other code and parallelism, another component first, and without hoards."""
+
+    config = Kept.config
+    ahead = Numbers.spec(par=1)
+    numbers = Numbers.spec(par=1)
+    count = CountAnew.spec(par=3, inputs={numbers: Grouping.fields("number")}, config={"user.folder": _folder})
+    out = JsonLinesSink.spec(par=2, inputs={count: Grouping.SHUFFLE}, config={"user.sink.folder": f"{_folder}/out"})
+    seen = Seen.spec(par=1, inputs={ahead: Grouping.SHUFFLE})
+
+
+class OtherKeys(Topology):
+    """As Kept, but its counts have keys of two fields."""
+
+    config = Kept.config
+    numbers = Numbers.spec(par=2)
+    pairs = Pairs.spec(par=1, inputs={numbers: Grouping.SHUFFLE})
+    count = Seen.spec(par=2, inputs={pairs: Grouping.fields("number", "again")})

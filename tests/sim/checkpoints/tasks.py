@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from heron_instance.core.state.keyed import GroupRows, KeyedState
-from heron_instance.core.state.part_file import TASK_STATE, encode_part, read_part
+from heron_instance.core.state.part_file import encode_part, read_part
 from heron_instance.core.state.participant import Align, Barrier, Participant
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.model.checkpoints import (
@@ -22,6 +22,7 @@ from heron_runtime.model.checkpoints import (
 )
 from heron_runtime.model.generations import Phase, task_place
 from heron_runtime.model.keys import group_of
+from heron_runtime.wire.part_heads import TASK_STATE
 
 from .outside import Plan, Violation
 from .program import COUNT, EDGES, RECORDS, RELAY, SINK, SPLITS, SPOUT, process, record

@@ -222,3 +222,22 @@ def test_container_0_has_its_replicas() -> None:
 
 def test_the_readme_shows_the_table_as_it_is() -> None:
     assert transition_table() in (Path(heron_container.__file__).parent / "README.md").read_text()
+
+
+def test_a_process_that_ends_for_the_sake_of_other_settings_has_no_fault() -> None:
+    core = Supervisor(POLICY, 5000)
+    core.want(0, SPECS[2:3])
+    core.born(0, 2, 100)
+    for now in (1_000, 1_100, 1_200):  # however young it was
+        (start,) = core.ended(now, 2, "exit 122", anew=True)
+        assert start == Start(SPECS[2], 0)
+        core.born(now, 2, now)
+        process = core.processes[2]
+        assert (process.restarts, process.last_error, process.backoff.young_deaths) == (0, "", 0)
+        core.check()
+    (again,) = core.ended(1_300, 2, "exit 1")
+    assert again == Start(SPECS[2], 1), "the next one counts"
+    core.born(1_300, 2, 500)
+    core.want(1_400, ())
+    assert core.ended(1_500, 2, "exit 122", anew=True) == []
+    assert 2 not in core.processes, "one that is not wanted does not begin anew"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from topology_world import definition, execution, packing
 
-from heron_cli.verify_parts import damaged_parts
 from heron_control.inspection.checkpoints import complete_ones, details, read_manifest, rows, storage_of
+from heron_control.inspection.whole_files import damaged_parts
 from heron_instance.core.state.keyed import GroupRows
 from heron_instance.core.state.part_file import encode_part
 from heron_instance.core.values_codec import ValuesCodec

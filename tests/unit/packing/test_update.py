@@ -82,6 +82,7 @@ def test_what_it_says_of_itself() -> None:
         (UpdateRequest({"b": 0}), UsageError, "one task at least"),
         (UpdateRequest({"b": 2}), UsageError, "nothing would change"),
         (UpdateRequest({}, 99), PackingError, "99 containers for 3 tasks"),
+        (UpdateRequest(move=7), UsageError, "has no container 7 with tasks"),
         (UpdateRequest({"b": 5000}), InvalidTopology, "cannot be updated"),
     ],
 )

@@ -225,3 +225,71 @@ def test_one_that_was_to_hold_and_is_cancelled_is_not_held_later(tmp_path: Path)
     node.tell(e.CheckpointRequested(2, wait=True))
     finish(node)
     assert node.played.wish.over == 2, "all go on behind it"
+
+
+def back(node: StateNode, number: int, *, repeat: bool = True) -> list[e.Answer]:
+    """A restore to a checkpoint, as the shell asks for it."""
+    there = {n: node.folder.read_manifest(n) for n in node.folder.manifests()}
+    return answers(node.tell(e.RestoreRequested(9, 0, number, repeat_output=repeat, manifests=there)))
+
+
+def test_a_restore_to_an_older_one_strikes_off_what_came_behind_it(tmp_path: Path) -> None:
+    node = begun(tmp_path)
+    assert [node.checkpoint() for _ in range(3)] == [1, 2, 3]
+    (refused,) = back(node, 2, repeat=False)
+    assert refused.final
+    assert "what was written behind checkpoint 2, up to 3, would be written again" in refused.error
+    assert node.generation.number == 1
+    (answer,) = back(node, 2)
+    assert answer.status is not None
+    assert answer.status.tasks_state.restore_from == 2
+    assert (node.record.generation, node.record.begun, node.record.complete) == (2, 3, 2)
+    assert node.generation.cause == "somebody has asked for it, and checkpoints behind it are struck off"
+    node.running()
+    assert 3 not in node.folder.manifests(), "it counts no more"
+    assert node.checkpoint() == 4
+    manifest = node.folder.read_manifest(4)
+    assert manifest.turn == node.folder.read_manifest(2).turn + 1, "it follows the one that was gone back to"
+    assert {part.checkpoint for layers in manifest.layers.values() for part in layers} <= {1, 2, 4}
+    (gone,) = back(node, 3)
+    assert gone.error == "checkpoint 3 is not there: complete and kept are 2, 4"
+
+
+def test_to_the_last_one_it_is_a_restore_as_ever_and_one_that_is_not_kept_is_refused(tmp_path: Path) -> None:
+    node = begun(tmp_path)
+    assert [node.checkpoint() for _ in range(3)] == [1, 2, 3]
+    (gone,) = back(node, 1)
+    assert gone.error == "checkpoint 1 is not there: complete and kept are 2, 3"
+    (answer,) = back(node, 3, repeat=False)
+    assert answer.status is not None
+    assert node.generation.restore_from == node.record.complete == 3
+
+
+def test_while_a_restore_to_an_older_one_waits_its_files_stay(tmp_path: Path) -> None:
+    node = begun(tmp_path)
+    assert [node.checkpoint() for _ in range(2)] == [1, 2]
+    while not node.played.wish.under:
+        node.tick(200)
+    number, turn = node.played.wish.under, node.played.wish.turn
+    node.played.aligned()
+    node.beat()
+    node.played.stored(node.folder, number, turn)
+    node.hold = (e.StorePlan,)
+    node.beat()  # the transaction that completes it is on its way
+    assert back(node, 1) == []
+    node.let_go()
+    assert node.generation.restore_from == 1, "it has completed one meanwhile, behind which the first is not kept"
+    assert node.record.complete == 1
+    assert node.folder.read_manifest(1).files <= set(node.folder.parts())
+
+
+def test_who_is_refused_leaves_nothing_behind_for_the_next(tmp_path: Path) -> None:
+    node = begun(tmp_path)
+    assert [node.checkpoint() for _ in range(2)] == [1, 2]
+    node.hold = (e.StorePlan,)
+    assert back(node, 1) == []
+    node.hold = ()
+    node.lose_store()
+    (answer,) = answers(node.tell(e.RestoreRequested(10)))
+    assert answer.status is not None
+    assert node.generation.restore_from == 2

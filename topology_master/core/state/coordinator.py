@@ -56,6 +56,7 @@ class Participants:
     incarnations: Mapping[int, int]
     tables: Mapping[str, tuple[int, ...]]  # of keyed components
     code_digest: str = ""
+    shapes: Mapping[str, str] = field(default_factory=dict)  # of components
 
 
 @dataclass
@@ -104,6 +105,12 @@ class Coordinator:
         self._last_end_ms: float | None = None
         self._in_a_row = 0  # cancelled
         self._notes: list[Note] = []
+
+    def configure(self, interval_ms: float, timeout_ms: float) -> None:
+        """These hold from now on."""
+        self.interval_ms = interval_ms
+        if timeout_ms != self._least_timeout_ms:
+            self._least_timeout_ms = self._timeout_ms = timeout_ms
 
     @property
     def wish(self) -> CheckpointWish:
@@ -262,7 +269,8 @@ class Coordinator:
 
     def _manifest(self, under: _Under, participants: Participants) -> Manifest:
         parts = (under.stored[task] for task in participants.incarnations)
-        return next_manifest(self.base, parts, participants.plan, participants.tables, participants.code_digest)
+        who = participants
+        return next_manifest(self.base, parts, who.plan, who.tables, who.code_digest, who.shapes)
 
     def _finish(self, under: _Under) -> None:
         self.completed = under.manifest

@@ -19,15 +19,24 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from heron_runtime.model.backoff import BackoffPolicy
-from heron_runtime.model.checkpoints import CheckpointRecord, CheckpointWish, Manifest, TaskReport
-from heron_runtime.model.generations import Generation, Phase, Place, PlaceKind, stream_manager_of, task_place
+from heron_runtime.model.checkpoints import CheckpointRecord, CheckpointWish, Manifest, TaskReport, shape_of
+from heron_runtime.model.generations import (
+    NO_CHECKPOINT,
+    Generation,
+    Phase,
+    Place,
+    PlaceKind,
+    stream_manager_of,
+    task_place,
+)
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.master import CheckpointSummary, PlaceReport, StateStatus
-from topology_master.core.events import Note, RemoveOld, Stored, WriteResult
+from topology_master.core.events import Note, RemoveOld, RestoreRequested, Stored, WriteResult
 from topology_master.core.membership import MAX_STEP_MS
 from topology_master.core.state.coordinator import Coordinator, Participants, StoreRecord, Write
 from topology_master.core.state.generations import Generations
+from topology_master.core.state.retention import kept
 
 BACKOFF = BackoffPolicy(min_ms=200, max_ms=10_000)  # between restores that lost processes and links cause
 FAILURES = BackoffPolicy(min_ms=1_000, max_ms=10_000)  # between those that count: 15 s until the topology has failed
@@ -72,11 +81,9 @@ class Recovery:
     """Of one master, for as long as it leads. ``utc``: what is added to seconds of its clock to make them UTC."""
 
     def __init__(self, config: Mapping[str, Any], lease_ms: int, code_digest: str = "", utc: float = 0.0) -> None:
-        self._interval_ms = setting(config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECS) * 1000
-        self._timeout_ms = setting(config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_TIMEOUT_SECS) * 1000
-        self._keep = setting(config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_KEEP)
-        self._lease_ms, self._code_digest, self._utc = lease_ms, code_digest, utc
         self._coordinator: Coordinator | None = None
+        self.configure(config)
+        self._lease_ms, self._code_digest, self._utc = lease_ms, code_digest, utc
         self._generations: Generations | None = None
         self._plan: PhysicalPlan | None = None
         self._silence = _Silence()
@@ -87,11 +94,20 @@ class Recovery:
         self._unanswered = False  # it ended without an answer: the next read tells
         self._losses = 0  # restores in a row
         self._due_ms: int | None = None  # when the next one is due
+        self._back: Manifest | None = None  # the older checkpoint that a restore is asked for to
         self.holds = False  # a restore is due, and waits: nobody needs another plan before it
         self.fault = "the store has not been read"
         self._completed = self._restores = 0
         self._last = CheckpointSummary()
         self._effects: list[Note | RemoveOld] = []
+
+    def configure(self, config: Mapping[str, Any]) -> None:
+        """The settings that hold from now on."""
+        self._interval_ms = setting(config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECS) * 1000
+        self._timeout_ms = setting(config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_TIMEOUT_SECS) * 1000
+        self._keep = setting(config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_KEEP)
+        if self._coordinator is not None:
+            self._coordinator.configure(self._interval_ms, self._timeout_ms)
 
     @property
     def tick_ms(self) -> float:
@@ -103,11 +119,11 @@ class Recovery:
         """What everybody shall hear."""
         return self._coordinator.wish if self._coordinator is not None else CheckpointWish(0)
 
-    @property
-    def complete(self) -> Manifest:
-        """That of the last complete checkpoint."""
+    def complete_of(self, record: CheckpointRecord) -> Manifest:
+        """That of the last complete checkpoint, as this record that was written has it."""
         assert self._coordinator is not None
-        return self._coordinator.base
+        back = self._back
+        return back if back is not None and back.checkpoint == record.complete else self._coordinator.base
 
     @property
     def _running(self) -> int:
@@ -154,7 +170,7 @@ class Recovery:
         known = self._plan.generation if self._plan is not None else None
         if known is None or known.number != generation.number:
             self._silence.begin()
-            self._due_ms, self.holds = None, False
+            self._due_ms, self.holds, self._back = None, False, None
         if known is None or (known.number, known.phase) != (generation.number, generation.phase):
             self._phase_since_ms = self._silence.clock_ms
         self._plan = plan
@@ -164,7 +180,8 @@ class Recovery:
             self._ran = generation.number
             members = {m.place.number: m.incarnation for m in generation.members if m.place.kind is PlaceKind.TASK}
             tables = {table.component: table.tasks for table in plan.key_groups}
-            self._coordinator.running(Participants(plan.version, members, tables, self._code_digest), now_ms)
+            shapes = {spec.name: shape_of(spec) for spec in plan.topology.components}
+            self._coordinator.running(Participants(plan.version, members, tables, self._code_digest, shapes), now_ms)
             self._remove_old()
 
     def registered(self, container: int, incarnation: int) -> None:
@@ -224,6 +241,24 @@ class Recovery:
         self._coordinator.ask(hold=hold)
         return self._coordinator.record.begun
 
+    def go_back(self, asked: RestoreRequested) -> str:
+        """A restore is asked for, perhaps to an older checkpoint, whose files stay from now on; or why it cannot be."""
+        assert self._coordinator is not None, "it is asked where nothing is at fault"
+        number, complete = asked.checkpoint, self._coordinator.record.complete
+        if number in (NO_CHECKPOINT, complete):
+            return ""
+        there = sorted(kept(asked.manifests, complete, self._keep))
+        manifest = asked.manifests.get(number)
+        if number not in there or manifest is None:
+            return f"checkpoint {number} is not there: complete and kept are {', '.join(map(str, there)) or 'none'}"
+        if not asked.repeat_output:
+            return (
+                f"what was written behind checkpoint {number}, up to {complete}, would be written again; say "
+                "--repeat-output if that is well so"
+            )
+        self._back = manifest
+        return ""
+
     # Decisions.
 
     def run(self, now_ms: int) -> None:
@@ -245,10 +280,14 @@ class Recovery:
         """The generation of the next plan, if it shall have another one. ``asked``: why a restore is asked for."""
         assert self._coordinator is not None
         record = self._coordinator.record
+        self._back = self._back if asked else None  # nobody asks any more
         if self._generations is None:
             return Generation(record.generation + 1, Phase.RESTORING, record.complete)
         now = self._generations.generation
-        wanted = self._generations.wanted(record.complete, asked=asked)
+        complete = record.complete
+        if self._back is not None and self._back.checkpoint < complete:
+            complete, asked = self._back.checkpoint, f"{asked}, and checkpoints behind it are struck off"
+        wanted = self._generations.wanted(complete, asked=asked)
         if wanted is None or wanted.number == now.number or wanted.phase is Phase.FAILED or asked:
             return wanted
         if self._due_ms is None:
@@ -262,7 +301,9 @@ class Recovery:
         """The record that goes with a plan of this generation, if it must change."""
         assert self._coordinator is not None
         record = self._coordinator.record
-        return replace(record, generation=generation.number) if generation.number != record.generation else None
+        if generation.number == record.generation:
+            return None
+        return replace(record, generation=generation.number, complete=generation.restore_from)
 
     def began(self, generation: Generation, before: Generation | None) -> None:
         """A plan of this generation is stored, in place of one of the generation ``before``."""
@@ -298,7 +339,7 @@ class Recovery:
         self._remove_old()
 
     def _remove_old(self) -> None:
-        if self._running and self._coordinator is not None:
+        if self._running and self._coordinator is not None and self._back is None:
             self._effects.append(RemoveOld(self._coordinator.record.complete, self._running, self._keep))
 
     def effects(self) -> list[Note | RemoveOld]:

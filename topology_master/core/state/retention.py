@@ -24,10 +24,14 @@ class Old(NamedTuple):
 
 def kept(manifests: Mapping[int, Manifest | None], complete: int, keep: int) -> set[int]:
     """The newest complete checkpoints. Of those of one turn only the newest can be complete: the others were written,
-    and the store has not made them the last complete one."""
+    and the store has not made them the last complete one, or they were struck off. So were those of later turns than
+    the last complete one."""
     newest = {}
+    last = manifests.get(complete)
     for number in sorted(number for number in manifests if number <= complete):
         found = manifests[number]
+        if last is not None and found is not None and found.turn > last.turn:
+            continue
         newest[("unread", number) if found is None else ("turn", found.turn)] = number
     return set(sorted(newest.values())[-keep:])
 

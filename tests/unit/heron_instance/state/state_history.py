@@ -8,12 +8,13 @@ import random
 from typing import Any
 
 from heron_instance.core.state.keyed import KeyedState
-from heron_instance.core.state.part_file import TASK_STATE, encode_part, read_part
+from heron_instance.core.state.part_file import encode_part, read_part
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.model.checkpoints import Manifest, Part, groups_of, initial_manifest, next_manifest, reading_plan
 from heron_runtime.model.key_groups import initial_table, rebalance
 from heron_runtime.model.keys import encode, group_of
 from heron_runtime.model.plan import NO_PLAN
+from heron_runtime.wire.part_heads import TASK_STATE
 
 KEYS: list[Any] = [*range(12), "a", "b", "ü", 0.5, 1.0, None, (1, "a"), b"a", float("nan")]
 

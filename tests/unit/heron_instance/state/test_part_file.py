@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_instance.core.state.keyed import GroupRows
-from heron_instance.core.state.part_file import TASK_STATE, CannotEncode, Damaged, encode_part, read_part
+from heron_instance.core.state.part_file import CannotEncode, encode_part, read_part
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.model.checkpoints import ALL_GROUPS, Part
+from heron_runtime.wire.part_heads import TASK_STATE, Damaged
 
 CODEC = ValuesCodec()
 DRAFT = Part("count", 3, 0xABC, 2, 17, 4, 0, "", (1 << 5) | (1 << 9))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heron_control.inspection.checkpoints import complete_ones
 from heron_runtime.model.checkpoints import ALL_GROUPS, Manifest, Part, initial_manifest, next_manifest
 from heron_runtime.model.plan import KEY_GROUPS, NO_PLAN
 from topology_master.core.state.retention import generation_of, kept, old_files
@@ -63,6 +64,22 @@ def test_a_master_that_knows_less_removes_nothing_that_a_later_one_needs(then: i
     for number in history.complete[-keep:]:
         assert number not in old.manifests
         assert not history.manifests[number].files & set(old.parts)
+
+
+@given(st.integers(4, 30), st.integers(1, 3), st.integers(0, 20), st.integers(1, 4))
+def test_what_was_struck_off_is_never_taken_for_complete(then: int, steps: int, later: int, keep: int) -> None:
+    """A restore to an older checkpoint begins a new history, in which the turns behind it come again."""
+    history = History(then)
+    now = history.complete
+    target = now[max(0, len(now) - 1 - steps)]
+    history.last, history.generation = history.manifests[target], history.generation + 1
+    for number in range(then + 1, then + later + 1):
+        history.take(number)
+    counts = [n for n in history.complete if n <= target or n > then]
+    found = kept(history.manifests, history.last.checkpoint, keep)
+    assert sorted(found) == counts[-keep:]
+    turns = {n: manifest.turn for n, manifest in history.manifests.items()}
+    assert sorted(complete_ones(turns, history.last.checkpoint)) == counts
 
 
 def test_while_a_manifest_that_stays_cannot_be_read_no_part_goes() -> None:

@@ -1,0 +1,141 @@
+"""Settings that change while a topology runs: ``heron update --runtime-config [COMPONENT:]KEY:VALUE``.
+
+Pure. What may change are keys of the user's own and those ``topology.*`` keys that a task, or the master, reads when it
+begins; what stream managers, schedulers and containers go by stays as it was submitted. A value has the type that the
+key has: for a key of the user's own the type of the value before, and text where there was none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from heron_runtime.failures import InvalidTopology, UsageError, did_you_mean, listing
+from heron_runtime.model.checkpoints import keeps_state
+from heron_runtime.model.settings import Keys, Setting
+from heron_runtime.model.topology import TopologyDefinition
+from heronry.api.config import examine, parse_property
+from heronry.api.errors import ConfigError
+
+USER, OF_STREAMLETS = "user.", "user.streamlet."
+_FAMILIES = ("topology.", USER, "heron.")
+OF_TASKS: tuple[Setting[Any], ...] = (
+    Keys.TOPOLOGY_MAX_SPOUT_PENDING, Keys.TOPOLOGY_TICK_TUPLE_FREQ_SECS, Keys.TOPOLOGY_TICK_TUPLE_FREQ_MS,
+    Keys.TOPOLOGY_DEBUG, Keys.TOPOLOGY_LOG_LEVEL, Keys.TOPOLOGY_FLUSH_INTERVAL_MS, Keys.TOPOLOGY_ON_EXCEPTION,
+    Keys.TOPOLOGY_SPOUT_DROP_OLDER_MS, Keys.TOPOLOGY_INSTANCE_DATA_IN_CAPACITY_BYTES,
+    Keys.TOPOLOGY_INSTANCE_DATA_OUT_CAPACITY_BYTES,
+)  # fmt: skip
+OF_THE_MASTER: tuple[Setting[Any], ...] = (
+    Keys.TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECS, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_TIMEOUT_SECS,
+    Keys.TOPOLOGY_STATEFUL_CHECKPOINT_KEEP,
+)  # fmt: skip
+MAY_CHANGE = frozenset(row.name for row in (*OF_TASKS, *OF_THE_MASTER))
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeSetting:
+    """One that is asked for. ``component``: "" for the whole topology."""
+
+    key: str
+    value: str
+    component: str = ""
+
+    def __str__(self) -> str:
+        """As it is written."""
+        return ":".join((*([self.component] if self.component else []), self.key, self.value))
+
+
+def read_settings(texts: Iterable[str]) -> tuple[RuntimeSetting, ...]:
+    """``[COMPONENT:]KEY:VALUE`` each. Raises UsageError."""
+    found: dict[tuple[str, str], RuntimeSetting] = {}
+    for text in texts:
+        component, key, value = "", *_parted(text)
+        if not key.startswith(_FAMILIES):
+            component, (key, value) = key, _parted(value, text)
+        if (component, key) in found:
+            raise UsageError(f"{text[:128]!r}: {key} is given twice")
+        found[component, key] = RuntimeSetting(key, value, component)
+    return tuple(found.values())
+
+
+def _parted(text: str, whole: str = "") -> tuple[str, str]:
+    key, colon, value = text.partition(":")
+    if not (colon and key):
+        raise UsageError(f"{(whole or text)[:128]!r} is not [COMPONENT:]KEY:VALUE", "As in count:user.limit:7.")
+    return key, value
+
+
+def with_settings(definition: TopologyDefinition, asked: Iterable[RuntimeSetting]) -> TopologyDefinition:
+    """The definition with them. Raises UsageError for what cannot change, InvalidTopology for what cannot run so."""
+    config, own = dict(definition.config), {spec.name: dict(spec.config) for spec in definition.components}
+    for each in asked:
+        if each.component and each.component not in own:
+            hint = did_you_mean(each.component, own)
+            raise UsageError(f"{definition.name} has no component {each.component!r}{hint}", f"It has {listing(own)}.")
+        _check_key(each, definition)
+        values = own[each.component] if each.component else config
+        before = values.get(each.key, config.get(each.key))
+        values[each.key] = _value(each, before)
+    _check(definition.name, config, component=False)
+    for name, values in own.items():
+        _check(f"{definition.name}, component {name}", values, component=True)
+    components = tuple(replace(spec, config=own[spec.name]) for spec in definition.components)
+    return replace(definition, config=config, components=components)
+
+
+def changed_settings(before: TopologyDefinition, after: TopologyDefinition) -> list[dict[str, Any]]:
+    """What is another value now, for JSON. ``component``: None for the whole topology."""
+    places: list[tuple[str | None, Mapping[str, Any], Mapping[str, Any]]] = [(None, before.config, after.config)]
+    places += [(spec.name, spec.config, after.component(spec.name).config) for spec in before.components]
+    return [
+        {"component": component, "key": key, "from": old.get(key), "to": new[key]}
+        for component, old, new in places
+        for key in sorted(new)
+        if key not in old or old[key] != new[key]
+    ]
+
+
+def begin_anew(before: TopologyDefinition, after: TopologyDefinition) -> list[str]:
+    """The components whose tasks have other settings."""
+    names = (spec.name for spec in after.components)
+    return [name for name in names if before.component_config(name) != after.component_config(name)]
+
+
+def _check_key(each: RuntimeSetting, definition: TopologyDefinition) -> None:
+    key = each.key
+    if key.startswith("heron."):
+        raise UsageError(f"{key} is the operator's, and holds from submit on", "Kill it, and submit it with another.")
+    if key.startswith(OF_STREAMLETS) or (key not in MAY_CHANGE and not key.startswith(USER)):
+        raise UsageError(
+            f"{key} does not change while a topology runs", f"Keys of your own do, and {', '.join(sorted(MAY_CHANGE))}."
+        )
+    if any(row.name == key for row in OF_THE_MASTER) and not keeps_state(definition.config):
+        raise UsageError(f"{key} says something where state is kept, which {definition.name} does not")
+
+
+def _value(each: RuntimeSetting, before: Any) -> Any:
+    """Raises UsageError."""
+    if not each.key.startswith(USER):
+        try:
+            return parse_property(f"{each.key}={each.value}")[1]
+        except ConfigError as error:
+            raise UsageError(str(error)) from error
+    if before is None or isinstance(before, str):
+        return each.value
+    try:
+        value = json.loads(each.value)
+    except (ValueError, RecursionError):
+        value = None
+    number = isinstance(before, float) and type(value) is int
+    if type(value) is not type(before) and not number:
+        raise UsageError(f"{str(each)[:128]!r}: {each.key} is {before!r:.60}; write JSON of that type")
+    return float(value) if number else value
+
+
+def _check(where: str, values: Mapping[str, Any], *, component: bool) -> None:
+    plain = {key: value for key, value in values.items() if key != Keys.TOPOLOGY_NAME.name}
+    problems = examine(plain, component=component)[1]
+    if problems:
+        raise InvalidTopology(f"{where}: {problems[0]}", details=problems[1:])

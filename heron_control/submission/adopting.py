@@ -1,0 +1,186 @@
+"""``heron submit --from-checkpoint``: a topology begins with a checkpoint of another one, or of its own past.
+
+::
+
+    REF ──▶ folder and number ──▶ what has no place is refused ──▶ files are copied into the new topology's storage,
+            under its names, and checked ──▶ its launch says which one it begins with
+
+Theory of operation. A start is a restore (``topology_master/core/state/generations.py``): the launch says generation
+and last complete checkpoint for as long as the store does not, and the master begins the next generation from there, as
+it would after a fault. What is copied belongs to the new topology, so nobody else's retention touches it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from heron_control.inspection.checkpoints import read_manifest, record_in, rows, storage_of
+from heron_control.inspection.inspector import Inspector
+from heron_control.inspection.whole_files import DamagedCheckpoint, contents, copy_checkpoint
+from heron_control.progress import Progress
+from heron_control.submission.naming import NamedCheckpoints
+from heron_runtime.checkpoint_files import CheckpointFolder, checkpoint_folder
+from heron_runtime.failures import Failure, InvalidTopology, NotFound, UsageError, listing
+from heron_runtime.launch import Launch
+from heron_runtime.model.adoption import adopt, kept_in, without_place
+from heron_runtime.model.checkpoints import Manifest, keeps_state
+from heron_runtime.model.ids import is_safe_name
+from heron_runtime.model.plan import PackingPlan
+from heron_runtime.model.settings import Keys, setting
+from heron_runtime.model.topology import TopologyDefinition
+from heron_runtime.state.store import StateStore
+
+SHAPES = "Write file:///folder[@NUMBER], or CLUSTER/ROLE/ENV/TOPOLOGY[@NUMBER or @NAME]."
+READ_BY_ALL = 0o644  # the folder around them is for us and for instances alone
+_FOLDER = re.compile(r"file://(?:localhost)?(/.*?)(?:@(\d+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A checkpoint. No process of the topology that took it has had a later ``generation``, as far as is known."""
+
+    folder: CheckpointFolder
+    manifest: Manifest
+    generation: int
+
+
+class CheckpointFinder:
+    """What a reference means in one cluster. ``folders``: those of this machine may be named, too."""
+
+    def __init__(
+        self, store: StateStore, inspector: Inspector, named: NamedCheckpoints, cluster: str, *, folders: bool
+    ) -> None:
+        self._store = store
+        self._inspector = inspector
+        self._named = named
+        self._cluster = cluster
+        self._folders = folders
+
+    def find(self, reference: str) -> Found:
+        """Raises UsageError, NotFound, InvalidTopology for a topology that takes none, Failure for a damaged one."""
+        if reference.startswith("file:"):
+            return self._in_folder(reference)
+        place, at, which = reference.partition("@")
+        parts = place.split("/")
+        if len(parts) != 4 or not all(map(is_safe_name, parts)) or (at and not which):
+            raise UsageError(f"{reference[:200]!r} names no checkpoint", SHAPES)
+        cluster, role, environ, topology = parts
+        if cluster != self._cluster:
+            raise UsageError(
+                f"{reference[:200]!r} is of cluster {cluster!r}, and this goes to {self._cluster!r}",
+                "Copy the folder of a named checkpoint to where the new topology runs, and give it as file:///folder.",
+            )
+        if which and not which.isdecimal():
+            return self._of(self._named.folder(role, environ, topology, which))
+        record = self._inspector.find(topology, role, environ)
+        stored = record_in(self._store, topology)
+        number = int(which) if which else stored.complete
+        folder = storage_of(record)
+        if not number:
+            raise NotFound(f"{topology} has no complete checkpoint yet", "`heron checkpoint create --wait` takes one.")
+        manifest = read_manifest(folder, number)
+        if not any(row["complete"] for row in rows(folder, stored.complete) if row["checkpoint"] == number):
+            raise NotFound(f"checkpoint {number} of {topology} is not complete; the last one is {stored.complete}")
+        return Found(folder, manifest, stored.generation)
+
+    def _in_folder(self, reference: str) -> Found:
+        if not self._folders:
+            raise UsageError(
+                f"{reference[:200]!r} is a folder, and the api server takes checkpoints of its own cluster only",
+                "Name the topology, as CLUSTER/ROLE/ENV/TOPOLOGY@NAME.",
+            )
+        found = _FOLDER.fullmatch(reference)
+        if found is None:
+            raise UsageError(f"{reference[:200]!r} names no checkpoint", SHAPES)
+        return self._of(CheckpointFolder(Path(found[1])), int(found[2] or 0))
+
+    def _of(self, folder: CheckpointFolder, number: int = 0) -> Found:
+        numbers = folder.manifests()
+        if not numbers:
+            raise NotFound(f"there is no checkpoint in {folder.folder}", "It has the folders manifests and parts.")
+        if not number and len(numbers) > 1:
+            raise UsageError(
+                f"{folder.folder} has the checkpoints {listing(map(str, numbers))}, and not all need be complete",
+                "Write @NUMBER behind the folder.",
+            )
+        manifest = read_manifest(folder, number or numbers[0])
+        return Found(folder, manifest, manifest.generation)
+
+
+class Adoption:
+    """The files of a checkpoint that a submission has taken over. ``undo`` removes them."""
+
+    def __init__(self, folder: CheckpointFolder, names: Sequence[str], manifest: Manifest, generation: int) -> None:
+        self.checkpoint, self.generation = manifest.checkpoint, max(manifest.generation, generation)
+        self._folder = folder
+        self._names = names
+
+    def undo(self) -> None:
+        """Raises OSError."""
+        self._folder.remove_manifest(self.checkpoint)
+        self._folder.remove_parts(self._names)
+
+
+def check_reachable(launch: Launch, place: Path) -> None:
+    """Raises Failure where the storage of a topology, whose folder is ``place``, is out of our reach."""
+    if launch.home != str(place):
+        raise Failure(
+            f"the checkpoints of {launch.topology} lie in a volume of its containers, which only they can reach",
+            "Named checkpoints, and topologies that begin with one, need a scheduler of this machine (local).",
+        )
+
+
+def check_adoptable(found: Found, definition: TopologyDefinition, *, may_drop: bool) -> None:
+    """Before anything is done. Raises InvalidTopology, which names every component whose state would be lost, and
+    DamagedCheckpoint."""
+    name = definition.name
+    if not keeps_state(definition.config):
+        raise InvalidTopology(
+            f"{name} keeps no state, so it cannot begin with a checkpoint",
+            "Set topology.reliability.mode = EFFECTIVELY_ONCE.",
+        )
+    lost = _lost(found, definition)
+    if lost and not may_drop:
+        raise InvalidTopology(
+            f"{name} has no place for state of checkpoint {found.manifest.checkpoint}: {'; '.join(lost)}",
+            "Name its components as they were, or leave this state behind with --allow-dropped-state.",
+        )
+
+
+def adopt_files(
+    found: Found, definition: TopologyDefinition, packing: PackingPlan, home: Path, progress: Progress
+) -> Adoption:
+    """Copy them into the storage of the new topology, whose folder is ``home``. Raises InvalidTopology where others lie
+    there, DamagedCheckpoint, OSError."""
+    target = checkpoint_folder(setting(definition.config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_STORAGE), str(home))
+    if target.manifests():
+        raise InvalidTopology(
+            f"there are checkpoints of another topology in {target.folder}",
+            "Set topology.stateful.checkpoint.storage to a folder of its own.",
+        )
+    tasks: dict[str, list[int]] = {spec.name: [] for spec in definition.components}
+    for instance in packing.instances():
+        tasks[instance.component].append(instance.task)
+    what = contents(found.folder, found.manifest)
+    dropped = without_place(found.manifest, kept_in(found.manifest, what.own, what.keyed), definition)
+    manifest, files = adopt(found.manifest, definition.id, tasks, dropped)
+    adoption = Adoption(target, list(files), manifest, found.generation)
+    progress(f"copying checkpoint {manifest.checkpoint}")
+    try:
+        copy_checkpoint(found.folder, target, manifest, files, READ_BY_ALL)
+    except BaseException:
+        adoption.undo()
+        raise
+    return adoption
+
+
+def _lost(found: Found, definition: TopologyDefinition) -> list[str]:
+    try:
+        what = contents(found.folder, found.manifest)
+    except DamagedCheckpoint as error:
+        raise Failure(f"{definition.name} cannot begin with it: {error}", error.cure) from None
+    kept = kept_in(found.manifest, what.own, what.keyed)
+    return [lost.why for lost in without_place(found.manifest, kept, definition)]

@@ -1,0 +1,84 @@
+"""The checkpoints of a cluster's topologies: those in their storage, and those that were given a name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from heron_control.inspection.checkpoints import read_manifest, storage_of
+from heron_control.inspection.inspector import Inspector
+from heron_control.inspection.whole_files import damaged_parts
+from heron_control.progress import Progress, silent
+from heron_control.schedulers.topology_folder import load_launch
+from heron_control.submission.adopting import CheckpointFinder, Found, check_adoptable, check_reachable
+from heron_control.submission.naming import NamedCheckpoints
+from heron_control.submission.submission import ClusterConfig, StartFrom
+from heron_runtime.failures import NotFound
+from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.topology import TopologyDefinition
+from heron_runtime.state.store import StateStore
+
+
+class KeptCheckpoints:
+    """Of one cluster. Thread-safe."""
+
+    def __init__(self, config: ClusterConfig, store: StateStore) -> None:
+        self._config = config
+        self._store = store
+        self._inspector = Inspector(store, config.homes)
+        self._named = NamedCheckpoints(config.home, config.cluster)
+
+    def find(self, start: StartFrom, definition: TopologyDefinition) -> Found:
+        """The checkpoint that a topology is to begin with. Raises what ``CheckpointFinder.find`` and
+        ``check_adoptable`` do."""
+        finder = CheckpointFinder(
+            self._store, self._inspector, self._named, self._config.cluster, folders=self._config.shared
+        )
+        found = finder.find(start.reference)
+        check_adoptable(found, definition, may_drop=start.may_drop)
+        return found
+
+    def name(
+        self, record: TopologyRecord, name: str, wait_seconds: float, progress: Progress = silent
+    ) -> tuple[int, Path]:
+        """Take a checkpoint and keep it under a name, for as long as somebody wants it; returns its number and its
+        folder. Raises ExistsAlready, UsageError, DamagedCheckpoint, OSError, and what ``take_checkpoint`` does."""
+        stored = record.execution
+        whose = stored.role, stored.environ, stored.topology
+        self._named.check_free(*whose, name)
+        folder, launch = storage_of(record), load_launch(Path(stored.home))
+        if launch is not None:
+            check_reachable(launch, Path(stored.home))
+        number = self._inspector.take_checkpoint(record, wait_seconds, progress)
+        progress(f"copying checkpoint {number}")
+        return number, self._named.save(folder, read_manifest(folder, number), *whose, name)
+
+    def delete(self, name: str, role: str, environ: str, label: str) -> None:
+        """Remove one that has this name. Raises NotFound, UsageError, OSError."""
+        self._named.delete(role, environ, name, label)
+
+    def rows(self, name: str, role: str, environ: str) -> list[dict[str, Any]]:
+        """A row for each in its storage, and for each with a name, also of a topology that was killed. Raises NotFound,
+        UsageError, StoreError, OSError."""
+        named = self._named.rows(role, environ, name)
+        try:
+            found = self._inspector.checkpoints(self._inspector.find(name, role, environ))
+        except NotFound:
+            if not named:
+                raise
+            found = []
+        return [{**row, "name": None, "folder": None} for row in found] + named
+
+    def details(self, name: str, role: str, environ: str, which: str, *, verify: bool = False) -> dict[str, Any]:
+        """What one is made of, by its number or name; ``verify``: and ``damaged_files``, a line each. Raises NotFound,
+        UsageError, Failure, StoreError, OSError."""
+        if which.isdecimal():
+            record = self._inspector.find(name, role, environ)
+            folder, number = storage_of(record), int(which)
+            found = {**self._inspector.checkpoint(record, number), "name": None, "folder": None}
+        else:
+            folder, manifest = self._named.manifest(role, environ, name, which)
+            number, found = manifest.checkpoint, self._named.details(role, environ, name, which)
+        if verify:
+            found["damaged_files"] = damaged_parts(folder, read_manifest(folder, number))
+        return found

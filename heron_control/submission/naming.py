@@ -1,0 +1,120 @@
+"""Named checkpoints: ``heron checkpoint create --name``. Each is a folder with all it needs, in nobody's way.
+
+They lie below the home, ``checkpoints/CLUSTER/ROLE/ENV/TOPOLOGY/NAME``, beside the folders of topologies, and outlive
+those. Such a folder has the same layout as a topology's storage, with one manifest, so it may be copied anywhere. It is
+made beside its place and takes it by one rename, so a name stands for a whole checkpoint or for none.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from heron_control.inspection.checkpoints import details, read_manifest, rows
+from heron_control.inspection.whole_files import DamagedCheckpoint, copy_checkpoint, needed
+from heron_runtime.checkpoint_files import CHECKPOINTS, CheckpointFolder
+from heron_runtime.failures import ExistsAlready, NotFound, UsageError, did_you_mean
+from heron_runtime.files import entries, sync_folder
+from heron_runtime.model.checkpoints import Manifest
+from heron_runtime.model.ids import is_safe_name
+
+OWN = 0o600
+
+
+class NamedCheckpoints:
+    """Those of one cluster."""
+
+    def __init__(self, home: Path, cluster: str) -> None:
+        self._root = home / CHECKPOINTS / cluster
+
+    def place(self, role: str, environ: str, topology: str, name: str) -> Path:
+        """Where one is, or would be. Raises UsageError for what is no name."""
+        if not is_safe_name(name):
+            raise UsageError(
+                f"{name[:64]!r} is no name of a checkpoint", "Use letters, digits, '_', '-' and '.', a letter first."
+            )
+        return self._root / role / environ / topology / name
+
+    def check_free(self, role: str, environ: str, topology: str, name: str) -> None:
+        """Raises ExistsAlready, UsageError."""
+        if self.place(role, environ, topology, name).exists():
+            raise ExistsAlready(
+                f"{topology} has a checkpoint {name!r} already", "`heron checkpoint delete` removes it."
+            )
+
+    def folder(self, role: str, environ: str, topology: str, name: str) -> CheckpointFolder:
+        """Raises NotFound, UsageError."""
+        place = self.place(role, environ, topology, name)
+        if not place.is_dir():
+            known = self._names(place.parent)
+            there = f"It has {', '.join(known)}." if known else "It has none with a name."
+            raise NotFound(f"{topology} has no checkpoint {name!r}{did_you_mean(name, known)}", there)
+        return CheckpointFolder(place)
+
+    def manifest(self, role: str, environ: str, topology: str, name: str) -> tuple[CheckpointFolder, Manifest]:
+        """Raises NotFound, UsageError, Failure if it is damaged."""
+        folder = self.folder(role, environ, topology, name)
+        numbers = folder.manifests()
+        if len(numbers) != 1:
+            raise DamagedCheckpoint(f"{folder.folder} has {len(numbers)} manifests; a named checkpoint has one")
+        return folder, read_manifest(folder, numbers[0])
+
+    def save(
+        self, source: CheckpointFolder, manifest: Manifest, role: str, environ: str, topology: str, name: str
+    ) -> Path:
+        """Copy a checkpoint; returns where it is. Raises ExistsAlready, UsageError, DamagedCheckpoint, OSError."""
+        self.check_free(role, environ, topology, name)
+        place = self.place(role, environ, topology, name)
+        staging = place.with_name(f".{name}.{secrets.token_hex(4)}")
+        staging.mkdir(mode=0o700, parents=True)
+        try:
+            files = {part.name: part for part in needed(manifest)}
+            copy_checkpoint(source, CheckpointFolder(staging), manifest, files, OWN)
+            os.rename(staging, place)
+            sync_folder(place.parent)
+        except BaseException as error:
+            shutil.rmtree(staging, ignore_errors=True)
+            self._remove_empty(place)
+            if isinstance(error, OSError) and place.exists():
+                raise ExistsAlready(f"{topology} has a checkpoint {name!r} already") from None
+            raise
+        return place
+
+    def delete(self, role: str, environ: str, topology: str, name: str) -> None:
+        """Raises NotFound, UsageError, OSError."""
+        place = self.folder(role, environ, topology, name).folder
+        gone = place.with_name(f".{name}.{secrets.token_hex(4)}")
+        os.rename(place, gone)
+        shutil.rmtree(gone)
+        self._remove_empty(place)
+
+    def rows(self, role: str, environ: str, topology: str) -> list[dict[str, Any]]:
+        """As ``checkpoints.rows``, with the name of each and the folder that it is in. Raises OSError."""
+        found = []
+        for name in self._names(self._root / role / environ / topology):
+            folder = self.folder(role, environ, topology, name)
+            found += [
+                {**row, "name": name, "folder": str(folder.folder)} for row in rows(folder, max(folder.manifests()))
+            ]
+        return found
+
+    def details(self, role: str, environ: str, topology: str, name: str) -> dict[str, Any]:
+        """As ``checkpoints.details``. Raises what ``manifest`` does, OSError."""
+        folder, manifest = self.manifest(role, environ, topology, name)
+        return {
+            **details(folder, manifest.checkpoint, manifest.checkpoint), "name": name, "folder": str(folder.folder),
+        }  # fmt: skip
+
+    @staticmethod
+    def _names(folder: Path) -> list[str]:
+        return [path.name for path in entries(folder) if not path.name.startswith(".")]
+
+    @staticmethod
+    def _remove_empty(place: Path) -> None:
+        with suppress(OSError):  # others are there, or somebody makes one at this moment
+            for above in list(place.parents)[:5]:
+                above.rmdir()

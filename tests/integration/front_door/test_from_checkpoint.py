@@ -1,0 +1,161 @@
+"""A topology that begins with a checkpoint of another one: named checkpoints, other code, other parallelism."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import update_topology as user
+from front_door import Done, FrontDoor, eventually, front_door, unique
+
+pytestmark = pytest.mark.integration
+
+
+@dataclass
+class Past:
+    """A topology that was killed, and the folder of a named checkpoint of it, behind which nothing came."""
+
+    door: FrontDoor
+    name: str
+    folder: Path
+    kept: Path
+
+    def submit(self, name: str, topology: str, *more: str, code: int = 0) -> Done:
+        command = ("submit", "local", user.__file__, topology, "--name", name, *more, "--", str(self.folder))
+        done = self.door.heron(*command, code=code)
+        if code == 0:
+            self.door.submitted.setdefault(name, [])
+            self.door.remember(name)
+        return done
+
+    def written(self) -> Counter[tuple[int, int]]:
+        rows: Counter[tuple[int, int]] = Counter()
+        for path in (self.folder / "out").glob("[!.]*"):
+            rows.update((row["number"], row["count"]) for row in map(json.loads, path.read_text().splitlines()))
+        return rows
+
+    def every_count_is_there_once(self) -> int:
+        rows = self.written()
+        twice = sorted(row for row, times in rows.items() if times > 1)
+        assert not twice, f"{twice}: {sorted(path.name for path in (self.folder / 'out').iterdir())}"
+        highest: dict[int, int] = {}
+        for number, count in rows:
+            highest[number] = max(count, highest.get(number, 0))
+        assert set(rows) == {(n, c) for n, most in highest.items() for c in range(1, most + 1)}
+        return len(rows)
+
+
+@pytest.fixture(scope="module")
+def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Past]:
+    """Kept, up to a named checkpoint."""
+    folder = tmp_path_factory.mktemp("past")
+    with front_door(folder) as door:
+        name = unique("Kept")
+        door.submit(name, user.__file__, "Kept", "--", str(folder))
+        eventually((folder / "out").exists, "the sink is there")
+        found = Past(door, name, folder, Path())
+        eventually(lambda: found.every_count_is_there_once() > 100, "counts are written")
+        door.heron("deactivate", "local", name)
+        said = door.heron("checkpoint", "create", "local", name, "--name", "before").stderr
+        assert "is kept as before, in " in said
+        assert "already" in door.heron("checkpoint", "create", "local", name, "--name", "before", code=4).stderr
+        rows = door.json("checkpoint", "list", "local", name)
+        assert [row["name"] for row in rows if row["name"]] == ["before"]
+        assert len(rows) > 1
+        found.kept = Path(rows[-1]["folder"])
+        door.kill(name)
+        yield found
+
+
+def test_it_outlives_the_topology_and_is_whole(past: Past) -> None:
+    (row,) = past.door.json("checkpoint", "list", "local", past.name)
+    assert (row["name"], row["tasks"], row["complete"]) == ("before", 7, True)
+    found: dict[str, Any] = past.door.json("checkpoint", "inspect", "local", past.name, "before", "--verify")
+    assert found["damaged_files"] == []
+    assert found["files"] == len(list((past.kept / "parts").iterdir()))
+    assert "has no checkpoint 'befor'; did you mean 'before'?" in past.door.heron(
+        "checkpoint", "inspect", "local", past.name, "befor", code=3
+    ).stderr  # fmt: skip
+
+
+def test_what_has_no_place_is_refused_by_name(past: Past) -> None:
+    name, reference = unique("Other"), f"file://{past.kept}"
+    said = past.submit(name, "OtherKeys", "--from-checkpoint", reference, code=7).stderr
+    assert "count: it was a bolt with keys of 1 field and is a bolt with keys of 2 fields" in said
+    assert "hoards: there is no component of this name" in said
+    assert "out: " not in said, "what is committed needs no place"
+    past.submit(name, "OtherKeys", "--from-checkpoint", reference, "--allow-dropped-state")
+    past.door.kill(name)
+
+
+@pytest.mark.parametrize(
+    ("reference", "code", "said"),
+    [
+        ("file:///nowhere", 3, "there is no checkpoint in /nowhere"),
+        ("words", 2, "names no checkpoint"),
+        ("prod/ads/x/words", 2, "is of cluster 'prod'"),
+        ("local/ads/x/words", 3, "words"),
+        ("local/ads/x/words@name", 3, "words has no checkpoint 'name'"),
+    ],
+)
+def test_what_is_not_there_is_refused(past: Past, reference: str, code: int, said: str) -> None:
+    assert said in past.submit(unique("Later"), "Later", "--from-checkpoint", reference, code=code).stderr
+
+
+def test_a_topology_without_state_and_a_damaged_file_are_refused(past: Past) -> None:
+    reference = f"file://{past.kept}"
+    said = past.submit(unique("WithAcks"), "WithAcks", "--from-checkpoint", reference, code=7).stderr
+    assert "keeps no state" in said
+    manifest = json.loads(next((past.kept / "manifests").iterdir()).read_bytes().partition(b"\n")[2])
+    part = next(p for p in manifest["layers"]["count"])
+    name = f"{part['generation']}-{part['checkpoint']}-{part['task']}-{part['incarnation']:x}.part"
+    file = past.kept / "parts" / name
+    whole = file.read_bytes()
+    try:
+        for data in (whole[:-1] + bytes([whole[-1] ^ 1]), None):
+            file.unlink()
+            if data is not None:
+                file.write_bytes(data)
+            more = ("--from-checkpoint", reference, "--allow-dropped-state")
+            done = past.submit(unique("Later"), "Later", *more, code=1)
+            assert f"{name} of checkpoint {part['checkpoint']} (count, task {part['task']})" in done.stderr
+    finally:
+        file.write_bytes(whole)
+    assert not past.door.json("list", "local"), "nothing of them runs"
+
+
+def test_other_code_and_parallelism_go_on_from_it(past: Past) -> None:
+    before = past.every_count_is_there_once()
+    name = unique("Later")
+    past.submit(name, "Later", "--from-checkpoint", f"local/{past.kept.parts[-4]}/default/{past.name}@before",
+                "--allow-dropped-state")  # fmt: skip
+    eventually(lambda: past.every_count_is_there_once() > before + 100, "it goes on, and no count comes twice or never")
+    status = past.door.status(name)["tasks_state"]
+    assert status["generation"] > 1
+    log_files = next((past.door.home / "topologies" / "local").glob(f"*/default/{name}")) / "log-files"
+    logs = [path.read_text() for path in log_files.glob("container_*_count_*.log")]
+    begun = [int(text.rpartition("begins with ")[2].split()[0]) for text in logs]
+    assert len(begun) == 3
+    assert sum(begun) == 20, "every key is with one task"
+    last = past.door.json("checkpoint", "list", "local", name)[-1]["checkpoint"]
+    second = unique("Later")
+    past.door.heron("deactivate", "local", name)
+    past.door.heron("checkpoint", "create", "local", name, "--wait")
+    there = past.every_count_is_there_once()
+    past.submit(second, "Later", "--from-checkpoint", f"local/{past.kept.parts[-4]}/default/{name}")
+    assert past.door.status(second)["tasks_state"]["restore_from"] > last
+    past.door.kill(name)
+    eventually(lambda: past.every_count_is_there_once() > there + 100, "so does one that begins with the last one")
+    past.door.kill(second)
+
+
+def test_it_is_deleted(past: Past) -> None:
+    past.door.heron("checkpoint", "delete", "local", past.name, "before")
+    assert not past.kept.exists()
+    past.door.heron("checkpoint", "delete", "local", past.name, "before", code=3)
+    past.door.heron("checkpoint", "list", "local", past.name, code=3)

@@ -1,0 +1,58 @@
+"""A sink that begins with another topology's checkpoint commits what waits for it, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from heron_instance.core.state.kept import NoPlace, Restored
+from heron_instance.core.state.tokens import Tokens
+from heron_runtime.model.checkpoints import Adopted, Token
+from heronry.api.state import TwoPhaseSink
+
+TOKENS = (Token(8, "4-8-1-a"), Token(9, "4-9-1-a"))
+NAMES = frozenset(token.name for token in TOKENS)
+
+
+class Sink(TwoPhaseSink):
+    """One that tells what is asked of it."""
+
+    def __init__(self, *waiting: str) -> None:
+        super().__init__()
+        self.waiting = list(waiting)
+        self.committed: list[str] = []
+
+    def prepared(self) -> list[str]:
+        return list(self.waiting)
+
+    def commit(self, checkpoint: int, token: str) -> None:
+        self.committed.append(token)
+        if token in self.waiting:
+            self.waiting.remove(token)
+
+    def abort(self, token: str) -> None:
+        self.waiting.remove(token)
+
+
+def restored(adopted: Adopted) -> Restored:
+    return Restored(9, tokens=TOKENS, known_tokens=NAMES, adopted=adopted)
+
+
+def test_only_what_waits_is_committed_and_what_nobody_knows_is_aborted() -> None:
+    sink = Sink("4-9-1-a", "4-10-1-a")
+    Tokens(sink, 5).restore(restored(Adopted.WHOLE))
+    assert (sink.committed, sink.waiting) == (["4-9-1-a"], [])
+
+
+def test_of_its_own_checkpoint_everything_is_committed_again() -> None:
+    sink = Sink()
+    Tokens(sink, 5).restore(restored(Adopted.NO))
+    assert sink.committed == [token.name for token in TOKENS]
+
+
+def test_where_no_sink_is_any_more_it_is_said_unless_that_is_well_so() -> None:
+    component: Any = object()
+    with pytest.raises(NoPlace, match="4-8-1-a was prepared by a TwoPhaseSink"):
+        Tokens(component, 5).restore(restored(Adopted.WHOLE))
+    Tokens(component, 5).restore(restored(Adopted.IN_PART))

@@ -52,6 +52,7 @@ class KeptState:
         name = plan.component_of(task)
         self.groups = owned_groups(plan, task)
         self.own: MutableMapping[Any, Any] = UndoableMapping() if stream_of(type(component)) else {}
+        self.states: list[dict[Any, Any]] = []  # of all tasks the component had, where they are asked for
         self.gone: list[dict[Any, Any]] = []  # of tasks that the plan has no longer, for the first one to merge
         tasks = plan.tasks_of(name)
         self.by_key: KeyedState | None = None
@@ -67,6 +68,8 @@ class KeptState:
             state = {key: value for (kind, key), value in rows if kind == OF_TASK}
             if self.positions is not None:
                 self.positions.load([(key, value) for (kind, key), value in rows if kind == OF_SPLIT])
+            if hasattr(component, "union_state"):
+                self.states.append(dict(state))
             if owner == task:
                 self.own.update(state)
             elif state and owner not in tasks and task == min(tasks):

@@ -30,8 +30,8 @@ from heronry.streamlet.windows import hour_folder
 
 
 class TaskOf(NamedTuple):
-    """Whose files they are: task ``number`` of ``of``, from 0, in a topology begun at ``life`` (ms since 1970 UTC). ``folder``
-    is the topology's, for what has no place of its own."""
+    """Whose files they are: task ``number`` of ``of``, counted from 0, of a topology begun at ``life`` (ms since 1970
+    UTC). ``folder`` is the topology's, for what has no place of its own."""
 
     number: int
     of: int

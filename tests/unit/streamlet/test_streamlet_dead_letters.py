@@ -27,7 +27,7 @@ def ended(builder: Builder, folder: Path, seed: int = 1) -> tuple[OnlineWorld, l
 
 
 def builder_in(folder: Path, **config: Any) -> Builder:
-    return Builder("aside", {"user.streamlet.state": f"{folder}/state", **config})
+    return Builder("aside", {"user.streamlet.folder": f"{folder}/state", **config})
 
 
 def test_by_default_a_record_is_tried_six_times_and_then_put_aside(tmp_path: Path) -> None:

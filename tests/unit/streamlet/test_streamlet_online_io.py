@@ -47,7 +47,7 @@ NOVEL = ROOT / "examples" / "data" / "northanger_abbey.txt"
 
 
 def builder_in(folder: Path, **more: Any) -> Builder:
-    return Builder("io", {"user.streamlet.state": str(folder / "state"), **more})
+    return Builder("io", {"user.streamlet.folder": str(folder / "state"), **more})
 
 
 def test_stages_fuse_what_runs_together() -> None:

@@ -105,7 +105,7 @@ SHAPES = st.builds(
 
 
 def built(shape: Shape, folder: Path, out: list[Any]) -> Builder:
-    builder = Builder("law", {"user.streamlet.state": str(folder)})
+    builder = Builder("law", {"user.streamlet.folder": str(folder)})
     source = SequenceSource(len(shape.records), make=tuple(shape.records).__getitem__)
     stream = builder.source(
         source, event_time="t" if shape.time_from_source else None, parallelism=shape.parallelism[0]
@@ -165,7 +165,7 @@ def run_with_deaths(builder: Builder, folder: Path, seed: int, data: st.DataObje
 def test_nothing_is_lost_when_tasks_die(records: list[dict[str, Any]], seed: int, data: st.DataObject) -> None:
     """Every task may die at any time; each record is counted at least once, and no key is invented."""
     with tempfile.TemporaryDirectory() as folder:
-        builder = Builder("deaths", {"user.streamlet.state": f"{folder}/state"})
+        builder = Builder("deaths", {"user.streamlet.folder": f"{folder}/state"})
         source = SequenceSource(len(records), make=tuple(records).__getitem__, rate=40)
         (
             builder.source(source, parallelism=2)
@@ -188,7 +188,7 @@ def test_two_reducers_in_a_row() -> None:
     """The ten most frequent words: final counts into a reducer of their own; windows into windows."""
     out: list[Any] = []
     with tempfile.TemporaryDirectory() as folder:
-        builder = Builder("two", {"user.streamlet.state": folder})
+        builder = Builder("two", {"user.streamlet.folder": folder})
         words = [{"t": n % 97, "w": f"w{n * n % 23}"} for n in range(500)]
         source = builder.source(words, event_time="t", parallelism=2)
         counts = source.key_by("w").count_by_key(updates=False, parallelism=2)
@@ -210,7 +210,7 @@ def test_late_data_goes_to_its_own_stream_and_is_counted() -> None:
     late: list[Any] = []
     times = [*range(5000), 3, *range(5000, 9000)]
     with tempfile.TemporaryDirectory() as folder:
-        builder = Builder("late", {"user.streamlet.state": folder})
+        builder = Builder("late", {"user.streamlet.folder": folder})
         counts = (
             builder.source([{"t": t, "k": "x"} for t in times])
             .key_by("k")
@@ -234,7 +234,7 @@ def test_an_idle_source_does_not_hold_windows_open() -> None:
     """One of two sources falls silent after a record; windows of the other's close once it has said so."""
     out: list[Any] = []
     with tempfile.TemporaryDirectory() as folder:
-        builder = Builder("idle", {"user.streamlet.state": folder, "user.streamlet.idle.secs": 1})
+        builder = Builder("idle", {"user.streamlet.folder": folder, "user.streamlet.idle.secs": 1})
         endless = SequenceSource(None, make=lambda n: {"t": n, "k": "x"}, rate=50)
         quiet = SequenceSource(None, make=lambda n: {"t": n, "k": "y"}, rate=1e-9)
         a = builder.source(endless, event_time="t", name="busy")
@@ -264,7 +264,7 @@ def test_a_record_that_fails_is_named_and_comes_again(par: int) -> None:
         return record
 
     with tempfile.TemporaryDirectory() as folder:
-        builder = Builder("fails", {"user.streamlet.state": folder})
+        builder = Builder("fails", {"user.streamlet.folder": folder})
         out: list[Any] = []
         builder.source(range(3000)).map(picky).map(lambda n: n, parallelism=par, name="same").tap(out.append)
         with importable(builder):
@@ -282,7 +282,7 @@ def test_a_record_that_fails_is_named_and_comes_again(par: int) -> None:
 def test_no_window_is_lost_when_tasks_die(records: list[dict[str, Any]], seed: int, data: st.DataObject) -> None:
     """What came in time and what came late, together, is at least the truth, for every key and window."""
     with tempfile.TemporaryDirectory() as folder:
-        builder = Builder("windows", {"user.streamlet.state": f"{folder}/state", "user.streamlet.idle.secs": 1})
+        builder = Builder("windows", {"user.streamlet.folder": f"{folder}/state", "user.streamlet.idle.secs": 1})
         source = SequenceSource(len(records), make=tuple(records).__getitem__, rate=60)
         counts = (
             builder.source(source, event_time="t", parallelism=2)

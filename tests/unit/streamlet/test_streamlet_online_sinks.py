@@ -31,7 +31,7 @@ from heronry.streamlet.results import finished, read
 
 
 def builder_in(folder: Path, **more: Any) -> Builder:
-    return Builder("io", {"user.streamlet.state": str(folder / "state"), **more})
+    return Builder("io", {"user.streamlet.folder": str(folder / "state"), **more})
 
 
 def test_parquet_and_collected_records(tmp_path: Path) -> None:

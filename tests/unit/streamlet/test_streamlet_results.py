@@ -57,7 +57,7 @@ def test_no_result_is_lost_on_its_way_to_another_process(
     """Counts into a chain with other tasks, and from there into files: running, final and windowed ones."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        builder = Builder("results", {"user.streamlet.state": f"{folder}/state", "user.streamlet.idle.secs": 1})
+        builder = Builder("results", {"user.streamlet.folder": f"{folder}/state", "user.streamlet.idle.secs": 1})
         source = sequence(len(records), tuple(records).__getitem__, rate=60)
         keyed = builder.source(source, event_time="t", parallelism=2).key_by("k")
         totals = keyed.count_by_key(name="totals", updates=updates, parallelism=2)
@@ -94,7 +94,7 @@ def test_no_result_is_lost_on_its_way_to_another_reducer(
     """Windows into windows by way of a chain, final counts into sums: nothing is missing, and the end comes last."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        builder = Builder("rows", {"user.streamlet.state": f"{folder}/state", "user.streamlet.idle.secs": 1})
+        builder = Builder("rows", {"user.streamlet.folder": f"{folder}/state", "user.streamlet.idle.secs": 1})
         source = sequence(len(records), tuple(records).__getitem__, rate=60)
         keyed = builder.source(source, event_time="t", parallelism=2).key_by("k")
         finals = keyed.count_by_key(name="finals", updates=False, parallelism=2)

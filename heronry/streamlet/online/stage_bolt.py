@@ -53,7 +53,7 @@ class StageBolt(TwoPhaseSink):
         self.final = False  # nothing more will come
         self._prepared_at = self.clock()
         self._number = 0
-        if FINAL not in self.state:
+        if self.state.get(FINAL) != of:
             for writer in self.writers:
                 if isinstance(writer, StagedWriter):
                     writer.begin()

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from heronry.streamlet.online.offsets import FilePosition, Offsets, Span, merged
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heronry.streamlet import Builder, files
 from heronry.streamlet.decoding import Decoder, read_all
-from heronry.streamlet.online.offsets import FilePosition, Offsets, Span, merged
 from heronry.streamlet.program import KeyValue, Windowed
 from heronry.streamlet.reading import LineReader, ReadError, list_files
 from heronry.streamlet.reference import run

@@ -18,7 +18,7 @@ from heronry.api.metrics import CountMetric
 from heronry.streamlet.aside import MAX_FAILED_ON_CHARACTERS, MOST, TooManyAside, letter, policy_of
 from heronry.streamlet.errors import StepFailed, shown
 from heronry.streamlet.online.block import Block
-from heronry.streamlet.online.sinks import LinesWriter, TaskOf
+from heronry.streamlet.online.writers import LinesWriter, TaskOf
 
 LOGGED = 10  # each of the first ones, then one in a thousand
 RECORD_FAILURES = (StepFailed, UnsupportedKey)  # of the record, not of a disk or a connection of ours

@@ -9,9 +9,9 @@ from typing import Any
 
 from heronry.api.metrics import CountMetric
 from heronry.streamlet.endpoints import ViewSink
-from heronry.streamlet.online.sinks import TaskOf
 from heronry.streamlet.online.state import Entry, ReduceState
 from heronry.streamlet.online.view_files import ViewFiles
+from heronry.streamlet.online.writers import TaskOf
 from heronry.streamlet.program import ReduceStep
 
 VIEW_KEYS = "user.streamlet.view.keys"

@@ -17,8 +17,9 @@ from heronry.streamlet.online.chain import Chain
 from heronry.streamlet.online.letters import PUT, Letters
 from heronry.streamlet.online.locate import STAGE, find
 from heronry.streamlet.online.settings import BEGUN, keeps_state, own_folder
-from heronry.streamlet.online.sinks import Phased, SinkSet, StagedWriter, TaskOf
+from heronry.streamlet.online.sinks import SinkSet
 from heronry.streamlet.online.stages import Stage, Stages, stages_of
+from heronry.streamlet.online.writers import Phased, StagedWriter, TaskOf
 from heronry.streamlet.program import Program
 
 SHOW_SECONDS = 2.0

@@ -16,8 +16,8 @@ from typing import Any
 from heron_runtime.files import replace_file
 from heronry.api.state import Checkpoint
 from heronry.streamlet.endpoints import ViewSink
-from heronry.streamlet.online.sinks import StagedWriter, TaskOf
 from heronry.streamlet.online.state import Entry
+from heronry.streamlet.online.writers import StagedWriter, TaskOf
 from heronry.streamlet.program import ReduceStep
 from heronry.streamlet.records import pack
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import random
 import re
@@ -97,7 +98,7 @@ def test_windows_and_a_view_are_exact_whatever_process_is_killed(door: FrontDoor
     """Windows close all the time, and any process of the topology dies at any moment; results are those of one run."""
     name, out, numbers = unique("results"), tmp_path / "out", 60_000
     seed = random.SystemRandom().randrange(1 << 30)
-    print(f"seed {seed}")
+    logging.getLogger(__name__).warning("seed %d", seed)
     draw = random.Random(seed)
     door.submit(name, Path(__file__).with_name("results_program.py"), "results", "--", str(numbers), str(out))
     for strike in range(8):

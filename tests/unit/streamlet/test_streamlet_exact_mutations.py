@@ -14,13 +14,13 @@ from heronry.streamlet.online.chain_bolt import ChainBolt
 from heronry.streamlet.online.published import PublishedView
 from heronry.streamlet.online.reduce_bolt import CLOSED, ENDED, ReduceBolt
 from heronry.streamlet.online.sequence_spout import SequenceSpout
-from heronry.streamlet.online.sinks import LinesWriter
 from heronry.streamlet.online.source_spout import SourceSpout
 from heronry.streamlet.online.stage_bolt import StageBolt
 from heronry.streamlet.online.staging import Staging
 from heronry.streamlet.online.state import ReduceState
 from heronry.streamlet.online.view_files import ViewFiles
 from heronry.streamlet.online.watermark import Watermark
+from heronry.streamlet.online.writers import LinesWriter
 
 SEEDS = 60
 Patch = pytest.MonkeyPatch

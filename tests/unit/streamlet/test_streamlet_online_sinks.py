@@ -23,7 +23,7 @@ from heronry.api.state import Checkpoint
 from heronry.streamlet import Builder, collect, files, sink_of, to_files
 from heronry.streamlet.decoding import read_all
 from heronry.streamlet.online.block import Block
-from heronry.streamlet.online.sinks import JsonWriter, TaskOf
+from heronry.streamlet.online.writers import JsonWriter, TaskOf
 from heronry.streamlet.program import Ref, SinkStep
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import finished, read

@@ -20,7 +20,6 @@ from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyDefinition
 from heronry.api.validate import problems_of
 
-STEPS = "user.streamlet.steps"  # set by heronry.streamlet.online.compile on the stages of a program
 REPLAYED = "tuples on their way to a task that moves or goes fail with reason `moved`, and their spouts emit them again"
 LOST = "tuples on their way to a task that moves or goes are lost (topology.reliability.mode is ATMOST_ONCE)"
 FORGOTTEN = (
@@ -125,11 +124,6 @@ def plan_update(definition: TopologyDefinition, packing: PackingPlan, asked: Upd
             )
         if tasks < 1:
             raise UsageError(f"{name}:{tasks}: a component has one task at least")
-        if STEPS in specs[name].config and tasks != specs[name].parallelism:
-            raise UsageError(
-                f"{name} is a stage of a Streamlet program, whose tasks keep their own record of what they have done",
-                "Kill it and submit it with another set_parallelism; or change the number of containers.",
-            )
     changed = tuple(replace(s, parallelism=asked.parallelism.get(s.name, s.parallelism)) for s in definition.components)
     wanted = with_settings(replace(definition, components=changed), asked.settings)
     problems = problems_of(wanted)

@@ -155,7 +155,8 @@ class _Assembly:
             for problem in self._class.config_problems({**self._topology_config, **plain}):
                 self._problem(f"{self._class.__name__} {problem}")
             mode = setting({**self._topology_config, **plain}, Keys.TOPOLOGY_RELIABILITY_MODE)
-            if issubclass(self._class, TwoPhaseSink) and mode != Config.EFFECTIVELY_ONCE:
+            waits = issubclass(self._class, TwoPhaseSink) and not self._class.commits_alone
+            if waits and mode != Config.EFFECTIVELY_ONCE:
                 self._problem(
                     f"{self._class.__name__} is a two-phase sink, and with {mode} nothing that it writes is ever "
                     f"committed; set {Config.TOPOLOGY_RELIABILITY_MODE} to {Config.EFFECTIVELY_ONCE}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from heronry.api.component import BasicBolt
 
@@ -29,9 +29,11 @@ class StatefulComponent:
     """Heron's names for what is called around checkpoints. Derive from it beside ``Spout`` or ``Bolt``, or just define
     those that are needed: they are called wherever they are defined.
 
-    One method more, of which there is no default: ``merge_state(states)`` is called after ``init_state`` on the first
+    Two methods more, of which there is no default: ``merge_state(states)`` is called after ``init_state`` on the first
     task of a component of which ``heron update`` has taken tasks away, with the ``self.state`` of each of those that
-    had one. A component without it cannot be given fewer tasks while they hold such state."""
+    had one. ``union_state(states)``, in its place, is called on every task that goes on from a checkpoint, with the
+    ``self.state`` that each task of the component had, in order of tasks, as copies. A component with neither cannot be
+    given fewer tasks while they hold such state."""
 
     def init_state(self, state: dict[Any, Any]) -> None:
         """Called before ``initialize`` with the task's own state, empty at first; it is ``self.state``, too."""
@@ -53,6 +55,8 @@ class TwoPhaseSink(BasicBolt):
     visible, once the checkpoint is complete; ``abort`` throws it away. Commit and abort may come again for a token
     they were called for before, and then must do nothing. Sources: two-phase commit; Carbone et al. 2017, section 4.3.
     """
+
+    commits_alone: ClassVar[bool] = False  # also where no checkpoints are taken; else it is refused there
 
     def prepare(self, checkpoint: Checkpoint) -> str | None:
         """Make what was written safe and return its token, which begins with ``checkpoint.name``; None if nothing was

@@ -176,11 +176,6 @@ def _state(definition: TopologyDefinition) -> Iterator[str]:
     """What stands in the way where the state of tasks is kept."""
     if setting(definition.config, Keys.TOPOLOGY_RELIABILITY_MODE) != Config.EFFECTIVELY_ONCE:
         return
-    if any(key.startswith("user.streamlet.") for spec in definition.components for key in spec.config):
-        yield (
-            f"programs of streamlets recover in a way of their own, not yet from checkpoints: leave "
-            f"{Config.TOPOLOGY_RELIABILITY_MODE} = {Config.EFFECTIVELY_ONCE} out"
-        )
     for spec in definition.components:
         inputs = {f"{i.component}.{i.stream}": i.grouping.fields for i in spec.inputs if i.grouping.kind is _FIELDS}
         if len({len(fields) for fields in inputs.values()}) > 1:

@@ -8,9 +8,10 @@ Theory of operation. The batch writes Parquet with the columns::
     acc    binary  MessagePack of ``monoid.pack(accumulator)``
 
 The online reducers write ``online/BUCKET/TASK.msgpack`` (docs/streamlet.md, View): a file for each bucket and task,
-replaced by rename, with rows ``[key, start, packed accumulator]``. A key is *plain* when MessagePack has given it back
-(dates become text, decimals floats), so that a key is one key in both layers. Rows add up: whoever finds a key and
-bucket in several rows adds their accumulators with the monoid.
+replaced with checkpoints, and ``TASK-….msgpack`` for what they have let go of, with rows ``[key, start, packed
+accumulator]``. A key is *plain* when MessagePack has given it back (dates become text, decimals floats), so that a key
+is one key in both layers. Rows add up: whoever finds a key and bucket in several rows adds their accumulators with the
+monoid.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ Theory of operation. A view is a folder (``ViewSink.path``)::
     VIEW/view.json                     what it is: name, program, step, monoid, length of its buckets
     VIEW/batch/<version>/              one result of the batch: Parquet rows and ``_heronry.json`` with the instant T
     VIEW/online/BUCKET/TASK.msgpack    what a task of the online reducer has of a bucket
+    VIEW/online/BUCKET/TASK-….msgpack  what it has let go of: both add up
     VIEW/progress/TASK.json            how far event time has come there, all sources seen
 
 The batch owns every bucket that ends at or before T, the online layer every other one. T stands in the folder of the
@@ -13,8 +14,8 @@ takes the highest version there is and stays with it. A batch result is only eve
 latest are kept, so that a reader who is at work does not lose its files.
 
 What is promised: buckets of the batch are exact (each archived record counted once, however often it was replayed
-online). Buckets of the online layer are at least once: complete up to what has been flushed, and after a fault records
-may count twice, until the next batch owns the bucket. A query that spans T is both.
+online). Buckets of the online layer are those of its last complete checkpoint, each record counted once; for a topology
+whose reliability is ATMOST_ONCE they hold what its tasks have not lost. A query that spans T is both.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ PROGRESS = "progress"
 FOREVER = 1 << 62  # of watermarks: nothing more will come
 KEPT_VERSIONS = 2
 PROMISE = (
-    "buckets that end at or before `to` are the batch's: exact; later ones are the online layer's: at least once, "
-    "so after a fault records may count twice until the next batch"
+    "buckets that end at or before `to` are the batch's, later ones the online layer's, as of its last complete "
+    "checkpoint; in both each record counts once"
 )
 
 

@@ -134,7 +134,7 @@ class PluggedSink(Protocol):
         """Its name, in messages and in the names of steps."""
 
     def writer(self, step: str, task: str, folder: Path) -> Any:
-        """The ``heronry.streamlet.online.sinks.Writer`` of a step in a task, whose topology's folder is ``folder``."""
+        """The ``heronry.streamlet.online.writers.Writer`` of a step in a task; ``folder`` is the topology's own."""
 
 
 BUILT_IN_SINKS = (FileSink, ArchiveSink, ViewSink, CollectSink)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,12 @@ from heronry.streamlet.program import KeyValue, Windowed
 
 def finished(path: str | Path) -> bool:
     """True when every task of every sink that writes here has said that no more will come (``_final-…-of-N``)."""
-    groups: dict[str, tuple[int, int]] = {}
+    groups: Counter[tuple[str, int]] = Counter()  # the number of tasks may have changed on the way
     for mark in Path(path).glob("_final-*-of-*"):
         name, _, of = mark.name.rpartition("-of-")
-        step = name.removeprefix("_final-").rpartition("-")[0]
-        there, _ = groups.get(step, (0, 0))
-        groups[step] = (there + 1, int(of))
-    return bool(groups) and all(there == of for there, of in groups.values())
+        groups[name.removeprefix("_final-").rpartition("-")[0], int(of)] += 1
+    whole = {step for (step, of), there in groups.items() if there == of}
+    return bool(groups) and whole == {step for step, _ in groups}
 
 
 def read(path: str | Path) -> list[Any]:

@@ -107,7 +107,7 @@ def online(recipe: Recipe, seed: int) -> list[list[Any]]:
         stream.tap(ends[-1].append, name=f"end-{len(ends)}")
 
     with tempfile.TemporaryDirectory() as folder:
-        builder = recipe.build(end, **{"user.streamlet.state": folder})
+        builder = recipe.build(end, **{"user.streamlet.folder": folder})
         with importable(builder):
             world = OnlineWorld(definition_of(builder), Path(folder), seed)
             world.until_final()

@@ -152,7 +152,7 @@ def served_by_the_tracker(home: Path, view: View) -> None:
         assert ask(address, "/views") == {"sums": {"to": view.to_ms}}
         found = ask(address, "/views/sums")
         assert {each["key"]: each["value"] for each in found["totals"]} == truth()
-        assert "at least once" in found["promise"]
+        assert "each record counts once" in found["promise"]
         one = ask(address, f"/views/sums?key=k3&from={view.to_ms}")
         assert [each["key"] for each in one["totals"]] == ["k3"]
         assert {bucket["owner"] for bucket in one["buckets"]} == {"online"}

@@ -126,7 +126,7 @@ def test_unpickling_happens_in_instances_only() -> None:
     # Instances, and Spark's workers, which run the user's code as instances do.
     allowed = {
         ROOT / "heron_instance" / "core" / "values_codec.py",
-        ROOT / "heronry" / "streamlet" / "online" / "state_log.py",
+        ROOT / "heronry" / "streamlet" / "online" / "chain_bolt.py",
         ROOT / "data_pipeline" / "core" / "payload.py",
         ROOT / "data_pipeline" / "shell" / "sinks.py",
         ROOT / "data_pipeline" / "shell" / "tasks.py",

@@ -57,6 +57,7 @@ class KeptState:
         name = plan.component_of(task)
         self.groups = owned_groups(plan, task)
         self.own: MutableMapping[Any, Any] = UndoableMapping() if stream_of(type(component)) else {}
+        self.states: list[dict[Any, Any]] = []  # of all tasks the component had, where they are asked for
         self.gone: list[dict[Any, Any]] = []  # of tasks that the plan has no longer, for the first one to merge
         tasks = plan.tasks_of(name)
         self.by_key: KeyedState | None = None
@@ -78,6 +79,8 @@ class KeptState:
                     f"{name} had positions of splits, as of {positions[0][0]!r:.80}, and lists none now: define "
                     "splits(), or submit it with --allow-dropped-state"
                 )
+            if hasattr(component, "union_state"):
+                self.states.append(dict(state))
             if owner == task:
                 self.own.update(state)
             elif state and owner not in tasks and task == min(tasks):

@@ -226,11 +226,15 @@ class Stateful:
         if restored.checkpoint != NO_CHECKPOINT:
             self._call("pre_restore", str(restored.checkpoint))
         self._call("init_state", kept.own)
-        if kept.gone:
+        if hasattr(component, "union_state"):
+            states, kept.states, kept.gone = kept.states, [], []
+            if restored.checkpoint != NO_CHECKPOINT:
+                self._call("union_state", states)
+        elif kept.gone:
             if getattr(component, "merge_state", None) is None:
                 raise TypeError(
                     f"{self._name}: {len(kept.gone)} of its tasks have gone and leave a self.state behind: define "
-                    "merge_state(states), or keep it by key (self.keyed)"
+                    "merge_state(states) or union_state(states), or keep it by key (self.keyed)"
                 )
             self._call("merge_state", kept.gone)
 

@@ -2,144 +2,142 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Hashable
+import pickle
 from typing import Any
 
-from heronry.api.component import Bolt
 from heronry.api.tuples import Tuple
 from heronry.streamlet.columns import each, times_of
 from heronry.streamlet.decoding import UNREADABLE, Decoder, place_of, singly
 from heronry.streamlet.endpoints import FileSource, SequenceSource
 from heronry.streamlet.errors import StepFailed
 from heronry.streamlet.online.block import Block
-from heronry.streamlet.online.chain import Chain, joined
-from heronry.streamlet.online.dead_letters import RECORD_FAILURES, DeadLetters
-from heronry.streamlet.online.locate import STAGE, find
+from heronry.streamlet.online.chain import joined
+from heronry.streamlet.online.letters import RECORD_FAILURES, Letters
 from heronry.streamlet.online.outlet import Outlet
-from heronry.streamlet.online.sinks import SinkSet
-from heronry.streamlet.online.stages import StageKind, needs_ids, needs_times, stages_of
-from heronry.streamlet.online.streams import BLOCKS, MARKS, PULSES, exchange_stream
-from heronry.streamlet.online.task_files import state_folder
+from heronry.streamlet.online.stage_bolt import StageBolt
+from heronry.streamlet.online.stages import Stage, StageKind, Stages, needs_ids, needs_times
+from heronry.streamlet.online.streams import BLOCKS, MARKS, exchange_stream
 from heronry.streamlet.online.watermark import Mark, Watermark
 from heronry.streamlet.program import Ref, SourceStep
 from heronry.streamlet.reading import LINES, Piece, Records, path_of
 
-Channel = tuple[int | None, int]  # (sending task, origin task)
+Channel = tuple[int, int]  # (sending task, origin task)
+ARRIVALS, TARGETS = "arrivals", "targets"  # in the task's state
 
 
-class ChainBolt(Bolt):
-    """One task of a chain. An exception fails the block in hand; it comes again, and the last time it is sifted."""
-
-    exception_policy = "fail"
-    clock = staticmethod(time.monotonic)
+class ChainBolt(StageBolt):
+    """One task of a chain."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Find the program and this stage of it."""
-        program = find(config)
-        stages = stages_of(program)
-        self.stage = stage = stages.stage(config[STAGE])
-        self.chain = Chain(program, stage.steps, self.log)
-        self._readers: dict[tuple[str, str], Any] = {}
-        channels: list[Hashable] = []
-        for name, origins in stages.origins(stage.name).items():
-            before = stages.stage(name)
-            tasks = context.get_component_tasks(name)
-            for origin in origins:
-                mine = [(t, t) for t in tasks] if origin == name else []
-                other = [(t, o) for t in tasks for o in context.get_component_tasks(origin)] if not mine else []
-                channels += [*mine, *other]
-            for exchange in before.exchanges:
-                if exchange.reader != stage.name:
-                    continue
-                if before.kind is StageKind.SOURCE:
-                    step = program.by_name[exchange.ref.step]
-                    assert isinstance(step, SourceStep)
-                    wanted = needs_times(program, step), needs_ids(program, step)
-                    self._readers[name, BLOCKS] = (exchange.ref, SourceReader(step, *wanted))
-                else:
-                    self._readers[name, exchange_stream(exchange.ref)] = (exchange.ref, ExchangeReader())
-        origins_of = {origin for origins in stages.origins(stage.name).values() for origin in origins}
-        reducers = [origin for origin in origins_of if stages.stage(origin).kind is StageKind.REDUCER]
-        # Results may come again, behind later ones: of their origins marks alone tell how far event time is.
+        """Find the stage, and how far event time had come here."""
+        _, stages, stage = self.begin_stage(config, context)
+        self._readers = _readers_of(stages, stage)
+        self._channels = _channels_of(stages, stage, context)
+        origins = {origin for found in stages.origins(stage.name).values() for origin in found}
+        reducers = [origin for origin in origins if stages.stage(origin).kind is StageKind.REDUCER]
+        # Of a reducer's results marks alone tell how far event time is.
         self._by_marks = {task for origin in reducers for task in context.get_component_tasks(origin)}
-        self._arrivals = Watermark(channels)
-        self._channels = channels
+        self._arrivals = Watermark(self._channels)
         self._moved: dict[int, int] = {}  # origin to its greatest time, not yet forwarded
-        index, of = context.get_task_index(), stage.parallelism
-        folder = state_folder(config)
-        sinks = SinkSet(program, stage.steps, str(index), of, folder, self.clock)
-        self.outlet = Outlet(self, stages, stage, sinks, channels)
-        self.letters = DeadLetters(self, config, context, stage.name, folder)
+        self.outlet = Outlet(self, stages, stage, self.sinks, [*self._channels])
+        if ARRIVALS in self.state:
+            self._arrivals.restore(self.state[ARRIVALS])
+            self.outlet.restore(self.state[TARGETS])
+        self.final = self._arrivals.is_final
 
     def process(self, tup: Tuple) -> None:
-        """One block, one mark, or one pulse."""
+        """One block, or one mark."""
         if tup.stream == MARKS:
             self._on_mark(tup)
-        elif tup.stream == PULSES:
-            self.outlet.pulse(tup)
-            self.ack(tup)
         else:
             self._on_block(tup)
 
     def _on_block(self, tup: Tuple) -> None:
         ref, reader = self._readers[tup.component, tup.stream]
-        tries: int = tup["tries"]
 
         def run(block: Block) -> None:
-            self._run(ref, reader.prepared(block), (tup.task, origin), tup, tries)
+            self._run(ref, reader.prepared(block), (tup.task or 0, origin))
 
         try:
             origin, found = reader.read(tup)
             run(found)
         except (*UNREADABLE, *RECORD_FAILURES) as failed:
-            if not self.letters.is_last(tries):
+            if not self.letters.policy.aside:
                 if isinstance(failed, StepFailed):
                     failed.where = reader.where(tup)
                 raise
             origin, found, places = reader.sifted(tup, self.letters)
             self.letters.sift(found, run, lambda index: places[index] if places else "")
         self.outlet.tell()
-        self.outlet.settle(tup)
 
-    def _run(self, ref: Ref, block: Block, channel: Channel, tup: Tuple, tries: int) -> None:
+    def _run(self, ref: Ref, block: Block, channel: Channel) -> None:
         origin = channel[1]
         times = None if origin in self._by_marks else block.times_ms
         self.outlet.arrived(channel, times)
         if times and self.outlet.has_exchanges:
             latest = max(times)
             self._moved[origin] = max(self._moved.get(origin, latest), latest)
-        self.outlet.deliver(self.chain.run(ref, block), channel, origin, tup, tries, self.letters.is_last(tries))
+        self.outlet.deliver(self.chain.run(ref, block), channel, origin)
 
     def process_tick(self, tup: Tuple) -> None:
-        """Roll the sinks when it is time; pass on how far origins have come."""
-        if self.outlet.sinks.due():
-            self.outlet.roll()
+        """Pass on how far origins have come."""
+        super().process_tick(tup)
+        self._forward()
+
+    def _forward(self) -> None:
         moved, self._moved = self._moved, {}
         for origin, time_ms in moved.items():
             self.outlet.forward(origin, Mark.TIME, time_ms)
+        self.outlet.tell()
 
     def _on_mark(self, tup: Tuple) -> None:
         kind, origin, time_ms, target = tup.values
         if target:
-            self.ack(tup)  # a reducer's
-            return
-        mark, channel = Mark(kind), (tup.task, origin)
+            return  # a reducer's
+        mark, channel = Mark(kind), (tup.task or 0, origin)
         self._arrivals.mark(channel, mark, time_ms)
         self.outlet.mark(channel, mark, time_ms)
         # An origin that reaches us over several tasks is idle, or at its end, when it is so on each way.
-        ways = [c for c in self._channels if c[1] == origin]  # type: ignore[index]  # channels are pairs
+        ways = [c for c in self._channels if c[1] == origin]
         if mark is Mark.TIME or self._arrivals.origin_is(mark, ways):
-            self.outlet.forward(origin, mark, time_ms, tup)
-        self.outlet.tell(tup, again=mark is Mark.FINAL)
-        if self._arrivals.is_final:
-            self.outlet.roll()
-            self.outlet.sinks.finish()
-        self.outlet.settle(tup)
+            self.outlet.forward(origin, mark, time_ms)
+        self.outlet.tell()
+        self.final = self._arrivals.is_final
 
-    def close(self) -> None:
-        """A clean stop: what waits in sinks is worth keeping."""
-        self.outlet.roll()
+    def keep_state(self) -> None:
+        """How far event time has come here."""
+        self._forward()
+        self.state[ARRIVALS], self.state[TARGETS] = self._arrivals.saved(), self.outlet.saved()
+
+
+def _channels_of(stages: Stages, stage: Stage, context: Any) -> list[Channel]:
+    channels: list[Channel] = []
+    for name, origins in stages.origins(stage.name).items():
+        tasks = context.get_component_tasks(name)
+        for origin in origins:
+            if origin == name:
+                channels += [(t, t) for t in tasks]
+            else:
+                channels += [(t, o) for t in tasks for o in context.get_component_tasks(origin)]
+    return channels
+
+
+def _readers_of(stages: Stages, stage: Stage) -> dict[tuple[str, str], Any]:
+    """By component and stream: what of the program comes there, and how it is read."""
+    found: dict[tuple[str, str], Any] = {}
+    for name in stages.origins(stage.name):
+        before = stages.stage(name)
+        for exchange in before.exchanges:
+            if exchange.reader != stage.name:
+                continue
+            if before.kind is StageKind.SOURCE:
+                step = stages.program.by_name[exchange.ref.step]
+                assert isinstance(step, SourceStep)
+                wanted = needs_times(stages.program, step), needs_ids(stages.program, step)
+                found[name, BLOCKS] = (exchange.ref, SourceReader(step, *wanted))
+            else:
+                found[name, exchange_stream(exchange.ref)] = (exchange.ref, ExchangeReader())
+    return found
 
 
 class SourceReader:
@@ -154,17 +152,17 @@ class SourceReader:
 
     def read(self, tup: Tuple) -> tuple[int, Block]:
         """The origin (the source's task), and the records. Raises ReadError."""
-        file, first, count, header, data, _ = tup.values
+        file, first, count, header, data = tup.values
         if self._decoder is None:
             return tup.task or 0, self._block(
                 file, Records(list(range(first, first + count)), range(first, first + count))
             )
         return tup.task or 0, self._block(file, self._decoder.decode(file, Piece(first, header, data, 0, 0)))
 
-    def sifted(self, tup: Tuple, dead_letters: DeadLetters) -> tuple[int, Block, list[str]]:
+    def sifted(self, tup: Tuple, letters: Letters) -> tuple[int, Block, list[str]]:
         """The same without the lines that cannot be read, which are put aside; of other formats all or nothing. And
         the place of each record, for files."""
-        source, (file, first, _, header, data, _) = self._step.source, tup.values
+        source, (file, first, _, header, data) = self._step.source, tup.values
         if self._decoder is None or not isinstance(source, FileSource):
             return *self.read(tup), []
         found = Block([], [] if self._own_times else None, [] if self._ids else None)
@@ -176,7 +174,7 @@ class SourceReader:
                 text = piece.data.decode("utf-8", "replace")
                 failed = StepFailed(self._step.name, text)
                 failed.__cause__ = error
-                dead_letters.put(text, failed, place_of(source, file, piece.first))
+                letters.put(text, failed, place_of(source, file, piece.first))
                 continue
             found = joined(found, self._block(file, read))
             places += [place_of(source, file, number) for number in read.numbers]
@@ -214,10 +212,10 @@ class ExchangeReader:
 
     def read(self, tup: Tuple) -> tuple[int, Block]:
         """The origin, and the records."""
-        origin, records, times, ids, _ = tup.values
-        return origin, Block(records, times, ids)
+        origin, records, times, ids = tup.values
+        return origin, Block(pickle.loads(records), times, ids)
 
-    def sifted(self, tup: Tuple, dead_letters: DeadLetters) -> tuple[int, Block, list[str]]:
+    def sifted(self, tup: Tuple, letters: Letters) -> tuple[int, Block, list[str]]:
         """The same; places are not known here."""
         return *self.read(tup), []
 

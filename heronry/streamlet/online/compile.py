@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import Any
 
+from heron_runtime.model.settings import Keys
 from heron_runtime.model.topology import TopologyDefinition
 from heronry.api.builder import TopologyBuilder
 from heronry.api.config import Config
@@ -18,6 +20,7 @@ from heronry.streamlet.online.file_spout import FileSpout
 from heronry.streamlet.online.locate import ARGUMENTS, FINGERPRINT, PATHS, PROGRAM, STAGE, STEPS, fingerprint, paths_of
 from heronry.streamlet.online.reduce_bolt import ReduceBolt
 from heronry.streamlet.online.sequence_spout import SequenceSpout
+from heronry.streamlet.online.settings import BEGUN
 from heronry.streamlet.online.stages import Stage, StageKind, Stages, stages_of, view_of
 from heronry.streamlet.online.streams import (
     BLOCK_FIELDS,
@@ -25,19 +28,16 @@ from heronry.streamlet.online.streams import (
     EXCHANGE_FIELDS,
     MARK_FIELDS,
     MARKS,
-    PULSE_FIELDS,
-    PULSES,
     exchange_stream,
     rows_stream,
 )
 from heronry.streamlet.program import Program, ReduceStep, SourceStep
 from heronry.streamlet.reading import refusals
 
-MAX_PENDING = 1024  # blocks, each of up to 128 kB; what is processed and waits to be saved costs next to nothing
 TICK_MS = 250
 DEFAULTS = {
-    Config.TOPOLOGY_RELIABILITY_MODE: "ATLEAST_ONCE",
-    Config.TOPOLOGY_MAX_SPOUT_PENDING: MAX_PENDING,
+    Config.TOPOLOGY_RELIABILITY_MODE: Config.EFFECTIVELY_ONCE,
+    Keys.TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECS.name: 2.0,  # results are seen with checkpoints
 }
 
 
@@ -61,7 +61,7 @@ def compile_program(program: Program, name: str | None = None, variable: str = "
     builder = TopologyBuilder(chosen)
     builder.set_config({**DEFAULTS, **dict(program.config)})
     config: dict[str, Any] = {PROGRAM: variable, ARGUMENTS: sys.argv[1:], FINGERPRINT: fingerprint(program)}
-    config[PATHS] = paths_of(program)
+    config |= {PATHS: paths_of(program), BEGUN: int(time.time() * 1000)}
     problems = [
         f"step {step!r}: {path} is a URL, and online tasks read and write files of their machine: name a folder, or "
         "mount it there"
@@ -78,12 +78,10 @@ def compile_program(program: Program, name: str | None = None, variable: str = "
 
 def add_stages(builder: TopologyBuilder, stages: Stages, config: dict[str, Any]) -> None:
     """Spouts and bolts for all stages; ``config`` is laid into each component's. Raises TopologyError."""
-    program, pulses = stages.program, stages.pulse_edges()
+    program = stages.program
     for stage in stages.stages:
         own = {**config, STAGE: stage.name, STEPS: _told(program, stage)}
         outputs = _outputs(program, stage)
-        if any(before == stage.name for before, _ in pulses):
-            outputs.append(Stream(PULSE_FIELDS, PULSES))
         if stage.kind is StageKind.SOURCE:
             step = program.by_name[stage.name]
             assert isinstance(step, SourceStep)
@@ -97,9 +95,7 @@ def add_stages(builder: TopologyBuilder, stages: Stages, config: dict[str, Any])
             continue
         bolt = ChainBolt if stage.kind is StageKind.CHAIN else ReduceBolt
         own[Config.TOPOLOGY_TICK_TUPLE_FREQ_MS] = TICK_MS
-        inputs = _inputs(stages, stage)
-        inputs |= {(before, PULSES): Grouping.ALL for before, behind in sorted(pulses) if behind == stage.name}
-        builder.add_bolt(stage.name, bolt, stage.parallelism, inputs, own, outputs)
+        builder.add_bolt(stage.name, bolt, stage.parallelism, _inputs(stages, stage), own, outputs)
 
 
 def _told(program: Program, stage: Stage) -> list[str]:

@@ -1,28 +1,24 @@
-"""Where a stage's records go: to reducers (combined), to chains, into sinks; and telling all how far event time is.
-
-Acks follow from it: a tuple is acked when all it led to has been emitted anchored to it and what went into sinks is on
-disk. Without sinks that is at once; with sinks tuples are *held* until the sinks are rolled.
-"""
+"""Where a stage's records go: to reducers (combined), to chains, into sinks; and telling all how far event time is."""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 from heronry.api.component import Bolt
-from heronry.api.tuples import Tuple
 from heronry.streamlet.combine import Combiner
 from heronry.streamlet.errors import StepFailed
 from heronry.streamlet.online.block import Block
 from heronry.streamlet.online.chain import Streams
-from heronry.streamlet.online.pulses import Pulse
 from heronry.streamlet.online.sinks import SinkSet
 from heronry.streamlet.online.stages import Stage, Stages, view_of
-from heronry.streamlet.online.streams import MARKS, PULSES, exchange_stream, rows_stream
+from heronry.streamlet.online.streams import MARKS, exchange_stream, rows_stream
 from heronry.streamlet.online.watermark import Mark, Watermark
 from heronry.streamlet.program import ReduceStep
 from heronry.streamlet.windows import Window
+
+PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
 
 
 class _Target:
@@ -41,14 +37,13 @@ class _Target:
         self._told: tuple[Mark, int] | None = None
 
     def combine(self, block: Block) -> tuple[list[Any], int | None]:
-        """The rows of a block, and the greatest event time seen if it is the window's own. Raises StepFailed.
-
-        Rows of one block hang on that block alone, so its ack covers exactly what it contributed.
-        """
+        """The rows of a block, and the greatest event time seen if it is the window's own. Raises StepFailed."""
         try:
             latest = self._combiner.add(block.records, block.times_ms)
         finally:
             rows = list(self._combiner.take())
+        if rows and not {type(row[-1]) for row in rows} <= PLAIN:
+            _pickled(rows, self.step.name)
         return rows, latest
 
     def news(self) -> tuple[Mark, int] | None:
@@ -82,10 +77,7 @@ class Outlet:
             view = view_of(program, step) if step.windowing is None else None
             self._targets.append(_Target(step, view.bucket_ms if view else None, channels))
         self._exchanges = list(dict.fromkeys(exchange.ref for exchange in stage.exchanges))
-        self.sinks = sinks
-        self._held: list[Any] = []
-        self._passes_pulses = any(before == stage.name for before, _ in stages.pulse_edges())
-        self._passed: dict[str, tuple[int, int]] = {}  # by source: generation and number of the newest pulse
+        self._sinks = sinks
 
     def arrived(self, channel: Hashable, times_ms: list[int] | None) -> None:
         """Records came over a channel; their event times, if anybody needs them."""
@@ -96,19 +88,9 @@ class Outlet:
             else:
                 target.watermark.busy(channel)
 
-    def deliver(
-        self,
-        streams: Streams,
-        channel: Hashable,
-        origin: int,
-        anchor: Tuple | list[Tuple] | None,
-        tries: int = 0,
-        sifts: bool = False,
-    ) -> None:
-        """Everything that came of one block. What can fail is done before anything is emitted.
-
-        That records can be pickled is found out when they are sent, too late to name one: so it is tried if ``sifts``.
-        """
+    def deliver(self, streams: Streams, channel: Hashable, origin: int) -> None:
+        """Everything that came of one block. What can fail is done before anything is emitted or taken: that records
+        cannot be pickled, too. Raises StepFailed."""
         rows = []
         for target in self._targets:
             block = streams.get(target.step.input)
@@ -117,24 +99,17 @@ class Outlet:
                 rows.append((rows_stream(target.step.name), made))
                 if seen_ms is not None:
                     target.watermark.seen(channel, seen_ms)
-        blocks = [(ref, block) for ref in self._exchanges if (block := streams.get(ref)) is not None and block.records]
-        if sifts:
-            self._check_sendable([(ref.step, block.records) for ref, block in blocks] + rows)
-        self.sinks.add(streams)
+        blocks = [
+            (ref, (origin, _pickled(block.records, ref.step), block.times_ms, block.ids))
+            for ref in self._exchanges
+            if (block := streams.get(ref)) is not None and block.records
+        ]
+        self._sinks.add(streams)
         emit_many = self._bolt.emit_many
-        for ref, block in blocks:
-            emit_many([(origin, block.records, block.times_ms, block.ids, tries)], exchange_stream(ref), anchor)
+        for ref, row in blocks:
+            emit_many([row], exchange_stream(ref))
         for stream, made in rows:
-            emit_many(made, stream, anchor)
-
-    def _check_sendable(self, parts: list[tuple[str, list[Any]]]) -> None:
-        """Raises StepFailed."""
-        for name, records in parts:
-            for record in records:
-                try:
-                    pickle.dumps(record)
-                except Exception as error:
-                    raise StepFailed(name, record) from error
+            emit_many(made, stream)
 
     # Marks.
 
@@ -144,48 +119,47 @@ class Outlet:
             if mark is not Mark.TIME or target.from_source:
                 target.watermark.mark(channel, mark, time_ms)
 
-    def tell(self, anchor: Tuple | None = None, again: bool = False) -> None:
-        """Tell reducers what is new. ``again``: repeat that everything is final, for one that was restarted."""
+    def tell(self) -> None:
+        """Tell reducers what is new."""
         for target in self._targets:
             news = target.news()
-            if news is None and again and target.watermark.is_final:
-                news = (Mark.FINAL, 0)
             if news is not None:
-                self._emit_mark(news[0], 0, news[1], target.step.name, anchor)
+                self._emit_mark(news[0], 0, news[1], target.step.name)
 
-    def forward(self, origin: int, mark: Mark, time_ms: int, anchor: Tuple | None = None) -> None:
+    def forward(self, origin: int, mark: Mark, time_ms: int) -> None:
         """Tell chains how far an origin is."""
         if self._exchanges:
-            self._emit_mark(mark, origin, time_ms, "", anchor)
+            self._emit_mark(mark, origin, time_ms, "")
 
-    def _emit_mark(self, mark: Mark, origin: int, time_ms: int, target: str, anchor: Tuple | None) -> None:
-        self._bolt.emit((int(mark), origin, time_ms, target), MARKS, anchor)
-
-    def pulse(self, tup: Tuple) -> None:
-        """Pass a pulse on, once, on whatever way it came."""
-        pulse = Pulse(*tup.values)
-        generation, number = self._passed.get(pulse.source, (None, 0))
-        if self._passes_pulses and (generation != pulse.generation or number < pulse.number):
-            self._passed[pulse.source] = (pulse.generation, pulse.number)
-            self._bolt.emit(tup.values, PULSES, tup)
+    def _emit_mark(self, mark: Mark, origin: int, time_ms: int, target: str) -> None:
+        self._bolt.emit((int(mark), origin, time_ms, target), MARKS)
 
     @property
     def has_exchanges(self) -> bool:
         """True if chains read this stage."""
         return bool(self._exchanges)
 
-    # Acks.
+    # State. What was told is not kept: it is said again.
 
-    def settle(self, done: Any) -> None:
-        """This tuple, or batch of tuples, is processed: ack it now, or when the sinks are rolled."""
-        if self.sinks.clean:
-            self._bolt.ack_many(done)
-        else:
-            self._held.append(done)
+    def saved(self) -> dict[str, Any]:
+        """What has come of event time, by reducer."""
+        return {target.step.name: target.watermark.saved() for target in self._targets}
 
-    def roll(self) -> None:
-        """Put into place what the sinks have, then ack what waited for it."""
-        self.sinks.roll()
-        held, self._held = self._held, []
-        for done in held:
-            self._bolt.ack_many(done)
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        for target in self._targets:
+            if target.step.name in saved:
+                target.watermark.restore(saved[target.step.name])
+
+
+def _pickled(records: list[Any], step: str) -> bytes:
+    """Raises StepFailed for a record that cannot be sent."""
+    try:
+        return pickle.dumps(records, 5)
+    except Exception:
+        for record in records:
+            try:
+                pickle.dumps(record, 5)
+            except Exception as error:
+                raise StepFailed(step, record) from error
+        raise

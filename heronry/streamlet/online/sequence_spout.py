@@ -1,30 +1,36 @@
-"""The source of a sequence: blocks of numbers, dealt out among the tasks. What numbers stand for is made downstream."""
+"""The source of a sequence: blocks of numbers, dealt out among splits. What numbers stand for is made downstream."""
 
 from __future__ import annotations
 
+import heapq
 from typing import Any
 
 from heronry.streamlet.endpoints import SequenceSource
-from heronry.streamlet.online.offsets import FilePosition, Span
 from heronry.streamlet.online.source_spout import SourceSpout
 
 BLOCK = 1024
 BLOCKS_PER_SECOND = 50  # with a rate, blocks are so small that about as many are due each second
+SPLITS = 240  # for ever, or positions would mean other blocks; more tasks than that have nothing to read
 
 
 class SequenceSpout(SourceSpout):
-    """Task i of n has the blocks i, i + n, …; offsets count its own blocks, under the name ``i/n``."""
+    """Split s has the blocks s, s + 240, …; its position is its next block. A task emits the first of what it has,
+    so numbers are in order within a task."""
+
+    def splits(self) -> list[tuple[str, int]]:
+        """Dealt out among the tasks by number."""
+        return [(str(split), split) for split in range(SPLITS)]
 
     def open(self) -> None:
-        """Go on behind the last block that was committed."""
+        """Go on behind what was emitted."""
         source = self.step.source
         assert isinstance(source, SequenceSource)
         self._source = source
         self._size = BLOCK
         if source.rate is not None:
             self._size = max(1, min(BLOCK, int(source.rate / BLOCKS_PER_SECOND)))
-        self._file = f"{self.index}/{self.of}"
-        self._block = self.offsets.begin(self._file).offset
+        self._due = [(self.keyed.get(split, int(split)), split) for split in self.owned_splits()]
+        heapq.heapify(self._due)
         self._rate = None if source.rate is None else source.rate / self.of
         self.activate()
 
@@ -34,28 +40,22 @@ class SequenceSpout(SourceSpout):
         self._started_at = self.clock()
 
     def _range(self, block: int) -> range:
-        first = self._source.start + (block * self.of + self.index) * self._size
+        first = self._source.start + block * self._size
         stop = first + self._size
         return range(first, stop if self._source.stop is None else min(stop, self._source.stop))
 
-    def next_span(self) -> tuple[Span, tuple[Any, ...]] | None:
+    def next_block(self) -> tuple[str, Any, tuple[Any, ...]] | None:
         """The next block, if it is due."""
-        numbers = self._range(self._block)
-        if not numbers:
+        if self.at_end():
             return None
         if self._rate is not None and self._emitted >= (self.clock() - self._started_at) * self._rate:
             return None
-        begin, self._block = FilePosition(self._block, 0), self._block + 1
+        block, split = self._due[0]
+        numbers, following = self._range(block), block + SPLITS
+        heapq.heapreplace(self._due, (following, split))
         self._emitted += len(numbers)
-        return Span(self._file, begin, FilePosition(self._block, 0)), self._values(numbers)
-
-    def again(self, span: Span) -> tuple[Any, ...]:
-        """The same numbers."""
-        return self._values(self._range(span.begin.offset))
+        return split, following, ("", numbers.start, len(numbers), b"", b"")
 
     def at_end(self) -> bool:
         """True behind the last number."""
-        return not self._range(self._block)
-
-    def _values(self, numbers: range) -> tuple[Any, ...]:
-        return "", numbers.start, len(numbers), b"", b""
+        return not self._due or not self._range(self._due[0][0])

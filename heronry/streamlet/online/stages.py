@@ -2,8 +2,7 @@
 
 Theory of operation. A *stage* is a spout (one source step), a chain (record-wise steps, fused) or a reducer (one reduce
 step, and the record-wise steps behind it, fused). Each segment of the program (cut.py) is one, and that of a source
-two: a source is never fused with what follows, since a spout's emit opens a root for each row, while a chain in a bolt
-hangs all rows that come of a block of records on the block's one root, which is what makes acks cheap here (figures:
+two: a source is never fused with what follows, so reading and passing on blocks has a process of its own (figures:
 docs/streamlet.md). Besides the reducers, a segment begins at a step that asks for another parallelism than its input
 has, and at a union of several segments.
 
@@ -71,31 +70,6 @@ class Stages:
         Sources are origins, and reducers; a chain passes the origins of its input on.
         """
         return {before: self._origins_of(before) for before in self.stage(name).inputs}
-
-    def pulse_source(self, name: str) -> str | None:
-        """Whose pulses confirm the results of this reducer (pulses.py); None if they stay in its process."""
-        stage = self.stage(name)
-        if stage.kind is not StageKind.REDUCER or not (stage.exchanges or stage.combines):
-            return None
-        return next(s.name for s in self.stages if s.kind is StageKind.SOURCE and s.name in self._ahead_of(name))
-
-    def pulse_edges(self) -> set[tuple[str, str]]:
-        """The pairs of stages (sender, receiver) between which pulses travel."""
-        edges = set()
-        for stage in self.stages:
-            source = self.pulse_source(stage.name)
-            if source is not None:
-                ahead = self._ahead_of(stage.name)
-                on_way = {s for s in ahead if source in self._ahead_of(s)}
-                edges |= {(before, s) for s in on_way for before in self.stage(s).inputs if before in on_way}
-        return edges
-
-    def _ahead_of(self, name: str) -> set[str]:
-        """The stage and all it lives on."""
-        found = {name}
-        for before in self.stage(name).inputs:
-            found |= self._ahead_of(before)
-        return found
 
     def _origins_of(self, name: str) -> list[str]:
         stage = self.stage(name)

@@ -3,14 +3,14 @@
 Keys are held by identity: a value of a simple type is its own, any other its canonical encoding (bytes, which no simple
 key is), beside which the key itself is kept for results. ``changed`` gathers what was touched since it was last taken.
 
-Buckets of a view (a reducer without windows) stay for ever, and their number grows with time. Those begun longest ago
-are *spilled*: written to a file, let go of here, and loaded again when something comes for them after all. ``totals``:
-the sum over all buckets is kept beside them, for running results.
+Buckets of a view (a reducer without windows) never close. ``totals``: the sum over all buckets is kept beside them, for
+running results. What has changed is told twice: to those who show running results (``take_shown``), and to who keeps it
+for a checkpoint (``take_changed``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -56,17 +56,17 @@ class ReduceState:
         length_ms: int | None,
         lateness_ms: int = 0,
         totals: bool = False,
-        load: Callable[[int], Iterable[Entry]] | None = None,
     ) -> None:
         self._add, self._zero = monoid.add, monoid.zero
-        self._totals, self._load = totals, load
+        self._totals = totals
         self._length_ms = length_ms
         self._lateness_ms = lateness_ms
         self._accs: dict[Start, dict[Hashable, Any]] = {}
         self._keys: dict[Hashable, Any] = {}
-        self._changed: dict[Start, set[Hashable]] = {}
+        self._changed: dict[Start, set[Hashable]] = {}  # since it was shown
+        self._unsaved: dict[Start, set[Hashable]] = {}  # shown, and not kept yet
+        self._dropped: list[tuple[Start, Any]] = []
         self.closed_ms: int | None = None  # windows that end at or before this are closed
-        self.spilled: set[int] = set()
 
     def add(self, start: Start, key: Any, acc: Any) -> bool:
         """Add an accumulator; False if its window is closed. Raises UnsupportedKey, and what the monoid raises."""
@@ -86,13 +86,9 @@ class ReduceState:
         return True
 
     def _begin(self, start: Start) -> dict[Hashable, Any]:
-        """Room for a window or bucket; what was spilled of it comes back."""
-        accs = self._accs[start] = {}
+        """Room for a window or bucket."""
         self._changed.setdefault(start, set())
-        if start is not None and start in self.spilled and self._load is not None:
-            self.spilled.discard(start)
-            accs.update((self._named(entry.key), entry.acc) for entry in self._load(start))
-        return accs
+        return self._accs.setdefault(start, {})
 
     def _total(self, name: Hashable, acc: Any) -> Any:
         """The key's sum over all buckets, with this one. (``add`` may keep and change its first argument only.)"""
@@ -119,8 +115,8 @@ class ReduceState:
                         late.append(place)
                 return late
             # The loop a task of a word count lives in.
-            accs = self._accs.setdefault(None, {})
-            get, touch, add = accs.get, self._changed.setdefault(None, set()).add, self._add
+            accs = self._begin(None)
+            get, touch, add = accs.get, self._changed[None].add, self._add
             for place, (key, acc) in enumerate(islice(rows, begin, None), begin):  # noqa: B007  # told when one fails
                 name = key if key.__class__ in SIMPLE else self._named(key)
                 before = get(name, _MISSING)
@@ -156,14 +152,17 @@ class ReduceState:
             return []
         self.closed_ms = closed_ms
         done = sorted(s for s in self._accs if s is not None and s + self._length_ms <= closed_ms)
-        found = []
-        for start in done:
-            accs = self._accs.pop(start)
-            self._changed.pop(start, None)
-            entries = [Entry(start, self.key_of(name), acc) for name, acc in accs.items()]
-            found.append((start, sorted(entries, key=_by_key)))
-            self._forget(accs)
-        return found
+        return [(start, self.drop(start)) for start in done]
+
+    def drop(self, start: int) -> list[Entry]:
+        """Let go of a window or bucket; what it was, in order of keys."""
+        accs = self._accs.pop(start)
+        self._changed.pop(start, None)
+        self._unsaved.pop(start, None)
+        entries = [Entry(start, self.key_of(name), acc) for name, acc in accs.items()]
+        self._dropped += [(start, entry.key) for entry in entries]
+        self._forget(accs)
+        return sorted(entries, key=_by_key)
 
     def _forget(self, names: Iterable[Hashable]) -> None:
         """Let go of keys that no open window holds, or a stream of ever new keys would fill the memory."""
@@ -172,14 +171,27 @@ class ReduceState:
                 if name in self._keys and not any(name in accs for accs in self._accs.values()):
                     del self._keys[name]
 
-    def take_changed(self) -> list[Entry]:
-        """Every entry touched since the last call, that is still open."""
-        found = []
+    def take_shown(self) -> list[Entry]:
+        """What was touched since the last call, outside of windows and buckets."""
         for start, names in self._changed.items():
-            accs = self._accs.get(start, {})
-            found += [Entry(start, self.key_of(name), accs[name]) for name in names if name in accs]
-            names.clear()
+            if names:
+                self._unsaved.setdefault(start, set()).update(names)
+        names = self._changed.get(None, set())
+        accs = self._accs.get(None, {})
+        found = [Entry(None, self.key_of(name), accs[name]) for name in names]
+        self._changed = {start: set() for start in self._accs}
         return found
+
+    def take_changed(self) -> tuple[list[tuple[Start, Any]], list[Entry]]:
+        """Since the last call: windows and keys that were let go of, and, to be kept after that, what was touched."""
+        self.take_shown()
+        found = []
+        for start, names in self._unsaved.items():
+            accs = self._accs[start]
+            found += [Entry(start, self.key_of(name), accs[name]) for name in names]
+        dropped, self._dropped = self._dropped, []
+        self._unsaved = {}
+        return dropped, found
 
     def entries(self, start: Start) -> list[Entry]:
         """All of one window or bucket."""
@@ -189,50 +201,26 @@ class ReduceState:
         """All there is."""
         return [entry for start in self._accs for entry in self.entries(start)]
 
-    def spill(self, most: int, write: Callable[[int, list[Entry]], None]) -> list[int]:
-        """Let go of the buckets begun or loaded longest ago until ``most`` accumulators are left, but not of the last.
+    def starts(self) -> list[int]:
+        """Of the windows or buckets that are open, oldest begun first."""
+        return [start for start in self._accs if start is not None]
 
-        What ``take_changed`` gave must be saved, or about to be. Returns their starts.
-        """
-        starts = [start for start in self._accs if start is not None]
-        size = sum(len(self._accs[start]) for start in starts)
-        gone = []
-        for start in starts[:-1]:
-            if size <= most:
-                break
-            try:
-                write(start, self.entries(start))
-            except OSError:  # a full disk: it stays in memory
-                break
-            accs = self._accs.pop(start)
-            size -= len(accs)
-            self._changed.pop(start, None)
-            self.spilled.add(start)
-            self._forget(accs)
-            gone.append(start)
-        return gone
-
-    def restore(
-        self, entries: Iterable[Entry], closed_ms: int | None, spilled: Iterable[int] = ()
-    ) -> list[tuple[int, list[Entry]]]:
-        """What was saved. Everything counts as changed: it may not have reached anybody.
-
-        Returns the windows that were closed and whose results nobody has confirmed.
-        """
-        closed: dict[int, list[Entry]] = {}
-        self.closed_ms, self.spilled = closed_ms, set(spilled)
+    def restore(self, entries: Iterable[Entry], closed_ms: int | None) -> list[int]:
+        """What was kept. Returns the windows that are open and should be closed: another task had closed them."""
+        self.closed_ms = closed_ms
         for start, key, acc in entries:
-            if start is not None and closed_ms is not None and start + (self._length_ms or 0) <= closed_ms:
-                closed.setdefault(start, []).append(Entry(start, key, acc))
-                continue
-            accs = self._accs.get(start)
-            name = self._named(key)
-            (self._begin(start) if accs is None else accs)[name] = acc  # what was spilled is older
-            self._changed[start].add(name)
-        return sorted((start, sorted(found, key=_by_key)) for start, found in closed.items())
+            self._begin(start)[self._named(key)] = acc
+        if closed_ms is None:
+            return []
+        return sorted(start for start in self.starts() if start + (self._length_ms or 0) <= closed_ms)
 
     def __len__(self) -> int:
         return sum(map(len, self._accs.values()))
+
+    def check(self) -> None:
+        """What has changed is there, and no closed window is open."""
+        for start, names in [*self._changed.items(), *self._unsaved.items()]:
+            assert names <= self._accs.get(start, {}).keys(), "what was let go of has changed"
 
 
 def _by_key(entry: Entry) -> bytes:

@@ -1,22 +1,20 @@
 """The streams between the components of a compiled program.
 
 ``blocks`` (source to chain: a piece of a file or of a sequence), ``hop-STEP-OUTPUT`` (an exchange, to a chain: a block
-of records), ``rows-REDUCER`` (to a reducer: one row for each key of a block, grouped by key), ``marks`` (to everybody
-behind: how far event time has come) and ``pulses`` (to reducers whose results leave their process, see pulses.py). Data
-that is late for a window and that somebody reads is ``hop-REDUCER-1`` or stays in the reducer's own stage.
+of records, pickled by the sender, so that one that cannot be sent is found while it can still be put aside),
+``rows-REDUCER`` (to a reducer: one row for each key of a block, grouped by key) and ``marks`` (to everybody behind: how
+far event time has come). Data that is late for a window and that somebody reads is ``hop-REDUCER-1`` or stays in the
+reducer's own stage.
 """
 
 from __future__ import annotations
 
-from heronry.streamlet.online.pulses import Pulse
 from heronry.streamlet.program import Ref
 
 BLOCKS = "blocks"
 MARKS = "marks"
-PULSES = "pulses"
-BLOCK_FIELDS = ("file", "first", "count", "header", "data", "tries")  # tries: how often the block has failed
-EXCHANGE_FIELDS = ("origin", "records", "times", "ids", "tries")
-PULSE_FIELDS = Pulse._fields
+BLOCK_FIELDS = ("file", "first", "count", "header", "data")
+EXCHANGE_FIELDS = ("origin", "records", "times", "ids")
 MARK_FIELDS = ("kind", "origin", "time", "target")
 
 

@@ -3,12 +3,17 @@
 A *channel* is one way on which records of one origin (a source task, or a reducer's) reach this task: (sending task,
 origin). Order is kept on a channel, so the greatest time seen on it tells how far it is. The watermark is the least
 over all channels that are neither idle nor final; it never falls. While any channel has told nothing there is none.
+
+Kept across a restore are the times and the watermark, which are those of the very records that the checkpoint holds.
+That a channel is idle or final is not kept: its sender says so again, and may by then read what others read before. It
+is kept only that all are final: then nobody has anything left to read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from enum import IntEnum
+from typing import Any
 
 FOREVER = 1 << 62  # the watermark when every channel is final
 
@@ -77,6 +82,18 @@ class Watermark:
         if mark is Mark.FINAL:
             return all(c in self._final for c in channels)
         return all(c in self._idle or c in self._final for c in channels)
+
+    def saved(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        times = [(channel, time_ms) for channel, time_ms in self._times.items() if time_ms is not None]
+        return {"value": self.value, "times": times, "final": self.is_final}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Go on from there; channels that there are no longer are forgotten."""
+        self.value = saved["value"]
+        self._times.update({channel: time_ms for channel, time_ms in saved["times"] if channel in self._times})
+        if saved["final"]:
+            self._final.update(self._times)
 
     def check(self) -> None:
         """The watermark is not beyond a channel that is heard of and not final, unless that one fell behind later."""

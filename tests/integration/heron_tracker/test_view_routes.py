@@ -59,7 +59,7 @@ def test_the_answer_merges_both_layers(views: TrackerProcess) -> None:
     }  # fmt: skip
     assert [(b["start"], b["owner"]) for b in found["buckets"] if b["key"] == "a"] == [(0, "batch"), (10, "online")]
     assert (found["to"], found["reducer"], found["bucket_ms"], found["truncated"]) == (10, "count", 10, False)
-    assert "at least once" in found["promise"]
+    assert "each record counts once" in found["promise"]
     assert views.result("/views/clicks", limit=1)["truncated"] is True
 
 

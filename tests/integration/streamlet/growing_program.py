@@ -8,7 +8,7 @@ from heronry.streamlet import Builder, files, to_files
 
 _folder, _output = (*sys.argv[1:3], "in", "out")[:2]
 
-growing = Builder("growing", {"topology.message.timeout.secs": 6})
+growing = Builder("growing")
 (
     growing.source(files(_folder, "text", grows=True), name="lines", parallelism=2)
     .filter(lambda line: line.isdigit(), name="digits")

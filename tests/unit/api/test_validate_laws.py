@@ -123,18 +123,16 @@ def test_what_stands_in_the_way_of_state_that_is_kept() -> None:
     exactly = {"topology.reliability.mode": "EFFECTIVELY_ONCE"}
     one, two = (GroupingSpec(GroupingKind.FIELDS, fields) for fields in (("a",), ("a", "b")))
 
-    def topology(*groupings: GroupingSpec, **config: str) -> TopologyDefinition:
+    def topology(*groupings: GroupingSpec) -> TopologyDefinition:
         spouts = [ComponentSpec(f"s{n}", ComponentKind.SPOUT, "m:C", 1, STREAMS) for n in range(len(groupings))]
         inputs = tuple(InputSpec(f"s{n}", "default", grouping) for n, grouping in enumerate(groupings))
-        bolt = ComponentSpec("b", ComponentKind.BOLT, "m:C", 1, (), inputs, config)
+        bolt = ComponentSpec("b", ComponentKind.BOLT, "m:C", 1, (), inputs)
         return TopologyDefinition("T", "T-1", (*spouts, bolt), exactly)
 
     assert problems_of(topology(one, one)) == []
     (problem,) = problems_of(topology(one, two))
     assert "keys of different length" in problem
     assert problems_of(replace(topology(one, two), config={})) == []
-    (problem,) = problems_of(topology(one, **{"user.streamlet.program": "m:words"}))
-    assert "recover in a way of their own" in problem
 
 
 def test_a_chain_longer_than_python_s_stack() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from test_packing import topology as plain
 
 from heron_control.packing import PackingError, pack
-from heron_control.packing.update import STEPS, UpdateRequest, plan_update, read_parallelism
+from heron_control.packing.update import UpdateRequest, plan_update, read_parallelism
 from heron_runtime.failures import InvalidTopology, UsageError
 from heron_runtime.model.topology import GroupingKind, GroupingSpec, InputSpec, StreamSchema, TopologyDefinition
 
@@ -90,18 +90,6 @@ def test_what_makes_no_sense_is_refused(asked: UpdateRequest, error: type[Except
     definition = topology({"a": 1, "b": 2})
     with pytest.raises(error, match=said):
         plan_update(definition, pack(definition), asked)
-
-
-def test_stages_of_programs_keep_their_tasks() -> None:
-    definition = topology({"a": 1, "b": 2})
-    staged = replace(
-        definition, components=tuple(replace(c, config={**c.config, STEPS: ["map"]}) for c in definition.components)
-    )
-    with pytest.raises(UsageError, match="a stage of a Streamlet program"):
-        plan_update(staged, pack(staged), UpdateRequest({"b": 3}))
-    assert len(
-        plan_update(staged, pack(staged), UpdateRequest({}, 1 + len(pack(staged).containers))).after[1].containers
-    )
 
 
 def test_how_parallelism_is_written() -> None:

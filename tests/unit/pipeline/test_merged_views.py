@@ -20,6 +20,7 @@ pytest.importorskip("pyarrow", reason="needs pyarrow: pip install heronry[archiv
 from view_rows import write_rows
 
 from heron_runtime.model.keys import encode
+from heronry.api.state import Checkpoint
 from heronry.pipeline import NoSuchView, read_view
 from heronry.pipeline.registry import Registered, all_registered, register
 from heronry.pipeline.rows import decode_key, key_bytes, read_online, row_of
@@ -30,6 +31,7 @@ from heronry.streamlet.extract import WHOLE
 from heronry.streamlet.monoid import Monoid, count, distinct, max_, mean, min_, sum_, top_k
 from heronry.streamlet.online.state import Entry
 from heronry.streamlet.online.view_files import ViewFiles
+from heronry.streamlet.online.writers import TaskOf
 from heronry.streamlet.program import ReduceStep, Ref
 
 BUCKET = 10
@@ -98,6 +100,14 @@ def test_batch_before_t_and_online_behind_it_are_the_truth(
     assert close(view.totals(), {k: monoid.finish(monoid.folded(v)) for k, v in by_key.items()})
     for key in by_key:
         assert close(view.totals(key, from_ms=0, to_ms=50).get(key), _total(events, key, monoid))
+
+
+def show(folder: Path, monoid: Monoid, bucket: int, entries: list[Entry]) -> None:
+    """As an online task does, with a checkpoint."""
+    files = ViewFiles(ViewSink("v", str(folder), BUCKET), reduced(monoid), TaskOf(0, 1, 1, folder))
+    files.write(bucket, entries)
+    files.prepare(Checkpoint(1, 1, "1-1-1-a"), False)
+    files.commit("1-1-1-a")
 
 
 def _total(events: list[Event], key: str, monoid: Monoid) -> Any:
@@ -195,7 +205,7 @@ def reduced(monoid: Monoid) -> ReduceStep:
     ["a", 1, 1.5, None, True, ("a", 1), dt.date(2026, 1, 2), dt.datetime(2026, 1, 2, 3), Decimal("0.10"), b"x"],
 )
 def test_a_key_is_one_key_in_both_layers(tmp_path: Path, key: Any) -> None:
-    ViewFiles(ViewSink("v", str(tmp_path), BUCKET), reduced(count()), 0).write(0, [Entry(0, key, 1)])
+    show(tmp_path, count(), 0, [Entry(0, key, 1)])
     (row,) = read_online(tmp_path / "online" / "0" / "0.msgpack").rows
     assert row.key == key_bytes(key)
     assert key_bytes(decode_key(row.key)) == row.key
@@ -209,7 +219,7 @@ def test_decimals_add_up_as_numbers_in_both_layers(tmp_path: Path, monoid: Monoi
     work = tmp_path / "batch" / "000001"
     write_rows(work / "rows" / "part-0.parquet", [row_of("k", 0, BUCKET, accs[0], monoid)])
     (work / "_heronry.json").write_text(json.dumps({"to_ms": BUCKET}))
-    ViewFiles(ViewSink("v", str(tmp_path), BUCKET), reduced(monoid), 0).write(BUCKET, [Entry(BUCKET, "k", accs[1])])
+    show(tmp_path, monoid, BUCKET, [Entry(BUCKET, "k", accs[1])])
     assert close(read_view(tmp_path).totals()["k"], monoid.finish(monoid.folded(map(float, early + late))))
 
 

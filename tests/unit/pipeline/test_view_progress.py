@@ -15,7 +15,7 @@ from heronry.streamlet import Builder, sequence, view
 
 
 def replaying(folder: Path, stop: int | None) -> Builder:
-    builder = Builder("replays", {"user.streamlet.state": f"{folder}/state"})
+    builder = Builder("replays", {"user.streamlet.folder": f"{folder}/state"})
 
     def record(number: int) -> dict[str, Any]:
         return {"time": number, "key": number % 3}

@@ -24,7 +24,7 @@ def dirty(folder: Path, **config: Any) -> Builder:
     place = folder / "in" / "dirty.json"
     place.parent.mkdir()
     place.write_text("\n".join(LINES))
-    builder = Builder("dirty", {"user.streamlet.state": f"{folder}/state", "user.streamlet.retries": 0, **config})
+    builder = Builder("dirty", {"user.streamlet.folder": f"{folder}/state", "user.streamlet.retries": 0, **config})
     source = builder.source(files(folder / "in", "json", schema={"n": "int"}))
     divided = source.map(lambda record: 20 // record["n"], name="divide")
     divided.sink(to_files(folder / "out"), name="out")

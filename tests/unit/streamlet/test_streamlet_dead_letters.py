@@ -10,7 +10,6 @@ import pytest
 from online_world import OnlineWorld, definition_of, importable
 
 from heronry.streamlet import Builder, files, monoid, to_files
-from heronry.streamlet.online.dead_letters import DEFAULT_RETRIES, retries_of
 from heronry.streamlet.results import latest, read
 
 
@@ -20,17 +19,15 @@ def ended(builder: Builder, folder: Path, seed: int = 1) -> tuple[OnlineWorld, l
         world = OnlineWorld(definition_of(builder), folder, seed)
         world.until_final()
         world.stop()
-    found = [
-        json.loads(line) for f in sorted(folder.glob("state/failed/*.jsonl")) for line in f.read_text().splitlines()
-    ]
+    found = [json.loads(line) for f in sorted(folder.glob("own/failed/*.jsonl")) for line in f.read_text().splitlines()]
     return world, found
 
 
 def builder_in(folder: Path, **config: Any) -> Builder:
-    return Builder("aside", {"user.streamlet.state": f"{folder}/state", **config})
+    return Builder("aside", {"user.streamlet.folder": f"{folder}/own", **config})
 
 
-def test_by_default_a_record_is_tried_six_times_and_then_put_aside(tmp_path: Path) -> None:
+def test_by_default_a_record_that_fails_is_put_aside(tmp_path: Path) -> None:
     tries: list[int] = []
 
     def picky(record: int) -> int:
@@ -48,7 +45,7 @@ def test_by_default_a_record_is_tried_six_times_and_then_put_aside(tmp_path: Pat
         ("picky", "2100", "ValueError('not 2100')"),
     ]
     assert "in picky" in aside[0]["traceback"]
-    assert len(world.failed) == 2 * DEFAULT_RETRIES  # the two stand in blocks of their own
+    assert world.failures == []
     (bolt,) = world.objects("picky")
     assert bolt.letters.count.get_value() == 2
 
@@ -56,7 +53,7 @@ def test_by_default_a_record_is_tried_six_times_and_then_put_aside(tmp_path: Pat
 def test_a_line_that_cannot_be_read_is_put_aside_with_its_file(tmp_path: Path) -> None:
     text = tmp_path / "in.json"
     text.write_text('{"a": 1}\nno json\n{"a": 2}\n{"a": "x"}\n{"a": 3}\n')
-    builder = builder_in(tmp_path, **{"user.streamlet.retries": 0})
+    builder = builder_in(tmp_path)
     builder.source(files(text, "json", schema={"a": "int"})).sink(to_files(tmp_path / "out"))
     _, aside = ended(builder, tmp_path)
     assert sorted(record["a"] for record in read(tmp_path / "out")) == [1, 2, 3]
@@ -69,7 +66,7 @@ def test_a_line_that_cannot_be_read_is_put_aside_with_its_file(tmp_path: Path) -
 def test_of_a_csv_only_the_lines_that_cannot_be_read_are_put_aside(tmp_path: Path) -> None:
     text = tmp_path / "in.csv"
     text.write_text('a,b\n1,5" pipe\n2,"open\n3,x\n4,stray\rreturn\n5,"last\n')
-    builder = builder_in(tmp_path, **{"user.streamlet.retries": 0})
+    builder = builder_in(tmp_path)
     builder.source(files(text, "csv")).sink(to_files(tmp_path / "out"))
     _, aside = ended(builder, tmp_path)
     assert sorted(record["a"] for record in read(tmp_path / "out")) == ["1", "3"]
@@ -101,14 +98,14 @@ def test_what_a_reducer_cannot_add_or_finish_is_put_aside_and_the_rest_counts_on
 
 @pytest.mark.parametrize("behind", [None, 2])
 def test_a_result_on_which_a_step_behind_the_reducer_fails_is_put_aside(tmp_path: Path, behind: int | None) -> None:
-    """In the reducer's own process, and in another one, where the pulse fails with it."""
+    """In the reducer's own process, and in another one."""
 
     def picky(row: Any) -> Any:
         if row.key == "b":
             raise ValueError("no b")
         return row
 
-    builder = builder_in(tmp_path, **{"user.streamlet.retries": 2})
+    builder = builder_in(tmp_path)
     counts = builder.source(list("abcabc")).key_by().count_by_key(updates=False, name="counts")
     counts.map(picky, parallelism=behind).sink(to_files(tmp_path / "out"))
     _, aside = ended(builder, tmp_path)
@@ -117,7 +114,7 @@ def test_a_result_on_which_a_step_behind_the_reducer_fails_is_put_aside(tmp_path
 
 
 def test_a_record_that_cannot_be_sent_to_another_process_is_put_aside(tmp_path: Path) -> None:
-    builder = builder_in(tmp_path, **{"user.streamlet.retries": 1})
+    builder = builder_in(tmp_path)
     odd = builder.source(range(5)).map(lambda n: (lambda: n) if n == 3 else n, name="odd")
     odd.map(lambda n: n, parallelism=2, name="same").sink(to_files(tmp_path / "out"))
     _, aside = ended(builder, tmp_path)
@@ -126,6 +123,8 @@ def test_a_record_that_cannot_be_sent_to_another_process_is_put_aside(tmp_path: 
     assert "pickle" in aside[0]["error"]
 
 
-def test_a_negative_number_of_retries_is_for_ever() -> None:
-    assert retries_of({"user.streamlet.retries": -1}) == float("inf")
-    assert retries_of({}) == DEFAULT_RETRIES
+def test_beyond_the_bound_the_topology_fails_and_says_which_record(tmp_path: Path) -> None:
+    builder = builder_in(tmp_path, **{"user.streamlet.aside.most": 2})
+    builder.source(["1", "x", "y", "z"]).map(int).sink(to_files(tmp_path / "out"))
+    with pytest.raises(AssertionError, match=r"the topology has failed: .*TooManyAside: .* 2 records .* 'z'"):
+        ended(builder, tmp_path)

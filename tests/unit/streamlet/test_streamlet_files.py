@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from heronry.streamlet import Builder, files
 from heronry.streamlet.decoding import Decoder, read_all
-from heronry.streamlet.online.offsets import FilePosition, Offsets, Span, merged
 from heronry.streamlet.program import KeyValue, Windowed
 from heronry.streamlet.reading import LineReader, ReadError, list_files
 from heronry.streamlet.reference import run
@@ -121,41 +120,6 @@ def test_a_folder_is_read_in_order_without_hidden_files(tmp_path: Path) -> None:
     assert list_files(files(tmp_path / "nothing", "text", grows=True)) == []
     with pytest.raises(FileNotFoundError):
         list_files(files(tmp_path / "nothing", "text"))
-
-
-@given(st.data())
-def test_committed_offsets_never_pass_what_is_not_acked(data: st.DataObject) -> None:
-    offsets = Offsets({})
-    place = {"a": 0, "b": 0}
-    open_ids: dict[int, Span] = {}
-    acked: set[tuple[str, int]] = set()
-    now = 0.0
-    for _ in range(data.draw(st.integers(0, 40))):
-        now += 0.05
-        what = data.draw(st.sampled_from(["emit", "ack", "fail", "due"]))
-        if what == "emit":
-            file = data.draw(st.sampled_from(["a", "b"]))
-            span = Span(file, FilePosition(place[file], place[file]), FilePosition(place[file] + 1, place[file] + 1))
-            place[file] += 1
-            open_ids[offsets.emitted(span)] = span
-        elif what == "due":
-            found = offsets.due(now)
-            assert found is None or found[0] in open_ids
-        elif open_ids:
-            number = data.draw(st.sampled_from(sorted(open_ids)))
-            if what == "ack":
-                offsets.acked(number)
-                offsets.acked(number)
-                span = open_ids.pop(number)
-                acked.add((span.file, span.begin.offset))
-            else:
-                assert offsets.failed(number, now) >= 1
-        offsets.check()
-        assert offsets.in_flight == len(open_ids)
-        for file, committed in offsets.committed.items():
-            assert all((file, n) in acked for n in range(committed.offset))
-            assert (file, committed.offset) not in acked
-    assert merged([{"a": [1, 1]}, {"a": [3, 2], "b": [0, 0]}]) == {"a": FilePosition(3, 2), "b": FilePosition(0, 0)}
 
 
 def test_results_are_read_back(tmp_path: Path) -> None:

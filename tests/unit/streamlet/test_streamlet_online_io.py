@@ -37,7 +37,6 @@ from heronry.streamlet.online.compile import compile_program
 from heronry.streamlet.online.locate import PATHS, find
 from heronry.streamlet.online.stages import StageKind, stages_of
 from heronry.streamlet.online.state import Entry, ReduceState, identity
-from heronry.streamlet.online.state_log import StateLog
 from heronry.streamlet.online.watermark import FOREVER, Mark, Watermark
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import finished, latest, read
@@ -47,7 +46,7 @@ NOVEL = ROOT / "examples" / "data" / "northanger_abbey.txt"
 
 
 def builder_in(folder: Path, **more: Any) -> Builder:
-    return Builder("io", {"user.streamlet.state": str(folder / "state"), **more})
+    return Builder("io", {"user.streamlet.folder": str(folder / "own"), **more})
 
 
 def test_stages_fuse_what_runs_together() -> None:
@@ -120,24 +119,22 @@ def test_word_count_over_the_novel(tmp_path: Path) -> None:
     truth = Counter(re.findall(r"[a-z']+", NOVEL.read_text().lower()))
     assert dict(latest(read(tmp_path / "out"))) == truth
     assert difference(latest(read(tmp_path / "out")), run(builder.build())["out"]) == ""
-    written = [json.loads(p.read_text()) for p in (tmp_path / "state" / "offsets").glob("*.json")]
-    assert written == [{"": [NOVEL.stat().st_size, NOVEL.read_bytes().count(b"\n")]}]
 
 
 @settings(max_examples=15)
 @given(seed=st.integers(0, 1000), data=st.data())
-def test_a_folder_that_grows_is_read_to_its_end_whatever_dies(
+def test_a_folder_that_grows_is_read_once_whatever_dies(
     seed: int, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("grows")
     builder = builder_in(folder)
     source = files(folder / "in", "json", grows=True)
-    builder.source(source, parallelism=2).sink(to_files(folder / "out"), parallelism=2)
+    builder.source(source, name="lines", parallelism=2).sink(to_files(folder / "out"), parallelism=2)
     written: list[Any] = []
     (folder / "in").mkdir()
     with importable(builder):
         world = OnlineWorld(definition_of(builder), folder, seed)
-        for turn in range(4):
+        for _ in range(4):
             name = data.draw(st.sampled_from(["a", "b", "c"]))
             with (folder / "in" / name).open("a") as file:
                 for _ in range(data.draw(st.integers(0, 30))):
@@ -145,30 +142,35 @@ def test_a_folder_that_grows_is_read_to_its_end_whatever_dies(
                     file.write(f"{written[-1]}\n")
                 file.write(" ")  # a line that is not yet whole
             world.run_on(1)
-            if data.draw(st.booleans()):
+            fault = data.draw(st.integers(0, 3))
+            if fault == 0:
                 world.kill(data.draw(st.sampled_from(world.plan.tasks())))
-            if turn == 2:
-                world.expire()
-        world.expire()
+            elif fault == 1:
+                world.rescale({"lines": data.draw(st.integers(1, 3))})
         world.run_on(12)
         world.stop()
-    found = read(folder / "out")
-    assert set(found) == set(written)
+    assert sorted(read(folder / "out")) == written
 
 
-def test_offsets_are_kept_and_nothing_is_read_twice_after_a_clean_stop(tmp_path: Path) -> None:
-    text = tmp_path / "in"
-    text.write_text("a\nb\n")
+def test_a_source_at_its_end_stays_there_after_a_restore(tmp_path: Path) -> None:
+    """Files that come later to a folder that does not grow are not read, nor is one missed that has gone since."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "first").write_text("a\nb\n")
     builder = builder_in(tmp_path)
-    builder.source(files(text, "text", grows=True)).sink(to_files(tmp_path / "out"))
+    source = builder.source(files(tmp_path / "in", "text"), name="lines", parallelism=2)
+    source.key_by().count_by_key(name="counts").sink(to_files(tmp_path / "out"))
     with importable(builder):
-        for more in ("", "c\nd\n"):
-            with text.open("a") as file:
-                file.write(more)
-            world = OnlineWorld(definition_of(builder), tmp_path, 1)
-            world.run_on(4)
-            world.stop()
-    assert read(tmp_path / "out") == list("abcd")
+        world = OnlineWorld(definition_of(builder), tmp_path, 1)
+        world.until_final()
+        for name in "cdefgh":
+            (tmp_path / "in" / name).write_text(f"{name}\n")
+        world.kill(world.plan.tasks()[0])
+        world.run_on(8)
+        world.rescale({"lines": 3, "counts": 2})
+        world.until_final()
+        world.stop()
+    assert finished(tmp_path / "out")
+    assert sorted(read(tmp_path / "out")) == [("a", 1), ("b", 1)]
 
 
 def test_an_input_that_a_task_does_not_see_is_named_with_the_cure(tmp_path: Path) -> None:
@@ -180,7 +182,7 @@ def test_an_input_that_a_task_does_not_see_is_named_with_the_cure(tmp_path: Path
     assert "mount it at the same path" in str(raised.value)
 
 
-def test_the_archive_keeps_what_passed_once_a_batch_has_removed_duplicates(tmp_path: Path) -> None:
+def test_the_archive_keeps_what_passed_once(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     builder = builder_in(tmp_path)
     made = builder.source(
@@ -193,9 +195,7 @@ def test_the_archive_keeps_what_passed_once_a_batch_has_removed_duplicates(tmp_p
         world.run_on(0.7)
         (task, *_) = world.plan.tasks_of("double")
         world.kill(task)
-        world.expire()
-        for _ in range(6):
-            world.run_on(6)
+        world.until_final()
         world.stop()
     kept = list(read_all(files(tmp_path / "archive", "archive")))
     expected = [({"t": n * 7, "n": n, **more}, n * 7000) for n in range(1, 3000, 2) for more in ({}, {"again": True})]
@@ -214,17 +214,16 @@ def test_the_archive_keeps_what_passed_once_a_batch_has_removed_duplicates(tmp_p
 
 def test_what_json_would_change_is_refused_by_the_archive(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
-    builder = builder_in(tmp_path, **{"user.streamlet.retries": 1})
+    builder = builder_in(tmp_path)
     builder.source([(1, 2), [3, 4]], event_time=0, name="s").sink(archive(tmp_path / "archive"), name="a")
     with importable(builder):
         world = OnlineWorld(definition_of(builder), tmp_path, 1)
         world.until_final()
         (bolt,) = world.objects("a")
-        reasons = [reason.message for reason in world.failed.values()]
         world.stop()
-    (reason,) = reasons  # the first try; the last one puts the record aside
-    assert "step 'a' failed on the record (1, 2): TypeError" in reason
-    assert "map it to lists" in reason
+    (aside,) = [json.loads(line) for file in tmp_path.glob("own/failed/*") for line in file.read_text().splitlines()]
+    assert (aside["step"], aside["failed_on"]) == ("a", "(1, 2)")
+    assert "map it to lists" in aside["error"]
     assert bolt.letters.count.get_value() == 1
     assert [record for record, _ in read_all(files(tmp_path / "archive", "archive"))] == [[3, 4]]
 
@@ -266,76 +265,35 @@ def test_a_view_has_the_accumulators_of_each_bucket(tmp_path: Path) -> None:
     }
     assert found == pytest.approx(truth)
     assert (head["view"], head["bucket_ms"], head["length_ms"]) == ("running", 3_600_000, None)
-    totals = latest(read(tmp_path / "state" / "collect" / "totals"))
+    totals = latest(read(tmp_path / "own" / "collect" / "totals"))
     assert difference(totals, run(builder.build())["totals"]) == ""
     found, head = view_rows(tmp_path / "windows")
     assert head["length_ms"] == 1_000_000
     assert sum(found.values()) == len(rows)
 
 
-@settings(max_examples=10)
-@given(events=st.lists(st.tuples(st.integers(0, 40), st.sampled_from("abcd")), min_size=5, max_size=80), data=st.data())
-def test_buckets_of_a_view_are_spilled_and_come_back(
-    events: list[Any], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """With room for three accumulators, whatever dies: each bucket and total is at least the truth, exact without."""
-    folder = tmp_path_factory.mktemp("spill")
-    builder = builder_in(folder, **{"user.streamlet.view.keys": 3})
-    rows = [{"t": t, "k": k} for t, k in events]
-    timed = builder.source(sequence(len(rows), rows.__getitem__, rate=10), event_time="t")
-    counts = timed.count_by_key("k", name="counts")
-    counts.sink(view("spilled", folder / "view", bucket=10), name="v")
-    counts.sink(collect(), name="totals")
-    kills = data.draw(st.lists(st.sampled_from([0.3, 1.1, 2.6]), max_size=3))
-    with importable(builder):
-        world = OnlineWorld(definition_of(builder), folder, 7)
-        for pause in kills:
-            world.run_on(pause)
-            world.kill(world.plan.tasks_of("counts")[0])
-        for _ in range(12):
-            world.run_on(7)
-            if world.is_final() and finished(folder / "state" / "collect" / "totals"):
-                break
-            world.expire()
-        (reducer,) = world.objects("counts")
-        kept = {entry.start: 0 for entry in reducer._state.all_entries() if entry.start is not None}
-        for entry in reducer._state.all_entries():
-            if entry.start is not None:
-                kept[entry.start] += 1
-        world.stop()
-    assert len(kept) <= 1 or sum(kept.values()) <= 3
-    found, _ = view_rows(folder / "view")
-    truth = Counter((k, t // 10 * 10_000) for t, k in events)
-    totals = {row.key: row.value for row in latest(read(folder / "state" / "collect" / "totals"))}
-    true_totals = Counter(k for _, k in events)
-    assert found.keys() == truth.keys()
-    assert totals.keys() == true_totals.keys()
-    assert all(found[place] >= truth[place] for place in truth)
-    assert all(totals[key] >= true_totals[key] for key in true_totals)
-    if not kills:
-        assert (found, totals) == (dict(truth), dict(true_totals))
-
-
-def test_spilled_keys_and_accumulators_come_back_as_they_were(tmp_path: Path) -> None:
+def test_keys_and_accumulators_of_any_kind_are_kept(tmp_path: Path) -> None:
     """Also those that a view cannot publish, or publishes as something else."""
-    rows = [{"t": t, "k": key, "v": t} for t in range(120) for key in (frozenset([t % 3]), ("a", t % 2))]
-    builder = builder_in(tmp_path, **{"user.streamlet.view.keys": 1})
+    rows = [{"t": t, "k": key, "v": t} for t in range(120) for key in (frozenset([t % 3]), ("a", t % 2), 2**70, 1.5)]
+    builder = builder_in(tmp_path)
     own = monoid(tuple, lambda a, b: (*a, *b), sorted, lambda v: (v,))
-    made = builder.source([*rows, *rows], event_time="t").reduce_by_key(own, key="k", value="v", name="made")
-    made.sink(view("odd", tmp_path / "view", bucket=10), name="v")
+    made = builder.source(sequence(len(rows), rows.__getitem__, rate=100), event_time="t")
+    reduced = made.reduce_by_key(own, key="k", value="v", name="made", parallelism=2)
+    reduced.sink(view("odd", tmp_path / "view", bucket=10), name="v")
     with importable(builder):
         world = OnlineWorld(definition_of(builder), tmp_path, 7)
+        world.run_on(3.5)
+        world.kill(world.plan.tasks_of("made")[0])
+        world.rescale({"made": 3})
         world.until_final()
-        (reducer,) = world.objects("made")
-        assert len(reducer._state.spilled) > 5
-        assert len(reducer._state) <= 5
-        spilled = [entry for start in reducer._state.spilled for entry in reducer._spill.read(start)]
+        reducers = world.objects("made")
         world.stop()
-    found = {(entry.key, entry.start): sorted(entry.acc) for entry in [*spilled, *reducer._state.all_entries()]}
+    entries = [entry for reducer in reducers for entry in reducer._state.all_entries()]
+    found = {(entry.key, entry.start): sorted(entry.acc) for entry in entries}
     truth: dict[Any, list[int]] = {}
-    for row in [*rows, *rows]:
+    for row in rows:
         truth.setdefault((row["k"], row["t"] // 10 * 10_000), []).append(row["v"])
-    assert found == {place: sorted(values) for place, values in truth.items()}
+    assert found == truth
 
 
 # Parts by themselves.
@@ -343,53 +301,32 @@ def test_spilled_keys_and_accumulators_come_back_as_they_were(tmp_path: Path) ->
 KEYS = st.one_of(st.integers(), st.floats(), st.text(), st.none(), st.booleans(), st.tuples(st.text(), st.integers()))
 
 
-@given(rows=st.lists(st.tuples(st.sampled_from([None, 0, 10]), KEYS, st.integers())), data=st.data())
-def test_state_comes_back_from_its_log(
-    rows: list[Any], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    path = tmp_path_factory.mktemp("log") / "state.log"
-    tried = sum_()
-    state = ReduceState(tried, 10)
-    log = StateLog(path, tried)
-    assert log.load() == ([], None, set())
+@given(rows=st.lists(st.tuples(st.sampled_from([0, 10, 20]), KEYS, st.integers())), data=st.data())
+def test_what_has_changed_makes_the_same_state_elsewhere(rows: list[Any], data: st.DataObject) -> None:
+    state = ReduceState(sum_(), 10)
+    kept: dict[Any, Entry] = {}
+
+    def keep() -> None:
+        dropped, changed = state.take_changed()
+        for start, key in dropped:
+            kept.pop((start, identity(key)), None)
+        kept.update({(entry.start, identity(entry.key)): entry for entry in changed})
+
     for start, key, value in rows:
         state.add(start, key, value)
         choice = data.draw(st.integers(0, 5))
         if choice == 0:
-            log.append(state.take_changed(), [], state.closed_ms)
+            state.take_shown()
         elif choice == 1:
-            log.append(state.take_changed(), [], None)
-            log.rewrite(state.all_entries(), state.closed_ms)
-    log.append(state.take_changed(), [], state.closed_ms)
-    if data.draw(st.booleans()):
-        closed = state.close(20)
-        log.append([], [start for start, _ in closed], state.closed_ms)
-    size = log.size
-    log.close()
-    with path.open("ab") as file:
-        file.write(data.draw(st.binary(max_size=20)))  # what a death in the middle of a write leaves
-    again = StateLog(path, tried)
-    saved = again.load()
-    again.close()
-    assert path.stat().st_size == size
-    restored = ReduceState(tried, 10)
-    restored.restore(*saved)
-    assert {(e.start, identity(e.key)): e.acc for e in restored.all_entries()} == {
-        (e.start, identity(e.key)): e.acc for e in state.all_entries()
-    }
-
-
-def test_accumulators_of_any_kind_are_kept(tmp_path: Path) -> None:
-    own = monoid(frozenset, lambda a, b: a | b)
-    log = StateLog(tmp_path / "log", own)
-    log.load()
-    log.append([Entry(None, ("k", 1), frozenset({1j})), Entry(None, 2**70, frozenset())], [], None)
-    log.close()
-    again = StateLog(tmp_path / "log", own)
-    assert sorted(again.load().entries, key=str) == [
-        Entry(None, ("k", 1), frozenset({1j})), Entry(None, 2**70, frozenset()),
-    ]  # fmt: skip
-    again.close()
+            keep()
+        elif choice == 2:
+            state.close(data.draw(st.integers(0, 20)))
+        state.check()
+    keep()
+    restored = ReduceState(sum_(), 10)
+    assert restored.restore(kept.values(), state.closed_ms) == []
+    entries = [{(e.start, identity(e.key)): e.acc for e in s.all_entries()} for s in (state, restored)]
+    assert entries[0] == entries[1]
 
 
 def test_keys_of_closed_windows_are_forgotten() -> None:

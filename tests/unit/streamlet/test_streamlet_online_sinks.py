@@ -19,19 +19,33 @@ from online_world import OnlineWorld, definition_of, importable
 from data_pipeline.core.plan import CannotPlan
 from data_pipeline.core.planner import plan
 from heronry import TopologyError
-from heronry.streamlet import Builder, collect, count, files, sink_of, to_files
+from heronry.api.state import Checkpoint
+from heronry.streamlet import Builder, collect, files, sink_of, to_files
 from heronry.streamlet.decoding import read_all
 from heronry.streamlet.online.block import Block
-from heronry.streamlet.online.sinks import JsonWriter
-from heronry.streamlet.online.state import Entry
-from heronry.streamlet.online.state_log import StateLog
+from heronry.streamlet.online.writers import JsonWriter, TaskOf
 from heronry.streamlet.program import Ref, SinkStep
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import finished, read
 
 
+def writer_in(folder: Path, number: int = 0, of: int = 1) -> JsonWriter:
+    made = JsonWriter(SinkStep("out", Ref("s"), to_files(folder)), folder, TaskOf(number, of, 1, folder))
+    made.begin()
+    return made
+
+
+def show(writer: JsonWriter, number: int, final: bool = False) -> None:
+    checkpoint = Checkpoint(number, 1, f"1-{number}-7-ab")
+    assert writer.prepare(checkpoint, final)
+    assert writer.prepared() == [checkpoint.name]
+    writer.commit(checkpoint.name)
+    writer.commit(checkpoint.name)
+    assert writer.prepared() == []
+
+
 def builder_in(folder: Path, **more: Any) -> Builder:
-    return Builder("io", {"user.streamlet.state": str(folder / "state"), **more})
+    return Builder("io", {"user.streamlet.folder": str(folder / "own"), **more})
 
 
 def test_parquet_and_collected_records(tmp_path: Path) -> None:
@@ -46,7 +60,7 @@ def test_parquet_and_collected_records(tmp_path: Path) -> None:
         world.stop()
     rows = [record for record, _ in read_all(files(tmp_path / "out", "parquet"))]
     assert difference(rows, run(builder.build())["all"]) == ""
-    assert difference(read(tmp_path / "state" / "collect" / "all"), rows) == ""
+    assert difference(read(tmp_path / "own" / "collect" / "all"), rows) == ""
 
 
 def test_a_sink_that_is_plugged_in_writes_online_and_is_refused_by_name_on_spark(
@@ -89,7 +103,7 @@ def test_parquet_keeps_fields_that_only_some_records_have(tmp_path: Path) -> Non
 
 def test_a_record_that_does_not_fit_its_parquet_column_is_put_aside_and_no_other(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
-    builder = builder_in(tmp_path, **{"user.streamlet.retries": 0})
+    builder = builder_in(tmp_path)
     # Blocks are of 1024 records: the fields of neighbouring blocks do not meet, those of the first and the third do.
     rows = [
         {"a": 1} if n < 1024 else {"b": 1} if n < 2048 else {"a": "text"} if n == 2048 else {"a": 2}
@@ -104,7 +118,7 @@ def test_a_record_that_does_not_fit_its_parquet_column_is_put_aside_and_no_other
     kept = [row for number, row in enumerate(rows) if number != 2048]
     assert difference([{name: v for name, v in row.items() if v is not None} for row in found], kept) == ""
     aside = [
-        json.loads(line) for file in (tmp_path / "state" / "failed").iterdir() for line in file.read_text().splitlines()
+        json.loads(line) for file in (tmp_path / "own" / "failed").iterdir() for line in file.read_text().splitlines()
     ]
     assert [line["failed_on"] for line in aside] == [repr({"a": "text"}), "7"]
     assert "named fields" in aside[1]["error"]
@@ -123,21 +137,23 @@ def test_decimals_are_numbers_in_json(tmp_path: Path) -> None:
 def test_marks_of_an_earlier_run_with_other_tasks_do_not_count(tmp_path: Path) -> None:
     for mark in ("_final-out-0-of-2", "_final-out-1-of-2", "_final-out-2-0-of-1"):  # the last is of a step "out-2"
         (tmp_path / mark).touch()
-    step = SinkStep("out", Ref("s"), to_files(tmp_path))
-    writers = [JsonWriter(step, tmp_path, str(task), 3) for task in range(3)]
+    writers = [writer_in(tmp_path, task, 3) for task in range(3)]
     assert [mark.name for mark in tmp_path.iterdir()] == ["_final-out-2-0-of-1"]
     (tmp_path / "_final-out-2-0-of-1").unlink()
-    for writer in writers:
+    for number, writer in enumerate(writers, 1):
         assert not finished(tmp_path)
-        writer.finish()
+        show(writer, number, final=True)
     assert finished(tmp_path)
+    (tmp_path / "_final-out-1-of-2").touch()
+    assert finished(tmp_path), "a mark of tasks of another number takes nothing away"
 
 
 def test_ends_of_lines_inside_texts_are_read_back(tmp_path: Path) -> None:
     rows = [{"text": "one\u2028two\x85three\x1cfour\x0b\nfive"}]
-    writer = JsonWriter(SinkStep("out", Ref("s"), to_files(tmp_path)), tmp_path, "0", 1)
-    writer.take(writer.prepare(Block(rows, None, None)))
-    writer.roll()
+    writer = writer_in(tmp_path)
+    writer.take(writer.encode(Block(rows, None, None)))
+    assert read(tmp_path) == []
+    show(writer, 1)
     assert read(tmp_path) == rows
 
 
@@ -157,40 +173,33 @@ class FullDisk:
 
 
 def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    writer = JsonWriter(SinkStep("out", Ref("s"), to_files(tmp_path)), tmp_path, "0", 1)
-    blocks = [writer.prepare(Block([{"n": number}] * 10, None, None)) for number in range(3)]
+    writer = writer_in(tmp_path)
+    blocks = [writer.encode(Block([{"n": number}] * 10, None, None)) for number in range(3)]
     disk = FullDisk(len(blocks[0]) + 5)
     monkeypatch.setattr(os, "write", disk)
     writer.take(blocks[0])
     for _ in range(2):
-        with pytest.raises(OSError, match="No space left") as caught:
+        with pytest.raises(OSError, match="No space left"):
             writer.take(blocks[1])
-        assert caught.value.filename == str(writer.part)
         disk.room = 3
     disk.room = 10_000
-    writer.roll()
+    show(writer, 1)
     writer.take(blocks[2])
-    writer.roll()
+    show(writer, 2)
     assert read(tmp_path) == [{"n": 0}] * 10 + [{"n": 2}] * 10
 
 
-def test_what_a_full_disk_refused_is_in_the_log_of_the_reducer_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = StateLog(tmp_path / "log", count())
-    log.append([Entry(None, "a", 1)], [], None)
-    disk = FullDisk(7)
-    monkeypatch.setattr(os, "write", disk)
-    for number in range(2):
-        with pytest.raises(OSError, match="No space left"):
-            log.append([Entry(None, f"b{number}", 2)], [], None)
-        assert log.owes()
-    disk.room = 10_000
-    log.append([], [], 5)
-    assert not log.owes()
-    log.close()
-    again = StateLog(tmp_path / "log", count())
-    saved = again.load()
-    again.close()
-    assert {entry.key: entry.acc for entry in saved.entries} == {"a": 1, "b0": 2, "b1": 2}
-    assert again.size == (tmp_path / "log").stat().st_size
+def test_what_was_prepared_is_thrown_away_or_left_to_another_task(tmp_path: Path) -> None:
+    first = writer_in(tmp_path, 0, 2)
+    for number in (1, 2):
+        first.take(first.encode(Block([number], None, None)))
+        assert first.prepare(Checkpoint(number, 1, f"1-{number}-7-ab"), False)
+    first.take(first.encode(Block([3], None, None)))
+    first.close()  # nobody prepared it
+    second = writer_in(tmp_path, 1, 2)
+    assert sorted(second.prepared()) == ["1-1-7-ab", "1-2-7-ab"]
+    second.commit("1-1-7-ab")
+    second.abort("1-2-7-ab")
+    second.abort("1-2-7-ab")
+    assert read(tmp_path) == [1]
+    assert len(list(tmp_path.iterdir())) == 1

@@ -41,7 +41,7 @@ def records(source: Any) -> list[Any]:
 
 def online(source: Any, folder: Path) -> list[Any]:
     found: list[Any] = []
-    builder = Builder("packed", config={"user.streamlet.state": str(folder)})
+    builder = Builder("packed", config={"user.streamlet.folder": str(folder)})
     builder.source(source).tap(found.append)
     with importable(builder):
         world = OnlineWorld(definition_of(builder), folder, 0)

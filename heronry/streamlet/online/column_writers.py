@@ -1,0 +1,113 @@
+"""Writers of Parquet: what comes between two checkpoints is gathered in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from heronry.streamlet.columns import each, times_of
+from heronry.streamlet.endpoints import ArchiveSink
+from heronry.streamlet.errors import StepFailed
+from heronry.streamlet.online.block import Block
+from heronry.streamlet.online.writers import StagedWriter, TaskOf
+from heronry.streamlet.program import EventTime, SinkStep
+from heronry.streamlet.reading import ARCHIVE_COLUMNS, parquet_library
+from heronry.streamlet.records import named_fields, table_of
+from heronry.streamlet.windows import hour_folder
+
+
+class ParquetWriter(StagedWriter):
+    """Rows are gathered in memory from one checkpoint to the next."""
+
+    def __init__(self, step: SinkStep, root: Path, task: TaskOf) -> None:
+        super().__init__(step.name, root, task)
+        self._arrow = parquet_library()
+        self._tables: list[Any] = []
+        self._schema = self._arrow.schema([])  # what holds everything that waits
+
+    def encode(self, block: Block) -> tuple[Any, Any]:
+        """A table, and the schema of the file with it. Raises StepFailed."""
+        records = each(self._name, named_fields, block.records)
+        try:
+            return self._table(records, self._schema)
+        except Exception as error:
+            schema = self._schema
+            for record in records:
+                try:
+                    _, schema = self._table([record], schema)
+                except Exception as cause:
+                    raise StepFailed(self._name, record) from cause
+            raise StepFailed(self._name, records[0]) from error
+
+    def _table(self, records: list[Any], schema: Any) -> tuple[Any, Any]:
+        table = table_of(records)
+        return table, self._arrow.unify_schemas([schema, table.schema], promote_options="permissive")
+
+    def take(self, encoded: tuple[Any, Any]) -> None:
+        """Keep it for the next checkpoint."""
+        table, self._schema = encoded
+        self._tables.append(table)
+
+    def _flush(self, name: str) -> None:
+        if self._tables:
+            table = self._arrow.concat_tables(self._tables, promote_options="permissive")
+            path = self._staging.file(f"{name}.parquet")
+            self._arrow.parquet.write_table(table, path, compression="zstd")
+            self._tables, self._schema = [], self._arrow.schema([])
+
+
+class ArchiveWriter(StagedWriter):
+    """Columns by event hour, gathered in memory from one checkpoint to the next; see ``endpoints.ArchiveSink``."""
+
+    def __init__(self, step: SinkStep, sink: ArchiveSink, task: TaskOf) -> None:
+        super().__init__(step.name, Path(sink.path), task)
+        self._arrow = parquet_library()
+        self._time = None if sink.event_time is None else EventTime(sink.event_time, sink.unit)
+        self._encode = msgspec.json.Encoder().encode
+        self._decode = msgspec.json.Decoder().decode
+        self._hours: dict[str, list[tuple[str, str, int, str]]] = {}
+
+    def encode(self, block: Block) -> list[tuple[str, str, int, str]]:
+        """Rows. Raises StepFailed, also for a record that JSON does not give back as it is."""
+        times = block.times_ms if self._time is None else times_of(self._name, self._time, block.records)
+        assert times is not None
+        assert block.ids is not None
+        texts = list(map(self._text, block.records))
+        return [(*named, time_ms, text) for named, time_ms, text in zip(block.ids, times, texts, strict=True)]
+
+    def take(self, rows: list[tuple[str, str, int, str]]) -> None:
+        """Keep them, by hour, for the next checkpoint."""
+        folders: dict[int, str] = {}
+        for message, index, time_ms, text in rows:
+            hour = time_ms // 3_600_000
+            folder = folders.get(hour)
+            if folder is None:
+                folder = folders[hour] = hour_folder(time_ms)
+            self._hours.setdefault(folder, []).append((message, index, time_ms, text))
+
+    def _text(self, record: Any) -> str:
+        try:
+            data = self._encode(record)
+            if self._decode(data) != record:
+                raise TypeError(
+                    "JSON does not give it back as it is (tuples, NaN, keys that are no str, dates): map it to lists, "
+                    "dicts, str and numbers before the archive"
+                )
+        except Exception as error:
+            raise StepFailed(self._name, record) from error
+        return data.decode()
+
+    def _flush(self, name: str) -> None:
+        """One file for each hour."""
+        arrow = self._arrow
+        kinds = (arrow.string(), arrow.string(), arrow.int64(), arrow.string())
+        for folder, rows in self._hours.items():
+            columns = [arrow.array(column, kind) for column, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
+            path = self._staging.file(f"{folder}/{name}.parquet")
+            arrow.parquet.write_table(arrow.table(columns, names=list(ARCHIVE_COLUMNS)), path, compression="zstd")
+        self._hours = {}
+
+    def _finish(self) -> None:
+        """Whoever reads an archive reads what is there."""

@@ -1,0 +1,89 @@
+"""Which buckets of a view are written at a checkpoint: those that have changed, and all of them when tasks have come or
+gone, since then keys have moved to other files. Those begun longest ago are settled when a task holds too many."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, MutableMapping
+from typing import Any
+
+from heronry.api.metrics import CountMetric
+from heronry.streamlet.endpoints import ViewSink
+from heronry.streamlet.online.state import Entry, ReduceState
+from heronry.streamlet.online.view_files import ViewFiles
+from heronry.streamlet.online.writers import TaskOf
+from heronry.streamlet.program import ReduceStep
+
+VIEW_KEYS = "user.streamlet.view.keys"
+DEFAULT_VIEW_KEYS = 500_000  # accumulators of a view's buckets kept in memory, in each task
+FILES = "files"  # in the task's state: (index, of, up to where windows were closed) of whoever has written files
+
+
+class PublishedView:
+    """One task's. ``state`` is the task's own, ``table`` the reducer's."""
+
+    def __init__(
+        self, sink: ViewSink, step: ReduceStep, task: TaskOf, config: Mapping[str, Any],
+        state: MutableMapping[Any, Any], table: ReduceState, log: logging.Logger, unpublished: CountMetric,
+    ) -> None:  # fmt: skip
+        self.files = ViewFiles(sink, step, task)
+        self._step, self._task, self._state, self._table = step, task, state, table
+        self._most = int(config.get(VIEW_KEYS, DEFAULT_VIEW_KEYS))
+        self._log, self._unpublished = log, unpublished
+        self._written: set[int] = set()  # for the checkpoint to come
+        self._before: list[tuple[int, int, int | None]] = [w for w in state.get(FILES, ()) if w[1] != task.of]
+        if FILES not in state:
+            self.files.begin()
+
+    @staticmethod
+    def unite(state: MutableMapping[Any, Any], states: list[dict[Any, Any]]) -> None:
+        """Every task knows who has written files."""
+        found = sorted({tuple(writer) for other in states for writer in other.get(FILES, ())}, key=repr)
+        if found:
+            state[FILES] = found
+
+    def publish(self, start: int, entries: list[Entry]) -> None:
+        """Replace a bucket at the next checkpoint."""
+        self._written.add(start)
+        try:
+            self.files.write(start, entries)
+        except (TypeError, OverflowError):
+            self._log.exception(
+                "the view of step %r wants keys and accumulators that are plain data (None, bool, int, float, str, "
+                "bytes, list, dict): map keys to plain data, or leave the view out",
+                self._step.name,
+            )
+            self._unpublished.incr()
+
+    def publish_changed(self, changed: list[Entry], watermark_ms: int | None) -> None:
+        """What the checkpoint is to show."""
+        table, before = self._table, self._before
+        starts = {entry.start for entry in changed if entry.start is not None}
+        for start in sorted(starts.union(table.starts() if before else ())):
+            self.publish(start, table.entries(start))
+        for index, _, closed_ms in before:
+            if index == self._task.number or (self._task.number == 0 and index >= self._task.of):
+                for start in self.files.open_buckets(index, closed_ms):
+                    if index != self._task.number or start not in self._written:
+                        self.files.write(start, [], index)  # its keys are in other files now
+        self._before = []
+        self._state[FILES] = [(self._task.number, self._task.of, table.closed_ms)]
+        self._settle()
+        self._written.clear()
+        self.files.reached(watermark_ms)
+
+    def _settle(self) -> None:
+        """Keep memory bounded."""
+        if self._step.windowing is not None:
+            return
+        starts = sorted(self._table.starts())
+        sizes = {start: len(self._table.entries(start)) for start in starts} if len(starts) > 1 else {}
+        size = sum(sizes.values())
+        for start in starts[:-1]:
+            if size <= self._most:
+                break
+            if start in self._written:
+                continue
+            self.files.settle(start)
+            self._table.drop(start)
+            size -= sizes[start]

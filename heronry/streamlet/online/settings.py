@@ -1,0 +1,51 @@
+"""Settings of programs online: what they are called, and what there was once, with the cure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from heron_runtime.model.settings import Keys, setting
+from heronry.api.config import Config
+
+IDLE = "user.streamlet.idle.secs"
+IDLE_SECONDS = 5.0
+FOLDER = "user.streamlet.folder"  # of the user's choice, which outlives the topology
+BEGUN = "user.streamlet.begun"  # ms since 1970: when it was submitted; names of files begin with it
+
+MODES = (Config.EFFECTIVELY_ONCE, Config.ATMOST_ONCE)
+GONE = {
+    "user.streamlet.state": (
+        "state is in the topology's checkpoints (topology.stateful.checkpoint.storage says where); collected records "
+        f"and those put aside go to {FOLDER}"
+    ),
+    "user.streamlet.durable": f"set {Config.TOPOLOGY_RELIABILITY_MODE} to {Config.ATMOST_ONCE} for state in memory",
+    "user.streamlet.retries": (
+        "a record that fails is put aside at once: let the function itself try again what a service may refuse for a "
+        "moment"
+    ),
+}
+
+
+def own_folder(config: Mapping[str, Any]) -> Path:
+    """For what is collected and put aside: the user's, else ``streamlet`` in the topology's own (where a task runs)."""
+    return Path(config.get(FOLDER) or Path.cwd() / "streamlet")
+
+
+def keeps_state(config: Mapping[str, Any]) -> bool:
+    """False where state is in memory only, and sinks show what they have without checkpoints."""
+    return bool(setting(config, Keys.TOPOLOGY_RELIABILITY_MODE) == Config.EFFECTIVELY_ONCE)
+
+
+def problems(config: Mapping[str, Any]) -> Iterator[str]:
+    """What a program cannot be run with, a sentence each."""
+    for key, cure in GONE.items():
+        if key in config:
+            yield f"is given {key}, which is no setting any more: {cure}"
+    mode = setting(config, Keys.TOPOLOGY_RELIABILITY_MODE)
+    if mode not in MODES:
+        yield (
+            f"belongs to a program of streamlets, and {Config.TOPOLOGY_RELIABILITY_MODE} is {mode}: leave it out "
+            f"({MODES[0]}), or set it to {MODES[1]} for state in memory"
+        )

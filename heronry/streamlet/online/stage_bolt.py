@@ -1,0 +1,121 @@
+"""What chains and reducers share: the program, the sinks and records put aside of a stage, and their two phases.
+
+Everything that the writers of a task have at a checkpoint stands under one token, the checkpoint's name for this task.
+What the bolt itself knows goes into ``self.state`` just before (``pre_save``). Where no checkpoints are taken the bolt
+prepares and commits by itself, each two seconds and at its end: that is as often as records are shown otherwise.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, ClassVar
+
+from heronry.api.metrics import CountMetric
+from heronry.api.state import Checkpoint, TwoPhaseSink
+from heronry.api.tuples import Tuple
+from heronry.streamlet.online.chain import Chain
+from heronry.streamlet.online.letters import PUT, Letters
+from heronry.streamlet.online.locate import STAGE, find
+from heronry.streamlet.online.settings import BEGUN, keeps_state, own_folder
+from heronry.streamlet.online.sinks import SinkSet
+from heronry.streamlet.online.stages import Stage, Stages, stages_of
+from heronry.streamlet.online.writers import Phased, StagedWriter, TaskOf
+from heronry.streamlet.program import Program
+
+SHOW_SECONDS = 2.0
+FINAL = "final"  # in the task's state: of how many tasks, when the end was told to readers
+OWN = (FINAL, PUT)  # no task has these from another one
+
+
+class StageBolt(TwoPhaseSink):
+    """Derive and write ``keep_state``; call ``begin_stage`` first in ``initialize``."""
+
+    auto_anchor = False
+    auto_ack = True
+    exception_policy = "fail"
+    commits_alone: ClassVar[bool] = True
+    clock = staticmethod(time.monotonic)
+
+    def begin_stage(self, config: dict[str, Any], context: Any) -> tuple[Program, Stages, Stage]:
+        """Find the program and this stage of it."""
+        program = find(config)
+        stages = stages_of(program)
+        stage = stages.stage(config[STAGE])
+        of = len(context.get_component_tasks(stage.name))
+        self._alone = not keeps_state(config)
+        life = int(time.time() * 1000) if self._alone else int(config[BEGUN])
+        self.place = TaskOf(context.get_task_index(), of, life, own_folder(config))
+        self.task: int = context.get_task_id()
+        self.sinks = SinkSet(program, stage.steps, self.place)
+        count = context.register_metric("failed-record-count", CountMetric())
+        self.letters = Letters(self, config, stage.name, self.place, self.state, count)
+        self.chain = Chain(program, stage.steps, self.log)
+        self.writers: list[Phased] = [*self.sinks.writers, self.letters]
+        self.final = False  # nothing more will come
+        self._prepared_at = self.clock()
+        self._number = 0
+        if self.state.get(FINAL) != of:
+            for writer in self.writers:
+                if isinstance(writer, StagedWriter):
+                    writer.begin()
+        return program, stages, stage
+
+    def union_state(self, states: list[dict[Any, Any]]) -> None:
+        """A task that is new knows what the others knew."""
+        if not self.state and states:
+            self.state.update({name: value for name, value in states[0].items() if name not in OWN})
+
+    def keep_state(self) -> None:
+        """Have everything that is to be kept in ``self.state`` and ``self.keyed``; it may still emit."""
+        raise NotImplementedError
+
+    # Two phases.
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        """The last word before a checkpoint."""
+        self.keep_state()
+
+    def prepare(self, checkpoint: Checkpoint) -> str | None:
+        """All that the writers have."""
+        final = self.final and self.state.get(FINAL) != self.place.of
+        some = [writer.prepare(checkpoint, final) for writer in self.writers]
+        if final:
+            self.state[FINAL] = self.place.of
+        return checkpoint.name if any(some) else None
+
+    def commit(self, checkpoint: int, token: str) -> None:
+        """Readers see it."""
+        for writer in self.writers:
+            writer.commit(token)
+
+    def abort(self, token: str) -> None:
+        """They never will."""
+        for writer in self.writers:
+            writer.abort(token)
+
+    def prepared(self) -> list[str]:
+        """Of all writers."""
+        return sorted({token for writer in self.writers for token in writer.prepared()})
+
+    # Alone.
+
+    def process_tick(self, tup: Tuple) -> None:
+        """Where there are no checkpoints: prepare and commit when it is time."""
+        if self._alone and self.clock() - self._prepared_at >= SHOW_SECONDS:
+            self._show()
+
+    def _show(self) -> None:
+        self._prepared_at = self.clock()
+        self._number += 1
+        self.pre_save(str(self._number))
+        token = self.prepare(Checkpoint(self._number, 0, f"0-{self._number}-{self.task}-{self.place.life:x}"))
+        if token is not None:
+            self.commit(self._number, token)
+
+    def close(self) -> None:
+        """A clean stop: what no checkpoint holds comes again, or, where there are none, is shown now."""
+        writers: list[Phased] = getattr(self, "writers", [])
+        if writers and self._alone:
+            self._show()
+        for writer in writers:
+            writer.close()

@@ -1,0 +1,187 @@
+"""Writers of sinks, in two phases: what is taken is prepared under the token of a checkpoint, and seen once that is
+complete (staging.py).
+
+A record that cannot be written is refused when it is encoded, before anything of its block is emitted or taken, so that
+it alone is put aside. Names of files sort by the start of the topology, checkpoint and task, so of running results the
+last one read is the newest, also when a key has moved to another task.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from heron_runtime.files import append_whole
+from heronry.api.state import Checkpoint
+from heronry.streamlet.errors import StepFailed
+from heronry.streamlet.online.block import Block
+from heronry.streamlet.online.staging import Staging
+from heronry.streamlet.program import SinkStep
+from heronry.streamlet.records import fields_of
+
+
+class TaskOf(NamedTuple):
+    """Whose files they are: task ``number`` of ``of``, counted from 0, of a topology begun at ``life`` (ms since 1970
+    UTC). ``folder`` is the topology's, for what has no place of its own."""
+
+    number: int
+    of: int
+    life: int
+    folder: Path
+
+    def name(self, step: str, checkpoint: Checkpoint) -> str:
+        """Of a file of this checkpoint, without its suffix."""
+        return f"{step}-{self.life:013d}-{checkpoint.number:09d}-{self.number}"
+
+
+class Phased(Protocol):
+    """What is shown with checkpoints. ``commit`` and ``abort`` may come again, and for tokens of other tasks."""
+
+    def prepare(self, checkpoint: Checkpoint, final: bool) -> bool:
+        """Make what was taken safe and invisible, under ``checkpoint.name``; ``final``: nothing more will come. False
+        if there is nothing."""
+
+    def commit(self, token: str) -> None:
+        """Make it visible."""
+
+    def abort(self, token: str) -> None:
+        """Throw it away."""
+
+    def prepared(self) -> Iterable[str]:
+        """Tokens that wait."""
+
+    def close(self) -> None:
+        """Let go of what was not prepared."""
+
+
+class Writer(Phased, Protocol):
+    """One sink step in one task."""
+
+    def encode(self, block: Block) -> Any:
+        """What ``take`` wants of these records. Raises StepFailed for one that cannot be written."""
+
+    def take(self, encoded: Any) -> None:
+        """Take what was encoded."""
+
+
+class StagedWriter:
+    """What writers of files share. Derive and write ``_flush``."""
+
+    def __init__(self, step: str, root: Path, task: TaskOf) -> None:
+        self._name = step
+        self._task = task
+        self.root = root
+        self._staging = Staging(root, step, task.number, task.of)
+
+    def prepare(self, checkpoint: Checkpoint, final: bool) -> bool:
+        """All files of this checkpoint; ``_final-STEP-TASK-of-N``, an empty one, at the end. Raises OSError."""
+        self._flush(self._task.name(self._name, checkpoint))
+        if final:
+            self._finish()
+        return self._staging.prepare(checkpoint.name)
+
+    def commit(self, token: str) -> None:
+        """Readers see them."""
+        self._staging.commit(token)
+
+    def abort(self, token: str) -> None:
+        """They never will."""
+        self._staging.abort(token)
+
+    def prepared(self) -> list[str]:
+        """Tokens that wait."""
+        return self._staging.prepared()
+
+    def _flush(self, name: str) -> None:
+        raise NotImplementedError
+
+    def _finish(self) -> None:
+        self._staging.file(self._mark).touch()
+
+    @property
+    def _mark(self) -> str:
+        return f"_final-{self._name}-{self._task.number}-of-{self._task.of}"
+
+    def begin(self) -> None:
+        """The end has not come: marks say so that an earlier topology has left, or one of another number of tasks."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        for left in (self.root / self._mark, *_marks_of_others(self.root, self._name, self._task.of)):
+            left.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Let go of what was not prepared."""
+        self._staging.close()
+
+
+def _marks_of_others(folder: Path, step: str, of: int) -> list[Path]:
+    """Final marks of tasks of another number: they would count as ours."""
+    begin, end = f"_final-{step}-", f"-of-{of}"
+    found = [mark for mark in folder.glob("_final-*-of-*") if mark.name.startswith(begin)]
+    numbers = {mark: mark.name.removeprefix(begin).rpartition("-of-")[0] for mark in found}
+    return [mark for mark, number in numbers.items() if number.isdecimal() and not mark.name.endswith(end)]
+
+
+class LinesWriter(StagedWriter):
+    """Whole lines, as they come."""
+
+    suffix = ""
+
+    def __init__(self, step: str, root: Path, task: TaskOf) -> None:
+        super().__init__(step, root, task)
+        self._file: int | None = None
+        self._path = Path()
+
+    def take(self, data: bytes) -> None:
+        """Write them. Raises OSError, and has written nothing then."""
+        if self._file is None:
+            self._path = self._staging.file("lines")
+            self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        append_whole(self._file, data)
+
+    def _flush(self, name: str) -> None:
+        if self._file is not None:
+            self._let_go()
+            os.rename(self._path, self._path.with_name(name + self.suffix))
+
+    def _let_go(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)
+
+    def close(self) -> None:
+        """Let go of what was not prepared."""
+        self._let_go()
+        super().close()
+
+
+class JsonWriter(LinesWriter):
+    """One record a line."""
+
+    suffix = ".json"
+
+    def __init__(self, step: SinkStep, root: Path, task: TaskOf) -> None:
+        super().__init__(step.name, root, task)
+        self._encoder = msgspec.json.Encoder(decimal_format="number")  # as the batch writes them
+
+    def encode(self, block: Block) -> bytes:
+        """Lines. Raises StepFailed."""
+        records = block.records
+        if isinstance(records[0], tuple) or not {*map(type, records)} <= {dict, str, int, float}:
+            records = list(map(fields_of, records))
+        try:
+            return self._encoder.encode_lines(records)
+        except Exception:
+            return self._one_by_one(records)
+
+    def _one_by_one(self, records: list[Any]) -> bytes:
+        lines = []
+        for record in records:
+            try:
+                lines.append(self._encoder.encode(record))
+            except Exception as error:
+                raise StepFailed(self._name, record) from error
+        return b"\n".join(lines) + b"\n"

@@ -1,0 +1,25 @@
+"""The law: whatever dies, whenever, and however tasks come and go, results are those of the reference, each once."""
+
+from __future__ import annotations
+
+import pytest
+from exact_programs import KINDS, PROGRAMS, Trial
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+RECORDS = st.lists(
+    st.fixed_dictionaries({"t": st.integers(0, 200), "k": st.sampled_from("abc")}), min_size=6, max_size=60
+)
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from([0.1, 0.4, 0.9, 2.1, 2.3]), st.sampled_from(KINDS), st.integers(0, 99), st.integers(1, 3)
+    ),
+    max_size=5,
+)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@settings(max_examples=10)
+@given(st.builds(Trial, RECORDS, st.integers(0, 1000), EVENTS))
+def test_results_are_exact_whatever_dies(program: str, trial: Trial) -> None:
+    PROGRAMS[program](trial)

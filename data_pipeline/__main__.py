@@ -53,6 +53,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--views", action="store_true", help="publish the program's views instead of its other sinks")
     parser.add_argument("--force", action="store_true", help="let T lie beyond what the online layer has seen")
+    parser.add_argument("--checkpoint", default="", metavar="URL", help="read by micro-batches, and go on from here")
+    parser.add_argument("--every-seconds", type=float, help="a micro-batch so often, until interrupted")
+    parser.add_argument("--files", type=int, help="of each source, at most, in a micro-batch")
     parser.add_argument("--lifeline", type=int, default=-1, help="file descriptor that ends with the parent")
     parser.add_argument("--verbose", action="store_true", help="Spark's log on stderr, and Python tracebacks")
     found = parser.parse_args(list(arguments)[:cut])
@@ -87,17 +90,21 @@ def main(arguments: Sequence[str]) -> int:
 def _run(options: argparse.Namespace, out: TextIO) -> str:
     try:
         from data_pipeline.shell.job import Request, run
+        from data_pipeline.shell.stream import FILES, Streaming
     except ModuleNotFoundError as error:
         if error.name in ("pyspark", "pyarrow", "pandas", "py4j"):
             raise Unavailable(
                 f"programs on Spark need {error.name}, which is not installed", "Run: pip install 'heronry[spark]'"
             ) from None
         raise
+    streaming = None
+    if options.checkpoint:
+        streaming = Streaming(options.checkpoint, options.every_seconds, options.files or FILES)
     request = Request(
         options.file, options.program, options.arguments, tuple(options.input_path), options.input_format,
         options.output_path, options.from_ms, options.to_ms, options.master,
         dict(pair.partition("=")[::2] for pair in options.conf), options.replace, options.dry_run, options.views,
-        dict(pair.partition("=")[::2] for pair in options.config_property), options.force,
+        dict(pair.partition("=")[::2] for pair in options.config_property), options.force, streaming,
     )  # fmt: skip
     return run(request, out)
 

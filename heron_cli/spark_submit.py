@@ -27,6 +27,9 @@ SPARK = "spark"
 STOP_SECS = 20.0
 FORMATS = ("text", "json", "csv", "parquet", "archive")
 NEEDED = ("pyspark", "pyarrow", "pandas")
+STREAMING = "streaming"
+MODES = ("batch", STREAMING)
+AVAILABLE_NOW, PROCESSING_TIME = "available-now", "processing-time"
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,9 @@ class SparkOptions:
     master: str = ""
     conf: Sequence[str] = ()
     config: Sequence[str] = ()  # every cluster has these: the program's configuration
+    mode: str = ""
+    trigger: str = ""
+    checkpoint: str = ""
 
     def check_unused(self, cluster: str) -> None:
         """Raises UsageError if one of them was given for another cluster."""
@@ -50,6 +56,7 @@ class SparkOptions:
                 ("--input-path", self.input_path), ("--input-format", self.input_format),
                 ("--output-path", self.output_path), ("--from", self.from_), ("--to", self.to),
                 ("--master", self.master), ("--conf", self.conf),
+                ("--mode", self.mode), ("--trigger", self.trigger), ("--checkpoint", self.checkpoint),
             )
             if value
         ]  # fmt: skip
@@ -64,9 +71,44 @@ def submit_to_spark(
     if not options.output_path and not dry_run:
         raise UsageError("--output-path is missing", "Say where the result goes: a folder, or a URL Spark can write.")
     flags = ["--output-path", options.output_path] if options.output_path else []
+    flags += streaming_flags(options)
     flags += ["--dry-run"] if dry_run else []
     flags += ["--replace"] if replace else []
     run_job(file, program, arguments, options, flags)
+
+
+def streaming_flags(options: SparkOptions) -> list[str]:
+    """Of ``python -m data_pipeline``. Raises UsageError."""
+    if options.mode not in ("", *MODES):
+        raise UsageError(f"--mode {options.mode!r} is unknown", f"Write {' or '.join(MODES)}.")
+    if options.mode != STREAMING:
+        given = [n for n, value in (("--trigger", options.trigger), ("--checkpoint", options.checkpoint)) if value]
+        if given:
+            raise UsageError(f"{given[0]} is for --mode {STREAMING}", f"Add --mode {STREAMING}, or leave it out.")
+        return []
+    if not options.checkpoint:
+        raise UsageError(
+            "--checkpoint is missing", "Say where what was read is kept: a folder, or a URL Spark can write."
+        )
+    flags = ["--checkpoint", options.checkpoint]
+    kind, _, seconds = (options.trigger or AVAILABLE_NOW).partition("=")
+    if kind == "real-time":
+        raise UsageError(
+            "Spark's real-time mode reads no files, and so none of these programs", "Run it online: heron submit local."
+        )
+    if kind == PROCESSING_TIME:
+        try:
+            every_s = float(seconds)
+        except ValueError:
+            every_s = math.nan
+        if not (every_s > 0 and math.isfinite(every_s)):
+            raise UsageError(f"--trigger {options.trigger!r} has no seconds", f"Write {PROCESSING_TIME}=10.")
+        return [*flags, f"--every-seconds={every_s:g}"]
+    if options.trigger not in ("", AVAILABLE_NOW):
+        raise UsageError(
+            f"--trigger {options.trigger!r} is unknown", f"Write {AVAILABLE_NOW} or {PROCESSING_TIME}=SECONDS."
+        )
+    return flags
 
 
 def run_job(

@@ -83,10 +83,23 @@ def submit(
     conf: Annotated[
         list[str] | None, typer.Option("--conf", metavar="spark.KEY=VALUE", help="spark: may be repeated.")
     ] = None,
+    mode: Annotated[
+        str, typer.Option(metavar="batch|streaming", help="spark: one run over all input, or go on from --checkpoint.")
+    ] = "",
+    trigger: Annotated[
+        str,
+        typer.Option(
+            metavar="available-now|processing-time=SECONDS",
+            help="spark, streaming: end with the input there is (default), or look for more so often.",
+        ),
+    ] = "",
+    checkpoint: Annotated[str, typer.Option(metavar="URL", help="spark, streaming: what was read, kept there.")] = "",
 ) -> None:
     """Submit a topology, or a program to spark. Ends with success only when every task runs, or the job is done."""
     address, own = parse_address(place), config_property or ()
-    spark = SparkOptions(input_path or (), input_format, output_path, from_, to, master, conf or (), own)
+    spark = SparkOptions(
+        input_path or (), input_format, output_path, from_, to, master, conf or (), own, mode, trigger, checkpoint
+    )
     if address.cluster == SPARK:
         submit_to_spark(file, topology, arguments or [], spark, dry_run=dry_run, replace=replace)
         return

@@ -10,7 +10,7 @@ made by the code a worker would have used, and no Python worker runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import reduce as fold
 from typing import Any
 
@@ -40,13 +40,16 @@ class Execution:
         collect: Renderer = to_pickle,
         tables: scans.Tables | None = None,
         aside: bool = False,
+        given: Mapping[str, DataFrame] | None = None,
     ) -> None:
         """``collect``: what becomes of the records of ``collect()``; by default they can be unpickled here. ``aside``:
-        records that fail become letters (``letters``); the plan must be one without SQL, the tables numbered."""
+        records that fail become letters (``letters``); the plan must be one without SQL, the tables numbered.
+        ``given``: what scans have made already, by step."""
         self._spark = spark
         self._tables = tables or scans.Tables(spark)
         self._limits = limits or Limits()
         self._aside = aside
+        self._given = given or {}
         self._scans = {scan.step: scan for scan in plan.scans}
         self._reductions = {reduction.step.name: reduction for reduction in plan.reductions}
         self._units = {scan.step: scan.unit for scan in plan.scans if scan.unit is not None}
@@ -102,7 +105,7 @@ class Execution:
         if entry not in self._frames:
             unit = self._units[entry]
             if entry in self._scans:
-                frame = self._scan(self._scans[entry], unit)
+                frame = self._given[entry] if entry in self._given else self.scanned(self._scans[entry])
             else:
                 frame = self._reduction(self._reductions[entry])
             if self._is_mixed(unit):
@@ -118,7 +121,9 @@ class Execution:
     def _renderers(self, unit: Unit) -> Render:
         return {e.tag: self._render[e.step] for e in unit.outputs if e.kind in ("sink", "view")}
 
-    def _scan(self, scan: Scan, unit: Unit) -> DataFrame:
+    def scanned(self, scan: Scan) -> DataFrame:
+        """The rows of a scan and the unit behind it."""
+        unit = self._units[scan.step]
         rows = self._tables.read(scan, named=scan.source.kind == "files" and scan.source.format == "parquet")
         bounded = scan.from_ms is not None or scan.to_ms is not None
         decoding = Decoding(

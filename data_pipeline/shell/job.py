@@ -10,27 +10,29 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
 from urllib.parse import urlsplit
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from data_pipeline.core.describe import described
 from data_pipeline.core.failure import failure_in
 from data_pipeline.core.plan import CannotPlan, Output, Plan
-from data_pipeline.core.planner import plan
+from data_pipeline.core.planner import Choice, plan
 from data_pipeline.core.render import to_json
 from data_pipeline.shell import inputs, sinks, until
 from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.origin import with_file
 from data_pipeline.shell.output import MANIFEST, OutputExists, OutputFolder, is_taken, local_path
+from data_pipeline.shell.portions import has_letters, is_of
 from data_pipeline.shell.program import Loaded, check_shippable, load
 from data_pipeline.shell.progress import shown, summary
 from data_pipeline.shell.scan import Tables
 from data_pipeline.shell.session import SessionOptions, session
+from data_pipeline.shell.stream import Stream, Streaming
 from heron_runtime.failures import ExistsAlready, Unavailable, UsageError
 from heronry.pipeline.registry import Registered, register
 from heronry.pipeline.views import Description, describe_view, next_version, prune
@@ -62,6 +64,7 @@ class Request:
     views: bool = False
     config: dict[str, str] = field(default_factory=dict)  # above the program's own
     force: bool = False  # T may lie beyond what the online layer has seen
+    streaming: Streaming | None = None  # None: one batch
 
 
 def run(request: Request, out: TextIO) -> str:
@@ -90,6 +93,8 @@ def run(request: Request, out: TextIO) -> str:
             spark = stack.enter_context(session(options))
             if request.views:
                 until.wait_for_archives(began)
+            if request.streaming is not None and not request.dry_run:
+                return _streamed(spark, request, loaded, replace(choice, sql=False), policy, out)
             tables = Tables(spark)
             choice = inputs.with_columns(tables, loaded.program, choice)
             try:
@@ -103,6 +108,39 @@ def run(request: Request, out: TextIO) -> str:
             return _planned(spark, request, loaded, found, Tables(spark, numbered=True), out, policy)
 
 
+def _streamed(
+    spark: SparkSession, request: Request, loaded: Loaded, choice: Choice, policy: Policy, out: TextIO
+) -> str:
+    """By micro-batches; the result is written anew when there is something new."""
+    assert request.streaming is not None
+    found = plan(loaded.program, choice)
+    stream = Stream(spark, found, request.streaming, policy, out)
+    ours = is_of(spark, request.output_path, request.streaming.checkpoint)
+    request = replace(request, replace=request.replace or ours)
+
+    def publish() -> str:
+        nonlocal request
+        text = _with_care(spark, request, loaded, found, policy, out, stream.rows())
+        request = replace(request, replace=True)
+        return text
+
+    return stream.run(publish)
+
+
+def _with_care(
+    spark: SparkSession, request: Request, loaded: Loaded, found: Plan, policy: Policy, out: TextIO,
+    given: Mapping[str, DataFrame],
+) -> str:  # fmt: skip
+    """A result of what scans have given; records put aside are among that, or fail in it."""
+    aside = policy if policy.aside and has_letters(given) else None
+    try:
+        return _planned(spark, request, loaded, found, Tables(spark), out, aside, given)
+    except Exception as error:
+        if failure_in(str(error)) is None or not policy.aside or aside is not None:
+            raise
+    return _planned(spark, request, loaded, found, Tables(spark), out, policy, given)
+
+
 @contextlib.contextmanager
 def _shown_start(out: TextIO, master: str) -> Iterator[None]:
     out.write(f"starting Spark at {master}\n")
@@ -112,12 +150,13 @@ def _shown_start(out: TextIO, master: str) -> Iterator[None]:
 
 def _planned(
     spark: SparkSession, request: Request, loaded: Loaded, found: Plan, tables: Tables, out: TextIO,
-    policy: Policy | None = None,
+    policy: Policy | None = None, given: Mapping[str, DataFrame] | None = None,
 ) -> str:  # fmt: skip
-    """``policy``: put aside what fails, as it says. That is a second run: it tries each record by itself first."""
+    """``policy``: put aside what fails, as it says. That is a second run: it tries each record by itself first.
+    ``given``: what scans have made already."""
     for note in found.notes:
         out.write(f"{note}\n")
-    execution = Execution(spark, found, collect=to_json, tables=tables, aside=policy is not None)
+    execution = Execution(spark, found, collect=to_json, tables=tables, aside=policy is not None, given=given)
     most = policy.most if policy is not None else 0
     try:
         if request.dry_run:
@@ -242,7 +281,7 @@ def _explained(found: Plan, execution: Execution) -> str:
 def _manifest(request: Request, found: Plan, parts: list[str], aside: int) -> dict[str, Any]:
     return {
         "program": found.program, "from_ms": request.from_ms, "to_ms": request.to_ms, "outputs": parts,
-        "put_aside": aside,
+        "put_aside": aside, **({"checkpoint": request.streaming.checkpoint} if request.streaming is not None else {}),
         "written_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"), "version": VERSION,
         "master": request.master, "input_paths": list(request.input_paths),
     }  # fmt: skip
@@ -267,6 +306,8 @@ def _check_place(request: Request) -> None:
     local = local_path(request.output_path)
     if local is None or not is_taken(local):
         return
+    if request.streaming is not None and (local / MANIFEST).is_file():
+        return  # perhaps this stream's own; that is looked at again
     if not request.replace:
         raise OutputExists(request.output_path)
     if not (local / MANIFEST).is_file():

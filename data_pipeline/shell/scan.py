@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -41,11 +41,15 @@ class InputNotFound(NotFound):
 class Tables:
     """The raw rows of sources in one job. Each is looked up once: listing files and merging schemas takes time."""
 
-    def __init__(self, spark: SparkSession, *, numbered: bool = False) -> None:
-        """``numbered``: lines of local files come with their numbers, each file being one split."""
+    def __init__(
+        self, spark: SparkSession, *, numbered: bool = False, only: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
+        """``numbered``: lines of local files come with their numbers, each file being one split. ``only``: of each step
+        these files, and no others."""
         self._spark = spark
         self._numbered = numbered
-        self._found: dict[tuple[FileSource, int | None, int | None], _Table | None] = {}
+        self._only = only
+        self._found: dict[tuple[FileSource, int | None, int | None] | str, _Table | None] = {}
 
     def read(self, scan: Scan, *, named: bool = False) -> DataFrame:
         """The raw rows of a source. ``named``: with the file of each line, or row of Parquet. Raises InputNotFound."""
@@ -84,9 +88,13 @@ class Tables:
         return {field.name: field.dataType.simpleString() for field in table.columns.fields}
 
     def _table(self, scan: Scan, source: FileSource) -> _Table | None:
-        place = (source, scan.from_ms, scan.to_ms)
+        place = (source, scan.from_ms, scan.to_ms) if self._only is None else scan.step
         if place not in self._found:
-            self._found[place] = _open(self._spark, scan, source, self._numbered)
+            only = None if self._only is None else self._only.get(scan.step, ())
+            paths = (
+                _paths(self._spark, source, scan) if only is None else [spark_url(plain_path(name)) for name in only]
+            )
+            self._found[place] = _open(self._spark, scan, source, paths, self._numbered)
         return self._found[place]
 
 
@@ -100,9 +108,8 @@ class _Table:
     packed: Sequence[Path] = ()
 
 
-def _open(spark: SparkSession, scan: Scan, source: FileSource, numbered: bool) -> _Table | None:
-    """The files of a source; None if the range of time leaves none."""
-    paths = _paths(spark, source, scan)
+def _open(spark: SparkSession, scan: Scan, source: FileSource, paths: list[str], numbered: bool) -> _Table | None:
+    """The files of a source at these paths; None if there are none."""
     if not paths:
         return None
     reader = spark.read.option("recursiveFileLookup", "true")
@@ -197,13 +204,14 @@ def _hour_ms(folder: str) -> int:
 
 def _folders(spark: SparkSession, root: str) -> list[str]:
     """The hour folders below a path, on any file system."""
-    path, files = _file_system(spark, f"{_literal(root.rstrip('/'))}/date=*/hour=*")
+    path, files = file_system(spark, f"{_literal(root.rstrip('/'))}/date=*/hour=*")
     statuses = files.globStatus(path) or []
     names = [status.getPath().toString() for status in statuses if status.isDirectory()]
     return sorted(name for name in names if _HOUR.search(name))
 
 
-def _file_system(spark: SparkSession, url: str) -> tuple[Any, Any]:
+def file_system(spark: SparkSession, url: str) -> tuple[Any, Any]:
+    """Hadoop's path and file system of a URL."""
     jvm: Any = spark._jvm
     path = jvm.org.apache.hadoop.fs.Path(url)
     return path, path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
@@ -214,7 +222,7 @@ def _first_line(spark: SparkSession, name: str) -> bytes:
     if local is not None:
         with open_plain(local) as file:
             return file.readline().removeprefix(BYTE_ORDER_MARK)
-    path, files = _file_system(spark, name)
+    path, files = file_system(spark, name)
     jvm: Any = spark._jvm
     stream = files.open(path)
     try:

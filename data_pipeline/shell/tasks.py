@@ -23,6 +23,7 @@ from data_pipeline.core.combine import Limits, Rows, letters_of
 from data_pipeline.core.decode import Decoding
 from data_pipeline.core.failure import RecordFailed
 from data_pipeline.core.merge import Merged, merged, result_of
+from data_pipeline.core.payload import dump
 from data_pipeline.core.plan import Unit
 from data_pipeline.core.render import ToAccumulator
 from data_pipeline.core.runner import Runner, log
@@ -186,6 +187,27 @@ class MergeTask:
         """``mapInArrow``'s function."""
         found = merged(self.step, _rows(batches))
         yield from results(self.step, found, self.unit, self.render, self.limits, self.aside)
+
+
+@dataclass(frozen=True)
+class JoinTask:
+    """Sorted accumulators to one for each key and window, in the shape they came in."""
+
+    tag: int
+    step: ReduceStep
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """``mapInArrow``'s function."""
+        found = merged(self.step, _rows(batches))
+        counts = self.step.monoid.builtin == "count"
+        while chunk := list(islice(found, RESULTS_PER_BATCH)):
+            payloads = [dump(item.key, item.accumulator) for item in chunk]
+            yield _batch(
+                Rows(
+                    self.tag, [item.code for item in chunk], [item.start for item in chunk], payloads,
+                    [item.accumulator for item in chunk] if counts else None,
+                )
+            )  # fmt: skip
 
 
 def _rows(batches: Iterator[Any]) -> Iterator[tuple[bytes, int, bytes]]:

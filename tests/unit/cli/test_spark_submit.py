@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from heron_cli import spark_submit
-from heron_cli.spark_submit import SparkOptions, milliseconds, submit_to_spark
+from heron_cli.spark_submit import SparkOptions, milliseconds, streaming_flags, submit_to_spark
 from heron_runtime.failures import NotFound, Unavailable, UsageError
 
 
@@ -77,3 +77,39 @@ def test_the_command_line_does_not_import_pyspark() -> None:
     program = "import sys, heron_cli.main; heron_cli.main.make_app()"
     code = f"{program}; sys.exit('pyspark' in sys.modules or 'pyarrow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "flags"),
+    [
+        ({}, []),
+        ({"mode": "batch"}, []),
+        ({"mode": "streaming", "checkpoint": "/c"}, ["--checkpoint", "/c"]),
+        ({"mode": "streaming", "checkpoint": "/c", "trigger": "available-now"}, ["--checkpoint", "/c"]),
+        (
+            {"mode": "streaming", "checkpoint": "/c", "trigger": "processing-time=2.5"},
+            ["--checkpoint", "/c", "--every-seconds=2.5"],
+        ),
+    ],
+)
+def test_what_streaming_asks_for(given: dict[str, str], flags: list[str]) -> None:
+    assert streaming_flags(SparkOptions(**given)) == flags
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"mode": "stream"}, "--mode 'stream' is unknown"),
+        ({"checkpoint": "/c"}, "--checkpoint is for --mode streaming"),
+        ({"mode": "batch", "trigger": "available-now"}, "--trigger is for"),
+        ({"mode": "streaming"}, "--checkpoint is missing"),
+        ({"mode": "streaming", "checkpoint": "/c", "trigger": "soon"}, "--trigger 'soon' is unknown"),
+        ({"mode": "streaming", "checkpoint": "/c", "trigger": "available-now=1"}, "is unknown"),
+        ({"mode": "streaming", "checkpoint": "/c", "trigger": "processing-time"}, "has no seconds"),
+        ({"mode": "streaming", "checkpoint": "/c", "trigger": "processing-time=0"}, "has no seconds"),
+        ({"mode": "streaming", "checkpoint": "/c", "trigger": "real-time"}, "reads no files"),
+    ],
+)
+def test_what_streaming_cannot_be_asked(given: dict[str, str], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        streaming_flags(SparkOptions(**given))

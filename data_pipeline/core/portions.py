@@ -1,0 +1,70 @@
+"""What a streaming run keeps between micro-batches, as names: *portions* of what scans have made, by numbers of
+micro-batches. Pure.
+
+Theory of operation. Spark numbers micro-batches from 0 and may run the last one again, over the same files. What the
+scans and the units behind them make of micro-batch N is the portion ``N-N``; portions 0 to N, joined, are ``0-N``. As
+accumulators may be added in any order, a batch over all portions that follow each other from 0 on gives what one over
+all the input gives. A portion that another one covers is left out, so it does not matter whether it is still there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from data_pipeline.core.describe import described
+from data_pipeline.core.plan import CannotPlan, Plan, Scan
+from heronry.streamlet.endpoints import FileSource
+
+_NAME = re.compile(r"(\d{1,18})-(\d{1,18})")
+
+
+class Portion(NamedTuple):
+    """What micro-batches ``first`` to ``last`` have given."""
+
+    first: int
+    last: int
+
+    @property
+    def name(self) -> str:
+        """Of its folder."""
+        return f"{self.first}-{self.last}"
+
+
+def cover(names: Iterable[str]) -> list[Portion]:
+    """The fewest portions that hold every micro-batch from 0 on once, up to the first that is missing."""
+    longest: dict[int, int] = {}
+    for name in names:
+        found = _NAME.fullmatch(name)
+        if found is not None and int(found[1]) <= int(found[2]):
+            first = int(found[1])
+            longest[first] = max(longest.get(first, first), int(found[2]))
+    portions: list[Portion] = []
+    begin = 0
+    while begin in longest:
+        portions.append(Portion(begin, longest[begin]))
+        begin = longest[begin] + 1
+    return portions
+
+
+def identity(plan: Plan) -> str:
+    """Of a plan, as far as its steps, sources and sinks say: portions of another one cannot be added to its own."""
+    return hashlib.blake2b(described(plan).encode(), digest_size=8).hexdigest()
+
+
+def streamed(plan: Plan) -> list[Scan]:
+    """The scans that are read by micro-batches: those of files; what else there is is small and always there. Raises
+    CannotPlan."""
+    found = [scan for scan in plan.scans if isinstance(scan.source, FileSource)]
+    if not found:
+        raise CannotPlan(f"program {plan.program!r} reads no files, so there is nothing to stream: leave --mode out")
+    for scan in found:
+        assert isinstance(scan.source, FileSource)
+        if scan.source.format == "archive":
+            raise CannotPlan(
+                f"step {scan.step!r}: an archive holds records twice where an instance has died, which only a run over "
+                "all of it can tell: leave --mode out"
+            )
+    return found

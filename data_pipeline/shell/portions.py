@@ -1,0 +1,126 @@
+"""The folder of portions (``core/portions.py``) of one stream: each appears whole, and is replaced whole.
+
+``CHECKPOINT/portions-IDENTITY/FIRST-LAST/rows`` is Parquet: rows of units, as between any two units, and which scan
+they are of. ``IDENTITY`` is the plan's, so that what another program has left there is not added to this one's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import reduce as fold
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+
+from data_pipeline.core.combine import ASIDE
+from data_pipeline.core.plan import CannotPlan, Plan, Scan
+from data_pipeline.core.portions import Portion, cover, identity
+from data_pipeline.shell.output import MANIFEST, OutputFolder, spark_url
+from data_pipeline.shell.scan import file_system
+from data_pipeline.shell.tasks import ROW_SCHEMA, JoinTask, Shipped
+from heronry.streamlet.program import ReduceStep
+
+SCAN = "scan"  # beside the columns of ROW_SCHEMA
+MOST = 16  # portions; more are joined
+_PREFIX = "portions-"
+
+
+class Portions:
+    """Of one plan in one checkpoint folder."""
+
+    def __init__(self, spark: SparkSession, checkpoint: str, plan: Plan) -> None:
+        """Raises CannotPlan if the folder is another program's."""
+        self._spark = spark
+        self._plan = plan
+        self._root = spark_url(checkpoint.rstrip("/"))
+        self._folder = f"{self._root}/{_PREFIX}{identity(plan)}"
+        others = [name for name in self._names(self._root) if name.startswith(_PREFIX)]
+        if others and not self._folder.endswith(f"/{others[0]}"):
+            raise CannotPlan(
+                f"{checkpoint} has what another program, or an earlier form of this one, has counted: its steps, "
+                "sources and sinks must stay the same. Name another --checkpoint, and all input is read again"
+            )
+
+    def found(self) -> list[Portion]:
+        """Those to be read."""
+        return cover(self._names(self._folder))
+
+    def write(self, portion: Portion, rows: DataFrame) -> None:
+        """Keep it; in place of one that is there."""
+        folder = OutputFolder(self._spark, f"{self._folder}/{portion.name}", replace=True)
+        try:
+            rows.write.parquet(f"{folder.work}/rows")
+            folder.commit({"program": self._plan.program, "first": portion.first, "last": portion.last})
+        finally:
+            folder.discard()
+
+    def rows(self, scans: list[Scan]) -> Mapping[str, DataFrame]:
+        """What each scan has given so far."""
+        paths = [f"{self._folder}/{portion.name}/rows" for portion in self.found()]
+        schema = f"{ROW_SCHEMA}, {SCAN} string"
+        all_rows = self._spark.read.schema(schema).parquet(*paths) if paths else self._spark.createDataFrame([], schema)
+        return {scan.step: all_rows.where(sql.col(SCAN) == scan.step).drop(SCAN) for scan in scans}
+
+    def join(self, scans: list[Scan]) -> None:
+        """Make one of many: a key's accumulators are added up, so it grows with keys and results, not with input."""
+        found = self.found()
+        if len(found) <= MOST:
+            return
+        rows = self.rows(scans)
+        joined = [marked(self._joined(scan, rows[scan.step]), scan) for scan in scans]
+        whole = Portion(0, found[-1].last)
+        self.write(whole, fold(DataFrame.union, joined))
+        for portion in found:
+            if portion != whole:
+                path, files = file_system(self._spark, f"{self._folder}/{portion.name}")
+                files.delete(path, True)
+
+    def _joined(self, scan: Scan, rows: DataFrame) -> DataFrame:
+        steps: dict[int, ReduceStep] = {}
+        for reduction in self._plan.reductions:
+            steps |= {tag: reduction.step for entry, tag in reduction.inputs if entry == scan.step}
+        others = rows.where(~sql.col("tag").isin(list(steps))) if steps else rows
+        frames = [others]
+        for tag, step in steps.items():
+            sorted_rows = rows.where(sql.col("tag") == tag).repartition("key").sortWithinPartitions("key", "start")
+            frames.append(sorted_rows.mapInArrow(Shipped(JoinTask(tag, step)), ROW_SCHEMA))
+        return fold(DataFrame.union, frames)
+
+    def _names(self, folder: str) -> list[str]:
+        path, files = file_system(self._spark, folder)
+        return [status.getPath().getName() for status in files.listStatus(path)] if files.exists(path) else []
+
+
+def marked(rows: DataFrame, scan: Scan) -> DataFrame:
+    """With the scan's name."""
+    return rows.withColumn(SCAN, sql.lit(scan.step))
+
+
+def has_letters(given: Mapping[str, DataFrame]) -> bool:
+    """True if records were put aside when portions were made."""
+    return any(not rows.where(sql.col("tag") == ASIDE).isEmpty() for rows in given.values())
+
+
+def is_of(spark: SparkSession, url: str, checkpoint: str) -> bool:
+    """True for a result that the stream of this checkpoint has written."""
+    text = _read_text(spark, f"{url.rstrip('/')}/{MANIFEST}")
+    try:
+        found = json.loads(text or "null")
+    except ValueError:
+        return False
+    return isinstance(found, dict) and found.get("checkpoint") == checkpoint
+
+
+def _read_text(spark: SparkSession, url: str) -> str | None:
+    """A small file on any file system; None if it is not there."""
+    path, files = file_system(spark, spark_url(url))
+    if not files.exists(path):
+        return None
+    jvm: Any = spark._jvm
+    stream = files.open(path)
+    try:
+        return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+    finally:
+        stream.close()

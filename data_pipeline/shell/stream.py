@@ -1,0 +1,149 @@
+"""A program on Structured Streaming: micro-batches of new files, and results of all that was read so far.
+
+Theory of operation. Spark streams the *names* of the files that are new (its checkpoint knows which were read). For
+each micro-batch the plan's scans, with all the steps up to the next reducers and sinks, run over these files as they do
+in a batch; what leaves them is kept as a portion, written whole under the number of the micro-batch, so one that is run
+again after a fault replaces what it gave before. To *publish* is to run the rest of the plan over all portions, as a
+batch would over what the scans give, and to give the result its name by one rename. So the result is that of a batch
+over all files read so far, whatever their order, lateness and micro-batches; a run that goes on from the checkpoint
+reads nothing twice, and no state is kept but accumulators and what goes into sinks directly.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import reduce as fold
+from typing import TextIO
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+
+from data_pipeline.core.failure import failure_in
+from data_pipeline.core.plan import Plan, Scan
+from data_pipeline.core.portions import Portion, streamed
+from data_pipeline.core.render import to_json
+from data_pipeline.shell.execute import Execution
+from data_pipeline.shell.output import local_path, spark_url
+from data_pipeline.shell.portions import Portions, marked
+from data_pipeline.shell.scan import InputNotFound, Tables
+from heron_runtime.failures import Interrupted
+from heronry.streamlet.aside import Policy
+from heronry.streamlet.endpoints import FileSource
+
+FILES = 1_000  # in one micro-batch
+SCHEMA = "path string, modificationTime timestamp, length long, content binary"  # content is never asked for
+_GLOB = re.compile(r"([\[\]{}*?\\])")
+
+
+@dataclass(frozen=True)
+class Streaming:
+    """What the command line asks for. ``every_s``: a micro-batch so often, until interrupted; None: what is there now,
+    and then the end. ``files``: of each source, at most, in a micro-batch."""
+
+    checkpoint: str
+    every_s: float | None = None
+    files: int = FILES
+
+
+class Stream:
+    """One run."""
+
+    def __init__(self, spark: SparkSession, plan: Plan, streaming: Streaming, policy: Policy, out: TextIO) -> None:
+        """Raises CannotPlan."""
+        self._spark, self._plan, self._streaming, self._policy, self._out = spark, plan, streaming, policy, out
+        self._scans = streamed(plan)
+        self._portions = Portions(spark, streaming.checkpoint, plan)
+        self._publish: Callable[[], str] = str
+        self._error: Exception | None = None
+        self._taken = 0  # micro-batches
+
+    def rows(self) -> Mapping[str, DataFrame]:
+        """What each scan of files has given so far."""
+        return self._portions.rows(self._scans)
+
+    def run(self, publish: Callable[[], str]) -> str:
+        """Until all that is there is read, or for ever; ``publish`` makes the result. What to print at the end. Raises
+        Interrupted, and what micro-batches raise."""
+        self._publish = publish
+        every_s = self._streaming.every_s
+        writer = fold(DataFrame.union, map(self._names, self._scans)).writeStream.foreachBatch(self._take)
+        writer = writer.option("checkpointLocation", f"{spark_url(self._streaming.checkpoint.rstrip('/'))}/spark")
+        writer = (
+            writer.trigger(availableNow=True)
+            if every_s is None
+            else writer.trigger(processingTime=f"{every_s:g} seconds")
+        )
+        query = writer.start()
+        try:
+            query.awaitTermination()
+        except KeyboardInterrupt:
+            query.stop()
+            raise Interrupted(
+                f"interrupted: what was read before is kept in {self._streaming.checkpoint}",
+                "The same command goes on from there.",
+            ) from None
+        except Exception:
+            if self._error is not None:
+                raise self._error from None
+            raise
+        if not self._taken:
+            self._out.write("no file is new\n")
+        return self._publish_now()
+
+    def _names(self, scan: Scan) -> DataFrame:
+        """The files of a source that are new."""
+        assert isinstance(scan.source, FileSource)
+        place, only = spark_url(scan.source.path), None
+        local = local_path(scan.source.path)
+        if local is not None and local.is_file():
+            place, only = spark_url(str(local.parent)), local.name
+        reader = self._spark.readStream.format("binaryFile").option("recursiveFileLookup", "true")
+        reader = reader.schema(SCHEMA).option("maxFilesPerTrigger", self._streaming.files)
+        if only is not None:
+            reader = reader.option("pathGlobFilter", _GLOB.sub(r"\\\1", only))
+        try:
+            found = reader.load(_GLOB.sub(r"\\\1", place))
+        except AnalysisException as error:
+            if "PATH_NOT_FOUND" in str(error):
+                raise InputNotFound(f"step {scan.step!r}: there is nothing to read at {scan.source.path}") from error
+            raise
+        return found.select(sql.lit(scan.step).alias("step"), "path")
+
+    def _take(self, names: DataFrame, number: int) -> None:
+        """A micro-batch. Its own error is kept, for Spark wraps it in words of its own."""
+        try:
+            self._taken += 1
+            files: dict[str, list[str]] = defaultdict(list)
+            for step, path in names.collect():
+                files[step].append(path)
+            self._out.write(f"micro-batch {number}: {sum(map(len, files.values()))} files\n")
+            self._keep(Portion(number, number), files)
+            if self._streaming.every_s is not None:
+                self._out.write(f"{self._publish_now()}\n")
+        except Exception as error:
+            self._error = error
+            raise
+
+    def _keep(self, portion: Portion, files: Mapping[str, list[str]]) -> None:
+        try:
+            self._portions.write(portion, self._made(files, aside=False))
+        except Exception as error:
+            failure = failure_in(str(error))
+            if failure is None or not self._policy.aside:
+                raise
+            self._out.write(f"{failure.step!r} failed on a record: again with care, to put such records aside\n")
+            self._portions.write(portion, self._made(files, aside=True))
+
+    def _made(self, files: Mapping[str, list[str]], *, aside: bool) -> DataFrame:
+        """The rows of all scans over these files."""
+        tables = Tables(self._spark, numbered=aside, only=files)
+        execution = Execution(self._spark, self._plan, collect=to_json, tables=tables, aside=aside)
+        return fold(DataFrame.union, [marked(execution.scanned(scan), scan) for scan in self._scans])
+
+    def _publish_now(self) -> str:
+        self._portions.join(self._scans)
+        return self._publish()

@@ -1,0 +1,159 @@
+"""Micro-batches of files give what the reference gives over all of them, whatever is killed on the way."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from spark_cluster import run_heron
+from test_spark_aside import DIRTY, LINES, plain, told
+
+from data_pipeline.core.planner import Choice
+from data_pipeline.shell import portions
+from data_pipeline.shell.job import Request, _streamed
+from data_pipeline.shell.program import Loaded
+from data_pipeline.shell.stream import Streaming
+from heronry.streamlet import Builder, files, sequence, sliding, to_files
+from heronry.streamlet.aside import policy_of
+from heronry.streamlet.program import Program
+from heronry.streamlet.reference import run
+from heronry.streamlet.results import read
+
+
+class Killed(Exception):
+    """As a driver that dies there."""
+
+
+def program(folder: Path) -> Program:
+    """Windows of late records, a reducer behind a reducer, records as they come, a source that is no file."""
+    builder = Builder("mixed")
+    records = builder.source(files(folder, "json"), name="lines", event_time="at")
+    records.key_by("key").window(sliding(10, 5)).reduce_by_key(max, value="n", name="largest").sink(
+        to_files("/nowhere"), name="windows"
+    )
+    counts = records.key_by("key").count_by_key(updates=False, name="count")
+    counts.sink(to_files("/nowhere"), name="counts")
+    counts.key_by(lambda found: found.value % 3).sum_by_key(value=lambda found: found.value, name="sum").sink(
+        to_files("/nowhere"), name="sums"
+    )
+    records.filter(lambda record: record["n"] > 95).sink(to_files("/nowhere"), name="large")
+    builder.source(sequence(9)).key_by(lambda n: n % 2).count_by_key(name="parity").sink(
+        to_files("/nowhere"), name="parities"
+    )
+    return builder.build()
+
+
+class World:
+    """A folder that gets files, a checkpoint, a result."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark, self.folder, self.rng = spark, folder, random.Random(5)
+        self.input = folder / "in"
+        self.input.mkdir()
+        self.program = program(self.input)
+
+    def arrive(self, number: int) -> None:
+        for _ in range(number):
+            records = [
+                {"key": self.rng.choice("abcdef"), "n": self.rng.randrange(100), "at": self.rng.randrange(60)}
+                for _ in range(self.rng.randrange(1, 30))
+            ]
+            name = f"{self.rng.randrange(10**6)} of é.json"
+            (self.input / name).write_text("".join(json.dumps(record) + "\n" for record in records))
+
+    def run(self, files_a_batch: int = 2) -> str:
+        said = io.StringIO()
+        streaming = Streaming(str(self.folder / "checkpoint"), None, files_a_batch)
+        request = Request(Path("p.py"), output_path=str(self.folder / "out"), streaming=streaming)
+        _streamed(self.spark, request, Loaded(self.program, ()), Choice(sql=False), policy_of({}), said)
+        return said.getvalue()
+
+    def check(self) -> None:
+        for sink, records in run(self.program).items():
+            assert plain(read(self.folder / "out" / sink)) == plain(records), sink
+
+    def portions(self) -> list[str]:
+        (folder,) = (self.folder / "checkpoint").glob("portions-*")
+        return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture
+def world(spark: SparkSession, tmp_path: Path) -> World:
+    return World(spark, tmp_path)
+
+
+def dies(patch: pytest.MonkeyPatch, when: Callable[[portions.Portion], bool], *, before: bool) -> None:
+    """The first write of such a portion is the driver's last act, before or after it is done."""
+    write, left = portions.Portions.write, [True]
+
+    def last(self: portions.Portions, portion: portions.Portion, rows: Any) -> None:
+        if left and when(portion):
+            left.clear()
+            if not before:
+                write(self, portion, rows)
+            raise Killed
+        write(self, portion, rows)
+
+    patch.setattr(portions.Portions, "write", last)
+
+
+def test_runs_go_on_from_the_checkpoint_and_every_file_counts_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.arrive(5)
+    dies(monkeypatch, lambda portion: portion.last == 1, before=False)
+    with pytest.raises(Killed):
+        world.run()
+    assert not (world.folder / "out").exists(), "no half of a result is seen"
+    assert "micro-batch 1: 2 files" in world.run(), "the one that was under way comes again"
+    world.check()
+    world.arrive(4)
+    monkeypatch.setattr(portions, "MOST", 2)
+    dies(monkeypatch, lambda portion: portion.first != portion.last, before=True)
+    with pytest.raises(Killed):
+        world.run()
+    assert "no file is new" in world.run()
+    world.check()
+    assert world.portions() == ["0-4"], "many portions are joined"
+    assert "no file is new" in world.run(), "and what is joined is a portion like others"
+    world.check()
+
+
+def test_a_checkpoint_belongs_to_one_program(world: World) -> None:
+    world.arrive(1)
+    world.run()
+    builder = Builder("mixed")
+    builder.source(files(world.input, "json"), name="lines").sink(to_files("/nowhere"), name="large")
+    world.program = builder.build()
+    with pytest.raises(Exception, match="another program"):
+        world.run()
+
+
+def test_the_command_streams_what_has_come_and_puts_aside_what_fails(tmp_path: Path) -> None:
+    """Two runs, dirty records in both; the result is the reference's over all files."""
+    (tmp_path / "in").mkdir()
+    file, out = tmp_path / "dirty_program.py", tmp_path / "result"
+    file.write_text(DIRTY.format(folder=str(tmp_path), config={}))
+    arguments = (
+        "submit", "spark", str(file), "--mode", "streaming", "--checkpoint", str(tmp_path / "checkpoint"),
+        "--output-path", str(out), "--master", "local[2]",
+    )  # fmt: skip
+    for round_number in range(2):
+        (tmp_path / "in" / f"{round_number}.json").write_text("\n".join(LINES * (round_number + 1)))
+        done = run_heron(tmp_path / "home", *arguments)
+        assert done.returncode == 0, done.stderr.decode()
+    space: dict[str, Any] = {}
+    exec(DIRTY.format(folder=str(tmp_path), config={}), space)
+    expected: list[dict[str, Any]] = []
+    results = run(space["dirty"].build(), failed=expected)
+    letters = [json.loads(line) for line in (out / "_failed.jsonl").read_text().splitlines()]
+    assert told(letters) == told(expected)
+    for sink, records in results.items():
+        assert plain(read(out / sink)) == plain(records), sink
+    assert json.loads((out / "_heronry.json").read_text())["checkpoint"] == str(tmp_path / "checkpoint")

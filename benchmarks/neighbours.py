@@ -95,6 +95,7 @@ def measure(rate: float, seconds: float) -> list[str]:
             printed,
         )
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # to be ended twice leaves nothing running either
         here.close()
 
 

@@ -3,7 +3,8 @@
 Theory of operation. Cosmic Ray's operators say where they can change a file and how. A place is drawn first and then
 one of the changes of that place, so that a comparison with seven possible changes counts no more than a number with
 two. What changes nothing that runs is no mutant: annotations, docstrings, and what compiles to the same code. Nor are
-``assert`` statements and methods called ``check``: they are the cores' own tests, and making them weaker breaks nothing.
+``assert`` statements and methods called ``check``: they are the cores' own tests, and making them weaker breaks
+nothing.
 """
 
 from __future__ import annotations

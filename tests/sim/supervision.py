@@ -31,7 +31,9 @@ STAGGER_MS = 20  # between two restarts: from docs/internals.md, not from the co
 MOST_STARTS = 25  # of one slot in a minute: 0, 0.1, 0.2, 0.4 … 10 s apart
 LOOK_MS = 5_000  # at the store, by a container and by those who are told to leave
 FAULTS_MS, REST_MS = 240_000, 400_000
-SPECS = [ProcessSpec(slot, kind, f"p{slot}") for slot, kind in enumerate(("stream_manager", "metrics_manager", "i", "i"))]
+SPECS = [
+    ProcessSpec(slot, kind, f"p{slot}") for slot, kind in enumerate(("stream_manager", "metrics_manager", "i", "i"))
+]
 
 
 @dataclass
@@ -314,7 +316,9 @@ def run(seed: int) -> tuple[int, int, str]:
     place.world.run_until(FAULTS_MS + REST_MS)
     for container in place.containers[:-1]:
         if container.living or container.ordered or not container.supervisor.stopping:
-            raise Violation(f"container {container.incarnation} is still there after {place.newest} has taken its place")
+            raise Violation(
+                f"container {container.incarnation} is still there after {place.newest} has taken its place"
+            )
     if not place.containers[-1].works():
         states = {p.spec.name: str(p.state) for p in place.containers[-1].supervisor.processes.values()}
         raise Violation(f"after {REST_MS / 1000:.0f} quiet seconds: {states}")

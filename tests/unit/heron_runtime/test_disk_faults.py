@@ -109,7 +109,9 @@ def test_a_torn_or_changed_part_is_refused(values: list[int], data: st.DataObjec
     whole = b"".join(pieces)
     at = data.draw(st.integers(0, len(whole) - 1))
     torn = data.draw(st.booleans())
-    damaged = whole[:at] if torn else whole[:at] + bytes([whole[at] ^ 1 << data.draw(st.integers(0, 7))]) + whole[at + 1 :]
+    damaged = (
+        whole[:at] if torn else whole[:at] + bytes([whole[at] ^ 1 << data.draw(st.integers(0, 7))]) + whole[at + 1 :]
+    )
     with pytest.raises(Damaged):
         list(read_part(part, lambda offset, size: damaged[offset : offset + size], ALL_GROUPS, ValuesCodec()))
 

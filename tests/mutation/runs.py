@@ -168,6 +168,8 @@ def judge(mutant: Mutant, tests: Sequence[str], seconds: float, laws: str) -> st
         pytest.ExitCode.INTERRUPTED,
     ):  # not importable
         return "killed"
+    if code == pytest.ExitCode.USAGE_ERROR and "ERROR collecting" in talk:  # so are all tests that were named
+        return "killed"
     raise RuntimeError(f"the tests of {mutant.file} end with {code}:\n{talk[-3000:]}")
 
 

@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo demo-pipeline bench-pipeline test test-fast test-sim sim test-integration test-browser test-faults test-faults-all test-zookeeper test-postgres test-spark test-docker test-docker-all which-test coverage image up down bench soak bench-neighbours bench-peers check format protos wheel clean
+.PHONY: help setup demo demo-pipeline bench-pipeline test test-fast test-sim sim test-integration test-browser test-faults test-faults-all test-zookeeper test-postgres test-spark test-docker test-docker-all which-test mutate coverage image up down bench soak bench-neighbours bench-peers check format protos wheel clean
 
 help:  ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,10 @@ test-docker-all: $(READY)  ## The whole table of the cluster's faults, and many 
 
 which-test: $(READY)  ## The tests of a module: make which-test FILE=heron_runtime/state/files.py
 	@$(BIN)/python tests/which_test.py $(FILE)
+
+mutate: $(READY)  ## Mutants of the cores: would the unit tests notice? make mutate FILES=stream_manager/core/credit.py EACH=20
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group mutation
+	@nice $(BIN)/python -m tests.mutation $(FILES) --each $(or $(EACH),8) --seed $(or $(SEED),1) --minutes $(or $(MINUTES),30)
 
 coverage: $(READY)  ## Which lines the fast tests run: htmlcov/index.html (a report, not a gate)
 	@$(BIN)/python -m pytest tests/unit -n 2 --cov --cov-report=html --cov-report=term:skip-covered

@@ -3,7 +3,8 @@
 Theory of operation. Cosmic Ray's operators say where they can change a file and how. A place is drawn first and then
 one of the changes of that place, so that a comparison with seven possible changes counts no more than a number with
 two. What changes nothing that runs is no mutant: annotations, docstrings, and what compiles to the same code. Nor are
-``assert`` statements and methods called ``check``: they are the cores' own tests, and making them weaker breaks nothing.
+``assert`` statements and methods called ``check``, which are the cores' own tests (making them weaker breaks nothing),
+nor decorators of classes: what a frozen dataclass refuses, nobody does.
 """
 
 from __future__ import annotations
@@ -123,9 +124,11 @@ def _parts(code: types.CodeType) -> Iterator[object]:
 
 
 def _own_tests(source: str) -> set[int]:
-    """The lines of the file's own assertions."""
+    """The lines of the file's own assertions, and of decorators of classes."""
     lines: set[int] = set()
     for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ClassDef):
+            lines.update(decorator.lineno for decorator in node.decorator_list)
         own = isinstance(node, ast.FunctionDef) and node.name.strip("_").startswith("check")
         if own or isinstance(node, ast.Assert):
             lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))

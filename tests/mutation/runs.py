@@ -3,8 +3,9 @@
 Theory of operation. One run of a room's unit tests under coverage says for each line which tests run it, and how long
 each test takes (kept under ``.cache/``, as long as neither the room nor its tests change). A mutant is judged by the
 tests that run its statement, the quickest first, in a process forked from one that has the libraries loaded: there an
-import hook puts the mutant in the place of its module, and nothing on disk is touched. Laws are tried on few examples first,
-and on many if the mutant survives that; they are not made small when they fail, and have the same examples in each run.
+import hook puts the mutant in the place of its module, and nothing on disk is touched. Laws are tried on few examples
+first, and on many if the mutant survives that; they are not made small when they fail, and have the same examples in
+each run.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ from coverage import CoverageData
 from .mutants import ROOT, Mutant
 
 CACHE = ROOT / ".cache" / "mutation"
-ARGUMENTS = ("-q", "-x", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", "--tb=line", "-W", "ignore::pytest.PytestAssertRewriteWarning")
+ARGUMENTS = (
+    "-q", "-x", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", "--tb=line",
+    "-W", "ignore::pytest.PytestAssertRewriteWarning",
+)  # fmt: skip
 BRIEFLY, AT_LENGTH = "0", "0.25"  # of tests/budget.py: laws at their floor of examples; at it after half a minute
 
 
@@ -70,8 +74,8 @@ def _state_of(room: str) -> str:
 
 def _measure(room: str, where: Path) -> None:
     command = [
-        sys.executable, "-m", "pytest", f"tests/unit/{room}", "-p", "no:randomly", f"--cov={room}", "--cov-context=test",
-        "--cov-report=", f"--junitxml={where / 'new.xml'}", "-o", "junit_family=xunit1",
+        sys.executable, "-m", "pytest", f"tests/unit/{room}", "-p", "no:randomly", f"--cov={room}",
+        "--cov-context=test", "--cov-report=", f"--junitxml={where / 'new.xml'}", "-o", "junit_family=xunit1",
     ]  # fmt: skip
     subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, "COVERAGE_FILE": str(where / "coverage")})
     (where / "new.xml").rename(where / "tests.xml")
@@ -89,23 +93,19 @@ def _seconds(report: Path) -> dict[str, float]:
 
 @cache
 def _statements(file: str) -> list[tuple[int, int]]:
-    """First and last line of each statement in a function of the file that holds no other statement; heads of others."""
+    """First and last line of each simple statement in a function of the file, and of the heads of the others."""
     found = []
     for function in ast.walk(ast.parse((ROOT / file).read_text())):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             for node in ast.walk(function):
                 if isinstance(node, ast.stmt) and node is not function:
-                    body = getattr(node, "body", None) or getattr(node, "cases", None)
-                    first = body[0] if body else None
                     end = node.end_lineno or node.lineno
-                    if first is not None:
-                        end = max(node.lineno, getattr(first, "lineno", first.pattern.lineno if _case(first) else end) - 1)
+                    body: list[Any] = getattr(node, "body", None) or getattr(node, "cases", [])
+                    if body:
+                        first = body[0].pattern if isinstance(body[0], ast.match_case) else body[0]
+                        end = max(node.lineno, first.lineno - 1)
                     found.append((node.lineno, end))
     return found
-
-
-def _case(node: Any) -> bool:
-    return isinstance(node, ast.match_case)
 
 
 def _statement(file: str, line: int) -> range:
@@ -149,7 +149,7 @@ class _Plugin:
 
 
 def judge(mutant: Mutant, tests: Sequence[str], seconds: float, laws: str) -> str:
-    """``killed``, ``too long`` (that is noticed as well) or ``survived``. Raises RuntimeError if the tests cannot run."""
+    """``killed``, ``too long`` (noticed as well) or ``survived``. Raises RuntimeError if the tests cannot run."""
     if not tests:
         return "survived"
 
@@ -163,7 +163,12 @@ def judge(mutant: Mutant, tests: Sequence[str], seconds: float, laws: str) -> st
         return "too long"
     if code == pytest.ExitCode.OK:
         return "survived"
-    if code in (pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED):  # the latter: a file that cannot be imported
+    if code in (
+        pytest.ExitCode.TESTS_FAILED,
+        pytest.ExitCode.INTERRUPTED,
+    ):  # not importable
+        return "killed"
+    if code == pytest.ExitCode.USAGE_ERROR and "ERROR collecting" in talk:  # so are all tests that were named
         return "killed"
     raise RuntimeError(f"the tests of {mutant.file} end with {code}:\n{talk[-3000:]}")
 

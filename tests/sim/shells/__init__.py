@@ -1,1 +1,1 @@
-"""Production gateways and the production server of instances on a loop whose time is simulated: `tests/sim/README.md`."""
+"""Production gateways and the production server of instances on simulated time: `tests/sim/README.md`."""

@@ -202,7 +202,9 @@ class Task:
         elif isinstance(item, StreamManagerSaidHello):
             self.heard = item.incarnation
             if self.heard != self._container.manager.incarnation and self.heard not in self._container.dead:
-                self._container.loop.break_law(f"task {self.task} hears of a stream manager {self.heard}: there is none")
+                self._container.loop.break_law(
+                    f"task {self.task} hears of a stream manager {self.heard}: there is none"
+                )
         elif isinstance(item, PlanArrived):
             self._has_plan = True
         elif isinstance(item, PauseChanged):

@@ -108,3 +108,16 @@ def test_a_scheduler_is_started_only_when_it_is_really_gone_and_not_in_a_hurry(l
             assert missing >= 2
             assert last is None or now - last >= 2000
             last = now
+
+
+def test_a_scheduler_is_started_at_the_second_look_in_vain_and_then_at_growing_distances() -> None:
+    watch = SchedulerWatch(BackoffPolicy(1000, 30_000, 60_000))
+    assert [watch.looked(now, False) for now in (0, 10)] == [False, True]
+    started = [now for now in range(1_000, 40_000, 1_000) if watch.looked(now, False)]
+    assert len(started) > 2
+    distances = [later - before for before, later in pairwise([10, *started])]
+    assert all(distance >= 1_990 for distance in distances)
+    assert distances[-1] > 4 * distances[1]
+    for now in (50_000, 51_000):
+        assert not watch.looked(now, True)
+    assert [watch.looked(now, False) for now in (100_000, 100_010)] == [False, True], "it was there: count anew"

@@ -207,6 +207,8 @@ def test_tasks_that_leave_the_plan_end_by_themselves_and_new_ones_start() -> Non
         core.born(0, spec.slot, 10 + spec.slot)
     later = PackingPlan("t", (ContainerPlan(1, (InstancePlan(2, "b", 0), InstancePlan(5, "b", 1))),))
     known = {p.spec.task: p.spec.slot for p in core.processes.values() if p.spec.is_instance}
+    assert known.keys() == {1, 2}, "only tasks have instances"
+    assert {process.restarts for process in core.processes.values()} == {0}, "a first start is no restart"
     effects = core.want(10, worker_container(1, later, known))
     assert [effect.spec.name for effect in effects if isinstance(effect, Start)] == ["container_1_b_5"]
     assert [effect for effect in effects if isinstance(effect, Terminate)] == [Terminate(known[1], 10 + known[1])]
@@ -217,6 +219,7 @@ def test_tasks_that_leave_the_plan_end_by_themselves_and_new_ones_start() -> Non
 
 def test_container_0_has_its_replicas() -> None:
     names = [spec.name for spec in master_container(3)]
+    assert [spec.replica for spec in master_container(3)] == [0, 1, 2, 0]
     assert names == ["topology_master-0", "topology_master-0-1", "topology_master-0-2", "metrics_manager-0"]
 
 

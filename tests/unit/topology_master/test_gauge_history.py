@@ -56,6 +56,16 @@ def test_points_answer_as_a_list_would(values: list[tuple[int, int]], seconds: i
         assert together.mean == pytest.approx(sum(all_inside) / len(all_inside))
 
 
+def test_a_point_that_comes_round_holds_nothing_of_the_one_before() -> None:
+    """One value for each point without a gap, for longer than the ring is: each point is of its own value alone."""
+    rings = GaugeRings()
+    for second in range(0, 1_200, 5):
+        rings.add(START + second, float(second))
+    points = rings.points(START + 1_195, 60)
+    assert [point.count for point in points] == [1] * len(points)
+    assert [point.minimum for point in points] == [point.last for point in points]
+
+
 def test_a_minute_is_the_roll_up_of_its_values_not_of_its_points() -> None:
     rings = GaugeRings()
     for second, value in ((0, 10.0), (1, 10.0), (2, 10.0), (31, 50.0)):

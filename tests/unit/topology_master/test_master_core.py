@@ -140,7 +140,7 @@ def test_heartbeats_are_answered_and_shown() -> None:
     assert node.tell(e.Heard(101, Heartbeat((cause,), True))) == [e.Acknowledge(101, 1)]
     first, second = node.core.status().stream_managers
     assert (first.registered, first.causes, first.spouts_paused) == (True, (cause,), True)
-    assert second.causes == ()
+    assert (second.causes, second.spouts_paused) == ((), False), "nobody has said so"
     assert node.tell(e.Heard(999, Heartbeat())) == []
 
 

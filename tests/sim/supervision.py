@@ -1,0 +1,325 @@
+"""Containers that watch their processes, under one seeded scheduler: the production supervisor and liveness.
+
+A container's processes hang, compute without a beat, die at once, take long to die, or are told that they were
+replaced, because the scheduler has started a second container in the place of the first, which still lives. The
+container itself is stopped for a while, or its clock jumps ahead.
+
+Laws: a slot never has two living processes in one container; nobody is condemned who beats, nor before its limit has
+passed in real time; who hangs is condemned in time; restarts are staggered, and grow rare where a process dies young;
+who was told that it is replaced is not started again before the longest delay. At the end of the faults one container
+is left, the newer one, and all of its processes work.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from heron_container.core.liveness import Judgement, Liveness
+from heron_container.core.processes import ProcessSpec
+from heron_container.core.supervisor import Effect, FindReplacement, Kill, Start, Supervisor, Terminate
+from heron_runtime.model.backoff import BackoffPolicy
+from heron_runtime.wire.container import ProcessState
+
+from .world import Violation, World
+
+POLICY, GRACE_MS = BackoffPolicy(), 5_000
+SUSPECT_MS, KILL_MS, ALWAYS_MS, TICK_MS = 10_000, 30_000, 120_000, 500
+BEAT_MS = 1000
+STAGGER_MS = 20  # between two restarts: from docs/internals.md, not from the code
+MOST_STARTS = 25  # of one slot in a minute: 0, 0.1, 0.2, 0.4 … 10 s apart
+LOOK_MS = 5_000  # at the store, by a container and by those who are told to leave
+FAULTS_MS, REST_MS = 240_000, 400_000
+SPECS = [
+    ProcessSpec(slot, kind, f"p{slot}") for slot, kind in enumerate(("stream_manager", "metrics_manager", "i", "i"))
+]
+
+
+@dataclass
+class Life:
+    """A process. ``mode``: well, busy (no beat, but it computes), hung, stuck (and takes long to die), crashes."""
+
+    pid: int
+    mode: str
+    beat_ms: float  # when it last beat
+    changed_ms: float  # since when it is as it is
+    beats: int = 1
+    cpu: float = 0.0
+    jumps: int = 0  # of the watcher's clock since that beat
+    stops_ms: float = 0.0  # of the watcher since that beat
+    dying: bool = False
+
+
+class SimContainer:
+    """One container's heron_container: what its shell does with both cores. ``incarnation``: which container it is."""
+
+    def __init__(self, place: Place, incarnation: int) -> None:
+        self.place, self.world, self.incarnation = place, place.world, incarnation
+        self.supervisor = Supervisor(POLICY, GRACE_MS)
+        self.liveness = Liveness(SUSPECT_MS, KILL_MS, ALWAYS_MS, TICK_MS)
+        self.living: dict[int, Life] = {}
+        self.ordered: set[int] = set()
+        self.ahead_ms = 0.0
+        self.frozen_until_ms = 0.0
+        self.restarts = 0
+        self._last_tick_ms = self.clock()
+        self._last_restart_ms = float("-inf")
+        self._starts: dict[int, deque[float]] = {spec.slot: deque() for spec in SPECS}
+        self._not_before: dict[int, int] = {}
+        self._inbox: list[Callable[[], object]] = []
+
+    def start(self) -> None:
+        """Start all."""
+        self.act(self.supervisor.want(self.clock(), SPECS))
+        self.world.after(TICK_MS, self._tick)
+        self.world.after(BEAT_MS, self._beat)
+        self.world.after(LOOK_MS, self._look)
+
+    def clock(self) -> int:
+        """What its own clock shows."""
+        return int(self.world.now_ms + self.ahead_ms)
+
+    def freeze(self, milliseconds: float) -> None:
+        """SIGSTOP for a while. What comes meanwhile waits."""
+        self.frozen_until_ms = self.world.now_ms + milliseconds
+        for life in self.living.values():
+            life.stops_ms += milliseconds
+        self.world.after(milliseconds, self._thaw)
+
+    def jump(self, milliseconds: float) -> None:
+        """Its clock jumps ahead."""
+        self.ahead_ms += milliseconds
+        for life in self.living.values():
+            life.jumps += 1
+
+    def die(self, slot: int, reason: str, replaced: bool = False) -> None:
+        """The process of a slot is gone."""
+        if self.living.pop(slot, None) is None and slot not in self.ordered:
+            return
+        self.ordered.discard(slot)
+        self.liveness.forget(slot)
+
+        def told() -> None:
+            if replaced:
+                self._not_before[slot] = self.clock() + POLICY.max_ms
+            self.act(self.supervisor.ended(self.clock(), slot, reason, replaced))
+
+        self._hear(told)
+
+    def act(self, effects: list[Effect]) -> None:
+        """Do what the supervisor wants."""
+        for effect in effects:
+            match effect:
+                case Start(spec, restarts):
+                    self._start(spec.slot, restarts)
+                case Terminate(slot, pid):
+                    self._end(slot, pid, self.world.between(1, 4_000), gently=True)
+                case Kill(slot, pid):
+                    stuck = self.living[slot].mode == "stuck" if slot in self.living else False
+                    self._end(slot, pid, self.world.between(20_000, 40_000) if stuck else self.world.between(1, 20))
+                case FindReplacement(_):
+                    pass  # the looks at the store find a newer container, if there is one
+        self._check()
+        deadline = self.supervisor.next_deadline_ms()
+        if deadline is not None:
+            self.world.after(max(0, deadline - self.clock()), self._due)
+
+    def works(self) -> bool:
+        """All processes are there and say so."""
+        return not self.supervisor.stopping and all(
+            process.state is ProcessState.RUNNING for process in self.supervisor.processes.values()
+        )
+
+    def _hear(self, told: Callable[[], object]) -> None:
+        if self.world.now_ms < self.frozen_until_ms:
+            self._inbox.append(told)
+        else:
+            told()
+
+    def _thaw(self) -> None:
+        if self.world.now_ms >= self.frozen_until_ms:
+            waiting, self._inbox = self._inbox, []
+            for told in waiting:
+                told()
+
+    def _due(self) -> None:
+        if self.world.now_ms >= self.frozen_until_ms:
+            deadline = self.supervisor.next_deadline_ms()
+            if deadline is not None and deadline <= self.clock():
+                self.act(self.supervisor.tick(self.clock()))
+
+    def _start(self, slot: int, restarts: int) -> None:
+        world, now = self.world, self.world.now_ms
+        if slot in self.living or slot in self.ordered:
+            raise Violation(f"slot {slot} of container {self.incarnation} gets a second living process")
+        if restarts:
+            self.restarts += 1
+            if self.clock() - self._last_restart_ms < STAGGER_MS:
+                raise Violation("restarts are not staggered")
+            self._last_restart_ms = self.clock()
+        if self.clock() < self._not_before.get(slot, 0):
+            raise Violation(f"slot {slot} was told that it is replaced, and is started again at once")
+        starts = self._starts[slot]
+        starts.append(now)
+        while starts[0] < now - 60_000:
+            starts.popleft()
+        if len(starts) > MOST_STARTS:
+            raise Violation(f"slot {slot} was started {len(starts)} times in a minute")
+        self.ordered.add(slot)
+        world.after(world.between(10, 300), lambda: self._hear(lambda: self._born(slot)))
+
+    def _born(self, slot: int) -> None:
+        world = self.world
+        if world.chance(0.03):
+            self.die(slot, "cannot be started")
+            return
+        self.ordered.discard(slot)
+        life = self.living[slot] = Life(next(self.place.pids), self.place.mode(slot), world.now_ms, world.now_ms)
+        self.liveness.watch(slot)
+        self.act(self.supervisor.born(self.clock(), slot, life.pid))
+        if life.mode == "crashes":
+            self._end(slot, life.pid, world.between(1, 50))
+
+    def _end(self, slot: int, pid: int, after_ms: float, gently: bool = False) -> None:
+        life = self.living.get(slot)
+        if life is None:
+            return  # it is gone, and the container has not heard of it yet
+        if life.pid != pid:
+            raise Violation(f"a signal for process {pid}, which is not slot {slot}'s")
+        if life.dying or (gently and life.mode in ("hung", "stuck")):
+            return
+        life.dying = not gently
+        self.world.after(after_ms, lambda: self.die(slot, "gone") if self.living.get(slot) is life else None)
+
+    def _beat(self) -> None:
+        for slot, life in list(self.living.items()):
+            life.cpu += 0.0 if life.mode in ("hung", "stuck") else 0.4
+            if life.mode == "well":
+                life.beats, life.beat_ms, life.jumps = life.beats + 1, self.world.now_ms, 0
+                life.stops_ms = max(0.0, self.frozen_until_ms - self.world.now_ms)
+                if self.incarnation < self.place.newest and self.place.hears(self) and self.world.chance(0.3):
+                    self.die(slot, "exit code 75", replaced=True)
+        self.world.after(BEAT_MS, self._beat)
+
+    def _tick(self) -> None:
+        self.world.after(TICK_MS, self._tick)
+        if self.world.now_ms < self.frozen_until_ms:
+            return
+        passed, self._last_tick_ms = self.clock() - self._last_tick_ms, self.clock()
+        for slot, life in self.living.items():
+            self.supervisor.phase(self.clock(), slot, life.mode == "well" and life.beats > 1)
+        cpu = {slot: self.living[slot].cpu for slot in self.liveness.wants_cpu() if slot in self.living}
+        for silence in self.liveness.tick(passed, {slot: life.beats for slot, life in self.living.items()}, cpu):
+            if silence.judgement is not Judgement.SUSPECT:
+                self._condemned(silence.slot, silence.judgement)
+                self.act(self.supervisor.kill(silence.slot, silence.reason()))
+        self.liveness.check()
+        self._watched_well()
+        self.act(self.supervisor.tick(self.clock()))
+
+    def _condemned(self, slot: int, judgement: Judgement) -> None:
+        life = self.living[slot]
+        silent_ms = self.world.now_ms - life.beat_ms
+        computes = life.mode == "busy" and self.world.now_ms - life.changed_ms > 2 * BEAT_MS  # and it was seen to
+        limit_ms = ALWAYS_MS if computes or judgement is Judgement.SILENT else KILL_MS
+        if life.mode == "well" and silent_ms < 2 * BEAT_MS:
+            raise Violation(f"slot {slot} beats and is condemned")
+        if silent_ms < limit_ms - 2 * TICK_MS * (life.jumps + 1) - TICK_MS:
+            raise Violation(f"slot {slot} ({life.mode}) is condemned after {silent_ms:.0f} ms of silence")
+
+    def _watched_well(self) -> None:
+        """Who is silent was condemned in time: the limit, what it takes to look at CPU, and the stagger."""
+        for slot, life in self.living.items():
+            limit_ms = (ALWAYS_MS if life.mode == "busy" else KILL_MS) + 10_000 + life.stops_ms
+            if not life.dying and self.world.now_ms - max(life.beat_ms, life.changed_ms) > limit_ms:
+                raise Violation(f"slot {slot} ({life.mode}) is silent for {limit_ms:.0f} ms and nobody ends it")
+
+    def _look(self) -> None:
+        self.world.after(LOOK_MS, self._look)
+        frozen = self.world.now_ms < self.frozen_until_ms
+        if self.incarnation < self.place.newest and self.place.hears(self) and not frozen:
+            self.act(self.supervisor.stop(self.clock()))
+
+    def _check(self) -> None:
+        try:
+            self.supervisor.check()
+        except AssertionError as error:
+            raise Violation(f"the supervisor is not sound: {error}") from error
+
+
+class Place:
+    """One place in a packing plan, and the containers that take it for theirs: the newest one is right."""
+
+    def __init__(self, seed: int) -> None:
+        self.world = World(seed)
+        self.pids = iter(range(100, 1_000_000))
+        self.containers: list[SimContainer] = []
+        self.healed = False
+        self._deaf_until_ms: dict[int, float] = {}
+        self._crashing = self.world.rng.choice((0, 2, 3, None, None))  # a slot whose processes all die young
+
+    @property
+    def newest(self) -> int:
+        """The incarnation that the plan names."""
+        return len(self.containers)
+
+    def mode(self, slot: int) -> str:
+        """What becomes of a process that is born now."""
+        if slot == self._crashing and not self.healed:
+            return "crashes"
+        modes = ("well", "well", "well", "well", "hung", "busy", "stuck", "crashes")
+        return "well" if self.healed else self.world.rng.choice(modes)
+
+    def hears(self, container: SimContainer) -> bool:
+        """Can those of this container reach anybody who knows of the newest one?"""
+        return self.world.now_ms >= self._deaf_until_ms.get(container.incarnation, 0.0)
+
+    def another(self) -> None:
+        """The scheduler starts a container in this place; the one before may be cut off for a while."""
+        if self.containers:
+            self._deaf_until_ms[self.newest] = self.world.now_ms + self.world.between(0, 60_000)
+        container = SimContainer(self, self.newest + 1)
+        self.containers.append(container)
+        container.start()
+
+    def strike(self) -> None:
+        """One fault, and the next one later."""
+        world = self.world
+        if world.now_ms >= FAULTS_MS:
+            return
+        container = world.rng.choice(self.containers)
+        kind = world.rng.choice(("freeze", "jump", "kill", "hang", "hang", "another"))
+        if kind == "freeze":
+            container.freeze(world.rng.choice((700.0, 5_000.0, 60_000.0)))
+        elif kind == "jump":
+            container.jump(world.rng.choice((1_000.0, 60_000.0, 3_600_000.0)))
+        elif kind == "another" and self.newest < 3:
+            self.another()
+        elif container.living and kind in ("kill", "hang"):
+            slot = world.rng.choice(sorted(container.living))
+            if kind == "kill":
+                container.die(slot, "killed")
+            else:
+                life = container.living[slot]
+                life.mode, life.changed_ms = world.rng.choice(("hung", "busy", "stuck")), world.now_ms
+        world.after(world.between(500, 20_000), self.strike)
+
+
+def run(seed: int) -> tuple[int, int, str]:
+    """One schedule: how many containers and restarts there were, and the trace's hash. Raises Violation."""
+    place = Place(seed)
+    place.another()
+    place.world.after(1_000, place.strike)
+    place.world.run_until(FAULTS_MS)
+    place.healed = True
+    place.world.run_until(FAULTS_MS + REST_MS)
+    for container in place.containers[:-1]:
+        if container.living or container.ordered or not container.supervisor.stopping:
+            raise Violation(
+                f"container {container.incarnation} is still there after {place.newest} has taken its place"
+            )
+    if not place.containers[-1].works():
+        states = {p.spec.name: str(p.state) for p in place.containers[-1].supervisor.processes.values()}
+        raise Violation(f"after {REST_MS / 1000:.0f} quiet seconds: {states}")
+    return place.newest, sum(container.restarts for container in place.containers), f"{place.world.steps}"

@@ -1,0 +1,200 @@
+"""What a disk may do to files of checkpoints and to the state store when the power goes: lose what was not synced, tear
+what was being written. What was promised is there; what is damaged is refused, never read as something else.
+
+The disk is simulated by what Linux promises: the content of a file is safe after fsync of the file, its name after
+fsync of its folder. All else may be lost, in any part.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heron_instance.core.state.keyed import GroupRows
+from heron_instance.core.state.part_file import Damaged, encode_part, read_part
+from heron_instance.core.values_codec import ValuesCodec
+from heron_runtime import files
+from heron_runtime.checkpoint_files import CheckpointFolder
+from heron_runtime.model.checkpoints import ALL_GROUPS, Part
+from heron_runtime.state.database import Database
+
+DRAFT = Part("count", 3, 1 << 60, 2, 7, 4, 0, "", ALL_GROUPS)
+
+
+class Disk:
+    """Records what was synced: the bytes of files, and the names of folders. ``lose`` is a power failure."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self._sizes: dict[int, int] = {}  # inode to bytes on disk
+        self._names: dict[Path, dict[str, int]] = {}  # folder to its names on disk
+        patch.setattr(files.os, "fsync", self._synced)
+
+    def lose(self, folder: Path, keep: Callable[[int], int]) -> None:
+        """Back to what was synced; of a file that was not, ``keep(size)`` bytes are there."""
+        names = self._names.get(folder, {})
+        for path in list(folder.iterdir()):
+            if names.get(path.name) != path.stat().st_ino:
+                path.unlink()
+                continue
+            size = self._sizes.get(path.stat().st_ino)
+            if size is None:
+                os.truncate(path, keep(path.stat().st_size))
+
+    def _synced(self, descriptor: int) -> None:
+        status, path = os.fstat(descriptor), Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if path.is_dir():
+            self._names[path] = {entry.name: entry.inode() for entry in os.scandir(path)}
+        else:
+            self._sizes[status.st_ino] = status.st_size
+
+
+def part_of(values: list[int]) -> tuple[Part, list[bytes]]:
+    rows = [(f"key {n}", value) for n, value in enumerate(values)]
+    return encode_part(DRAFT, [], [GroupRows(5, True, rows)], ValuesCodec())
+
+
+def read_back(folder: CheckpointFolder, part: Part) -> list[GroupRows]:
+    with folder.open_part(part.name) as read:
+        return list(read_part(part, read, ALL_GROUPS, ValuesCodec()))
+
+
+def loses_what_was_written(tmp_path: Path, patch: pytest.MonkeyPatch) -> bool:
+    """Write a part, let the power fail, read it again."""
+    disk, folder = Disk(patch), CheckpointFolder(tmp_path.resolve())
+    part, pieces = part_of([1, 2, 3])
+    folder.write_part(part.name, pieces)
+    disk.lose(tmp_path.resolve() / "parts", lambda size: size // 2)
+    try:
+        return [group.rows for group in read_back(folder, part)] != [[("key 0", 1), ("key 1", 2), ("key 2", 3)]]
+    except (Damaged, OSError):
+        return True
+
+
+def test_a_part_that_was_written_survives_a_power_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not loses_what_was_written(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("forgotten", ["file", "folder"])
+def test_a_sync_that_is_left_out_is_noticed(forgotten: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutations of the law above."""
+    if forgotten == "folder":
+        monkeypatch.setattr(files, "sync_folder", lambda folder: None)
+    else:
+        real = files.sync_folder
+        monkeypatch.setattr(files, "sync_folder", lambda folder: real(folder))
+        monkeypatch.setattr(Disk, "_synced", only_folders(Disk._synced))
+    assert loses_what_was_written(tmp_path, monkeypatch)
+
+
+def only_folders(real: Callable[[Disk, int], None]) -> Callable[[Disk, int], None]:
+    """As if files were never synced."""
+
+    def synced(self: Disk, descriptor: int) -> None:
+        if Path(os.readlink(f"/proc/self/fd/{descriptor}")).is_dir():
+            real(self, descriptor)
+
+    return synced
+
+
+@given(st.lists(st.integers(), min_size=1, max_size=30), st.data())
+@settings(max_examples=60)
+def test_a_torn_or_changed_part_is_refused(values: list[int], data: st.DataObject) -> None:
+    part, pieces = part_of(values)
+    whole = b"".join(pieces)
+    at = data.draw(st.integers(0, len(whole) - 1))
+    torn = data.draw(st.booleans())
+    damaged = (
+        whole[:at] if torn else whole[:at] + bytes([whole[at] ^ 1 << data.draw(st.integers(0, 7))]) + whole[at + 1 :]
+    )
+    with pytest.raises(Damaged):
+        list(read_part(part, lambda offset, size: damaged[offset : offset + size], ALL_GROUPS, ValuesCodec()))
+
+
+def opened(path: Path) -> Database:
+    """A store that is new or is there."""
+    path.touch()  # SQLite is told to make no file
+    database = Database(path, 5.0)
+    database.open()
+    return database
+
+
+def write_pair(database: Database, number: int) -> None:
+    """One transaction of two rows."""
+    with database.write() as connection:
+        for name in ("a", "b"):
+            connection.execute(
+                "INSERT OR REPLACE INTO nodes VALUES (?, '/', ?, ?, NULL, 0)", (f"/{name}", b"x" * 3000, number)
+            )
+
+
+def versions(path: Path) -> list[int]:
+    """What a store that is opened afterwards reads of both rows."""
+    database = opened(path)
+    try:
+        with database.read() as connection:
+            return [row[0] for row in connection.execute("SELECT version FROM nodes WHERE parent = '/' ORDER BY path")]
+    finally:
+        database.close()
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
+    """A copy of a store as a power failure leaves it, and the size of its journal after each transaction."""
+    folder, copy = tmp_path_factory.mktemp("store"), tmp_path_factory.mktemp("copy")
+    database, sizes = opened(folder / "state.db"), []
+    for number in range(1, 7):
+        write_pair(database, number)
+        sizes.append((folder / "state.db-wal").stat().st_size)
+    for name in ("state.db", "state.db-wal"):
+        shutil.copy(folder / name, copy / name)
+    database.close()
+    return copy, sizes
+
+
+@given(share=st.floats(0, 1), garbled=st.booleans())
+@settings(max_examples=40)
+def test_a_torn_journal_shows_whole_transactions_and_all_that_it_holds(
+    journal: tuple[Path, list[int]], tmp_path_factory: pytest.TempPathFactory, share: float, garbled: bool
+) -> None:
+    """Of the write-ahead log only a part is on disk; perhaps the last byte of it is wrong, too."""
+    source, sizes = journal
+    folder = tmp_path_factory.mktemp("torn")
+    log = (source / "state.db-wal").read_bytes()
+    kept = bytearray(log[: round(share * len(log))])
+    safe = sum(size <= len(kept) - garbled for size in sizes)  # transactions that are whole in it
+    if garbled and kept:
+        kept[-1] ^= 0x10
+    shutil.copy(source / "state.db", folder / "state.db")
+    (folder / "state.db-wal").write_bytes(kept)
+    found = versions(folder / "state.db")
+    assert found in ([], [safe, safe])
+    assert found or not safe
+
+
+def test_the_store_syncs_each_transaction(tmp_path: Path) -> None:
+    database = opened(tmp_path / "state.db")
+    with database.read() as connection:
+        assert connection.execute("PRAGMA synchronous").fetchone() == (2,), "FULL: a commit is on disk when it returns"
+    database.close()
+
+
+def test_a_transaction_in_two_pieces_is_noticed(tmp_path: Path) -> None:
+    """The mutation of the law about journals: each row committed by itself."""
+    database = opened(tmp_path / "state.db")
+    sizes = []
+    for name in ("a", "b"):
+        with database.write() as connection:
+            connection.execute("INSERT INTO nodes VALUES (?, '/', ?, 1, NULL, 0)", (f"/{name}", b"x" * 3000))
+        sizes.append((tmp_path / "state.db-wal").stat().st_size)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    shutil.copy(tmp_path / "state.db", copy / "state.db")
+    (copy / "state.db-wal").write_bytes((tmp_path / "state.db-wal").read_bytes()[: sizes[0]])
+    database.close()
+    assert versions(copy / "state.db") == [1]

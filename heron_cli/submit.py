@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -106,12 +107,8 @@ def submit(
     spark.check_unused(address.cluster)
     cluster = cluster_named(address.cluster)
     start = begins_with(from_checkpoint, may_drop=allow_dropped_state)
-    if not file.exists():
-        raise NotFound(f"{file} is not there", "FILE is a .py file, a package folder, .zip or .tar.gz.")
-    if name is not None and not is_safe_name(name):
-        raise UsageError(f"{name!r} is no name of a topology", "Use letters, digits, '_', '-' and '.', a letter first.")
-    given = dict(read_property(text) for text in own)
-    refuse_state_keys(given)
+    check_given(file, name)
+    given = own_settings(own)
     home = Home.of_user()
     configured = normalise(home.read_config().get(address.cluster, {}), where="config.yaml", component=False)
     home.prepare()
@@ -164,6 +161,21 @@ def define(
         show=lambda text: say(indented(text)), hears=hearing.update,
     )  # fmt: skip
     return definition, hearing
+
+
+def check_given(file: Path, name: str | None) -> None:
+    """Raises NotFound, UsageError."""
+    if not file.exists():
+        raise NotFound(f"{file} is not there", "FILE is a .py file, a package folder, .zip or .tar.gz.")
+    if name is not None and not is_safe_name(name):
+        raise UsageError(f"{name!r} is no name of a topology", "Use letters, digits, '_', '-' and '.', a letter first.")
+
+
+def own_settings(properties: Sequence[str]) -> dict[str, Any]:
+    """What was given as --config-property. Raises UsageError."""
+    given = dict(read_property(text) for text in properties)
+    refuse_state_keys(given)
+    return given
 
 
 def begins_with(reference: str | None, *, may_drop: bool) -> StartFrom | None:

@@ -66,8 +66,8 @@ def repack(
         if move not in held:
             there = ", ".join(map(str, held))
             raise UsageError(f"{definition.name} has no container {move} with tasks", f"It has {there}.")
-        new = max(held) + 1  # before it goes: its own number would be no other container
-        held[new] = held.pop(move)
+        another = max(held) + 1  # before it goes: its own number would be no other container
+        held[another] = held.pop(move)
     if containers is None:
         _place_where_there_is_room(definition, demand, held, new)
     else:

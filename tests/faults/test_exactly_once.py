@@ -133,7 +133,7 @@ def strike(cluster: ExactWords, draw: random.Random) -> str:
 
 
 class Updates:
-    """``heron update`` of the topology, again and again, whatever else happens to it."""
+    """``heron update`` and ``heron move`` of the topology, again and again, whatever else happens to it."""
 
     def __init__(self, cluster: ExactWords, draw: random.Random) -> None:
         self._cluster, self._draw = cluster, draw
@@ -152,14 +152,28 @@ class Updates:
             self.ended[said] += 1
             self._running = None
         if more:
-            tasks = [f"--component-parallelism={c}:{self._draw.randint(1, 3)}" for c in ("lines", "count", "counts")]
-            command = ["update", "local", self._cluster.name, *tasks, "--timeout", "20"]
-            command += ["--container-number", str(self._draw.randint(1, 3))] if self._draw.random() < 0.5 else []
+            command = [*self._next(), "--timeout", "20"]
             self._running = subprocess.Popen(
                 ["nice", "-n", str(NICE), sys.executable, "-m", "heron_cli", *command],
                 cwd=ROOT, env=self._cluster.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             )  # fmt: skip
         return not more
+
+    def _next(self) -> list[str]:
+        """Tasks, containers, settings, or a container that moves; numbers of containers grow with each move."""
+        draw, name = self._draw, self._cluster.name
+        if draw.random() < 0.25:
+            running = [1]
+            for process in self._cluster.titled("stream_manager"):
+                with contextlib.suppress(psutil.Error, IndexError):  # it dies at this moment
+                    running.append(int(process.cmdline()[0].rsplit("-", 1)[-1]))
+            return ["move", "local", name, str(draw.choice(sorted(running)))]
+        command = ["update", "local", name]
+        if draw.random() < 0.4:
+            command += ["--runtime-config", f"count:user.round:{draw.randrange(1 << 30)}"]
+        if len(command) == 3 or draw.random() < 0.5:
+            command += [f"--component-parallelism={c}:{draw.randint(1, 3)}" for c in ("lines", "count", "counts")]
+        return command + (["--container-number", str(draw.randint(1, 3))] if draw.random() < 0.5 else [])
 
 
 @pytest.mark.parametrize("updated", [False, True], ids=["", "while it is updated"])

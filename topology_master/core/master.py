@@ -25,7 +25,7 @@ from heron_runtime.wire.master import NO_STATE, Heartbeat, MasterStatus, Registe
 from topology_master.core import events as e
 from topology_master.core.mastership import Mastership
 from topology_master.core.membership import Admission, Membership
-from topology_master.core.planner import build_physical_plan, with_generation, with_state
+from topology_master.core.planner import build_physical_plan, why_anew, with_generation, with_state
 from topology_master.core.requests import Requests
 from topology_master.core.state.coordinator import StoreRecord
 from topology_master.core.state.recovery import Recovery
@@ -234,7 +234,6 @@ class Master:
             return
         if self._recovery is None:
             self._recovery = Recovery(stored.definition.config, *self._about_state)
-        self._recovery.configure(stored.definition.config)
         self._recovery.read(stored, now_ms)
 
     def _session_changed(self, session: e.Session) -> list[e.Effect]:
@@ -272,9 +271,7 @@ class Master:
         if ended.result is e.WriteResult.UNKNOWN:
             return [*self._requests.refuse(STORE_SILENT), e.ReadStore()]
         before = self._stored.plan
-        complete = None
-        if self._recovery is not None and written.record is not None:
-            complete = self._recovery.complete_of(written.record)
+        complete = self._recovery.complete_of(written.record) if self._recovery and written.record else None
         self._stored = self._stored.with_written(written, ended, complete)
         effects: list[e.Effect] = []
         if written.plan is not None:
@@ -373,10 +370,8 @@ class Master:
             plan = before if before.state is state else with_state(before, state, epoch)
         if plan is None:
             return None
-        if recovery is not None and before is not None and plan.routing_version != before.routing_version:
-            generation = recovery.wanted(now_ms, asked="the packing plan has changed")
-        elif recovery is not None and before is not None and plan.topology != before.topology:
-            generation = recovery.wanted(now_ms, asked="its settings have changed")
+        if recovery is not None and before is not None and (why := why_anew(before, plan)):
+            generation = recovery.wanted(now_ms, asked=why)
         if generation is not None:
             plan = with_generation(plan, generation, before, epoch)
         return None if plan is before else plan

@@ -47,6 +47,13 @@ def build_physical_plan(
     return previous if previous is not None and _content(previous) == _content(plan) else plan
 
 
+def why_anew(before: PhysicalPlan, plan: PhysicalPlan) -> str:
+    """Why all tasks whose state is kept begin anew with this plan; empty if they go on."""
+    if plan.routing_version != before.routing_version:
+        return "the packing plan has changed"
+    return "its settings have changed" if plan.topology != before.topology else ""
+
+
 def with_state(plan: PhysicalPlan, state: TopologyState, epoch: int) -> PhysicalPlan:
     """The plan with another state and the next version, everything else as it is."""
     return replace(plan, version=PlanVersion(epoch, plan.version.number + 1), state=state)

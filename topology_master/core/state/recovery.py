@@ -15,7 +15,7 @@ an outside system that is away for some seconds looks just like that.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from heron_runtime.model.backoff import BackoffPolicy
@@ -33,10 +33,10 @@ from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.master import CheckpointSummary, PlaceReport, StateStatus
 from topology_master.core.events import Note, RemoveOld, RestoreRequested, Stored, WriteResult
-from topology_master.core.membership import MAX_STEP_MS
 from topology_master.core.state.coordinator import Coordinator, Participants, StoreRecord, Write
 from topology_master.core.state.generations import Generations
 from topology_master.core.state.retention import kept
+from topology_master.core.state.silence import Silence
 
 BACKOFF = BackoffPolicy(min_ms=200, max_ms=10_000)  # between restores that lost processes and links cause
 FAILURES = BackoffPolicy(min_ms=1_000, max_ms=10_000)  # between those that count: 15 s until the topology has failed
@@ -53,30 +53,6 @@ def places_of(plan: PhysicalPlan) -> list[Place]:
     return [*(stream_manager_of(c.container) for c in plan.packing.containers), *map(task_place, plan.tasks())]
 
 
-@dataclass
-class _Silence:
-    """For how long each place has said nothing, by the master's own ticks."""
-
-    now_ms: int | None = None
-    clock_ms: int = 0
-    since_ms: int = 0
-    heard_ms: dict[Place, int] = field(default_factory=dict)
-
-    def heard(self, place: Place) -> None:
-        self.heard_ms[place] = self.clock_ms
-
-    def begin(self) -> None:
-        self.heard_ms.clear()
-        self.since_ms = self.clock_ms
-
-    def advance(self, now_ms: int) -> None:
-        self.clock_ms += 0 if self.now_ms is None else min(now_ms - self.now_ms, MAX_STEP_MS)
-        self.now_ms = now_ms
-
-    def of(self, place: Place) -> int:
-        return self.clock_ms - self.heard_ms.get(place, self.since_ms)
-
-
 class Recovery:
     """Of one master, for as long as it leads. ``utc``: what is added to seconds of its clock to make them UTC."""
 
@@ -86,7 +62,7 @@ class Recovery:
         self._lease_ms, self._code_digest, self._utc = lease_ms, code_digest, utc
         self._generations: Generations | None = None
         self._plan: PhysicalPlan | None = None
-        self._silence = _Silence()
+        self._silence = Silence()
         self._phase_since_ms = self._quiet_since_ms = 0  # by its clock
         self._ran = 0  # the generation whose members the coordinator was told
         self._held: Write | None = None  # what the coordinator wants written, while something else is
@@ -135,6 +111,8 @@ class Recovery:
 
     def read(self, stored: Stored, now_ms: int) -> None:
         """What the store says now, by a read or by a write that was done."""
+        if stored.definition is not None:
+            self.configure(stored.definition.config)
         record = stored.record or CheckpointRecord()
         number = stored.plan.generation.number if stored.plan is not None else 0
         self.fault = stored.storage_fault

@@ -58,6 +58,9 @@ class StageBolt(TwoPhaseSink):
             for writer in self.writers:
                 if isinstance(writer, StagedWriter):
                     writer.begin()
+        if self._alone:
+            for token in [token for token in self.prepared() if token.split("-")[2] == str(self.task)]:
+                self.abort(token)  # its task died with it
         return program, stages, stage
 
     def union_state(self, states: list[dict[Any, Any]]) -> None:

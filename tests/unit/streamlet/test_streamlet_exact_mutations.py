@@ -17,7 +17,6 @@ from heronry.streamlet.online.source_spout import SourceSpout
 from heronry.streamlet.online.stage_bolt import StageBolt
 from heronry.streamlet.online.state import ReduceState
 from heronry.streamlet.online.view_files import ViewFiles
-from heronry.streamlet.online.watermark import Watermark
 from heronry.streamlet.online.writers import LinesWriter
 
 SEEDS = 40
@@ -69,7 +68,7 @@ def what_is_closed_is_forgotten(patch: Patch) -> None:
     def keep_state(self: Any) -> None:
         kept(self)
         self.state[CLOSED] = None
-        self.state["watermark"]["value"] = None
+        self.state["watermark"] = {"value": None, "times": [], "final": False}
 
     patch.setattr(ReduceBolt, "keep_state", keep_state)
 
@@ -98,12 +97,6 @@ def running_results_wait(patch: Patch) -> None:
             update(self)
 
     patch.setattr(ReduceBolt, "_update", now_and_then)
-
-
-def times_of_chains_are_forgotten_and_their_watermark_is_not(patch: Patch) -> None:
-    """What is read again counts as read already."""
-    saved = Watermark.saved
-    patch.setattr(Watermark, "saved", lambda self: {**saved(self), "value": 1 << 40})
 
 
 def sinks_show_at_once(patch: Patch) -> None:
@@ -166,7 +159,6 @@ MUTATIONS: dict[Callable[[Patch], None], str] = {
     the_end_is_forgotten: "results",
     the_least_is_closed: "windows",
     running_results_wait: "results",
-    times_of_chains_are_forgotten_and_their_watermark_is_not: "rows",
     sinks_show_at_once: "windows",
     prepared_files_are_not_committed_again: "windows",
     nothing_is_swept: "windows",

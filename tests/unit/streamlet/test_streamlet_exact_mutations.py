@@ -15,7 +15,6 @@ from heronry.streamlet.online.reduce_bolt import CLOSED, ENDED, ReduceBolt
 from heronry.streamlet.online.sequence_spout import SequenceSpout
 from heronry.streamlet.online.source_spout import SourceSpout
 from heronry.streamlet.online.stage_bolt import StageBolt
-from heronry.streamlet.online.state import ReduceState
 from heronry.streamlet.online.view_files import ViewFiles
 from heronry.streamlet.online.writers import LinesWriter
 
@@ -133,23 +132,6 @@ def files_of_tasks_that_went_stay_in_views(patch: Patch) -> None:
     patch.setattr(ViewFiles, "open_buckets", lambda self, index, closed_ms: [])
 
 
-def settled_buckets_are_written_over(patch: Patch) -> None:
-    patch.setattr(ViewFiles, "settle", nothing)
-
-
-def settled_buckets_stay_in_state(patch: Patch) -> None:
-    """The table lets go of them, and what is kept does not."""
-    drop = ReduceState.drop
-
-    def dropped(self: Any, start: int) -> Any:
-        before = list(self._dropped)
-        entries = drop(self, start)
-        self._dropped = before
-        return entries
-
-    patch.setattr(ReduceState, "drop", dropped)
-
-
 MUTATIONS: dict[Callable[[Patch], None], str] = {
     positions_are_not_kept: "windows",
     positions_run_ahead: "windows",
@@ -165,8 +147,6 @@ MUTATIONS: dict[Callable[[Patch], None], str] = {
     files_of_a_checkpoint_have_one_name: "results",
     views_are_not_written_anew_when_keys_move: "views",
     files_of_tasks_that_went_stay_in_views: "views",
-    settled_buckets_are_written_over: "few keys",
-    settled_buckets_stay_in_state: "few keys",
 }
 
 

@@ -110,7 +110,7 @@ class StageBolt(TwoPhaseSink):
     def _show(self) -> None:
         self._prepared_at = self.clock()
         self._number += 1
-        self.keep_state()
+        self.pre_save("")
         token = self.prepare(Checkpoint(self._number, 0, f"0-{self._number}-{self.task}-{self.place.life:x}"))
         if token is not None:
             self.commit(self._number, token)

@@ -58,6 +58,9 @@ class StageBolt(TwoPhaseSink):
             for writer in self.writers:
                 if isinstance(writer, StagedWriter):
                     writer.begin()
+        if self._alone:
+            for token in [token for token in self.prepared() if token.split("-")[2] == str(self.task)]:
+                self.abort(token)  # its task died with it
         return program, stages, stage
 
     def union_state(self, states: list[dict[Any, Any]]) -> None:
@@ -71,7 +74,7 @@ class StageBolt(TwoPhaseSink):
 
     # Two phases.
 
-    def pre_save(self, checkpoint_id: str) -> None:
+    def pre_save(self, _: str) -> None:
         """The last word before a checkpoint."""
         self.keep_state()
 
@@ -107,7 +110,7 @@ class StageBolt(TwoPhaseSink):
     def _show(self) -> None:
         self._prepared_at = self.clock()
         self._number += 1
-        self.pre_save(str(self._number))
+        self.pre_save("")
         token = self.prepare(Checkpoint(self._number, 0, f"0-{self._number}-{self.task}-{self.place.life:x}"))
         if token is not None:
             self.commit(self._number, token)

@@ -136,13 +136,6 @@ class ReduceState:
         """The key behind an identity."""
         return self._keys[name] if name.__class__ is bytes else name
 
-    def would_close(self, watermark_ms: int) -> bool:
-        """True if some open window ends by then."""
-        if self._length_ms is None:
-            return False
-        closed_ms = watermark_ms - self._lateness_ms
-        return any(s is not None and s + self._length_ms <= closed_ms for s in self._accs)
-
     def close(self, watermark_ms: int) -> list[tuple[int, list[Entry]]]:
         """Close every window whose end and lateness the watermark has reached; their entries, in order."""
         if self._length_ms is None:
@@ -196,10 +189,6 @@ class ReduceState:
     def entries(self, start: Start) -> list[Entry]:
         """All of one window or bucket."""
         return [Entry(start, self.key_of(name), acc) for name, acc in self._accs.get(start, {}).items()]
-
-    def all_entries(self) -> list[Entry]:
-        """All there is."""
-        return [entry for start in self._accs for entry in self.entries(start)]
 
     def starts(self) -> list[int]:
         """Of the windows or buckets that are open, oldest begun first."""

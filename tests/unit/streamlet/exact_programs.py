@@ -36,7 +36,7 @@ def drawn(seed: int) -> Trial:
     """A trial of this seed, for mutations: with enough faults that each law has work."""
     draw = random.Random(seed)
     records = [{"t": draw.randrange(200), "k": draw.choice("abc")} for _ in range(draw.randrange(20, 60))]
-    records.sort(key=lambda record: record["t"] + draw.randrange(30))
+    records.sort(key=lambda record: record["t"] + draw.randrange(80))
     events = [
         (draw.choice([0.3, 0.9, 2.2, 2.6]), draw.choice(KINDS), draw.randrange(100), draw.randrange(1, 4))
         for _ in range(draw.randrange(2, 7))
@@ -152,7 +152,7 @@ def views_of(trial: Trial, keys: int = 500_000, monoid: Monoid | None = None) ->
         folder = Path(name)
         config = {"user.streamlet.folder": f"{folder}/own", "user.streamlet.view.keys": keys}
         builder = Builder("views", {**config, "user.streamlet.idle.secs": 1})
-        timed = source(builder, trial)
+        timed = source(builder, trial, rate=10)  # over several checkpoints
         counts = timed.reduce_by_key(monoid or count(), key="k", value="t", name="counts", parallelism=2)
         counts.sink(view("buckets", folder / "buckets", bucket=10), name="b")
         counts.sink(collect(), name="totals")

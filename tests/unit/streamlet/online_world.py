@@ -280,5 +280,7 @@ class OnlineWorld(World):
         return all(bolt.final for bolt in bolts) and not any(self.wires.values())
 
     def stop(self) -> None:
-        """Close user code."""
+        """Close user code; the executors can still be looked at."""
+        executors = self.executors
         self.end()
+        self.executors = executors

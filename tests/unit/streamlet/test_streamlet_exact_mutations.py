@@ -10,19 +10,15 @@ from typing import Any
 import pytest
 from exact_programs import PROGRAMS, drawn
 
-from heronry.streamlet.online.chain_bolt import ChainBolt
 from heronry.streamlet.online.published import PublishedView
 from heronry.streamlet.online.reduce_bolt import CLOSED, ENDED, ReduceBolt
 from heronry.streamlet.online.sequence_spout import SequenceSpout
 from heronry.streamlet.online.source_spout import SourceSpout
 from heronry.streamlet.online.stage_bolt import StageBolt
-from heronry.streamlet.online.staging import Staging
-from heronry.streamlet.online.state import ReduceState
 from heronry.streamlet.online.view_files import ViewFiles
-from heronry.streamlet.online.watermark import Watermark
 from heronry.streamlet.online.writers import LinesWriter
 
-SEEDS = 60
+SEEDS = 40
 Patch = pytest.MonkeyPatch
 
 
@@ -71,7 +67,7 @@ def what_is_closed_is_forgotten(patch: Patch) -> None:
     def keep_state(self: Any) -> None:
         kept(self)
         self.state[CLOSED] = None
-        self.state["watermark"]["value"] = None
+        self.state["watermark"] = {"value": None, "times": [], "final": False}
 
     patch.setattr(ReduceBolt, "keep_state", keep_state)
 
@@ -91,10 +87,6 @@ def the_least_is_closed(patch: Patch) -> None:
     patch.setattr(ReduceBolt, "union_state", nothing)
 
 
-def overdue_windows_are_dropped(patch: Patch) -> None:
-    patch.setattr(ReduceBolt, "_close_overdue", nothing)
-
-
 def running_results_wait(patch: Patch) -> None:
     """Those that are due stay in memory over a checkpoint."""
     update = ReduceBolt._update
@@ -104,24 +96,6 @@ def running_results_wait(patch: Patch) -> None:
             update(self)
 
     patch.setattr(ReduceBolt, "_update", now_and_then)
-
-
-def times_of_chains_are_forgotten_and_their_watermark_is_not(patch: Patch) -> None:
-    """What is read again counts as read already."""
-    saved = Watermark.saved
-    patch.setattr(Watermark, "saved", lambda self: {**saved(self), "value": 1 << 40})
-
-
-def the_end_of_one_channel_is_kept(patch: Patch) -> None:
-    """A source at its end may go on with what another one read."""
-    saved, restore = Watermark.saved, Watermark.restore
-
-    def restored(self: Any, kept: Any) -> None:
-        restore(self, kept)
-        self._final.update(channel for channel in kept["ends"] if channel in self._times)
-
-    patch.setattr(Watermark, "saved", lambda self: {**saved(self), "ends": list(self._final)})
-    patch.setattr(Watermark, "restore", restored)
 
 
 def sinks_show_at_once(patch: Patch) -> None:
@@ -150,47 +124,12 @@ def files_of_a_checkpoint_have_one_name(patch: Patch) -> None:
     patch.setattr(LinesWriter, "_flush", lambda self, name: flush(self, name.rpartition("-")[0]))
 
 
-def what_is_open_is_kept_for_the_next_life(patch: Patch) -> None:
-    """A file that its task was writing is prepared by the one that comes after it."""
-    init = Staging.__init__
-
-    def opened(self: Any, root: Any, step: str, index: int, of: int) -> None:
-        init(self, root, step, index, of)
-        self._open = root / f".{step}-open-{index}-x"
-        if self._open.exists():
-            self._made.add(self._open)
-
-    patch.setattr("heronry.streamlet.online.staging.shutil.rmtree", nothing)
-    patch.setattr(Staging, "__init__", opened)
-
-
 def views_are_not_written_anew_when_keys_move(patch: Patch) -> None:
     patch.setattr(PublishedView, "unite", staticmethod(nothing))
 
 
 def files_of_tasks_that_went_stay_in_views(patch: Patch) -> None:
     patch.setattr(ViewFiles, "open_buckets", lambda self, index, closed_ms: [])
-
-
-def settled_buckets_are_written_over(patch: Patch) -> None:
-    patch.setattr(ViewFiles, "settle", nothing)
-
-
-def settled_buckets_stay_in_state(patch: Patch) -> None:
-    """The table lets go of them, and what is kept does not."""
-    drop = ReduceState.drop
-
-    def dropped(self: Any, start: int) -> Any:
-        before = list(self._dropped)
-        entries = drop(self, start)
-        self._dropped = before
-        return entries
-
-    patch.setattr(ReduceState, "drop", dropped)
-
-
-def event_time_is_not_forwarded_before_a_checkpoint(patch: Patch) -> None:
-    patch.setattr(ChainBolt, "keep_state", nothing)
 
 
 MUTATIONS: dict[Callable[[Patch], None], str] = {
@@ -201,20 +140,13 @@ MUTATIONS: dict[Callable[[Patch], None], str] = {
     what_is_closed_is_forgotten: "windows",
     the_end_is_forgotten: "results",
     the_least_is_closed: "windows",
-    overdue_windows_are_dropped: "windows",
     running_results_wait: "results",
-    times_of_chains_are_forgotten_and_their_watermark_is_not: "rows",
-    the_end_of_one_channel_is_kept: "windows",
     sinks_show_at_once: "windows",
     prepared_files_are_not_committed_again: "windows",
     nothing_is_swept: "windows",
     files_of_a_checkpoint_have_one_name: "results",
-    what_is_open_is_kept_for_the_next_life: "windows",
     views_are_not_written_anew_when_keys_move: "views",
     files_of_tasks_that_went_stay_in_views: "views",
-    settled_buckets_are_written_over: "few keys",
-    settled_buckets_stay_in_state: "few keys",
-    event_time_is_not_forwarded_before_a_checkpoint: "windows",
 }
 
 

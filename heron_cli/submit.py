@@ -46,6 +46,17 @@ From = Annotated[
 Dropped = Annotated[
     bool, typer.Option("--allow-dropped-state", help="Leave state behind that has no place in this topology.")
 ]
+Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="spark.KEY=VALUE", help="spark: may be repeated.")]
+Mode = Annotated[
+    str, typer.Option(metavar="batch|streaming", help="spark: one run over all input, or go on from --checkpoint.")
+]
+Trigger = Annotated[
+    str,
+    typer.Option(
+        metavar="available-now|processing-time=SECONDS",
+        help="spark, streaming: end with the input there is (default), or look for more so often.",
+    ),
+]
 
 
 def submit(
@@ -81,19 +92,9 @@ def submit(
     from_: Annotated[str, typer.Option("--from", metavar="TIME", help="spark: event times from here on.")] = "",
     to: Annotated[str, typer.Option("--to", metavar="TIME", help="spark: event times below this.")] = "",
     master: Annotated[str, typer.Option(help="spark: local[*], spark://…, yarn, k8s://…")] = "",
-    conf: Annotated[
-        list[str] | None, typer.Option("--conf", metavar="spark.KEY=VALUE", help="spark: may be repeated.")
-    ] = None,
-    mode: Annotated[
-        str, typer.Option(metavar="batch|streaming", help="spark: one run over all input, or go on from --checkpoint.")
-    ] = "",
-    trigger: Annotated[
-        str,
-        typer.Option(
-            metavar="available-now|processing-time=SECONDS",
-            help="spark, streaming: end with the input there is (default), or look for more so often.",
-        ),
-    ] = "",
+    conf: Conf = None,
+    mode: Mode = "",
+    trigger: Trigger = "",
     checkpoint: Annotated[str, typer.Option(metavar="URL", help="spark, streaming: what was read, kept there.")] = "",
 ) -> None:
     """Submit a topology, or a program to spark. Ends with success only when every task runs, or the job is done."""

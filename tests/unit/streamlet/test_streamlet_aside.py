@@ -24,7 +24,7 @@ def dirty(folder: Path, **config: Any) -> Builder:
     place = folder / "in" / "dirty.json"
     place.parent.mkdir()
     place.write_text("\n".join(LINES))
-    builder = Builder("dirty", {"user.streamlet.folder": f"{folder}/state", "user.streamlet.retries": 0, **config})
+    builder = Builder("dirty", {"user.streamlet.folder": f"{folder}/state", **config})
     source = builder.source(files(folder / "in", "json", schema={"n": "int"}))
     divided = source.map(lambda record: 20 // record["n"], name="divide")
     divided.sink(to_files(folder / "out"), name="out")
@@ -69,14 +69,21 @@ def test_the_reference_puts_the_same_aside_if_it_is_told_where(tmp_path: Path) -
         run(program)
 
 
-def test_beyond_the_bound_nothing_more_is_put_aside(tmp_path: Path) -> None:
-    letters = online(dirty(tmp_path, **{"user.streamlet.aside.most": 2}), tmp_path, 20)
-    assert len(letters) == 2
-
-
-def test_to_fail_is_to_try_for_ever(tmp_path: Path) -> None:
-    assert online(dirty(tmp_path, **{"user.streamlet.on.error": "fail"}), tmp_path, 20) == []
-    assert list(read(tmp_path / "out")) == [4], "the last line, which is a block of its own"
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"user.streamlet.aside.most": 2}, "has put 2 records aside, as many as user.streamlet.aside.most allows"),
+        ({"user.streamlet.on.error": "fail"}, "dirty.json, line 3: no JSON"),
+    ],
+)
+def test_beyond_the_bound_or_where_none_may_be_the_topology_fails(
+    tmp_path: Path, config: dict[str, Any], says: str
+) -> None:
+    """All tasks go back to the last checkpoint and come to the record again, until the topology has failed."""
+    with pytest.raises(AssertionError, match=f"the topology has failed: .*{says}"):
+        online(dirty(tmp_path, **config), tmp_path, 20)
+    assert not list((tmp_path / "state" / "failed").glob("*.jsonl")), "nothing of it was committed"
+    assert list(read(tmp_path / "out")) == []
 
 
 def test_a_policy_is_checked_when_it_is_submitted(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def test_no_folder_takes_its_place_while_grants_are_summed_up(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sum looks at names first and at grants then: a folder that takes its place between them would be missed."""
-    folder, both, same = cluster.home / "topologies/local/ada/default", threading.Barrier(2, timeout=30), []
+    folder, both, same = cluster.home / "topologies/local/ada/default", threading.Barrier(2, timeout=60), []
 
     def slowly(homes: Homes, apart_from: Path) -> list[Amount]:
         if apart_from.name == "b":
@@ -149,15 +149,17 @@ def test_no_folder_takes_its_place_while_grants_are_summed_up(
             same.append(entries(folder) == names)
         return list(all_granted(homes, apart_from))
 
+    prepared = threading.Event()
+
     def told(what: str) -> None:
         if what == "writing the state":
+            prepared.set()
             both.wait()
 
     monkeypatch.setattr("heron_control.submission.service.all_granted", slowly)
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(cluster.submit, "a", told=told)
-        while not entries(folder):
-            time.sleep(0.01)
+        assert prepared.wait(60)  # it has its grant: before that both would wait for one lock
         assert pool.submit(cluster.submit, "b").result(60)
         assert first.result(60)
     assert same == [True]

@@ -46,6 +46,15 @@ From = Annotated[
 Dropped = Annotated[
     bool, typer.Option("--allow-dropped-state", help="Leave state behind that has no place in this topology.")
 ]
+InputPath = Annotated[
+    list[str] | None, typer.Option("--input-path", metavar="[STEP=]URL", help="spark: read this; may be repeated.")
+]
+DryRunFormat = Annotated[
+    plan.DryRunFormat | None, typer.Option("--dry-run-format", help="Default: coloured on a terminal.")
+]
+Properties = Annotated[
+    list[str] | None, typer.Option("--config-property", metavar="KEY=VALUE", help="Set a key; may be repeated.")
+]
 Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="spark.KEY=VALUE", help="spark: may be repeated.")]
 Mode = Annotated[
     str, typer.Option(metavar="batch|streaming", help="spark: one run over all input, or go on from --checkpoint.")
@@ -69,14 +78,10 @@ def submit(
         list[str] | None, typer.Argument(metavar="[ARGS]...", help="Given to the user's program; put -- before dashes.")
     ] = None,
     name: Annotated[str | None, typer.Option("--name", help="Call the topology this.")] = None,
-    config_property: Annotated[
-        list[str] | None, typer.Option("--config-property", metavar="KEY=VALUE", help="Set a key; may be repeated.")
-    ] = None,
+    config_property: Properties = None,
     deploy_deactivated: Annotated[bool, typer.Option("--deploy-deactivated", help="Spouts start paused.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")] = False,
-    dry_run_format: Annotated[
-        plan.DryRunFormat | None, typer.Option("--dry-run-format", help="Default: coloured on a terminal.")
-    ] = None,
+    dry_run_format: DryRunFormat = None,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse what is otherwise warned of.")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Kill a running one (spark: its result) first.")] = False,
     from_checkpoint: From = None,
@@ -84,9 +89,7 @@ def submit(
     wait: Wait = True,
     wait_timeout: WaitTimeout = 120.0,
     verbose: Verbose = False,
-    input_path: Annotated[
-        list[str] | None, typer.Option("--input-path", metavar="[STEP=]URL", help="spark: read this; may be repeated.")
-    ] = None,
+    input_path: InputPath = None,
     input_format: Annotated[str, typer.Option(help="spark: text, json, csv, parquet or archive.")] = "",
     output_path: Annotated[str, typer.Option(metavar="URL", help="spark: the folder of the result.")] = "",
     from_: Annotated[str, typer.Option("--from", metavar="TIME", help="spark: event times from here on.")] = "",

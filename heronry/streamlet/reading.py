@@ -104,6 +104,21 @@ def refusals(program: Program) -> list[str]:
     return found
 
 
+def missing(program: Program) -> list[str]:
+    """What is to be read and is not there on this machine, for whoever submits, each with its step; tasks may have it.
+    A folder that grows may come later."""
+    sources = [(step.name, step.source) for step in program.sources()]
+    return [
+        f"step {name!r}: there is nothing to read at {source.path} on this machine; a task that does not find it "
+        "where it runs says so, and the topology fails"
+        for name, source in sources
+        if isinstance(source, FileSource)
+        and not source.grows
+        and not is_url(source.path)
+        and not Path(source.path).exists()
+    ]
+
+
 def path_of(source: FileSource, name: str) -> Path:
     """The file behind a name of ``list_files``."""
     return Path(source.path, name) if name else Path(source.path)

@@ -32,7 +32,7 @@ from heronry.streamlet.online.streams import (
     rows_stream,
 )
 from heronry.streamlet.program import Program, ReduceStep, SourceStep
-from heronry.streamlet.reading import refusals
+from heronry.streamlet.reading import missing, refusals
 
 TICK_MS = 250
 DEFAULTS = {
@@ -72,6 +72,8 @@ def compile_program(program: Program, name: str | None = None, variable: str = "
     policy_of(dict(program.config))
     if problems:
         raise TopologyError(problems, chosen, f"program {program.name!r}")
+    for text in missing(program):
+        sys.stderr.write(f"note: {text}\n")  # the submitter sees it; perhaps it is there where tasks run
     add_stages(builder, stages_of(program), config)
     return builder.definition(chosen)
 

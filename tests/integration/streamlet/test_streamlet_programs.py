@@ -32,6 +32,7 @@ def test_word_count_equals_a_plain_count(door: FrontDoor, tmp_path: Path) -> Non
     eventually(lambda: finished(out), "the counts are final")
     truth = Counter(re.findall(r"[a-z']+", TEXT.read_text().lower()))
     assert dict(latest(read(out))) == truth
+    door.reaches(name, "finished")
     door.kill(name)
 
 
@@ -130,6 +131,9 @@ def test_a_program_that_cannot_run_is_refused_and_a_dry_run_shows_the_stages(doo
     shown = door.heron("submit", "local", str(EXAMPLES / "streamlet_word_count.py"), "words", "--dry-run").stdout
     assert "split, 1 task: split (flat_map), counts (map side) <- lines" in shown
     assert "counts, 2 tasks: counts (reduce), output (sink) <- split" in shown
+    nowhere = ("words", "--dry-run", "--", str(tmp_path / "nowhere"))
+    told = door.heron("submit", "local", str(EXAMPLES / "streamlet_word_count.py"), *nowhere).stderr
+    assert f"step 'lines': there is nothing to read at {tmp_path / 'nowhere'} on this machine" in told
     wrong = tmp_path / "wrong_program.py"
     wrong.write_text(
         "from heronry.streamlet import Builder, sequence\n"

@@ -61,6 +61,7 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Past]:
         found = Past(door, name, folder, Path())
         eventually(lambda: found.every_count_is_there_once() > 100, "counts are written")
         door.heron("deactivate", "local", name)
+        door.heron("checkpoint", "create", "local", name, "--wait")  # what was on its way is through, and committed
         said = door.heron("checkpoint", "create", "local", name, "--name", "before").stderr
         assert "is kept as before, in " in said
         assert "already" in door.heron("checkpoint", "create", "local", name, "--name", "before", code=4).stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,8 +22,8 @@ from heron_runtime.net.frames import FrameDecoder
 from heron_runtime.net.link import LinkStream
 from heron_runtime.wire.control import StreamManagerHello
 
+from .noticing import assert_noticed, broken_law
 from .shells.schedule import run
-from .world import Violation
 
 ROOT = Path(__file__).resolve().parents[2]
 LANES, FLOOR, SECONDS = 2, 12, 10.0
@@ -51,7 +50,7 @@ def mutation(law: str) -> Callable[[Mutation], Mutation]:
 def test_links_keep_their_laws(lane: int, record_property: Callable[[str, object], None]) -> None:
     budget, told = Budget(SECONDS, FLOOR), list[str]()
     for seed in itertools.takewhile(lambda _: budget.more(), itertools.count(lane, LANES)):
-        broken = broken_law(seed)
+        broken = broken_law(run, seed)
         told += [f"seed {seed}: {broken}\nreplay: python -m tests.sim.shells {seed}"] if broken else []
     record_property("schedules of shells", budget.used)
     assert not told, "\n".join(told)
@@ -151,19 +150,4 @@ def a_writer_is_never_woken(patch: pytest.MonkeyPatch) -> None:
 def test_a_broken_shell_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     change, law = MUTATIONS[name]
     change(monkeypatch)
-    budget = Budget(MUTATION_SECONDS, MUTATION_FLOOR)
-    while budget.more():
-        broken = broken_law(budget.used)
-        if broken:
-            assert re.search(law, broken), f"seed {budget.used}: another law broke: {broken}"
-            return
-    pytest.fail(f"no schedule of {budget.used} noticed")
-
-
-def broken_law(seed: int) -> str:
-    """The law that a schedule breaks; empty if all is well."""
-    try:
-        run(seed)
-    except Violation as violation:
-        return violation.law
-    return ""
+    assert_noticed(run, law, Budget(MUTATION_SECONDS, MUTATION_FLOOR))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -15,8 +14,8 @@ from heron_container.core.liveness import Liveness
 from heron_container.core.supervisor import Supervisor
 from heron_runtime.model.backoff import Backoff
 
+from .noticing import assert_noticed, broken_law
 from .supervision import run
-from .world import Violation
 
 FLOOR, SECONDS = 100, 8.0
 MUTATION_FLOOR, MUTATION_SECONDS = 100, 10.0
@@ -40,7 +39,7 @@ def mutation(law: str) -> Callable[[Mutation], Mutation]:
 def test_places_keep_one_process_for_each_slot(record_property: Callable[[str, object], None]) -> None:
     budget = Budget(SECONDS, FLOOR)
     while budget.more():
-        assert broken_law(budget.used) == "", f"seed {budget.used}"
+        assert broken_law(run, budget.used) == "", f"seed {budget.used}"
     record_property("schedules of supervision", budget.used)
 
 
@@ -102,19 +101,4 @@ def who_is_to_stop_is_not_asked(patch: pytest.MonkeyPatch) -> None:
 def test_a_broken_watcher_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     change, law = MUTATIONS[name]
     change(monkeypatch)
-    budget = Budget(MUTATION_SECONDS, MUTATION_FLOOR)
-    while budget.more():
-        broken = broken_law(budget.used)
-        if broken:
-            assert re.search(law, broken), f"seed {budget.used}: another law broke: {broken}"
-            return
-    pytest.fail(f"no schedule of {budget.used} noticed")
-
-
-def broken_law(seed: int) -> str:
-    """The law that a schedule breaks; empty if all is well."""
-    try:
-        run(seed)
-    except Violation as violation:
-        return violation.law
-    return ""
+    assert_noticed(run, law, Budget(MUTATION_SECONDS, MUTATION_FLOOR))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +11,13 @@ from typing import Any
 import pytest
 import update_topology as user
 from front_door import Done, FrontDoor, eventually, front_door, unique
+from kept_counts import KeptCounts
 
 pytestmark = pytest.mark.integration
 
 
 @dataclass
-class Past:
+class Past(KeptCounts):
     """A topology that was killed, and the folder of a named checkpoint of it, behind which nothing came."""
 
     door: FrontDoor
@@ -32,22 +32,6 @@ class Past:
             self.door.submitted.setdefault(name, [])
             self.door.remember(name)
         return done
-
-    def written(self) -> Counter[tuple[int, int]]:
-        rows: Counter[tuple[int, int]] = Counter()
-        for path in (self.folder / "out").glob("[!.]*"):
-            rows.update((row["number"], row["count"]) for row in map(json.loads, path.read_text().splitlines()))
-        return rows
-
-    def every_count_is_there_once(self) -> int:
-        rows = self.written()
-        twice = sorted(row for row, times in rows.items() if times > 1)
-        assert not twice, f"{twice}: {sorted(path.name for path in (self.folder / 'out').iterdir())}"
-        highest: dict[int, int] = {}
-        for number, count in rows:
-            highest[number] = max(count, highest.get(number, 0))
-        assert set(rows) == {(n, c) for n, most in highest.items() for c in range(1, most + 1)}
-        return len(rows)
 
 
 @pytest.fixture(scope="module")

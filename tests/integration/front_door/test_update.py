@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 from collections import Counter
@@ -14,12 +13,13 @@ from typing import Any
 import pytest
 import update_topology as user
 from front_door import Done, FrontDoor, becomes, eventually, front_door, unique
+from kept_counts import KeptCounts
 
 pytestmark = pytest.mark.integration
 
 
 @dataclass
-class Run:
+class Run(KeptCounts):
     """A running topology."""
 
     door: FrontDoor
@@ -37,23 +37,6 @@ class Run:
         """Tasks by component, of those that run."""
         found = (p["component"] for p in self.status()["processes"] if p["component"] and p["state"] == "running")
         return Counter(found)
-
-    def written(self) -> Counter[tuple[int, int]]:
-        """What the sink shows."""
-        rows: Counter[tuple[int, int]] = Counter()
-        for path in (self.folder / "out").glob("[!.]*"):
-            rows.update((row["number"], row["count"]) for row in map(json.loads, path.read_text().splitlines()))
-        return rows
-
-    def every_count_is_there_once(self) -> int:
-        """How many; of each number the counts go from 1 to the last without a gap."""
-        rows = self.written()
-        assert set(rows.values()) <= {1}
-        highest: dict[int, int] = {}
-        for number, count in rows:
-            highest[number] = max(count, highest.get(number, 0))
-        assert set(rows) == {(n, c) for n, most in highest.items() for c in range(1, most + 1)}
-        return len(rows)
 
 
 @pytest.fixture(scope="module")

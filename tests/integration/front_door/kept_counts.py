@@ -1,0 +1,31 @@
+"""What the sink of ``update_topology.Kept`` shows: each count of each number, once."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+
+class KeptCounts:
+    """Derive beside a ``folder`` whose ``out`` is the sink's."""
+
+    folder: Path
+
+    def written(self) -> Counter[tuple[int, int]]:
+        """What the sink shows."""
+        rows: Counter[tuple[int, int]] = Counter()
+        for path in (self.folder / "out").glob("[!.]*"):
+            rows.update((row["number"], row["count"]) for row in map(json.loads, path.read_text().splitlines()))
+        return rows
+
+    def every_count_is_there_once(self) -> int:
+        """How many; of each number the counts go from 1 to the last without a gap."""
+        rows = self.written()
+        twice = sorted(row for row, times in rows.items() if times > 1)
+        assert not twice, f"{twice}: {sorted(path.name for path in (self.folder / 'out').iterdir())}"
+        highest: dict[int, int] = {}
+        for number, count in rows:
+            highest[number] = max(count, highest.get(number, 0))
+        assert set(rows) == {(n, c) for n, most in highest.items() for c in range(1, most + 1)}
+        return len(rows)

@@ -115,13 +115,13 @@ def _open(spark: SparkSession, scan: Scan, source: FileSource, paths: list[str],
     reader = spark.read.option("recursiveFileLookup", "true")
     try:
         if source.format == "archive":
-            return _Table(reader.parquet(*map(_literal, paths)))
+            return _Table(reader.parquet(*map(literal, paths)))
         if source.format != "parquet":
             return _lines(spark, scan.step, source, paths, numbered)
         alike, columns = footers(paths)
         reader = reader.option("mergeSchema", "false" if alike else "true")
         reader = reader.schema(columns) if columns else reader
-        return _Table(reader.parquet(*map(_literal, paths)), columns)
+        return _Table(reader.parquet(*map(literal, paths)), columns)
     except AnalysisException as error:
         if "PATH_NOT_FOUND" in str(error):
             raise InputNotFound(f"step {scan.step!r}: there is nothing to read at {source.path}") from error
@@ -151,10 +151,10 @@ def _lines(spark: SparkSession, step: str, source: FileSource, paths: list[str],
 
 def lines_of(spark: SparkSession, paths: list[str]) -> DataFrame:
     """The lines of all files below these paths."""
-    return spark.read.option("recursiveFileLookup", "true").option("lineSep", "\n").text([*map(_literal, paths)])
+    return spark.read.option("recursiveFileLookup", "true").option("lineSep", "\n").text([*map(literal, paths)])
 
 
-def _literal(path: str) -> str:
+def literal(path: str) -> str:
     """A path as Spark reads it, which takes some characters for patterns."""
     return _PATTERN.sub(r"\\\g<0>", path)
 
@@ -204,7 +204,7 @@ def _hour_ms(folder: str) -> int:
 
 def _folders(spark: SparkSession, root: str) -> list[str]:
     """The hour folders below a path, on any file system."""
-    path, files = file_system(spark, f"{_literal(root.rstrip('/'))}/date=*/hour=*")
+    path, files = file_system(spark, f"{literal(root.rstrip('/'))}/date=*/hour=*")
     statuses = files.globStatus(path) or []
     names = [status.getPath().toString() for status in statuses if status.isDirectory()]
     return sorted(name for name in names if _HOUR.search(name))

@@ -11,7 +11,6 @@ reads nothing twice, and no state is kept but accumulators and what goes into si
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,14 +28,13 @@ from data_pipeline.core.render import to_json
 from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.output import local_path, spark_url
 from data_pipeline.shell.portions import Portions, marked
-from data_pipeline.shell.scan import InputNotFound, Tables
+from data_pipeline.shell.scan import InputNotFound, Tables, literal
 from heron_runtime.failures import Interrupted
 from heronry.streamlet.aside import Policy
 from heronry.streamlet.endpoints import FileSource
 
 FILES = 1_000  # in one micro-batch
 SCHEMA = "path string, modificationTime timestamp, length long, content binary"  # content is never asked for
-_GLOB = re.compile(r"([\[\]{}*?\\])")
 
 
 @dataclass(frozen=True)
@@ -104,9 +102,9 @@ class Stream:
         reader = self._spark.readStream.format("binaryFile").option("recursiveFileLookup", "true")
         reader = reader.schema(SCHEMA).option("maxFilesPerTrigger", self._streaming.files)
         if only is not None:
-            reader = reader.option("pathGlobFilter", _GLOB.sub(r"\\\1", only))
+            reader = reader.option("pathGlobFilter", literal(only))
         try:
-            found = reader.load(_GLOB.sub(r"\\\1", place))
+            found = reader.load(literal(place))
         except AnalysisException as error:
             if "PATH_NOT_FOUND" in str(error):
                 raise InputNotFound(f"step {scan.step!r}: there is nothing to read at {scan.source.path}") from error

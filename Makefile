@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo demo-pipeline bench-pipeline test test-fast test-sim sim test-integration test-browser test-faults test-faults-all test-zookeeper test-postgres test-spark test-docker test-docker-all which-test mutate coverage image up down bench soak bench-neighbours bench-peers check format protos wheel clean
+.PHONY: help setup demo demo-pipeline bench-pipeline test test-fast test-sim sim test-integration test-browser test-faults test-faults-all test-zookeeper test-postgres test-redis test-brokers test-slurm test-spark test-docker test-docker-all test-swarm test-k8s which-test mutate coverage image up down bench soak bench-neighbours bench-peers check format protos wheel clean
 
 help:  ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,7 +24,7 @@ demo-pipeline: $(READY)  ## One program online and on Spark over the same text, 
 	@bash deploy/spark-setup $(VENV)
 	@$(BIN)/python -m examples.demo_pipeline
 
-test: $(READY)  ## Every group of tests, with the minutes of each
+test: $(READY)  ## Every group of tests but slurm, swarm and k8s, with the minutes of each
 	@$(BIN)/python tests/run_groups.py all
 
 test-fast: $(READY)  ## Checks and unit tests, under 3 minutes
@@ -54,6 +54,15 @@ test-zookeeper: $(READY)  ## The state store on real ZooKeeper servers (adds PyS
 test-postgres: $(READY)  ## The PostgreSQL sink and source on a real server (installs it on Debian as root; adds psycopg)
 	@$(BIN)/python tests/run_groups.py postgres
 
+test-redis: $(READY)  ## The Redis source and sink on a real server (installs it on Debian as root; adds redis-py)
+	@$(BIN)/python tests/run_groups.py redis
+
+test-brokers: $(READY)  ## The NATS, MQTT and Kafka sources and sinks on real servers and mock brokers (installs them on Debian as root; adds their clients)
+	@$(BIN)/python tests/run_groups.py brokers
+
+test-slurm: $(READY)  ## Topologies in the allocations of a real Slurm of two nodes, and its faults (installs it on Debian as root)
+	@$(BIN)/python tests/run_groups.py slurm
+
 test-spark: $(READY)  ## Programs on real Spark (adds PySpark and Java)
 	@$(BIN)/python tests/run_groups.py spark
 
@@ -62,6 +71,12 @@ test-docker: $(READY)  ## A real cluster by docker compose, and a third of its f
 
 test-docker-all: $(READY)  ## The whole table of the cluster's faults, and many topologies beside each other
 	@HERONRY_FAULTS=all $(BIN)/python tests/run_groups.py docker
+
+test-swarm: $(READY)  ## A real Docker Swarm of three engines in containers: what dies there, and what is lost (not in `make test`)
+	@$(BIN)/python tests/run_groups.py swarm
+
+test-k8s: $(READY)  ## A real Kubernetes of two nodes (builds it once, 7 minutes): what dies there, and what is lost (not in `make test`)
+	@$(BIN)/python tests/run_groups.py k8s
 
 which-test: $(READY)  ## The tests of a module: make which-test FILE=heron_runtime/state/files.py
 	@$(BIN)/python tests/which_test.py $(FILE)

@@ -24,10 +24,10 @@ from benchmarks import handwritten_spark as by_hand
 from data_pipeline.core.plan import Output
 from data_pipeline.core.planner import Choice, plan
 from data_pipeline.core.render import to_json
+from data_pipeline.shell.asked import with_columns
 from data_pipeline.shell.execute import Execution
-from data_pipeline.shell.inputs import with_columns
 from data_pipeline.shell.scan import Tables
-from data_pipeline.shell.session import SessionOptions, session
+from data_pipeline.shell.session import SessionOptions, own_session
 from data_pipeline.shell.sinks import writing
 from heronry.streamlet import Builder, collect, files
 from heronry.streamlet.program import Program
@@ -143,7 +143,7 @@ def measure(words: int, rounds: int) -> list[dict[str, Any]]:
         for name, (function, kind) in by_hand.MAPPINGS.items():
             cases.append((f"by hand: {name}", kind if kind == PYTHON else "text sql", False, function, str(text)))
         seconds: dict[str, list[float]] = {case[0]: [] for case in cases}
-        with session(SessionOptions("bench", f"local[{CORES}]", {"spark.log.level": "ERROR"})) as spark:
+        with own_session(SessionOptions("bench", f"local[{CORES}]", {"spark.log.level": "ERROR"})) as spark:
             for turn in range(rounds + 1):
                 for name, _, _, function, path in cases:
                     began = time.perf_counter()

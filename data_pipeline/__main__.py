@@ -56,11 +56,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--checkpoint", default="", metavar="URL", help="read by micro-batches, and go on from here")
     parser.add_argument("--every-seconds", type=float, help="a micro-batch so often, until interrupted")
     parser.add_argument("--files", type=int, help="of each source, at most, in a micro-batch")
+    parser.add_argument("--roll-up", action="store_true", help="FILE is a folder of histories: roll them up")
+    parser.add_argument("--keep-days", action="append", default=[], metavar="LEVEL=DAYS")
     parser.add_argument("--lifeline", type=int, default=-1, help="file descriptor that ends with the parent")
     parser.add_argument("--verbose", action="store_true", help="Spark's log on stderr, and Python tracebacks")
     found = parser.parse_args(list(arguments)[:cut])
     found.arguments = tuple(list(arguments)[cut + 1 :])
-    if not (found.output_path or found.dry_run or found.views):
+    if not (found.output_path or found.dry_run or found.views or found.roll_up):
         parser.error("--output-path is missing")
     return found
 
@@ -89,8 +91,10 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(options: argparse.Namespace, out: TextIO) -> str:
     try:
-        from data_pipeline.shell.job import Request, run
-        from data_pipeline.shell.stream import FILES, Streaming
+        if options.roll_up:
+            return _roll_up(options, out)
+        from data_pipeline.shell.job import run
+        from data_pipeline.shell.request import FILES, Request, Streaming
     except ModuleNotFoundError as error:
         if error.name in ("pyspark", "pyarrow", "pandas", "py4j"):
             raise Unavailable(
@@ -107,6 +111,15 @@ def _run(options: argparse.Namespace, out: TextIO) -> str:
         dict(pair.partition("=")[::2] for pair in options.config_property), options.force, streaming,
     )  # fmt: skip
     return run(request, out)
+
+
+def _roll_up(options: argparse.Namespace, out: TextIO) -> str:
+    from data_pipeline.core.history import KEEP_DAYS
+    from data_pipeline.shell.history import RollUp, run
+
+    keep = {**KEEP_DAYS, **{level: int(days) for level, _, days in (p.partition("=") for p in options.keep_days)}}
+    conf = dict(pair.partition("=")[::2] for pair in options.conf)
+    return run(RollUp(options.file.absolute(), options.master, conf, keep), out)
 
 
 def _told(error: Exception, out: TextIO, log: Path | None, verbose: bool) -> int:

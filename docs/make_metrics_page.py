@@ -32,7 +32,8 @@ topology registers itself are served as they are, and are called `heron_user_NAM
 **Kinds.** Counters are totals since the topology began, over all restarts of a process; the tracker gives them, and
 their rates, for any interval up to three hours as well. Gauges have a last value, and a least, greatest and mean value
 of an interval. Latencies are distributions: percentiles of all tuples, never means of means. The topology master keeps
-points of 5 seconds for 10 minutes and of a minute for 3 hours, of all three kinds.
+points of 5 seconds for 10 minutes and of a minute for 3 hours, of all three kinds; what is kept longer, and of killed
+topologies, is in `docs/history.md`.
 
 **Reports** are sent each `heron.metrics.interval.secs` (5 s), so a counter may be that much behind.
 """

@@ -1,7 +1,9 @@
-"""``make demo-pipeline``: one program online and on Spark over the same novel, and the merged view of both.
+"""``make demo-pipeline``: one program online, in a batch and by micro-batches on Spark over the same novel, and the
+merged view of online and batch.
 
 It goes through the front door (``heron submit local``, ``heron submit spark``, ``heron pipeline run``) in a home of its
-own that is removed at the end, and exits with 1 if any of the answers differs from a plain count.
+own that is removed at the end, and exits with 1 if any of the answers differs from a plain count. The jobs share a
+Spark that is kept warm meanwhile (``heron spark start``).
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from examples.pipeline_words import NEW_YEAR, line, lines, split
 from heronry.pipeline import read_view
 from heronry.streamlet.results import finished, read
 
@@ -49,17 +52,33 @@ def online(output: Path) -> Counter[str]:
     return Counter({record.key: record.value for record in read(output / "online")})
 
 
-def on_spark(output: Path) -> Counter[str]:
-    """What the batch counts over the whole of history."""
-    print(
-        heron("submit", "spark", PROGRAM, NAME, "--output-path", str(output / "batch"), "--", str(output), TEXT), end=""
-    )
-    counts: Counter[str] = Counter()
-    for part in (output / "batch" / "output").glob("*.json"):
-        for text in part.read_text().splitlines():
-            record = json.loads(text)
-            counts[record["key"]] = record["value"]
-    return counts
+def result(folder: Path) -> Counter[str]:
+    """What a job on Spark has written for the program's sink ``output``."""
+    parts = [part.read_text() for part in (folder / "output").glob("*.json")]
+    records = [json.loads(text) for part in parts for text in part.splitlines()]
+    return Counter({record["key"]: record["value"] for record in records})
+
+
+def batch(output: Path) -> Counter[str]:
+    """What one batch counts over the whole of history."""
+    place = output / "batch"
+    print(heron("submit", "spark", PROGRAM, NAME, "--output-path", str(place), "--", str(output), TEXT), end="")
+    return result(place)
+
+
+def streaming(output: Path) -> Counter[str]:
+    """What two runs count: one over the first half of the lines, one that goes on when the other half has come."""
+    place, arriving, said = output / "streaming", output / "arriving", range(len(lines()))
+    arriving.mkdir()
+    for name, numbers in (("first", said[: len(said) // 2]), ("second", said[len(said) // 2 :])):
+        (arriving / f"{name}.json").write_text("".join(json.dumps(line(number)) + "\n" for number in numbers))
+        told = heron(
+            "submit", "spark", PROGRAM, NAME, "--mode", "streaming", "--checkpoint", str(output / "checkpoint"),
+            "--input-path", str(arriving), "--input-format", "json", "--output-path", str(place),
+            "--", str(output), TEXT,
+        )  # fmt: skip
+        print(f"{told.rstrip()}: {result(place).total()} words")
+    return result(place)
 
 
 def merged(output: Path, to: dt.datetime) -> Counter[str]:
@@ -81,15 +100,16 @@ def main() -> int:
     os.environ["HERONRY_HOME"] = str(home / "home")
     output = home / "output"
     try:
-        from examples.pipeline_words import NEW_YEAR, line, lines, split
-
         truth = Counter(word for number in range(len(lines())) for word in split(line(number)))
         half = dt.datetime.fromtimestamp(NEW_YEAR + len(lines()) // 2, dt.UTC)
-        answers = {"online": online(output), "on Spark": on_spark(output), "merged": merged(output, half)}
+        answers = {"online": online(output)}
+        heron("spark", "start")
+        answers |= {"batch": batch(output), "streaming": streaming(output), "merged": merged(output, half)}
     except (subprocess.CalledProcessError, RuntimeError) as error:
         print(f"failed: {error}", file=sys.stderr)
         return 1
     finally:
+        heron("spark", "stop")
         shutil.rmtree(home, ignore_errors=True)
     print(f"\n{len(truth)} words of {Path(TEXT).name}\n{'word':<10}" + "".join(f"{name:>10}" for name in answers))
     for word, _ in truth.most_common(SHOWN):
@@ -98,7 +118,7 @@ def main() -> int:
     for name in differing:
         wrong = [word for word in truth | answers[name] if truth[word] != answers[name][word]]
         print(f"{name} differs from a plain count in {len(wrong)} words, as {wrong[:3]}", file=sys.stderr)
-    print("" if differing else "\nonline, Spark and the merged view agree with a plain count")
+    print("" if differing else "\nonline, batch, streaming and the merged view agree with a plain count")
     return 1 if differing else 0
 
 

@@ -37,7 +37,10 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     parser.add_argument("--port", type=port, default=9000, help="0 picks a free one (default 9000)")
     parser.add_argument("--public", action="store_true", help="allow a --host that other machines reach (no TLS here)")
     parser.add_argument(
-        "--scheduler", default=LOCAL, metavar="NAME", help="what runs the containers: local, docker, or plugged in"
+        "--scheduler",
+        default=LOCAL,
+        metavar="NAME",
+        help="what runs the containers: local, docker, swarm, k8s, or plugged in",
     )
     parser.add_argument("--cluster", default="", help="name of the cluster (default: that of the scheduler)")
     parser.add_argument("--state-url", default="", help="the state store (default: files in the home)")
@@ -54,6 +57,11 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     parser.add_argument("--quota-cores", type=_positive, help="cores that all topologies together may ask for")
     parser.add_argument("--quota-ram-mb", type=_positive, help="memory that they may ask for (MiB)")
     parser.add_argument("--quota-containers", type=_positive, help="containers they may have, with those of masters")
+    parser.add_argument("--quota-disk-mb", type=_positive, help="what they may keep in their volumes (MiB)")
+    parser.add_argument(
+        "--elect", action="store_true",
+        help="one of several api servers with the same home and state store: stand by until elected",
+    )  # fmt: skip
     parser.add_argument("--verbose", action="store_true", help="log requests")
     given = parser.parse_args(arguments)
     unpacked = int(given.max_unpacked_mb * MiB)
@@ -66,10 +74,12 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         given.quota_cores,
         None if given.quota_ram_mb is None else int(given.quota_ram_mb * MiB),
         None if given.quota_containers is None else int(given.quota_containers),
+        None if given.quota_disk_mb is None else int(given.quota_disk_mb * MiB),
     )
     return Options(
         given.home, given.host, given.port, given.scheduler, given.cluster, given.state_url, given.state_credential,
-        given.public, tuple(given.allow_host), given.advertise, bounds, quota, given.verbose,
+        given.public, tuple(given.allow_host), given.advertise, bounds, quota, given.elect,
+        given.verbose,
     )  # fmt: skip
 
 

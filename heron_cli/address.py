@@ -10,6 +10,8 @@ from heron_runtime.failures import UsageError
 from heron_runtime.model.ids import is_safe_name
 
 LOCAL = "local"  # the cluster of this user on this machine
+SLURM = "slurm"  # jobs of this user in the queue that this machine's sbatch knows
+OF_HOME = (LOCAL, SLURM)  # the clusters that need no api server
 DEFAULT_ENVIRON = "default"
 
 

@@ -15,8 +15,9 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from heron_cli.console import say
 from heron_cli.credentials import Login
-from heron_control.web.names import is_loopback
+from heron_control.web.names import UNDONE_HEADER, is_loopback
 from heron_runtime.failures import (
     ExistsAlready,
     Failure,
@@ -32,6 +33,7 @@ CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
 LONG_SECONDS = 300.0  # what waits for containers: submit, kill, restart
 AGAIN_SECONDS = 0.5
+LEADER_SECONDS = 45.0  # until another api server leads, and has settled what the one before left
 _KINDS: Mapping[int, type[Failure]] = {
     401: NotAllowed, 403: NotAllowed, 404: NotFound, 408: Unavailable, 409: ExistsAlready, 413: InvalidTopology,
     421: UsageError, 422: InvalidTopology, 429: Unavailable, 502: Unavailable, 503: Unavailable, 504: Unavailable,
@@ -73,8 +75,9 @@ class ApiClient:
     def ask(self, method: str, path: str, *, again: int = 0, **options: Any) -> httpx.Response:
         """An answer that is a success. ``again``: how often to send it anew if the connection breaks.
 
-        Raises Failure.
+        While no api server leads, nothing is done, so whatever was asked is asked again until one does. Raises Failure.
         """
+        deadline = 0.0
         while True:
             try:
                 response = self._client.request(method, path, **options)
@@ -86,7 +89,14 @@ class ApiClient:
                 raise self._no_answer(error) from error
             if response.is_success:
                 return response
-            if again > 0 and response.headers.get("retry-after") and response.status_code in (409, 503):
+            if response.status_code == 503 and UNDONE_HEADER in response.headers:
+                if not deadline:
+                    say("note: no api server leads at this moment; waiting until one does")
+                deadline = deadline or time.monotonic() + LEADER_SECONDS
+                if time.monotonic() < deadline:
+                    time.sleep(AGAIN_SECONDS)
+                    continue
+            if again > 0 and response.headers.get("retry-after") and response.status_code in (409, 502, 503, 504):
                 again -= 1
                 time.sleep(2 * AGAIN_SECONDS)
                 continue
@@ -104,10 +114,10 @@ class ApiClient:
         try:
             found = response.json()
             message, cure = str(found["message"]), str(found.get("cure") or "")
-            details = [str(text) for text in found.get("details") or ()]
+            details, usage = [str(text) for text in found.get("details") or ()], found.get("usage") is True
         except (ValueError, KeyError, TypeError, AttributeError):
             return self._stranger(f"it answered {response.status_code} {response.reason_phrase}")
-        kind = _KINDS.get(response.status_code, Failure)
+        kind = UsageError if usage else _KINDS.get(response.status_code, Failure)
         return kind(message, cure, details if len(details) > 1 else ())
 
     def _stranger(self, why: str) -> Failure:

@@ -20,6 +20,7 @@ import msgspec
 from heron_cli.address import Address
 from heron_cli.api_client import LONG_SECONDS, ApiClient
 from heron_cli.cluster import Logs
+from heron_cli.console import say
 from heron_cli.credentials import Login
 from heron_control.inspection.inspector import LoggedProcess
 from heron_control.inspection.status_document import from_document
@@ -29,7 +30,8 @@ from heron_control.packaging.shipping import pack_package
 from heron_control.packing.update import UpdateRequest
 from heron_control.progress import Progress
 from heron_control.submission.submission import Submission
-from heron_runtime.failures import Failure, Interrupted, InvalidTopology, NotFound, UsageError
+from heron_runtime.failures import Failure, Interrupted, InvalidTopology, NotFound
+from heron_runtime.model.checkpoints import keeps_state
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire import codec
 from heron_runtime.wire.container import FileData
@@ -87,6 +89,14 @@ class ApiCluster:
     def submit(self, submission: Submission, progress: Progress, *, replace: bool = False) -> Callable[[], bool]:
         """Pack the code, send it unless the server has it, and the definition."""
         definition = submission.definition
+        where = f"{self.name}/{submission.role}/{submission.environ} {definition.name}"
+        carry = submission.carry if replace and submission.start is None else None
+        if carry is not None and keeps_state(definition.config):
+            say(
+                "note: what runs is drained, its state is kept as checkpoint upgrade-NUMBER, and the new one goes on "
+                f"with it; should the api server end meanwhile, `heron status {where}` and `heron checkpoint list "
+                f"{where}` say how far it came (`heron activate {where}` where the old one is paused)"
+            )
         fields = {
             "name": definition.name,
             "cluster": self._login.cluster,
@@ -100,6 +110,11 @@ class ApiCluster:
         if submission.start is not None:
             fields["from_checkpoint"] = submission.start.reference
             fields["allow_dropped_state"] = "true" if submission.start.may_drop else "false"
+        elif carry is not None:
+            fields["allow_dropped_state"] = "true" if carry.may_drop else "false"
+            fields["timeout_seconds"] = str(carry.seconds)
+        elif replace:
+            fields["without_state"] = "true"
         with self.session() as client, tempfile.TemporaryDirectory(prefix="heronry-send-") as folder:
             progress("packing the code")
             archive = Path(folder, "package.tar.gz")
@@ -135,7 +150,8 @@ class ApiCluster:
             files["topology"] = ("topology.tar.gz", package, "application/gzip")
         headers = {"idempotency-key": submission.definition.id}
         try:
-            client.ask("POST", TOPOLOGIES, data=fields, files=files, headers=headers, again=AGAIN, timeout=LONG_SECONDS)
+            secs = LONG_SECONDS + float(fields.get("timeout_seconds", 0))
+            client.ask("POST", TOPOLOGIES, data=fields, files=files, headers=headers, again=AGAIN, timeout=secs)
         except KeyboardInterrupt:
             where = f"{self.name}/{submission.role}/{submission.environ} {submission.definition.name}"
             raise Interrupted(
@@ -187,13 +203,9 @@ class ApiCluster:
         return list(self._json("GET", self._path(address, name, "/checkpoints")))
 
     def checkpoint(self, address: Address, name: str, which: str, *, verify: bool) -> dict[str, Any]:
-        """As the server finds it; files are read on the machine that has them."""
-        if verify:
-            raise UsageError(
-                "--verify reads the checkpoint's files, which cannot be reached through an api server",
-                "Leave it out, or look at the files where they are.",
-            )
-        return dict(self._json("GET", self._path(address, name, f"/checkpoints/{quote(which, safe='')}")))
+        """As the server finds it; it reads the files, too."""
+        options: dict[str, Any] = {"params": {"verify": "true"}, "timeout": LONG_SECONDS} if verify else {}
+        return dict(self._json("GET", self._path(address, name, f"/checkpoints/{quote(which, safe='')}"), **options))
 
     def name_checkpoint(
         self, address: Address, name: str, label: str, wait_secs: float, progress: Progress

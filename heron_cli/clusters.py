@@ -1,12 +1,12 @@
 """Which clusters there are.
 
-``local`` runs topologies on this machine; every name with an entry in ``credentials.json`` (``heron login``) is a
-cluster behind an api server.
+``local`` runs topologies on this machine, ``slurm`` as jobs of Slurm; every other name with an entry in
+``credentials.json`` (``heron login``) is a cluster behind an api server.
 """
 
 from __future__ import annotations
 
-from heron_cli.address import LOCAL, Address, parse_address
+from heron_cli.address import LOCAL, OF_HOME, SLURM, Address, parse_address
 from heron_cli.cluster import Cluster
 from heron_cli.credentials import read_credentials
 from heron_cli.home import Home
@@ -26,10 +26,14 @@ def cluster_named(name: str) -> Cluster:
         from heron_cli.local_cluster import LocalCluster
 
         return LocalCluster(home)
+    if name == SLURM:
+        from heron_cli.slurm_cluster import SlurmCluster
+
+        return SlurmCluster(home)
     logins = read_credentials(home)
     login = logins.get(name)
     if login is None:
-        known = (LOCAL, *logins)
+        known = (*OF_HOME, *logins)
         raise NotFound(
             f"there is no cluster {name!r}{did_you_mean(name, known)}",
             f"There is {listing(known)}; `heron login {name} --api URL` adds a cluster behind an api server.",

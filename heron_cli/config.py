@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from heron_cli.address import LOCAL
+from heron_cli.address import OF_HOME
 from heron_cli.clusters import cluster_at
 from heron_cli.console import Format, print_json, print_table, say
 from heron_cli.home import Home
 from heron_cli.options import Output, Verbose, read_property
-from heron_runtime.failures import NotFound, UsageError, did_you_mean
+from heron_runtime.failures import NotFound, UsageError, did_you_mean, listing
 from heron_runtime.model.settings import ALL_SETTINGS
 from heron_runtime.state.local import STATE_KEYS
 from heronry.api.config import normalise
@@ -44,8 +44,10 @@ def config(
         if key is None or value is None:
             raise UsageError("set needs a key and a value", "heron config CLUSTER set KEY VALUE")
         key, plain = read_property(f"{key}={value}")
-        if key in STATE_KEYS and name != LOCAL:
-            raise UsageError(f"{key} is for {LOCAL}", f"The api server of {name} has its store's address at its start.")
+        if key in STATE_KEYS and name not in OF_HOME:
+            raise UsageError(
+                f"{key} is for {listing(OF_HOME)}", f"The api server of {name} has its store's address at its start."
+            )
         checked = normalise({**mine, key: plain}, where=str(home.config_file), component=False)
         home.write_config({**everything, name: checked})
         say(f"{key} = {plain!r} for topologies submitted to {name} from now on")

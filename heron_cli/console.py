@@ -28,6 +28,7 @@ STATE_STYLES = {
     "paused": "cyan",
     "finished": "green",
     "starting": "yellow",
+    "waiting": "yellow",
     "restarting": "yellow",
     "stopped": "yellow",
     "degraded": "yellow",

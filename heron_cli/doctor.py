@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -24,7 +25,9 @@ from heron_cli.home import Home
 from heron_cli.options import Output, Verbose
 from heron_control.schedulers.local_processes import processes_of
 from heron_control.schedulers.runtime import make_runtime_dir, runtime_base
+from heron_control.schedulers.scheduler import SchedulerError
 from heron_control.schedulers.topology_folder import Homes, load_launch
+from heron_runtime import cgroups
 from heron_runtime.failures import Failure, NotAllowed
 from heron_runtime.net.foreign import translate
 from heron_runtime.state import open_address, topologies
@@ -80,11 +83,14 @@ def examine(home: Home) -> Iterator[Finding]:
         ("disk", _disk),
         ("state store", _store),
         ("runtime folder", _runtime),
+        ("control groups", _control_groups),
         ("network", _network),
         ("clusters", _clusters),
         ("open files", _open_files),
         ("Java", _java),
         ("Docker", _docker),
+        ("Slurm", _slurm),
+        ("Kubernetes", _kubernetes),
     )
     for name, check in checks:
         try:
@@ -175,6 +181,21 @@ def _runtime(_: Home) -> Iterator[Finding]:
     yield Finding("runtime folder", Health.GOOD, f"{base} takes Unix sockets")
 
 
+def _control_groups(_: Home) -> Iterator[Finding]:
+    above = cgroups.place()
+    if above is not None:
+        probe = above / f"{cgroups.PREFIX}probe-{os.getpid()}"
+        probe.mkdir()
+        probe.rmdir()
+        yield Finding("control groups", Health.GOOD, f"each container of a topology gets one, in {above}")
+        return
+    yield Finding(
+        "control groups", Health.NOTE,
+        "none may be made here: what user code leaves behind is found by its descent and its marks alone",
+        "Submit from a unit that may: systemd-run --user --scope -p Delegate=yes heron submit …",
+    )  # fmt: skip
+
+
 def _network(_: Home) -> Iterator[Finding]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = listener.getsockname()
@@ -229,10 +250,80 @@ def _docker(_: Home) -> Iterator[Finding]:
     if docker is None:
         yield Finding("Docker", Health.NOTE, "there is none", "Only clusters of containers need it.")
         return
-    command = [docker, "version", "--format", "{{.Server.Version}}"]
+    command = [docker, "info", "--format", "{{.ServerVersion}} {{.Swarm.LocalNodeState}} {{.Swarm.ControlAvailable}}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_SECS, check=False)
-    if done.returncode == 0:
-        yield Finding("Docker", Health.GOOD, f"server {done.stdout.strip()}")
+    said = done.stdout.split()
+    if done.returncode == 0 and said:
+        yield Finding("Docker", Health.GOOD, f"server {said[0]}")
+        yield _swarm(said[1:])
     else:
         reason = (done.stderr.strip().splitlines() or ["no answer"])[-1]
         yield Finding("Docker", Health.NOTE, reason, "Only clusters of containers need it: start the Docker daemon.")
+
+
+def _slurm(_: Home) -> Iterator[Finding]:
+    from heron_control.schedulers.slurm_client import NEEDED, SlurmClient, SlurmError  # only this check needs it
+
+    missing = [name for name in NEEDED if shutil.which(name) is None]
+    if missing:
+        cure = "Only the cluster slurm needs them (Debian: slurm-client)."
+        yield Finding(
+            "Slurm", Health.NOTE, "there is none" if missing == list(NEEDED) else f"no {', '.join(missing)}", cure
+        )
+        return
+    try:
+        found = SlurmClient().examine()
+    except SlurmError as error:
+        yield Finding(
+            "Slurm", Health.NOTE, error.message, "Only the cluster slurm needs it: see `scontrol ping`, `sinfo`."
+        )
+        return
+    text = f"{', '.join(NEEDED)} answer ({found.version}), {found.nodes} nodes"
+    if found.tracking == "proctrack/cgroup":
+        yield Finding("Slurm", Health.GOOD, f"{text}, {found.tracking}")
+    else:
+        cure = "ProctrackType=proctrack/cgroup in slurm.conf: by another one, what user code daemonises stays behind."
+        yield Finding("Slurm", Health.NOTE, f"{text}, {found.tracking}", cure)
+
+
+def _kubernetes(_: Home) -> Iterator[Finding]:
+    need = "Only the cluster k8s needs it: "
+    if importlib.util.find_spec("kubernetes") is None:
+        cure = f"{need}pip install 'heronry[kubernetes]'."
+        yield Finding("Kubernetes", Health.NOTE, "its client is not installed", cure)
+        return
+    from heron_control.schedulers.k8s_client import KubernetesClient, own_namespace  # only this check needs it
+
+    try:
+        client = KubernetesClient(own_namespace())
+    except SchedulerError as error:
+        yield Finding("Kubernetes", Health.NOTE, "no cluster is known here", f"{need}{error}.")
+        return
+    try:
+        nodes = client.nodes()
+        seen = f"{len(nodes)} nodes" if nodes is not None else "its nodes are not ours to see"
+        text = f"{client.version()}, {seen}, policy/{client.policy_version()}"
+        if nodes is not None:
+            yield Finding("Kubernetes", Health.GOOD, text)
+        else:
+            cure = "What a lost node ran is not replaced: allow `list nodes` (deploy/kubernetes.yml)."
+            yield Finding("Kubernetes", Health.NOTE, text, cure)
+    except SchedulerError as error:
+        yield Finding("Kubernetes", Health.NOTE, str(error), f"{need}kubectl cluster-info.")
+    finally:
+        client.close()
+
+
+def _swarm(said: list[str]) -> Finding:
+    """Whether an api server with ``--scheduler swarm`` could run on this engine: its state, and if it is a manager."""
+    need = "Only cluster swarm needs it: "
+    match said:
+        case ["active", "true"]:
+            return Finding("Docker Swarm", Health.GOOD, "this engine is a manager of a swarm")
+        case ["active", _]:
+            return Finding("Docker Swarm", Health.NOTE, "this engine is a worker", f"{need}use a manager's engine.")
+        case ["locked", _]:
+            return Finding("Docker Swarm", Health.NOTE, "this manager is locked", f"{need}docker swarm unlock.")
+        case ["error" | "pending", _]:
+            return Finding("Docker Swarm", Health.NOTE, "it is not joined", f"{need}docker info says why.")
+    return Finding("Docker Swarm", Health.NOTE, "there is none", f"{need}docker swarm init.")

@@ -10,15 +10,16 @@ from collections.abc import Sequence
 from heron_control.packaging import definer
 from heron_runtime.commands import warm_up
 
-SUBMIT, LOCAL = "submit", "local"
+SUBMIT, LOCAL, SLURM = "submit", "local", "slurm"
 SCHEDULER_NEEDS = ("heron_scheduler.shell.main", "heron_runtime.state.files")
 CHANGE_NOTHING = frozenset({"--help", "-h", "--dry-run"})
 
 
 def begin(arguments: Sequence[str]) -> None:
     """Start what this command line will need, as far as a glance can tell."""
-    if list(arguments[:1]) != [SUBMIT] or not any(word.partition("/")[0] == LOCAL for word in arguments):
+    places = {word.partition("/")[0] for word in arguments}
+    if list(arguments[:1]) != [SUBMIT] or places.isdisjoint((LOCAL, SLURM)):
         return
     definer.warm_up()
-    if CHANGE_NOTHING.isdisjoint(arguments):
+    if LOCAL in places and CHANGE_NOTHING.isdisjoint(arguments):
         warm_up("heron_scheduler", SCHEDULER_NEEDS)

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from heron_cli.address import LOCAL
 from heron_control.schedulers.topology_folder import place_of
 from heron_runtime.failures import Failure, InvalidTopology, NotAllowed
 from heron_runtime.files import replace_file
@@ -37,7 +36,11 @@ class Home:
     @property
     def store(self) -> StoreAddress:
         """Where the local cluster keeps its state. Raises StoreError."""
-        return local_store(self.root)
+        return self.store_of(LOCAL)
+
+    def store_of(self, cluster: str) -> StoreAddress:
+        """Where one of the clusters of this home keeps its state. Raises StoreError."""
+        return local_store(self.root, cluster)
 
     @property
     def config_file(self) -> Path:
@@ -77,7 +80,17 @@ class Home:
 
     def _tighten(self) -> None:
         """Ours alone from now on; but a folder that holds other things is not ours to close."""
-        known = {"state", "topologies", "history", "cache", "config.yaml", "credentials.json", "output", "pipeline"}
+        known = {
+            "state",
+            "topologies",
+            "history",
+            "cache",
+            "config.yaml",
+            "credentials.json",
+            "output",
+            "pipeline",
+            "spark",
+        }
         strangers = sorted({entry.name for entry in self.root.iterdir()} - known)
         if strangers and not (self.root / "state").is_dir():
             raise Failure(
@@ -98,6 +111,8 @@ class Home:
                 f"{self.config_file} has more than {MAX_CONFIG_CHARACTERS} characters",
                 "It holds settings; keep large data in files of the topology's package.",
             )
+        import yaml  # a command without such a file needs none
+
         try:
             found = yaml.safe_load(text)
         except yaml.YAMLError as error:
@@ -112,6 +127,8 @@ class Home:
 
     def write_config(self, config: Mapping[str, Mapping[str, Any]]) -> None:
         """Replace ``config.yaml`` at once (0600)."""
+        import yaml
+
         self.prepare()
         text = yaml.safe_dump({name: dict(values) for name, values in config.items() if values}, sort_keys=True)
         replace_file(self.config_file, text, 0o600)

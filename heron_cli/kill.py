@@ -9,6 +9,9 @@ import typer
 from heron_cli.clusters import cluster_at
 from heron_cli.console import say, spinner
 from heron_cli.options import Name, Place, Verbose
+from heron_cli.spark_submit import SPARK
+from heron_control.inspection import stream_runs
+from heron_runtime.failures import UsageError
 
 
 def kill(
@@ -23,7 +26,14 @@ def kill(
     ] = 300.0,
     verbose: Verbose = False,
 ) -> None:
-    """Kill a topology: no process, socket or state stays behind."""
+    """Kill a topology: no process, socket or state stays behind. CLUSTER spark: end a streaming run; it can go on."""
+    if place == SPARK:
+        if drain or keep_logs:
+            raise UsageError("a streaming run has neither logs to keep nor anything to drain", "Leave the options out.")
+        with spinner(f"ending {name}"):
+            run = stream_runs.stop(name)
+        say(f"the run of {name} has ended; the same command goes on from {run.checkpoint}", "green")
+        return
     cluster, address = cluster_at(place)
     with cluster.session(), spinner(f"killing {name}") as progress:
         number = cluster.drain(address, name, drain_timeout, progress) if drain else 0

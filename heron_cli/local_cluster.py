@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import psutil
-
 from heron_cli.address import LOCAL, Address
 from heron_cli.cluster import Logs
-from heron_cli.console import note
+from heron_cli.console import note, say
 from heron_cli.home import Home
 from heron_control.packing.demand import amount
 from heron_control.progress import Progress
@@ -27,7 +25,7 @@ from heron_runtime.state.store import StateStore
 if TYPE_CHECKING:  # imported where somebody is asked or something is started: a dry run needs neither, and no gRPC
     from heron_control.inspection.inspector import Inspector
     from heron_control.inspection.topology_status import TopologyStatus
-    from heron_control.packing.update import UpdateRequest
+    from heron_control.packing.update import PlannedUpdate, UpdateRequest
     from heron_control.submission.service import SubmissionService
 
 LEAST_TASK_BYTES = 8 * MiB  # what a process has for itself that was forked and does nothing yet
@@ -49,7 +47,7 @@ class LocalCluster:
             yield self._store
             return
         self.home.prepare()
-        self._store = open_address(self.home.store)
+        self._store = open_address(self.home.store_of(self.name))
         try:
             self._store.open()
             yield self._store
@@ -79,13 +77,13 @@ class LocalCluster:
 
     @property
     def _config(self) -> ClusterConfig:
-        return ClusterConfig(self.home.root, self.name, self.home.store, shared=True)
+        return ClusterConfig(self.home.root, self.name, self.home.store_of(self.name), shared=True)
 
     def submit(self, submission: Submission, progress: Progress, *, replace: bool = False) -> Callable[[], bool]:
         """Stage the package, write the state, start the scheduler."""
         _check_memory(submission.packing)
         with self.session() as store:
-            pid = self._service(store).submit(submission, progress, replace=replace)
+            pid = self._service(store).submit(submission, progress, replace=replace, note=say)
         return lambda: pid is None or _lives(pid)
 
     def kill(self, address: Address, name: str, progress: Progress, *, keep_logs: bool = False) -> str:
@@ -113,10 +111,14 @@ class LocalCluster:
 
         with self.session() as store, self._topology(address, name) as (_, record):
             planned = plan_update(record.definition, record.packing, asked)
-            _check_memory(planned.after[1])
+            self._check_update(record, planned)
             if not dry_run:
                 planned = self._service(store).update(record, asked, secs, progress)
             return planned.document()
+
+    def _check_update(self, record: TopologyRecord, planned: PlannedUpdate) -> None:
+        """Raises Failure where there is no room for it."""
+        _check_memory(planned.after[1])
 
     def set_state(self, address: Address, name: str, state: TopologyState, progress: Progress) -> None:
         """Ask the topology master."""
@@ -186,7 +188,7 @@ class LocalCluster:
 
 def _check_memory(packing: PackingPlan) -> None:
     """Every task is a process here. Raises InvalidTopology where that cannot be, whatever the tasks do."""
-    tasks, memory = len(packing.instances()), psutil.virtual_memory().total
+    tasks, memory = len(packing.instances()), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if tasks * LEAST_TASK_BYTES > memory:
         reserved = sum(container.resources.ram_bytes for container in packing.containers)
         raise InvalidTopology(
@@ -198,6 +200,8 @@ def _check_memory(packing: PackingPlan) -> None:
 
 def _lives(pid: int) -> bool:
     """True while the process runs; reaps it if it was our child."""
+    import psutil
+
     try:
         os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from heron_cli.address import LOCAL
+from heron_cli.address import OF_HOME
 from heron_cli.console import say
 from heron_cli.credentials import Login, read_credentials, write_credentials
 from heron_cli.home import Home
@@ -39,7 +39,7 @@ def login(
     # Here, since no other command of the local cluster needs httpx, which takes a moment.
     from heron_cli.api_cluster import ApiCluster
 
-    if cluster in (LOCAL, SPARK) or not is_safe_name(cluster):
+    if cluster in (*OF_HOME, SPARK) or not is_safe_name(cluster):
         raise UsageError(f"{cluster!r} is no name for a cluster behind an api server", "Use another, as docker.")
     url = checked_url(api)
     home = Home.of_user()

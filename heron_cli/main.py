@@ -98,11 +98,14 @@ def make_app(only: str = "") -> typer.Typer:
         app.command(name)(guarded(pkgutil.resolve_name(_COMMANDS[name])))
     if only not in _COMMANDS:
         pipeline = typer.Typer(
-            help="Batches on Spark for merged views, and what is known of them.", no_args_is_help=True
+            help="Batches on Spark for merged views; the history of topologies, and what it advises.",
+            no_args_is_help=True,
         )
         token = typer.Typer(help="Who may use a cluster behind an api server.", no_args_is_help=True)
         checkpoint = typer.Typer(help="Checkpoints of a topology that keeps state.", no_args_is_help=True)
-        for group, name in ((pipeline, "pipeline"), (token, "token"), (checkpoint, "checkpoint")):
+        spark = typer.Typer(help="A Spark that is kept warm, so that jobs start at once.", no_args_is_help=True)
+        groups = ((pipeline, "pipeline"), (spark, "spark"), (token, "token"), (checkpoint, "checkpoint"))
+        for group, name in groups:
             for verb, command in pkgutil.resolve_name(f"heron_cli.{name}:COMMANDS"):
                 group.command(verb)(guarded(command))
             app.add_typer(group, name=name)

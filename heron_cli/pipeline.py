@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from heron_cli.console import Format, print_json, print_line, print_table, say
+from heron_cli.history import COMMANDS as HISTORY_COMMANDS
 from heron_cli.options import Output, Verbose
 from heron_cli.spark_submit import SparkOptions, milliseconds, run_job
 from heronry.pipeline.registry import Registered, all_registered, registered
@@ -125,4 +126,4 @@ def instant(ms: int) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
-COMMANDS = (("run", run), ("status", status), ("views", views))
+COMMANDS = (("run", run), ("status", status), ("views", views), *HISTORY_COMMANDS)

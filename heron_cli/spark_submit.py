@@ -128,9 +128,7 @@ def run_job(
         raise UsageError(
             f"{unknown[0]!r} means nothing in a batch", f"Of a configuration it reads {ON_ERROR} and {MOST}."
         )
-    for pair in options.conf:
-        if not pair.startswith("spark.") or "=" not in pair:
-            raise UsageError(f"--conf {pair!r} is no setting of Spark", "Write --conf spark.KEY=VALUE.")
+    check_conf(options.conf)
     from_ms, to_ms = milliseconds("--from", options.from_), milliseconds("--to", options.to)
     if from_ms is not None and to_ms is not None and from_ms >= to_ms:
         raise UsageError("--from is not before --to", "They bound event time: from the first up to below the second.")
@@ -146,11 +144,23 @@ def run_job(
     ):  # fmt: skip
         command += [f"{name}={value}"] if value not in (None, "") else []
     command += ["--verbose"] if is_verbose() else []
-    code = _run([*command, "--", *arguments])
+    run_process([*command, "--", *arguments])
+
+
+def run_process(command: Sequence[str]) -> None:
+    """Run a job to its end; ends the command with the job's exit code. Raises Failure for one that was killed."""
+    code = _run(command)
     if code < 0:
         raise killed(-code)
     if code:
         raise typer.Exit(code)
+
+
+def check_conf(pairs: Sequence[str]) -> None:
+    """Raises UsageError for what is no setting of Spark."""
+    for pair in pairs:
+        if not pair.startswith("spark.") or "=" not in pair:
+            raise UsageError(f"--conf {pair!r} is no setting of Spark", "Write --conf spark.KEY=VALUE.")
 
 
 def killed(number: int) -> Failure:

@@ -44,6 +44,8 @@ def show(status: TopologyStatus, now: float, verbose: bool = False) -> None:
         print_line(text, style)
     if status.stalled:
         print_line(f"failing: {status.stalled}", "red")
+    if status.update:
+        print_line(f"update: {status.update}", "yellow")
     for text in status.troubles():
         print_line(text, "red")
     for process in status.processes:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from heron_cli import dry_run as plan
-from heron_cli.address import LOCAL, Address, parse_address, user
+from heron_cli.address import Address, parse_address, user
 from heron_cli.cluster import Cluster
 from heron_cli.clusters import cluster_named
 from heron_cli.console import indented, note, say, spinner
@@ -19,19 +19,28 @@ from heron_cli.fit import fit
 from heron_cli.home import Home
 from heron_cli.options import Place, Verbose, Wait, WaitTimeout, read_property
 from heron_cli.spark_submit import SPARK, SparkOptions, submit_to_spark
+from heron_control.packaging.definer import Said
 from heron_control.packaging.load import define_topology
 from heron_control.packaging.package import stage_package
 from heron_control.packaging.requirements import install_requirements
 from heron_control.packing import pack
 from heron_control.progress import Progress
-from heron_control.submission.submission import StartFrom, Submission
-from heron_runtime.failures import Failure, Interrupted, InvalidTopology, NotFound, UsageError
+from heron_control.submission.submission import Carry, StartFrom, Submission
+from heron_runtime.failures import Failure, Interrupted, InvalidTopology, NotAllowed, NotFound, UsageError
 from heron_runtime.model.ids import is_safe_name
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyDefinition, TopologyState
-from heron_runtime.model.unsaid import RELIABILITY_CURE, hearing_note, never_called_note, reliability_unsaid
+from heron_runtime.model.unsaid import (
+    RELIABILITY_CURE,
+    SHOWN_AGAIN_CURE,
+    hearing_note,
+    never_called_note,
+    reliability_unsaid,
+    shown_again_note,
+)
 from heron_runtime.net.identity import warm_up
 from heron_runtime.state.local import STATE_KEYS
+from heronry.api.component import AT_LEAST_ONCE
 from heronry.api.config import normalise
 from heronry.api.validate import problems_of
 
@@ -43,6 +52,9 @@ From = Annotated[
         help="Begin with this state: file:///folder[@NUMBER], or CLUSTER/ROLE/ENV/TOPOLOGY[@NUMBER or @NAME].",
     ),
 ]  # fmt: skip
+Replace = Annotated[
+    bool, typer.Option("--replace", help="Kill a running one (spark: its result) first; its state goes on, on local.")
+]
 Dropped = Annotated[
     bool, typer.Option("--allow-dropped-state", help="Leave state behind that has no place in this topology.")
 ]
@@ -83,7 +95,8 @@ def submit(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")] = False,
     dry_run_format: DryRunFormat = None,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse what is otherwise warned of.")] = False,
-    replace: Annotated[bool, typer.Option("--replace", help="Kill a running one (spark: its result) first.")] = False,
+    replace: Replace = False,
+    without_state: Annotated[bool, typer.Option("--without-state", help="With --replace: begin anew.")] = False,
     from_checkpoint: From = None,
     allow_dropped_state: Dropped = False,
     wait: Wait = True,
@@ -110,7 +123,8 @@ def submit(
         return
     spark.check_unused(address.cluster)
     cluster = cluster_named(address.cluster)
-    start = begins_with(from_checkpoint, may_drop=allow_dropped_state)
+    start = begins_with(from_checkpoint, may_drop=allow_dropped_state, replace=replace)
+    carry = None if without_state else Carry(allow_dropped_state, wait_timeout)
     check_given(file, name)
     given = own_settings(own)
     home = Home.of_user()
@@ -120,18 +134,16 @@ def submit(
     with tempfile.TemporaryDirectory(prefix=".submit-", dir=home.root) as folder:
         package = Path(folder, "package")
         with spinner(f"submitting {file.name}") as progress:
-            definition, hearing = define(home, file, package, topology, name, arguments or [], progress, not dry_run)
+            definition, classes = define(home, file, package, topology, name, arguments or [], progress, not dry_run)
             definition = configure(definition, configured, given)
-            check_reliability(definition, hearing, strict=strict)
+            check_said(definition, classes, strict=strict)
             packing = pack(definition)
             if not dry_run:
-                target = cluster.target()
-                if target is not None:
-                    fit(package, target, cluster.name, home.root / "cache", progress)
+                fit_to(cluster, package, home, progress)
                 state = TopologyState.PAUSED if deploy_deactivated else TopologyState.RUNNING
                 whose = address.role, address.environ, user()
                 settings = settings_of({**configured, **given})
-                submission = Submission(definition, packing, package, *whose, state, settings, start=start)
+                submission = Submission(definition, packing, package, *whose, state, settings, start=start, carry=carry)
                 run(cluster, address, submission, progress, replace=replace, wait=wait, wait_timeout=wait_timeout)
     if dry_run:
         plan.show(definition, packing, dry_run_format)
@@ -148,8 +160,8 @@ def define(
     arguments: list[str],
     progress: Progress,
     keys: bool,
-) -> tuple[TopologyDefinition, dict[str, list[str]]]:
-    """Stage the package with its requirements, and ask it for its topology; and which spouts define ack or fail.
+) -> tuple[TopologyDefinition, Said]:
+    """Stage the package with its requirements, and ask it for its topology; and what its classes say besides.
     ``keys``: some will be drawn."""
     progress(f"staging {file}")
     staged = stage_package(file, package)
@@ -159,12 +171,12 @@ def define(
     progress(f"asking {file.name} for its topology")
     if keys:
         warm_up()  # we only wait now
-    hearing: dict[str, list[str]] = {}
+    said: list[Said] = []
     definition = define_topology(
         staged.entry, topology, name, arguments, DEFINE_TIMEOUT_SECS,
-        show=lambda text: say(indented(text)), hears=hearing.update,
+        show=lambda text: say(indented(text)), tells=said.append,
     )  # fmt: skip
-    return definition, hearing
+    return definition, said[0]
 
 
 def check_given(file: Path, name: str | None) -> None:
@@ -182,11 +194,25 @@ def own_settings(properties: Sequence[str]) -> dict[str, Any]:
     return given
 
 
-def begins_with(reference: str | None, *, may_drop: bool) -> StartFrom | None:
+def fit_to(cluster: Cluster, package: Path, home: Home, progress: Progress) -> None:
+    """Make the package one that the cluster's containers can import, if they are of another kind. Raises
+    InvalidTopology."""
+    target = cluster.target()
+    if target is not None:
+        fit(package, target, cluster.name, home.root / "cache", progress)
+
+
+def begins_with(reference: str | None, *, may_drop: bool, replace: bool) -> StartFrom | None:
     """The checkpoint that is asked for, if one is. Raises UsageError."""
-    if reference is None and may_drop:
-        raise UsageError("--allow-dropped-state says something about --from-checkpoint, which is not given")
+    if reference is None and may_drop and not replace:
+        raise UsageError("--allow-dropped-state says something about --from-checkpoint or --replace: neither is given")
     return None if reference is None else StartFrom(reference, may_drop)
+
+
+def check_said(definition: TopologyDefinition, classes: Said, *, strict: bool) -> None:
+    """What its classes say and its configuration does not bear out. Raises InvalidTopology if ``strict``."""
+    check_reliability(definition, classes.hearing, strict=strict)
+    check_ends(definition, classes.ends, strict=strict)
 
 
 def check_reliability(definition: TopologyDefinition, hearing: dict[str, list[str]], *, strict: bool) -> None:
@@ -202,6 +228,23 @@ def check_reliability(definition: TopologyDefinition, hearing: dict[str, list[st
     say(RELIABILITY_CURE)
 
 
+def check_ends(definition: TopologyDefinition, ends: dict[str, str], *, strict: bool) -> None:
+    """Ends of the graph whose effect may come again, where that is not said in the class: a warning. Raises
+    InvalidTopology if ``strict``."""
+    if setting(definition.config, Keys.TOPOLOGY_RELIABILITY_MODE) != "EFFECTIVELY_ONCE":
+        return
+    meant = [name for name, effect in ends.items() if effect == AT_LEAST_ONCE]
+    if meant:
+        say(f"note: {', '.join(meant)}: what it shows may come again after a fault, as its class says")
+    unsaid = [name for name, effect in ends.items() if not effect]
+    if not unsaid:
+        return
+    if strict:
+        raise InvalidTopology(shown_again_note(unsaid), SHOWN_AGAIN_CURE)
+    say(f"warning: {shown_again_note(unsaid)}", "yellow")
+    say(SHOWN_AGAIN_CURE)
+
+
 def settings_of(values: dict[str, Any]) -> dict[str, Any]:
     """What is the operator's, without what is the cluster's own."""
     return {key: value for key, value in values.items() if key.startswith("heron.") and key not in STATE_KEYS}
@@ -212,7 +255,7 @@ def refuse_state_keys(given: dict[str, Any]) -> None:
     for key in STATE_KEYS:
         if key in given:
             raise UsageError(
-                f"{key} holds for a whole cluster, not for one topology", f"See `heron config {LOCAL} set {key} VALUE`."
+                f"{key} holds for a whole cluster, not for one topology", f"See `heron config CLUSTER set {key} VALUE`."
             )
 
 
@@ -252,7 +295,8 @@ def run(
     try:
         starter_lives = cluster.submit(submission, progress, replace=replace)
     except KeyboardInterrupt:
-        raise Interrupted(f"interrupted: {name} was not submitted, nothing runs") from None
+        before = "what ran before goes on" if replace else "nothing runs"
+        raise Interrupted(f"interrupted: {name} was not submitted, {before}") from None
     if not wait:
         return
     from heron_cli.wait import wait_for_state  # here, since a dry run needs none of what that imports
@@ -277,7 +321,10 @@ def run(
 
 def _take_back(cluster: Cluster, address: Address, name: str, progress: Progress) -> str:
     try:
-        return cluster.kill(address, name, progress, keep_logs=True)
+        try:
+            return cluster.kill(address, name, progress, keep_logs=True)
+        except NotAllowed:  # to keep logs: they are on the nodes, and go with the containers
+            return cluster.kill(address, name, progress)
     except NotFound:
         note(f"somebody killed {name} meanwhile")
         return ""

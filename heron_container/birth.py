@@ -21,6 +21,7 @@ from heron_container.zygote import INSTANCE, be_zygote
 from heron_control.schedulers.identity import process_title
 from heron_control.schedulers.log_files import OwnLog
 from heron_control.schedulers.remnants import mark_of
+from heron_runtime import cgroups
 from heron_runtime.code_user import READ, CodeUser, attainable_code_user
 from heron_runtime.commands import MARK, own_group, raise_descriptor_limit
 from heron_runtime.failures import Failure
@@ -82,6 +83,8 @@ def _set_up() -> Birth:
     launch, name = arguments.launch, container_name(arguments.container)
     os.environ[MARK] = mark_of(launch.topology_id, arguments.container)
     os.makedirs(launch.runtime_dir, mode=0o700, exist_ok=True)
+    if setting(launch.settings, Keys.HERON_SCHEDULER) == "local":
+        cgroups.enter(launch, arguments.container)
     own_log = OwnLog.of(launch, name) if options.own_log else None
     echo = os.dup(2) if options.echo_log else -1
     if own_log is not None:

@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 
 from heron_container.shell.fetching import FetchError, Refused, fetch_package
-from heron_control.schedulers.docker_plan import VOLUME_PATH
+from heron_control.schedulers.docker_plan import SHARED_PATH, VOLUME_PATH
 from heron_control.schedulers.identity import process_title
 from heron_runtime.checkpoint_files import CHECKPOINTS
 from heron_runtime.code_user import PASSED_THROUGH, WRITTEN_TO, CodeUser, code_user
@@ -76,6 +76,14 @@ def prepare(launch: Launch, secret: Path) -> None:
         user.share(Path(launch.home), PASSED_THROUGH)
         user.open_checkpoints(Path(launch.home, CHECKPOINTS))
         user.share(Path(VOLUME_PATH), WRITTEN_TO)  # the working folder
+        _open_shared(user)
+
+
+def _open_shared(user: CodeUser) -> None:
+    """What all containers share where nodes share storage, unless user code has made a folder of that name here."""
+    shared = Path(SHARED_PATH)
+    if shared.is_dir() and shared.stat().st_uid == os.geteuid():
+        user.share(shared, WRITTEN_TO)
 
 
 def _fetch_patiently(launch: Launch) -> None:

@@ -95,6 +95,7 @@ METRICS_SINKS = ExtensionPoint(
     {
         "jsonlines": "metrics_manager.shell.jsonlines:JsonLinesSink",
         "prometheus": "metrics_manager.shell.prometheus:PrometheusSink",
+        "history": "metrics_manager.shell.history:HistorySink",
         "graphite": "metrics_manager.shell.push:GraphiteSink",
         "statsd": "metrics_manager.shell.push:StatsdSink",
         "tmanager": "metrics_manager.shell.tmanager:TopologyMasterSink",
@@ -138,7 +139,7 @@ SCHEDULERS = ExtensionPoint(
     "scheduler",
     "heronry.schedulers",
     "where the api server runs",
-    {"local": "heron_control.schedulers.local:scheduler_of", "docker": "heron_control.schedulers.docker:scheduler_of"},
+    {name: f"heron_control.schedulers.{name}:scheduler_of" for name in ("local", "docker", "swarm", "k8s")},
 )
 
 STREAMLET_SINKS = ExtensionPoint(

@@ -32,6 +32,9 @@ def tracker(
     home: Annotated[
         Path | None, typer.Option("--home", help="Where topologies have their folders, and the local cluster is.")
     ] = None,
+    history: Annotated[
+        Path | None, typer.Option("--history", help="Where histories are kept. Default: history/ of the home.")
+    ] = None,
     allow_host: Annotated[
         list[str] | None,
         typer.Option("--allow-host", metavar="NAME", help="Answer to this host name, too; may be repeated."),
@@ -46,7 +49,7 @@ def tracker(
 
     clusters = _pairs(cluster or (), "no cluster", "Write NAME=STORE_URL, as local=files:///home/me/heronry/state.")
     credentials = _pairs(store_credential or (), "no credential", "Write NAME=FILE, as docker=/run/secrets/reader.")
-    serve(Options(host, port, clusters, credentials, home, tuple(allow_host or ()), verbose, token_file))
+    serve(Options(host, port, clusters, credentials, home, tuple(allow_host or ()), verbose, token_file, history))
 
 
 def _pairs(texts: Iterable[str], fault: str, cure: str) -> tuple[tuple[str, str], ...]:

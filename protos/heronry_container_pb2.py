@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eprotos/heronry_container.proto\x12\nheronry.v1\"\xd3\x01\n\rProcessStatus\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\tcontainer\x18\x03 \x01(\x05\x12\x11\n\tcomponent\x18\x04 \x01(\t\x12\x0c\n\x04task\x18\x05 \x01(\x05\x12\x0b\n\x03pid\x18\x06 \x01(\x05\x12\r\n\x05state\x18\x07 \x01(\t\x12\r\n\x05since\x18\x08 \x01(\x01\x12\x10\n\x08restarts\x18\t \x01(\x05\x12\x12\n\nlast_error\x18\n \x01(\t\x12\x12\n\nlast_lines\x18\x0b \x03(\t\x12\r\n\x05\x64oing\x18\x0c \x01(\t\"\x18\n\x16\x43ontainerStatusRequest\"\x86\x01\n\x0f\x43ontainerStatus\x12\x11\n\tcontainer\x18\x01 \x01(\x05\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\x03\x12,\n\tprocesses\x18\x04 \x03(\x0b\x32\x19.heronry.v1.ProcessStatus\x12\x0f\n\x07trouble\x18\x05 \x01(\t\"\x19\n\tListFiles\x12\x0c\n\x04path\x18\x01 \x01(\t\"Q\n\x08\x46ileInfo\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x13\n\x0bmodified_at\x18\x03 \x01(\x01\x12\x0e\n\x06\x66older\x18\x04 \x01(\x08\"/\n\x08\x46ileList\x12#\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x14.heronry.v1.FileInfo\"8\n\x08ReadFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x0e\n\x06length\x18\x03 \x01(\x03\"<\n\x08\x46ileData\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x03 \x01(\x03\"%\n\x10RestartContainer\x12\x11\n\tcontainer\x18\x01 \x01(\x05\"\"\n\x0cRestartReply\x12\x12\n\ncontainers\x18\x01 \x03(\x05\"\x18\n\x16SchedulerStatusRequest\"n\n\x0fSchedulerStatus\x12,\n\tscheduler\x18\x01 \x01(\x0b\x32\x19.heronry.v1.ProcessStatus\x12-\n\ncontainers\x18\x02 \x03(\x0b\x32\x19.heronry.v1.ProcessStatus\" \n\rStacksRequest\x12\x0f\n\x07process\x18\x01 \x01(\t\"4\n\x06Stacks\x12\x0f\n\x07process\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\x05\x12\x0c\n\x04text\x18\x03 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eprotos/heronry_container.proto\x12\nheronry.v1\"\xe9\x01\n\rProcessStatus\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\tcontainer\x18\x03 \x01(\x05\x12\x11\n\tcomponent\x18\x04 \x01(\t\x12\x0c\n\x04task\x18\x05 \x01(\x05\x12\x0b\n\x03pid\x18\x06 \x01(\x05\x12\r\n\x05state\x18\x07 \x01(\t\x12\r\n\x05since\x18\x08 \x01(\x01\x12\x10\n\x08restarts\x18\t \x01(\x05\x12\x12\n\nlast_error\x18\n \x01(\t\x12\x12\n\nlast_lines\x18\x0b \x03(\t\x12\r\n\x05\x64oing\x18\x0c \x01(\t\x12\x14\n\x0cyoung_deaths\x18\r \x01(\x05\"\x18\n\x16\x43ontainerStatusRequest\"\x86\x01\n\x0f\x43ontainerStatus\x12\x11\n\tcontainer\x18\x01 \x01(\x05\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\x03\x12,\n\tprocesses\x18\x04 \x03(\x0b\x32\x19.heronry.v1.ProcessStatus\x12\x0f\n\x07trouble\x18\x05 \x01(\t\"\x19\n\tListFiles\x12\x0c\n\x04path\x18\x01 \x01(\t\"Q\n\x08\x46ileInfo\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x13\n\x0bmodified_at\x18\x03 \x01(\x01\x12\x0e\n\x06\x66older\x18\x04 \x01(\x08\"/\n\x08\x46ileList\x12#\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x14.heronry.v1.FileInfo\"8\n\x08ReadFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x0e\n\x06length\x18\x03 \x01(\x03\"<\n\x08\x46ileData\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x03 \x01(\x03\"%\n\x10RestartContainer\x12\x11\n\tcontainer\x18\x01 \x01(\x05\"\"\n\x0cRestartReply\x12\x12\n\ncontainers\x18\x01 \x03(\x05\"\x18\n\x16SchedulerStatusRequest\"n\n\x0fSchedulerStatus\x12,\n\tscheduler\x18\x01 \x01(\x0b\x32\x19.heronry.v1.ProcessStatus\x12-\n\ncontainers\x18\x02 \x03(\x0b\x32\x19.heronry.v1.ProcessStatus\" \n\rStacksRequest\x12\x0f\n\x07process\x18\x01 \x01(\t\"4\n\x06Stacks\x12\x0f\n\x07process\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\x05\x12\x0c\n\x04text\x18\x03 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,31 +32,31 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'protos.heronry_container_pb
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_PROCESSSTATUS']._serialized_start=47
-  _globals['_PROCESSSTATUS']._serialized_end=258
-  _globals['_CONTAINERSTATUSREQUEST']._serialized_start=260
-  _globals['_CONTAINERSTATUSREQUEST']._serialized_end=284
-  _globals['_CONTAINERSTATUS']._serialized_start=287
-  _globals['_CONTAINERSTATUS']._serialized_end=421
-  _globals['_LISTFILES']._serialized_start=423
-  _globals['_LISTFILES']._serialized_end=448
-  _globals['_FILEINFO']._serialized_start=450
-  _globals['_FILEINFO']._serialized_end=531
-  _globals['_FILELIST']._serialized_start=533
-  _globals['_FILELIST']._serialized_end=580
-  _globals['_READFILE']._serialized_start=582
-  _globals['_READFILE']._serialized_end=638
-  _globals['_FILEDATA']._serialized_start=640
-  _globals['_FILEDATA']._serialized_end=700
-  _globals['_RESTARTCONTAINER']._serialized_start=702
-  _globals['_RESTARTCONTAINER']._serialized_end=739
-  _globals['_RESTARTREPLY']._serialized_start=741
-  _globals['_RESTARTREPLY']._serialized_end=775
-  _globals['_SCHEDULERSTATUSREQUEST']._serialized_start=777
-  _globals['_SCHEDULERSTATUSREQUEST']._serialized_end=801
-  _globals['_SCHEDULERSTATUS']._serialized_start=803
-  _globals['_SCHEDULERSTATUS']._serialized_end=913
-  _globals['_STACKSREQUEST']._serialized_start=915
-  _globals['_STACKSREQUEST']._serialized_end=947
-  _globals['_STACKS']._serialized_start=949
-  _globals['_STACKS']._serialized_end=1001
+  _globals['_PROCESSSTATUS']._serialized_end=280
+  _globals['_CONTAINERSTATUSREQUEST']._serialized_start=282
+  _globals['_CONTAINERSTATUSREQUEST']._serialized_end=306
+  _globals['_CONTAINERSTATUS']._serialized_start=309
+  _globals['_CONTAINERSTATUS']._serialized_end=443
+  _globals['_LISTFILES']._serialized_start=445
+  _globals['_LISTFILES']._serialized_end=470
+  _globals['_FILEINFO']._serialized_start=472
+  _globals['_FILEINFO']._serialized_end=553
+  _globals['_FILELIST']._serialized_start=555
+  _globals['_FILELIST']._serialized_end=602
+  _globals['_READFILE']._serialized_start=604
+  _globals['_READFILE']._serialized_end=660
+  _globals['_FILEDATA']._serialized_start=662
+  _globals['_FILEDATA']._serialized_end=722
+  _globals['_RESTARTCONTAINER']._serialized_start=724
+  _globals['_RESTARTCONTAINER']._serialized_end=761
+  _globals['_RESTARTREPLY']._serialized_start=763
+  _globals['_RESTARTREPLY']._serialized_end=797
+  _globals['_SCHEDULERSTATUSREQUEST']._serialized_start=799
+  _globals['_SCHEDULERSTATUSREQUEST']._serialized_end=823
+  _globals['_SCHEDULERSTATUS']._serialized_start=825
+  _globals['_SCHEDULERSTATUS']._serialized_end=935
+  _globals['_STACKSREQUEST']._serialized_start=937
+  _globals['_STACKSREQUEST']._serialized_end=969
+  _globals['_STACKS']._serialized_start=971
+  _globals['_STACKS']._serialized_end=1023
 # @@protoc_insertion_point(module_scope)

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ProcessStatus(_message.Message):
-    __slots__ = ("kind", "name", "container", "component", "task", "pid", "state", "since", "restarts", "last_error", "last_lines", "doing")
+    __slots__ = ("kind", "name", "container", "component", "task", "pid", "state", "since", "restarts", "last_error", "last_lines", "doing", "young_deaths")
     KIND_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
@@ -20,6 +20,7 @@ class ProcessStatus(_message.Message):
     LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
     LAST_LINES_FIELD_NUMBER: _ClassVar[int]
     DOING_FIELD_NUMBER: _ClassVar[int]
+    YOUNG_DEATHS_FIELD_NUMBER: _ClassVar[int]
     kind: str
     name: str
     container: int
@@ -32,7 +33,8 @@ class ProcessStatus(_message.Message):
     last_error: str
     last_lines: _containers.RepeatedScalarFieldContainer[str]
     doing: str
-    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., container: _Optional[int] = ..., component: _Optional[str] = ..., task: _Optional[int] = ..., pid: _Optional[int] = ..., state: _Optional[str] = ..., since: _Optional[float] = ..., restarts: _Optional[int] = ..., last_error: _Optional[str] = ..., last_lines: _Optional[_Iterable[str]] = ..., doing: _Optional[str] = ...) -> None: ...
+    young_deaths: int
+    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., container: _Optional[int] = ..., component: _Optional[str] = ..., task: _Optional[int] = ..., pid: _Optional[int] = ..., state: _Optional[str] = ..., since: _Optional[float] = ..., restarts: _Optional[int] = ..., last_error: _Optional[str] = ..., last_lines: _Optional[_Iterable[str]] = ..., doing: _Optional[str] = ..., young_deaths: _Optional[int] = ...) -> None: ...
 
 class ContainerStatusRequest(_message.Message):
     __slots__ = ()

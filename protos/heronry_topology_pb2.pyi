@@ -173,7 +173,7 @@ class Generation(_message.Message):
     def __init__(self, number: _Optional[int] = ..., phase: _Optional[str] = ..., restore_from: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., failures: _Optional[int] = ..., cause: _Optional[str] = ...) -> None: ...
 
 class PhysicalPlan(_message.Message):
-    __slots__ = ("version", "routing_version", "topology", "packing", "stream_managers", "key_groups", "state", "generation")
+    __slots__ = ("version", "routing_version", "topology", "packing", "stream_managers", "key_groups", "state", "generation", "standstill", "undrained")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
@@ -182,6 +182,8 @@ class PhysicalPlan(_message.Message):
     KEY_GROUPS_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
+    STANDSTILL_FIELD_NUMBER: _ClassVar[int]
+    UNDRAINED_FIELD_NUMBER: _ClassVar[int]
     version: PlanVersion
     routing_version: int
     topology: Topology
@@ -190,4 +192,6 @@ class PhysicalPlan(_message.Message):
     key_groups: _containers.RepeatedCompositeFieldContainer[KeyGroups]
     state: str
     generation: Generation
-    def __init__(self, version: _Optional[_Union[PlanVersion, _Mapping]] = ..., routing_version: _Optional[int] = ..., topology: _Optional[_Union[Topology, _Mapping]] = ..., packing: _Optional[_Union[PackingPlan, _Mapping]] = ..., stream_managers: _Optional[_Iterable[_Union[StreamManager, _Mapping]]] = ..., key_groups: _Optional[_Iterable[_Union[KeyGroups, _Mapping]]] = ..., state: _Optional[str] = ..., generation: _Optional[_Union[Generation, _Mapping]] = ...) -> None: ...
+    standstill: str
+    undrained: str
+    def __init__(self, version: _Optional[_Union[PlanVersion, _Mapping]] = ..., routing_version: _Optional[int] = ..., topology: _Optional[_Union[Topology, _Mapping]] = ..., packing: _Optional[_Union[PackingPlan, _Mapping]] = ..., stream_managers: _Optional[_Iterable[_Union[StreamManager, _Mapping]]] = ..., key_groups: _Optional[_Iterable[_Union[KeyGroups, _Mapping]]] = ..., state: _Optional[str] = ..., generation: _Optional[_Union[Generation, _Mapping]] = ..., standstill: _Optional[str] = ..., undrained: _Optional[str] = ...) -> None: ...

@@ -14,6 +14,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 from heron_control.schedulers import docker_plan as plan
@@ -54,6 +55,8 @@ class Machine:
         self.containers: dict[str, Container] = {}
         self.networks: dict[str, Mapping[str, str]] = {}
         self.ways_out: set[str] = set()  # networks that lead beyond themselves
+        self.expected: dict[str, int] = {}  # containers of each network
+        self.domain = "machine"  # of host names
         self.volumes: dict[str, dict[str, bytes]] = {}
         self.volume_labels: dict[str, Mapping[str, str]] = {}
         self.fails: dict[str, str] = {}
@@ -123,6 +126,9 @@ class FakeEngine:
     def cores(self) -> float:
         """Two."""
         return 2.0
+
+    def host(self, name: str, network: str) -> str:
+        return f"{name}.{self.machine.domain}"
 
     def require_image(self, image: str) -> None:
         """Of those that are there."""
@@ -237,6 +243,9 @@ class FakeEngine:
             self.machine.ways_out.add(name)
         self.machine.networks.setdefault(name, dict(labels))
 
+    def expect(self, network: str, labels: Mapping[str, str], containers: int) -> None:
+        self.machine.expected[network] = containers
+
     def make_volume(self, name: str, labels: Mapping[str, str]) -> None:
         """There."""
         self.machine.enter("make_volume")
@@ -277,6 +286,15 @@ class FakeEngine:
                     entry.size = len(content)
                     archive.addfile(entry, io.BytesIO(content))
             yield target.getvalue()
+
+    def write_folder(self, writer: str, body: Mapping[str, Any], folder: Path, path: str) -> None:
+        """Into a volume that is there."""
+        self.machine.enter("write_folder")
+        self.require_image(body["Image"])
+        mount = body["HostConfig"]["Mounts"][0]
+        below = path.removeprefix(mount["Target"]).strip("/")
+        files = {f"{below}/{p.relative_to(folder)}": p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+        self.machine.volumes[mount["Source"]] |= files
 
     def close(self) -> None:
         """Nobody listens to its events any more."""

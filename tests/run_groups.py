@@ -1,8 +1,9 @@
 """Run groups of tests one after another and print the minutes of each.
 
-``python tests/run_groups.py all`` runs every group; a group whose need is missing on this machine is named at the end
-with its cure, and with ``CI=true`` that is a failure. Nothing is retried. A run of all groups adds its minutes to
-``tests/minutes.csv``, which is committed with the change: so it is seen when a group grows slow.
+``python tests/run_groups.py all`` runs every group but those of ``APART``; a group whose need is missing on this
+machine is named at the end with its cure, and with ``CI=true`` that is a failure. Nothing is retried. A run of all
+groups adds its minutes to ``tests/minutes.csv``, which is committed with the change: so it is seen when a group grows
+slow.
 """
 
 from __future__ import annotations
@@ -72,8 +73,12 @@ def _packages() -> list[str]:
 
 #: Tests elsewhere that need pyarrow, which comes with Spark: in their own groups they are skipped where it is missing.
 NEED_PYARROW = (
+    "tests/integration/front_door/test_history.py",
+    "tests/integration/heron_tracker/test_history_routes.py",
     "tests/unit/connect/test_parquet_sink.py",
     "tests/unit/data_pipeline/test_shipped.py",
+    "tests/unit/history/test_reading.py",
+    "tests/unit/metrics_manager/test_history_sink.py",
     "tests/unit/pipeline/test_merged_views.py",
     "tests/unit/streamlet/test_streamlet_files.py",
     "tests/unit/streamlet/test_streamlet_online_io.py",
@@ -92,12 +97,20 @@ GROUPS: dict[str, Callable[[], bool]] = {
     "sim": lambda: _pytest("tests/sim", "-n", "2"),
     "integration": lambda: _pytest("tests/integration", "--durations=10"),
     "browser": lambda: _pytest("tests/browser", *IN_ORDER),
-    "faults": lambda: _pytest("tests/faults", *IN_ORDER, "--durations=10", "-rP"),
-    "zookeeper": lambda: _pytest("tests/zookeeper", *IN_ORDER, "--durations=10", "-rP"),
+    "faults": lambda: _pytest("tests/faults", *IN_ORDER, "--durations=10", "-rPfE"),
+    "zookeeper": lambda: _pytest("tests/zookeeper", *IN_ORDER, "--durations=10", "-rPfE"),
     "postgres": lambda: _pytest("tests/postgres", *IN_ORDER, "--durations=10"),
+    "redis": lambda: _pytest("tests/redis", *IN_ORDER, "--durations=10"),
+    "brokers": lambda: _pytest("tests/brokers", *IN_ORDER, "--durations=10"),
+    "slurm": lambda: _pytest("tests/slurm", *IN_ORDER, "--durations=10", "-rPfE"),
     "spark": lambda: _pytest("tests/spark", *NEED_PYARROW, *IN_ORDER, "--durations=10"),
-    "docker": lambda: _pytest("tests/docker", *IN_ORDER, "--durations=10", "-rP"),
+    "docker": lambda: _pytest("tests/docker", *IN_ORDER, "--durations=10", "-rPfE"),
+    "swarm": lambda: _pytest("tests/swarm", *IN_ORDER, "--durations=10", "-rPfE"),
+    "k8s": lambda: _pytest("tests/k8s", *IN_ORDER, "--durations=10", "-rPfE"),
 }
+
+#: Groups that ``all`` leaves out: they take minutes, and are for those who change what they test.
+APART = ("slurm", "swarm", "k8s")
 
 
 def missing(group: str) -> str:
@@ -110,7 +123,15 @@ def missing(group: str) -> str:
         return "needs Java 17 and PySpark: see deploy/spark-setup"
     if group == "postgres" and _setup_fails("postgres-setup", str(BIN.parent)):
         return "needs PostgreSQL's server and psycopg: see deploy/postgres-setup"
-    if group == "docker" and _setup_fails("docker-setup"):
+    if group == "redis" and _setup_fails("redis-setup", str(BIN.parent)):
+        return "needs Redis's server and redis-py: see deploy/redis-setup"
+    if group == "brokers" and _setup_fails("brokers-setup", str(BIN.parent)):
+        return "needs the servers of NATS and MQTT, nats-py, paho-mqtt and confluent-kafka: see deploy/brokers-setup"
+    if group == "slurm" and _setup_fails("slurm-setup"):
+        return "needs Slurm's daemons, root and cgroups of version 1: see deploy/slurm-setup"
+    if group == "k8s" and (_setup_fails("docker-setup") or _setup_fails("k8s-setup")):
+        return "needs root, cgroups of version 1, Docker, and Debian 12 to build Kubernetes on: see deploy/k8s-setup"
+    if group in ("docker", "swarm") and _setup_fails("docker-setup"):
         return "needs a Docker engine with Compose and buildx: see deploy/docker-setup"
     return ""
 
@@ -133,8 +154,8 @@ def keep_minutes(rows: list[tuple[str, str, float]]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the named groups (``all`` for every one); 0 when all of them ran and passed."""
-    names = list(GROUPS) if arguments == ["all"] else arguments
+    """Run the named groups (``all`` for every one but ``APART``); 0 when all of them ran and passed."""
+    names = [name for name in GROUPS if name not in APART] if arguments == ["all"] else arguments
     unknown = [n for n in names if n not in GROUPS]
     if unknown or not names:
         print(f"usage: run_groups.py all | {' | '.join(GROUPS)}", file=sys.stderr)

@@ -75,7 +75,7 @@ class PartitionCombiner:
     def add(self, items: Iterator[Any]) -> Iterator[Rows]:
         """Take records, or (record, time) pairs if ``timed``."""
         while chunk := list(islice(items, self.limits.chunk_records)):
-            before = len(self.combiner.table)
+            before = len(self.combiner.table)  # a key's first session is a place of it
             if self.timed:
                 self.combiner.add([record for record, _ in chunk], [time for _, time in chunk])
             else:
@@ -102,15 +102,14 @@ class PartitionCombiner:
 
     def _check_newest(self, number: int) -> None:
         """Rows need canonical keys: what is none is told while its record is known."""
-        for found in islice(reversed(self.combiner.table), number):
-            key = found if self.step.windowing is None else found[0]
+        for key in self.combiner.newest_keys(number):
             if type(key) not in _ALWAYS_KEYS:
                 self.combiner.code_of(key)
 
     def _is_full(self) -> bool:
         table = self.combiner.table
         size = len(table)
-        if size >= self.limits.max_keys:
+        if self.combiner.size >= self.limits.max_keys:
             return True
         self._chunks += 1
         if self.step.monoid.builtin in _SCALAR or not size or self._chunks % MEASURE_EVERY:
@@ -124,5 +123,5 @@ def check(step: ReduceStep, record: Any) -> None:
     """Raises StepFailed if the reducer cannot take this record alone."""
     alone = Combiner(step)
     alone.add([record], [0])
-    for found in alone.table:
-        alone.code_of(found if step.windowing is None else found[0])
+    for key in alone.newest_keys(len(alone.table)):
+        alone.code_of(key)

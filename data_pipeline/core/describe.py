@@ -62,5 +62,9 @@ def _reducer(step: ReduceStep) -> str:
     if step.windowing is None:
         return repr(step.monoid)
     window = step.windowing.window
+    if step.process is not None:
+        return f"{step.monoid!r}, by key, in order of event time"
+    if window.merges:
+        return f"{step.monoid!r}, sessions with a gap of {window.length_ms} ms"
     kind = "tumbling" if window.is_tumbling else f"sliding by {window.every_ms} ms"
     return f"{step.monoid!r}, windows of {window.length_ms} ms, {kind}"

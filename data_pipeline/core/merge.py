@@ -6,11 +6,14 @@ Spark sorts each partition by key and window (on disk where it must), so all row
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from data_pipeline.core.failure import failed
 from data_pipeline.core.payload import load
 from heronry.streamlet.combine import emitted
+from heronry.streamlet.process import Life, Memory, Outcome
 from heronry.streamlet.program import ReduceStep, Windowed
 
 
@@ -24,7 +27,11 @@ class Merged(NamedTuple):
 
 
 def merged(step: ReduceStep, rows: Iterable[tuple[bytes, int, bytes]]) -> Iterator[Merged]:
-    """Join neighbours of equal key and start. Raises RecordFailed, naming the reducer and the key."""
+    """Join neighbours of equal key and start, and sessions no more than the gap apart. Raises RecordFailed, naming the
+    reducer and the key."""
+    if step.merges:
+        yield from _sessions(step, rows)
+        return
     add = step.monoid.add
     last: tuple[bytes, int] | None = None
     key = accumulator = None
@@ -43,11 +50,45 @@ def merged(step: ReduceStep, rows: Iterable[tuple[bytes, int, bytes]]) -> Iterat
         yield Merged(last[0], key, last[1], accumulator)
 
 
+def _sessions(step: ReduceStep, rows: Iterable[tuple[bytes, int, bytes]]) -> Iterator[Merged]:
+    """Sorted by start, a session touches the one before it or none."""
+    assert step.windowing is not None
+    add, gap_ms = step.monoid.add, step.windowing.window.length_ms
+    code: bytes | None = None
+    key = acc = None
+    start = last = 0
+    for this_code, this_start, payload in rows:
+        this, (this_last, more) = load(payload)
+        if this_code == code and this_start - last <= gap_ms:
+            try:
+                acc = add(acc, more)
+            except Exception as error:  # the user's monoid
+                raise failed(step.name, key, error) from error
+            last = max(last, this_last)
+            continue
+        if code is not None:
+            yield Merged(code, key, start, (last, acc))
+        code, key, start, last, acc = this_code, this, this_start, this_last, more
+    if code is not None:
+        yield Merged(code, key, start, (last, acc))
+
+
+def processed(step: ReduceStep, found: Iterable[Merged]) -> Iterator[Outcome]:
+    """What the handlers of a process step make of the moments of each key, which come sorted by key and time."""
+    assert step.process is not None
+    for _, moments in groupby(found, key=attrgetter("code")):
+        life: Life | None = None
+        for moment in moments:
+            life = life or Life(step.name, step.process, moment.key, Memory())
+            yield from life.moment(moment.start, moment.accumulator)
+        if life is not None:
+            yield from life.until(None)
+
+
 def result_of(step: ReduceStep, found: Merged) -> tuple[Any, int | None]:
     """The record a reducer emits, and its event time. Raises RecordFailed."""
     try:
-        value = step.monoid.finish(found.accumulator)
+        result = emitted(step, found.key, found.start, found.accumulator)
     except Exception as error:  # the user's monoid
         raise failed(step.name, found.key, error) from error
-    result = emitted(step, found.key, found.start, value)
     return result, result.end - 1 if isinstance(result, Windowed) else None

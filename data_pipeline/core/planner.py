@@ -12,13 +12,15 @@ from typing import Any, cast, get_args
 
 from data_pipeline.core.plan import CannotPlan, Kind, Node, Output, Plan, Reduction, Scan, TaggedOutput, Unit
 from heronry.streamlet.cut import cut
-from heronry.streamlet.endpoints import BUILT_IN_SINKS, ArchiveSink, FileSource, ViewSink
+from heronry.streamlet.endpoints import BUILT_IN_SINKS, ArchiveSink, FileSource, ViewSink, is_url
 from heronry.streamlet.extract import Field, Whole
+from heronry.streamlet.lookup import without_lookups
 from heronry.streamlet.program import (
     BranchStep,
     FilterStep,
     FlatMapStep,
     LogStep,
+    LookupStep,
     MapStep,
     Program,
     ReduceStep,
@@ -72,7 +74,13 @@ def plan(program: Program, choice: Choice | None = None) -> Plan:
 def prepare(program: Program, choice: Choice) -> tuple[Program, tuple[str, ...]]:
     """The program as the batch runs it, and what to tell about it. Raises CannotPlan."""
     notes = []
-    steps = list(program.steps)
+    for name, table in program.reads():
+        if isinstance(program.by_name[name], LookupStep) and isinstance(table, FileSource) and is_url(table.path):
+            raise CannotPlan(
+                f"step {name!r}: its table is read by each worker, from its own disk, and {table.path} is a URL; name "
+                "a file that every machine has"
+            )
+    steps = list(without_lookups(program).steps)
     for step in steps:
         if step.kind not in ("source", *get_args(Kind)):
             raise CannotPlan(f"step {step.name!r}: Spark cannot run the operator {type(step).__name__}")
@@ -255,7 +263,7 @@ class _Planner:
 
     def _is_sql(self, step: ReduceStep) -> bool:
         """True if every function is built in, every field plain and every input a source with typed columns."""
-        if not step.plain or step.monoid.builtin not in SQL_MONOIDS or step.input.output:
+        if not step.plain or step.merges or step.monoid.builtin not in SQL_MONOIDS or step.input.output:
             return False
         waiting = [ref.step for ref in step.inputs]
         names = []

@@ -12,9 +12,11 @@ import msgspec
 from data_pipeline.core.failure import failed
 from data_pipeline.core.merge import Merged
 from heronry.pipeline.rows import key_bytes
+from heronry.streamlet.layout import cells, folder_of
 from heronry.streamlet.monoid import Monoid
 from heronry.streamlet.records import fields_of, named_fields, pack
 
+Renderer = Callable[[Any], bytes]
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
@@ -31,6 +33,33 @@ def to_pickle(record: Any) -> bytes:
 def to_fields_pickle(record: Any) -> bytes:
     """The record as a dict of its fields. Raises TypeError for a record without fields."""
     return pickle.dumps(named_fields(record), pickle.HIGHEST_PROTOCOL)
+
+
+@dataclasses.dataclass(frozen=True)
+class ToCells:
+    """The cells of a line of csv, as a list in JSON: Spark writes the line."""
+
+    fields: tuple[str, ...]
+
+    def __call__(self, record: Any) -> bytes:
+        """Raises TypeError, ValueError."""
+        return _encode(cells(record, self.fields))
+
+
+@dataclasses.dataclass(frozen=True)
+class InFolders:
+    """A record that lies in a folder by the values of fields."""
+
+    render: Renderer
+    fields: tuple[str, ...]
+
+    def __call__(self, record: Any) -> bytes:
+        """The record's payload."""
+        return self.render(record)
+
+    def place(self, record: Any) -> bytes:
+        """Its folder. Raises TypeError, ValueError."""
+        return folder_of(record, self.fields).encode()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +82,3 @@ class ToAccumulator:
             return key_bytes(found.key)
         except Exception as error:  # a key MessagePack does not have
             raise failed(self.step, found.key, error) from error
-
-
-Renderer = Callable[[Any], bytes]

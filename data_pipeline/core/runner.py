@@ -19,8 +19,10 @@ from typing import Any
 from data_pipeline.core.combine import Limits, PartitionCombiner, Rows, check, letters_of
 from data_pipeline.core.failure import RecordFailed, failed
 from data_pipeline.core.plan import Node, Unit
+from data_pipeline.core.render import InFolders
 from heronry.streamlet.aside import letter
 from heronry.streamlet.errors import StepFailed
+from heronry.streamlet.lookup import Lookup
 
 log = logging.getLogger("heronry.program")
 CHUNK = 4_096
@@ -33,7 +35,10 @@ class Runner:
         self.unit = unit
         self.render = render
         self.combiners: dict[int, PartitionCombiner] = {}
-        for node in _tagged(unit.nodes):
+        for node in _all_of(unit.nodes):
+            for function in node.functions:
+                if isinstance(function, Lookup):
+                    function.load()  # a table that cannot be read is no record's fault
             if node.reduce is not None:
                 self.combiners[node.tag] = PartitionCombiner(node.tag, node.reduce, unit.timed, limits)
 
@@ -97,9 +102,12 @@ class Runner:
 
     def _sink(self, node: Node, items: Iterator[Any]) -> Iterator[Rows]:
         render = self.render[node.tag]
+        place = render.place if isinstance(render, InFolders) else None
         records = (record for record, _ in items) if self.unit.timed else items
-        while payloads := list(map(render, islice(records, CHUNK))):
-            yield Rows(node.tag, [None] * len(payloads), [0] * len(payloads), payloads)
+        while chunk := list(islice(records, CHUNK)):
+            payloads = list(map(render, chunk))
+            keys = [None] * len(chunk) if place is None else list(map(place, chunk))
+            yield Rows(node.tag, keys, [0] * len(chunk), payloads)
 
     def _branch(self, node: Node, items: Iterator[Any]) -> Iterator[Rows]:
         while chunk := list(islice(items, CHUNK)):
@@ -136,7 +144,10 @@ class Runner:
             return
         try:
             if node.kind in ("sink", "view"):
-                self.render[node.tag](record)
+                render = self.render[node.tag]
+                render(record)
+                if isinstance(render, InFolders):
+                    render.place(record)
                 return
             results = list(_results(node, record))
         except Exception as error:  # the user's function
@@ -198,12 +209,11 @@ def _chosen(node: Node, record: Any) -> int:
     return len(node.functions)
 
 
-def _tagged(nodes: Sequence[Node]) -> Iterator[Node]:
+def _all_of(nodes: Sequence[Node]) -> Iterator[Node]:
     for node in nodes:
-        if node.tag >= 0:
-            yield node
+        yield node
         for readers in node.outputs:
-            yield from _tagged(readers)
+            yield from _all_of(readers)
 
 
 def _with_file(error: RecordFailed, file: str) -> RecordFailed:

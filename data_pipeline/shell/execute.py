@@ -10,7 +10,7 @@ made by the code a worker would have used, and no Python worker runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import reduce as fold
 from typing import Any
 
@@ -21,7 +21,15 @@ from pyspark.sql import functions as sql
 from data_pipeline.core.combine import ASIDE, Limits
 from data_pipeline.core.decode import Decoding
 from data_pipeline.core.plan import Output, Plan, Reduction, Scan, Unit
-from data_pipeline.core.render import Renderer, ToAccumulator, to_fields_pickle, to_json, to_pickle
+from data_pipeline.core.render import (
+    InFolders,
+    Renderer,
+    ToAccumulator,
+    ToCells,
+    to_fields_pickle,
+    to_json,
+    to_pickle,
+)
 from data_pipeline.shell import catalyst
 from data_pipeline.shell import scan as scans
 from data_pipeline.shell.fields import fields_of
@@ -40,16 +48,13 @@ class Execution:
         collect: Renderer = to_pickle,
         tables: scans.Tables | None = None,
         aside: bool = False,
-        given: Mapping[str, DataFrame] | None = None,
     ) -> None:
         """``collect``: what becomes of the records of ``collect()``; by default they can be unpickled here. ``aside``:
-        records that fail become letters (``letters``); the plan must be one without SQL, the tables numbered.
-        ``given``: what scans have made already, by step."""
+        records that fail become letters (``letters``); the plan must be one without SQL, the tables numbered."""
         self._spark = spark
         self._tables = tables or scans.Tables(spark)
         self._limits = limits or Limits()
         self._aside = aside
-        self._given = given or {}
         self._scans = {scan.step: scan for scan in plan.scans}
         self._reductions = {reduction.step.name: reduction for reduction in plan.reductions}
         self._units = {scan.step: scan.unit for scan in plan.scans if scan.unit is not None}
@@ -69,8 +74,10 @@ class Execution:
 
     def fields(self, step: str) -> DataFrame | None:
         """The records of a sink as columns of their fields, where Spark can make them by itself."""
-        reduction = self._in_front_of(step)
+        reduction, sink = self._in_front_of(step), self._sinks[step].sink
         if reduction is None or not reduction.sql:
+            return None
+        if isinstance(sink, FileSink) and (sink.fields or sink.partition_by):
             return None
         return fields_of(self._added(reduction), reduction.step)
 
@@ -91,7 +98,10 @@ class Execution:
         return reduction
 
     def letters(self, most: int) -> list[bytes]:
-        """Of the records that were put aside; of units that have run, which are kept."""
+        """Of the records that were put aside; of units that have run, which are kept. Without ``aside`` there is
+        nothing to look for, and nothing is kept: a look would run everything again."""
+        if not self._aside:
+            return []
         frames = [frame.where(sql.col("tag") == ASIDE).select("data") for frame in self._frames.values()]
         return [bytes(row["data"]) for row in fold(DataFrame.union, frames).limit(most).collect()] if frames else []
 
@@ -104,8 +114,10 @@ class Execution:
         """The rows of a unit's outputs. Made when it is first asked for: Spark analyses every step it is told of."""
         if entry not in self._frames:
             unit = self._units[entry]
-            if entry in self._scans:
-                frame = self._given[entry] if entry in self._given else self.scanned(self._scans[entry])
+            if entry in self._tables.made:
+                frame = self._tables.made[entry]
+            elif entry in self._scans:
+                frame = self.scanned(self._scans[entry])
             else:
                 frame = self._reduction(self._reductions[entry])
             if self._is_mixed(unit):
@@ -166,7 +178,7 @@ class Execution:
 
 def is_added_by_sql(reduction: Reduction) -> bool:
     """True if accumulators are numbers that SQL adds, so they come as columns."""
-    return reduction.sql or reduction.step.monoid.builtin == "count"
+    return reduction.sql or reduction.step.counts
 
 
 def renderer(output: Output, collect: Renderer) -> Renderer:
@@ -175,5 +187,8 @@ def renderer(output: Output, collect: Renderer) -> Renderer:
         assert output.reduce is not None
         return ToAccumulator(output.reduce.name, output.reduce.monoid)
     if isinstance(output.sink, FileSink):
-        return to_json if output.sink.format == "json" else to_fields_pickle
+        sink = output.sink
+        own: Renderer = to_json if sink.format == "json" else to_fields_pickle
+        own = ToCells(sink.fields) if sink.format == "csv" else own
+        return InFolders(own, sink.partition_by) if sink.partition_by else own
     return collect

@@ -28,6 +28,7 @@ from pyspark.sql import SparkSession
 from heron_runtime.failures import ExistsAlready
 
 MANIFEST = "_heronry.json"
+FOLDER = "__folder"  # the column whose values are the folders of a sink
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
@@ -63,7 +64,8 @@ def is_taken(path: Path) -> bool:
 
 
 class OutputFolder:
-    """One result on its way. ``url`` is where it will be, ``work`` where parts are written until ``commit``."""
+    """One result on its way. ``url`` is where it will be, ``work`` where parts are written until ``commit``. At the end
+    of a block (``with``) what was written and not committed goes."""
 
     def __init__(self, spark: SparkSession, url: str, *, replace: bool = False) -> None:
         """Raises OutputExists, unless ``replace`` allows what is there to go."""
@@ -75,8 +77,15 @@ class OutputFolder:
         self._files.clear_leftovers()
         self.work = self._files.work_url
 
+    def __enter__(self) -> OutputFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.discard()
+
     def rename_parts(self, folder: str, suffix: str) -> None:
-        """Give the part files that Spark wrote as ``.txt`` into a folder below ``work`` another ending."""
+        """Give the part files that Spark wrote as ``.txt`` into a folder below ``work`` another ending, and folders
+        by a field (``FOLDER``) their names."""
         self._files.rename_parts(folder, suffix)
 
     def write(self, name: str, content: bytes) -> None:
@@ -103,7 +112,17 @@ def _owner_is_gone(leftover: str, name: str) -> bool:
     if not (leftover.startswith(prefix) and leftover.endswith(suffix)):
         return False
     pid = leftover[len(prefix) : -len(suffix)]
-    return pid.isdecimal() and int(pid) != os.getpid() and not Path(f"/proc/{pid}").exists()
+    return pid.isdecimal() and int(pid) != os.getpid() and not _lives(int(pid))
+
+
+def _lives(pid: int) -> bool:
+    """A zombie does not: whoever should reap it may take its time."""
+    import psutil  # here: executors import this file, and have no psutil
+
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _open(spark: SparkSession, url: str) -> _Local | _Hadoop:
@@ -129,7 +148,12 @@ class _Local:
         self.temporary.mkdir()
 
     def rename_parts(self, folder: str, suffix: str) -> None:
-        for part in (self.temporary / folder).glob("part-*.txt"):
+        place = self.temporary / folder
+        for found in place.glob(f"{FOLDER}=*"):
+            named = place / unquote(found.name.partition("=")[2])
+            named.parent.mkdir(parents=True, exist_ok=True)
+            found.rename(named)
+        for part in place.rglob("part-*.txt"):
             part.rename(part.with_suffix(suffix))
 
     def write(self, name: str, content: bytes) -> None:
@@ -193,12 +217,22 @@ class _Hadoop:
         self.files.mkdirs(self.temporary)
 
     def rename_parts(self, folder: str, suffix: str) -> None:
-        place = self._jvm.org.apache.hadoop.fs.Path(self.temporary, folder)
+        path = self._jvm.org.apache.hadoop.fs.Path
+        place = path(self.temporary, folder)
         for status in self.files.listStatus(place):
             name = status.getPath().getName()
+            if name.startswith(f"{FOLDER}="):
+                named = path(place, unquote(name.partition("=")[2]))
+                self.files.mkdirs(named.getParent())
+                self.files.rename(status.getPath(), named)
+        parts = self.files.listFiles(place, True)
+        found = []
+        while parts.hasNext():
+            found.append(parts.next().getPath())
+        for part in found:
+            name = part.getName()
             if name.startswith("part-") and name.endswith(".txt"):
-                renamed = self._jvm.org.apache.hadoop.fs.Path(place, name.removesuffix(".txt") + suffix)
-                self.files.rename(status.getPath(), renamed)
+                self.files.rename(part, path(part.getParent(), name.removesuffix(".txt") + suffix))
 
     def write(self, name: str, content: bytes) -> None:
         stream = self.files.create(self._jvm.org.apache.hadoop.fs.Path(self.temporary, name), True)

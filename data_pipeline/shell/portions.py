@@ -14,7 +14,6 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from data_pipeline.core.combine import ASIDE
 from data_pipeline.core.plan import CannotPlan, Plan, Scan
 from data_pipeline.core.portions import Portion, cover, identity
 from data_pipeline.shell.output import MANIFEST, OutputFolder, spark_url
@@ -47,14 +46,19 @@ class Portions:
         """Those to be read."""
         return cover(self._names(self._folder))
 
+    def size(self) -> tuple[int, int]:
+        """How many there are to be read, and their bytes."""
+        total, found = 0, self.found()
+        for portion in found:
+            path, files = file_system(self._spark, f"{self._folder}/{portion.name}")
+            total += int(files.getContentSummary(path).getLength())
+        return len(found), total
+
     def write(self, portion: Portion, rows: DataFrame) -> None:
         """Keep it; in place of one that is there."""
-        folder = OutputFolder(self._spark, f"{self._folder}/{portion.name}", replace=True)
-        try:
+        with OutputFolder(self._spark, f"{self._folder}/{portion.name}", replace=True) as folder:
             rows.write.parquet(f"{folder.work}/rows")
             folder.commit({"program": self._plan.program, "first": portion.first, "last": portion.last})
-        finally:
-            folder.discard()
 
     def rows(self, scans: list[Scan]) -> Mapping[str, DataFrame]:
         """What each scan has given so far."""
@@ -96,11 +100,6 @@ class Portions:
 def marked(rows: DataFrame, scan: Scan) -> DataFrame:
     """With the scan's name."""
     return rows.withColumn(SCAN, sql.lit(scan.step))
-
-
-def has_letters(given: Mapping[str, DataFrame]) -> bool:
-    """True if records were put aside when portions were made."""
-    return any(not rows.where(sql.col("tag") == ASIDE).isEmpty() for rows in given.values())
 
 
 def is_of(spark: SparkSession, url: str, checkpoint: str) -> bool:

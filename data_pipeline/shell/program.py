@@ -6,7 +6,9 @@ they use of Heronry, and nothing else; libraries with compiled parts must be in 
 
 from __future__ import annotations
 
+import sys
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ import heron_runtime
 import heronry
 from data_pipeline.core.failure import user_traceback
 from data_pipeline.core.plan import CannotPlan
+from data_pipeline.shell.session import is_local
 from heron_control.packaging.find import Found, find_topology
 from heron_control.packaging.package import REQUIREMENTS, stage_package
 from heronry.api.errors import PackageError, TopologyError, TopologyNotFound, UserCodeError
@@ -34,11 +37,14 @@ class Loaded:
     ship: tuple[Path, ...]
 
 
-def load(file: Path, name: str | None, folder: Path) -> Loaded:
-    """Import FILE and build its program; ``folder`` is for the zips.
+def load(file: Path, name: str | None, arguments: Sequence[str], master: str, folder: Path) -> Loaded:
+    """Import FILE as if it were called with these arguments and build its program; ``folder`` is for the zips. Workers
+    of a local master are on this machine, and have Heronry as we have it.
 
-    Raises TopologyNotFound, TopologyError, PackageError, and UserCodeError for whatever the user's code raises.
+    Raises TopologyNotFound, TopologyError, PackageError, CannotPlan for functions that cannot be sent to executors, and
+    UserCodeError for whatever the user's code raises.
     """
+    sys.argv = [str(file), *arguments]
     staged = stage_package(file, folder / "package")
     where = _found(staged.entry, name)
     identifier, found = where.identifier, where.topology
@@ -56,7 +62,8 @@ def load(file: Path, name: str | None, folder: Path) -> Loaded:
             "give them an environment that holds it (docs/spark.md) and remove the file"
         )
     own = _zip(folder / "program.zip", staged.root, "")
-    return Loaded(program, (own, *(_heronry(folder, package) for package in SHIPPED)))
+    _check_shippable(program)
+    return Loaded(program, (own, *(() if is_local(master) else (_heronry(folder, package) for package in SHIPPED))))
 
 
 def _found(entry: Path, name: str | None) -> Found:
@@ -73,7 +80,7 @@ def _found(entry: Path, name: str | None) -> Found:
         raise UserCodeError(f"{entry.name} raised {type(error).__name__}: {error}", user_traceback(error)) from error
 
 
-def check_shippable(program: Program) -> None:
+def _check_shippable(program: Program) -> None:
     """Raises CannotPlan for a function that cannot be sent to another process, naming its step."""
     for step in program.steps:
         try:

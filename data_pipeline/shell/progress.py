@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-from py4j.protocol import Py4JError, Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.sql import SparkSession
 
 LOOK_EVERY_SECS = 0.5
@@ -37,18 +37,35 @@ class StageProgress:
         return f"stage {self.stage}: {self.done}/{self.tasks} tasks{failed}, {rows:,} rows"
 
 
-def stages(spark: SparkSession, *, active: bool) -> list[StageProgress]:
-    """The stages that run now, or all Spark still remembers, in the order of their numbers."""
-    store: Any = spark.sparkContext._jsc.sc().statusStore()
-    if active:
-        found = store.activeStages()
-    else:
-        gateway, jvm = spark.sparkContext._gateway, spark._jvm
-        assert gateway is not None
-        assert jvm is not None
-        nothing = jvm.java.util.ArrayList()
-        found = store.stageList(nothing, False, False, gateway.new_array(jvm.double, 0), nothing)
-    rows = [_progress(found.apply(index)) for index in range(found.size())]
+def active_stages(spark: SparkSession) -> list[StageProgress]:
+    """The stages that run now, in the order of their numbers."""
+    found = _store(spark).activeStages()
+    return _in_order(_progress(found.apply(index)) for index in range(found.size()))
+
+
+def next_stage(spark: SparkSession) -> int:
+    """The number of the stage that comes next. A Spark that is kept warm has had those of other jobs."""
+    return int(_context(spark).dagScheduler().nextStageId())
+
+
+def stages_from(spark: SparkSession, first: int) -> list[StageProgress]:
+    """Those that have run since ``next_stage`` said so, as far as Spark still remembers them."""
+    store, rows = _store(spark), []
+    for number in range(first, next_stage(spark)):
+        with suppress(Py4JJavaError):  # forgotten, or never begun, since what it makes was there
+            rows.append(_progress(store.lastStageAttempt(number)))
+    return _in_order(rows)
+
+
+def _context(spark: SparkSession) -> Any:
+    return spark.sparkContext._jsc.sc()
+
+
+def _store(spark: SparkSession) -> Any:
+    return _context(spark).statusStore()
+
+
+def _in_order(rows: Iterable[StageProgress]) -> list[StageProgress]:
     return sorted((row for row in rows if row.tasks), key=lambda row: row.stage)
 
 
@@ -59,9 +76,9 @@ def _progress(stage: Any) -> StageProgress:
     )  # fmt: skip
 
 
-def summary(spark: SparkSession) -> str:
-    """One line about the whole job: stages, tasks, rows read."""
-    rows = stages(spark, active=False)
+def summary(spark: SparkSession, first: int) -> str:
+    """One line about the stages from this one on: how many, tasks, rows read."""
+    rows = stages_from(spark, first)
     return (
         f"{len(rows)} stages, {sum(r.done for r in rows)} tasks"
         f"{_failed(sum(r.failed for r in rows))}, {sum(r.rows_read for r in rows):,} rows read, "
@@ -75,14 +92,15 @@ def _failed(number: int) -> str:
 
 @contextmanager
 def shown(spark: SparkSession, out: TextIO) -> Iterator[Callable[[str], None]]:
-    """Show the stages on ``out`` during the block; yields a function that writes a line of the job's own."""
-    screen = _Screen(out)
+    """Show the stages on ``out`` during the block, and at its end how many there were; yields a function that writes a
+    line of the job's own."""
+    began, first, screen = time.monotonic(), next_stage(spark), _Screen(out)
     over = threading.Event()
 
     def look() -> None:
         while not over.wait(LOOK_EVERY_SECS):
             try:
-                screen.show([str(row) for row in stages(spark, active=True)])
+                screen.show([str(row) for row in active_stages(spark)])
             except (Py4JError, Py4JNetworkError, OSError):
                 return  # the session is ending
 
@@ -94,6 +112,7 @@ def shown(spark: SparkSession, out: TextIO) -> Iterator[Callable[[str], None]]:
         over.set()
         thread.join()
         screen.line("")
+    screen.line(f"{summary(spark, first)}, {time.monotonic() - began:.1f} s")
 
 
 class _Screen:

@@ -16,8 +16,10 @@ from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
 
+from data_pipeline.core.combine import ASIDE
 from data_pipeline.core.decode import plain_path
 from data_pipeline.core.plan import Scan
 from data_pipeline.shell.footers import footers
@@ -42,11 +44,13 @@ class Tables:
     """The raw rows of sources in one job. Each is looked up once: listing files and merging schemas takes time."""
 
     def __init__(
-        self, spark: SparkSession, *, numbered: bool = False, only: Mapping[str, Sequence[str]] | None = None
-    ) -> None:
+        self, spark: SparkSession, *, numbered: bool = False, only: Mapping[str, Sequence[str]] | None = None,
+        made: Mapping[str, DataFrame] | None = None,
+    ) -> None:  # fmt: skip
         """``numbered``: lines of local files come with their numbers, each file being one split. ``only``: of each step
-        these files, and no others."""
+        these files, and no others. ``made``: what scans and the units behind them have made already, by step."""
         self._spark = spark
+        self.made = made or {}
         self._numbered = numbered
         self._only = only
         self._found: dict[tuple[FileSource, int | None, int | None] | str, _Table | None] = {}
@@ -67,6 +71,10 @@ class Tables:
             return lines
         lines = lines.drop("number") if source.format == "csv" else lines.drop("block_start", "number")
         return lines if table.rows is None else _shaped(table.rows, source, True).unionByName(lines)
+
+    def has_letters(self) -> bool:
+        """True if records were put aside in what is made already."""
+        return any(not rows.where(sql.col("tag") == ASIDE).isEmpty() for rows in self.made.values())
 
     def headers(self, scan: Scan) -> tuple[tuple[str, bytes], ...]:
         """The first line of every file of a csv source, by its plain path; nothing for other sources."""

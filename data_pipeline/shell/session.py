@@ -14,13 +14,17 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TextIO
 
+from py4j import protocol
 from pyspark.sql import SparkSession
+from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 
 import heronry
+from data_pipeline.shell.warm import taken
 
 DRIVER_MEMORY = "1g"
 OPEN_BYTES = 128 * 1024  # what opening a file counts for when files are packed into tasks; by default 4 MiB
@@ -35,11 +39,17 @@ class SessionOptions:
     master: str = "local[*]"
     conf: Mapping[str, str] = field(default_factory=dict)  # spark.* of the user's, which win
     ship: tuple[Path, ...] = ()  # .py and .zip files that executors put on sys.path
+    page: bool = False  # Spark's own, on 127.0.0.1: of what runs on this machine, and lasts
 
     @property
     def is_local(self) -> bool:
-        """True if executors are threads of the driver's JVM."""
-        return self.master == "local" or self.master.startswith(("local[", "local-cluster"))
+        """True if executors are on this machine."""
+        return is_local(self.master)
+
+
+def is_local(master: str) -> bool:
+    """True if executors are on this machine: threads of the driver's JVM, mostly."""
+    return master == "local" or master.startswith(("local[", "local-cluster"))
 
 
 def settings_of(options: SessionOptions) -> dict[str, str]:
@@ -59,6 +69,8 @@ def settings_of(options: SessionOptions) -> dict[str, str]:
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     }
+    if options.is_local and options.page:
+        found |= {"spark.ui.enabled": "true", "spark.ui.killEnabled": "false"}
     if options.is_local:
         found |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         found["spark.sql.shuffle.partitions"] = str(LOCAL_SHUFFLE_PARTITIONS_PER_CORE * _cores(options.master))
@@ -71,8 +83,23 @@ def _cores(master: str) -> int:
 
 
 @contextmanager
-def session(options: SessionOptions) -> Iterator[SparkSession]:
-    """A session, stopped at the end of the block together with its JVM's executors."""
+def session(options: SessionOptions, out: TextIO) -> Iterator[SparkSession]:
+    """A session for a job: in the Spark that is kept warm, or else in one of its own; ``out`` is told which."""
+    _environment(options)
+    with taken(options.master, options.conf, options.ship, out) as spark:
+        if spark is not None:
+            yield spark
+            return
+    out.write(f"starting Spark at {options.master}\n")
+    out.flush()
+    with own_session(options) as spark:
+        yield spark
+
+
+@contextmanager
+def own_session(options: SessionOptions) -> Iterator[SparkSession]:
+    """A session, stopped at the end of the block together with its JVM's executors. What ends the block is what is
+    told, whatever becomes of that."""
     _environment(options)
     builder = SparkSession.builder
     for key, value in settings_of(options).items():
@@ -85,12 +112,23 @@ def session(options: SessionOptions) -> Iterator[SparkSession]:
         for file in options.ship:
             spark.sparkContext.addPyFile(str(file))
         yield spark
-    finally:
-        spark.stop()
+    except BaseException:
+        with suppress(protocol.Py4JError):  # a call that was interrupted may have taken the connection with it
+            spark.stop()
+        raise
+    spark.stop()
+
+
+def without_numpy() -> None:
+    """Of what PySpark asks of each argument of a call to the JVM, leave out whether it is NumPy's: the answer imports
+    pandas, 1.5 s of a processor, and no such value is ever handed over here."""
+    asked = (NumpyScalarConverter, NumpyArrayConverter)
+    protocol.INPUT_CONVERTER[:] = [c for c in protocol.INPUT_CONVERTER if not isinstance(c, asked)]
 
 
 def _environment(options: SessionOptions) -> None:
     """What Spark reads from the environment before there is a session."""
+    without_numpy()
     if options.is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         # On another machine our interpreter's path may not exist; there PYSPARK_PYTHON or spark.pyspark.python says.

@@ -20,11 +20,16 @@ from data_pipeline.core.failure import failed
 from data_pipeline.core.plan import Output
 from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.fields import as_json
+from data_pipeline.shell.output import FOLDER
 from heron_runtime.failures import Failure
 from heronry.streamlet.endpoints import FileSink, ViewSink
 from heronry.streamlet.records import table_of
 
 AT_ONCE = 8  # sinks that are written at the same time
+# As heronry.streamlet.layout writes it; Spark's own ways are to trim cells and to escape by a backslash.
+CSV: dict[str, Any] = {
+    "header": True, "escape": '"', "lineSep": "\n", "ignoreLeadingWhiteSpace": False, "ignoreTrailingWhiteSpace": False,
+}  # fmt: skip
 
 
 def write_all(spark: SparkSession, outputs: Sequence[Output], execution: Execution, place: str) -> None:
@@ -60,8 +65,26 @@ def write(output: Output, rows: DataFrame, folder: str) -> None:
         write_view(output, rows, folder)
     elif _is_parquet(output):
         _parquet(output, rows, folder)
+    elif isinstance(output.sink, FileSink) and output.sink.format == "csv":
+        found = sql.from_json(sql.col("data").cast("string"), "array<string>")
+        cells = [found[place].alias(name) for place, name in enumerate(output.sink.fields)]
+        _writer(output, rows.select(*cells, *_folder(output))).options(**CSV).csv(folder)
     else:
-        rows.select(sql.col("data").cast("string")).write.option("lineSep", "\n").text(folder)
+        lines = rows.select(sql.col("data").cast("string"), *_folder(output))
+        _writer(output, lines).option("lineSep", "\n").text(folder)
+
+
+def _folder(output: Output) -> list[Any]:
+    """The column by which Spark divides rows into folders, which get their own names later (output.py)."""
+    return [sql.col("key").cast("string").alias(FOLDER)] if _is_divided(output) else []
+
+
+def _is_divided(output: Output) -> bool:
+    return isinstance(output.sink, FileSink) and bool(output.sink.partition_by)
+
+
+def _writer(output: Output, rows: DataFrame) -> Any:
+    return rows.write.partitionBy(FOLDER) if _is_divided(output) else rows.write
 
 
 def write_fields(output: Output, rows: DataFrame, folder: str) -> None:
@@ -90,16 +113,19 @@ def write_view(output: Output, rows: DataFrame, folder: str, to_ms: int | None =
 
 def _parquet(output: Output, rows: DataFrame, folder: str) -> None:
     """Two passes over the records, since their columns are known only when all of them have been seen."""
-    kept = rows.select("data").persist(StorageLevel.DISK_ONLY)
+    kept = rows.select("data", *_folder(output)).persist(StorageLevel.DISK_ONLY)
     try:
-        found = [row["schema"] for row in kept.mapInArrow(SchemaTask(output.step), "schema binary").collect()]
+        schemas = kept.select("data").mapInArrow(SchemaTask(output.step), "schema binary")
+        found = [row["schema"] for row in schemas.collect()]
         if not found:
             kept.sparkSession.createDataFrame([], "empty boolean").limit(0).write.parquet(folder)
             return
         schema = _one_schema(output.step, found)
         columns = from_arrow_schema(schema, prefer_timestamp_ntz=True)
+        if _is_divided(output):
+            columns = columns.add(FOLDER, "string")
         task = ColumnsTask(output.step, schema.serialize().to_pybytes())
-        kept.mapInArrow(task, columns).write.option("compression", "zstd").parquet(folder)
+        _writer(output, kept.mapInArrow(task, columns)).option("compression", "zstd").parquet(folder)
     finally:
         kept.unpersist()
 
@@ -146,7 +172,7 @@ class SchemaTask:
 
 @dataclass(frozen=True)
 class ColumnsTask:
-    """Records as columns of the schema."""
+    """Records as columns of the schema, and what else comes with them behind."""
 
     step: str
     schema: bytes
@@ -158,7 +184,10 @@ class ColumnsTask:
         schema = pa.ipc.read_schema(pa.py_buffer(self.schema))
         for batch in batches:
             records = [pickle.loads(data) for data in batch.column(0).to_pylist()]
-            yield from _table(self.step, records, schema).to_batches()
+            table = _table(self.step, records, schema)
+            for name in batch.schema.names[1:]:
+                table = table.append_column(name, batch.column(name))
+            yield from table.to_batches()
 
 
 def _table(step: str, records: list[dict[str, Any]], schema: Any) -> Any:

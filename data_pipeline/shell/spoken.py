@@ -40,13 +40,18 @@ class Spoken(io.TextIOBase):
 
 
 @contextmanager
-def heard(log: Path, out: TextIO) -> Iterator[None]:
-    """Show on ``out`` what programs say into the log, during the block and up to its end."""
+def heard(log: Path, out: TextIO, *, from_end: bool = False) -> Iterator[None]:
+    """Show on ``out`` what programs say into the log, during the block and up to its end.
+
+    ``from_end``: what is in the log already was said by others.
+    """
+    begin = log.stat().st_size if from_end else 0
     over = threading.Event()
 
     def listen() -> None:
         shown, rest = 0, b""
         with log.open("rb") as file:
+            file.seek(begin)
             while True:
                 last = over.wait(LOOK_EVERY_SECS)  # asked first: what came before the end is read
                 *lines, rest = (rest + file.read()).split(b"\n")

@@ -11,63 +11,69 @@ reads nothing twice, and no state is kept but accumulators and what goes into si
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import reduce as fold
-from typing import TextIO
+from typing import Any, TextIO
 
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from data_pipeline.core.failure import failure_in
-from data_pipeline.core.plan import Plan, Scan
+from data_pipeline.core.plan import Scan
 from data_pipeline.core.portions import Portion, streamed
 from data_pipeline.core.render import to_json
+from data_pipeline.shell.asked import Asked, planned
 from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.output import local_path, spark_url
 from data_pipeline.shell.portions import Portions, marked
-from data_pipeline.shell.scan import InputNotFound, Tables, literal
+from data_pipeline.shell.progress import next_stage, stages_from
+from data_pipeline.shell.scan import InputNotFound, Tables, file_system, literal
+from heron_control.inspection.stream_runs import claimed
 from heron_runtime.failures import Interrupted
-from heronry.streamlet.aside import Policy
 from heronry.streamlet.endpoints import FileSource
 
-FILES = 1_000  # in one micro-batch
 SCHEMA = "path string, modificationTime timestamp, length long, content binary"  # content is never asked for
 
 
-@dataclass(frozen=True)
-class Streaming:
-    """What the command line asks for. ``every_s``: a micro-batch so often, until interrupted; None: what is there now,
-    and then the end. ``files``: of each source, at most, in a micro-batch."""
-
-    checkpoint: str
-    every_s: float | None = None
-    files: int = FILES
-
-
 class Stream:
-    """One run."""
+    """What ``job.Engine`` says, for one run."""
 
-    def __init__(self, spark: SparkSession, plan: Plan, streaming: Streaming, policy: Policy, out: TextIO) -> None:
+    def __init__(self, spark: SparkSession, asked: Asked, out: TextIO) -> None:
         """Raises CannotPlan."""
-        self._spark, self._plan, self._streaming, self._policy, self._out = spark, plan, streaming, policy, out
-        self._scans = streamed(plan)
-        self._portions = Portions(spark, streaming.checkpoint, plan)
-        self._publish: Callable[[], str] = str
+        assert asked.request.streaming is not None
+        self._spark, self._streaming, self._policy, self._out = spark, asked.request.streaming, asked.policy, out
+        self._asked = asked
+        self._plan = planned(asked, Tables(spark), careful=True)
+        self._scans = streamed(self._plan)
+        self._portions = Portions(spark, self._streaming.checkpoint, self._plan)
+        self._result: Callable[[], str] = str
         self._error: Exception | None = None
         self._taken = 0  # micro-batches
 
-    def rows(self) -> Mapping[str, DataFrame]:
-        """What each scan of files has given so far."""
-        return self._portions.rows(self._scans)
+    def tables(self, *, careful: bool) -> Tables:
+        """What each scan of files has given so far; files and lines were told to what was put aside then."""
+        return Tables(self._spark, made=self._portions.rows(self._scans))
 
-    def run(self, publish: Callable[[], str]) -> str:
-        """Until all that is there is read, or for ever; ``publish`` makes the result. What to print at the end. Raises
-        Interrupted, and what micro-batches raise."""
-        self._publish = publish
-        every_s = self._streaming.every_s
+    def run(self, result: Callable[[], str]) -> str:
+        """Until all that is there is read, or for ever. Raises Interrupted, and what micro-batches raise."""
+        self._result = result
+        request, every_s = self._asked.request, self._streaming.every_s
+        about: dict[str, Any] = {
+            "file": str(request.file.absolute()), "master": request.master, "checkpoint": self._streaming.checkpoint,
+            "output": request.output_path, "every_seconds": every_s, "ui": self._spark.sparkContext.uiWebUrl or "",
+        }  # fmt: skip
+        with claimed(self._plan.program, **about) as self._claim:
+            self._until_the_end(every_s)
+            if not self._taken:
+                self._out.write("no file is new\n")
+            return self._publish()
+
+    def _until_the_end(self, every_s: float | None) -> None:
+        """Of what is there, or of the run."""
         writer = fold(DataFrame.union, map(self._names, self._scans)).writeStream.foreachBatch(self._take)
         writer = writer.option("checkpointLocation", f"{spark_url(self._streaming.checkpoint.rstrip('/'))}/spark")
         writer = (
@@ -79,7 +85,8 @@ class Stream:
         try:
             query.awaitTermination()
         except KeyboardInterrupt:
-            query.stop()
+            with suppress(Py4JError):  # it ends with its JVM, if the interrupted call has taken the connection with it
+                query.stop()
             raise Interrupted(
                 f"interrupted: what was read before is kept in {self._streaming.checkpoint}",
                 "The same command goes on from there.",
@@ -88,9 +95,6 @@ class Stream:
             if self._error is not None:
                 raise self._error from None
             raise
-        if not self._taken:
-            self._out.write("no file is new\n")
-        return self._publish_now()
 
     def _names(self, scan: Scan) -> DataFrame:
         """The files of a source that are new."""
@@ -103,12 +107,10 @@ class Stream:
         reader = reader.schema(SCHEMA).option("maxFilesPerTrigger", self._streaming.files)
         if only is not None:
             reader = reader.option("pathGlobFilter", literal(only))
-        try:
-            found = reader.load(literal(place))
-        except AnalysisException as error:
-            if "PATH_NOT_FOUND" in str(error):
-                raise InputNotFound(f"step {scan.step!r}: there is nothing to read at {scan.source.path}") from error
-            raise
+        path, system = file_system(self._spark, place)
+        if not system.exists(path):  # asked here: a stream waits in silence for a place that may never come
+            raise InputNotFound(f"step {scan.step!r}: there is nothing to read at {scan.source.path}")
+        found = reader.load(literal(place))
         return found.select(sql.lit(scan.step).alias("step"), "path")
 
     def _take(self, names: DataFrame, number: int) -> None:
@@ -118,10 +120,16 @@ class Stream:
             files: dict[str, list[str]] = defaultdict(list)
             for step, path in names.collect():
                 files[step].append(path)
-            self._out.write(f"micro-batch {number}: {sum(map(len, files.values()))} files\n")
+            count = sum(map(len, files.values()))
+            self._out.write(f"micro-batch {number}: {count} files\n")
+            self._claim.tell(state="reading", micro_batch=number, files=count, rows=0, batch_seconds=0.0)
+            began, first = time.monotonic(), next_stage(self._spark)
             self._keep(Portion(number, number), files)
+            rows = sum(stage.rows_read for stage in stages_from(self._spark, first))
+            self._claim.tell(rows=rows, batch_seconds=time.monotonic() - began)
             if self._streaming.every_s is not None:
-                self._out.write(f"{self._publish_now()}\n")
+                self._out.write(f"{self._publish()}\n")
+                self._claim.tell(state="waiting")
         except Exception as error:
             self._error = error
             raise
@@ -142,6 +150,9 @@ class Stream:
         execution = Execution(self._spark, self._plan, collect=to_json, tables=tables, aside=aside)
         return fold(DataFrame.union, [marked(execution.scanned(scan), scan) for scan in self._scans])
 
-    def _publish_now(self) -> str:
+    def _publish(self) -> str:
+        self._claim.tell(state="writing")
         self._portions.join(self._scans)
-        return self._publish()
+        portions, size = self._portions.size()
+        self._claim.tell(portions=portions, state_bytes=size)
+        return self._result()

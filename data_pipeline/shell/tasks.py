@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -21,8 +22,8 @@ from pyspark import TaskContext, cloudpickle
 
 from data_pipeline.core.combine import Limits, Rows, letters_of
 from data_pipeline.core.decode import Decoding
-from data_pipeline.core.failure import RecordFailed
-from data_pipeline.core.merge import Merged, merged, result_of
+from data_pipeline.core.failure import MAX_VALUE, RecordFailed, failed
+from data_pipeline.core.merge import Merged, merged, processed, result_of
 from data_pipeline.core.payload import dump
 from data_pipeline.core.plan import Unit
 from data_pipeline.core.render import ToAccumulator
@@ -31,12 +32,14 @@ from data_pipeline.core.trace import Traced
 from data_pipeline.shell.spoken import Spoken
 from heronry.streamlet.aside import letter
 from heronry.streamlet.endpoints import Source
+from heronry.streamlet.errors import shown
 from heronry.streamlet.program import ReduceStep
 from heronry.streamlet.reading import LINES
 
 #: The columns of every row between units.
 ROW_SCHEMA = "tag int, key binary, start long, data binary, count long"
 RESULTS_PER_BATCH = 4_096
+WORKING_FOLDER = "HERONRY_WORKING_FOLDER"  # of workers that are older than the command they work for
 Render = dict[int, Callable[[Any], bytes]]
 
 
@@ -51,6 +54,8 @@ class Shipped:
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """``mapInArrow``'s function."""
         sys.argv = list(self._arguments)
+        if WORKING_FOLDER in os.environ:
+            os.chdir(os.environ[WORKING_FOLDER])
         _let_programs_speak()
         task = pickle.loads(self._task)
         yield from task(batches)
@@ -186,7 +191,31 @@ class MergeTask:
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """``mapInArrow``'s function."""
         found = merged(self.step, _rows(batches))
-        yield from results(self.step, found, self.unit, self.render, self.limits, self.aside)
+        if self.step.process is not None:
+            yield from self._processed(found)
+        else:
+            yield from results(self.step, found, self.unit, self.render, self.limits, self.aside)
+
+    def _processed(self, found: Iterable[Merged]) -> Iterator[Any]:
+        """What handlers emit, through the unit behind them; with ``aside`` letters of what they fail on."""
+        step, runner = self.step, Runner(self.unit, self.render, self.limits)
+        outcomes = processed(step, found)
+        while chunk := list(islice(outcomes, RESULTS_PER_BATCH)):
+            errors = [(outcome.record, outcome.error) for outcome in chunk if outcome.error is not None]
+            causes = [(record, error.__cause__ or error) for record, error in errors]
+            if causes and not self.aside:
+                record, cause = causes[0]
+                raise failed(step.name, record, cause) from cause
+            if causes:
+                told = [letter(step.name, "", record, shown(record, MAX_VALUE), cause) for record, cause in causes]
+                yield _batch(letters_of(told))
+            passed = [outcome for outcome in chunk if outcome.error is None]
+            records, times = [outcome.record for outcome in passed], [outcome.time_ms for outcome in passed]
+            made = runner.run(records, times, _unknown)
+            if self.aside:
+                made = runner.sifted(records, times, [""] * len(records))
+            yield from map(_batch, made)
+        yield from map(_batch, runner.finish())
 
 
 @dataclass(frozen=True)
@@ -199,7 +228,7 @@ class JoinTask:
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """``mapInArrow``'s function."""
         found = merged(self.step, _rows(batches))
-        counts = self.step.monoid.builtin == "count"
+        counts = self.step.counts
         while chunk := list(islice(found, RESULTS_PER_BATCH)):
             payloads = [dump(item.key, item.accumulator) for item in chunk]
             yield _batch(

@@ -13,8 +13,8 @@ import datetime as dt
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from data_pipeline.shell.request import Request
 from heron_runtime.failures import UsageError
 from heronry.pipeline.views import settled_ms
 from heronry.streamlet.endpoints import ViewSink
@@ -23,7 +23,7 @@ from heronry.streamlet.program import Program
 ROLL_SECS = 6.0  # an archive's files are at most so much behind the counts
 
 
-def bounded(request: Any, program: Program) -> Any:
+def bounded(request: Request, program: Program) -> Request:
     """The request with its T. Raises UsageError if that is not known, or lies beyond what the online layer has seen."""
     views = {step.sink.name: step.sink.path for step in program.sinks() if isinstance(step.sink, ViewSink)}
     settled = {name: settled_ms(Path(path)) for name, path in views.items()}

@@ -21,13 +21,17 @@ from heronry.api.config import examine
 from heronry.api.validate import problems_of
 
 NEEDED = ("name", "cluster", "role", "environment")
-OPTIONAL = ("user", "state", "settings", "replace", "dry_run", "package", "from_checkpoint", "allow_dropped_state")
+OPTIONAL = (
+    "user", "state", "settings", "replace", "dry_run", "package", "from_checkpoint", "allow_dropped_state",
+    "without_state", "timeout_seconds",
+)  # fmt: skip
 FILES = ("definition", "topology")
 FORBIDDEN_SETTINGS = (
     Keys.HERON_SCHEDULER.name, Keys.HERON_STATE_URL.name, Keys.HERON_STATE_CREDENTIAL_FILE.name,
 )  # the cluster's own  # fmt: skip
 MAX_SETTINGS = 200
 MAX_COMPONENTS = 2000
+DRAIN_SECONDS, MAX_DRAIN_SECONDS = 120.0, 1800.0  # what is replaced may take so long to get through
 
 
 class Rejected(ValueError):
@@ -41,7 +45,8 @@ class Rejected(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SubmitFields:
-    """The text fields, checked. ``package`` is the digest of one that is at the api server already, or ""."""
+    """The text fields, checked. ``package`` is the digest of one that is at the api server already, or "";
+    ``timeout_seconds`` what a topology that is replaced, and keeps state, may take to be drained."""
 
     name: str
     cluster: str
@@ -55,6 +60,8 @@ class SubmitFields:
     package: str = ""
     from_checkpoint: str = ""
     allow_dropped_state: bool = False
+    without_state: bool = False
+    timeout_seconds: float = DRAIN_SECONDS
 
 
 def read_fields(fields: Mapping[str, str], files: Collection[str], cluster: str) -> SubmitFields:
@@ -78,7 +85,10 @@ def read_fields(fields: Mapping[str, str], files: Collection[str], cluster: str)
     if state not in (TopologyState.RUNNING, TopologyState.PAUSED):
         problems.append("state is running or paused")
     settings, faults = _settings(fields.get("settings", ""))
-    replace, dry_run, dropped = (_flag(fields, n, faults) for n in ("replace", "dry_run", "allow_dropped_state"))
+    replace, dry_run, dropped, without = (
+        _flag(fields, name, faults) for name in ("replace", "dry_run", "allow_dropped_state", "without_state")
+    )
+    seconds = _seconds(fields.get("timeout_seconds", ""), faults)
     user = fields.get("user", "")
     if len(user) > 128 or not user.isprintable():
         faults.append("user is a short printable text")
@@ -87,6 +97,7 @@ def read_fields(fields: Mapping[str, str], files: Collection[str], cluster: str)
     return SubmitFields(
         fields["name"], fields["cluster"], fields["role"], fields["environment"], user, TopologyState(state), settings,
         replace, dry_run, fields.get("package", ""), fields.get("from_checkpoint", ""), dropped,
+        without, seconds,
     )  # fmt: skip
 
 
@@ -115,7 +126,7 @@ def fingerprint(fields: SubmitFields, definition: bytes, package: str) -> str:
     """What tells two requests apart."""
     parts = (
         fields.name, fields.cluster, fields.role, fields.environ, fields.state, str(fields.replace), package,
-        fields.from_checkpoint, str(fields.allow_dropped_state),
+        fields.from_checkpoint, str(fields.allow_dropped_state), str(fields.without_state),
         json.dumps(fields.settings, sort_keys=True), hashlib.sha256(definition).hexdigest(),
     )  # fmt: skip
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
@@ -141,3 +152,13 @@ def _flag(fields: Mapping[str, str], name: str, problems: list[str]) -> bool:
     if text not in ("", "true", "false"):
         problems.append(f"{name} is true or false")
     return text == "true"
+
+
+def _seconds(text: str, problems: list[str]) -> float:
+    try:
+        found = float(text or DRAIN_SECONDS)
+    except ValueError:
+        found = 0.0
+    if not 1 <= found <= MAX_DRAIN_SECONDS:
+        problems.append(f"timeout_seconds is a number from 1 to {MAX_DRAIN_SECONDS:g}")
+    return found

@@ -1,9 +1,11 @@
-"""The api server: what requests share, and its life: recover once the store answers, then watch until the end."""
+"""The api server: what requests share, and its life: recover once the store answers, then watch until the end.
+
+One of several (``replica``) is held while it does not know whether it still leads: it looks, and changes nothing.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import secrets
 from dataclasses import dataclass, field
@@ -30,6 +32,7 @@ from heron_runtime.state.topologies import OlderLayout, check_layout
 RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 30.0
 LOOK_SECONDS = 2.0
+STARTING = "starting"
 log = logging.getLogger(__name__)
 
 
@@ -73,14 +76,40 @@ class Api:
         self.challenges = Challenges(secrets.token_bytes(32))
         self.counters = Counters()
         self.uploads = 0
-        self.trouble = "starting"
+        self._trouble = STARTING
+        self._held = ""
         self._presence = SchedulerPresence(self.service, advertise)
         self._task: asyncio.Task[Any] | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._may_watch = asyncio.Event()
+        self._may_watch.set()
+
+    @property
+    def trouble(self) -> str:
+        """Why changes are not taken; "" if they are."""
+        return self._held or self._trouble
 
     @property
     def ready(self) -> bool:
         """True once the state store was read and what was left is settled."""
         return not self.trouble
+
+    @property
+    def starting(self) -> bool:
+        """True until what an earlier life left is settled, or that has failed once."""
+        return self._trouble == STARTING
+
+    def hold(self, why: str) -> None:
+        """Take no changes, and start nothing again, until ``release``. Looking goes on."""
+        self._held = why
+        self._may_watch.clear()
+        if self._watching is not None:
+            self._watching.cancel()
+
+    def release(self) -> None:
+        """All is as before ``hold``."""
+        self._held = ""
+        self._may_watch.set()
 
     async def start(self) -> None:
         """Begin; does not wait for the store."""
@@ -115,8 +144,8 @@ class Api:
                 return await asyncio.to_thread(check_layout, self._store)
             except StoreError as error:
                 older = isinstance(error, OlderLayout)
-                self.trouble = f"{error}. {error.cure}" if older else f"the state store does not answer: {error}"
-                log.error("%s", self.trouble)
+                self._trouble = f"{error}. {error.cure}" if older else f"the state store does not answer: {error}"
+                log.error("%s", self._trouble)
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, LONGEST_RETRY_SECONDS)
 
@@ -129,12 +158,12 @@ class Api:
                     log.info("ready: %d topologies", len(self.service.launches))
                     recovered = True
                 await self._presence.keep()
-                self.trouble = ""
+                self._trouble = ""
             except StoreError as error:
-                self.trouble = f"the state store does not answer: {error}"
-                log.warning("%s", self.trouble)
+                self._trouble = f"the state store does not answer: {error}"
+                log.warning("%s", self._trouble)
             except Exception as error:
-                self.trouble = f"fault in the api server: {type(error).__name__}; its log says more"
+                self._trouble = f"fault in the api server: {type(error).__name__}; its log says more"
                 log.exception("fault while looking after the topologies")
             self.counters.state(len(self.service.launches), self.ready)
             await asyncio.to_thread(self.audit.settle)
@@ -144,13 +173,16 @@ class Api:
         """Run the scheduler's watch for ever: whatever ends it, it begins again after a growing pause."""
         delay = RETRY_SECONDS
         while True:
+            await self._may_watch.wait()
             began = asyncio.get_running_loop().time()
-            with contextlib.suppress(Exception):
-                try:
-                    await scheduler.run()
-                except Exception:
-                    log.exception("the scheduler's watch failed; starting it again in %g s", delay)
-                    raise
+            self._watching = asyncio.create_task(scheduler.run(), name="scheduler-run")
+            try:
+                await asyncio.wait([self._watching])
+            finally:
+                self._watching.cancel()
+            if self._watching.cancelled():
+                continue  # held
+            log.error("the scheduler's watch failed; again in %g s", delay, exc_info=self._watching.exception())
             self.counters.watch_failed()
             if asyncio.get_running_loop().time() - began > LONGEST_RETRY_SECONDS:
                 delay = RETRY_SECONDS

@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse, Response
 from heron_apiserver.core.request_book import Mismatch, UnderWay
 from heron_apiserver.core.submission import Rejected
 from heron_control.web.statuses import RETRY, argument_faults
+from heron_runtime.failures import UsageError
 from heron_runtime.net.foreign import translate
 
 log = logging.getLogger(__name__)
@@ -30,6 +31,7 @@ class Problem(BaseModel):
     cure: str = Field(default="", description="what to do about it")
     details: list[str] = Field(default_factory=list, description="every fault that was found, where there are several")
     missing: list[str] = Field(default_factory=list, description="fields of a submit request that are missing")
+    usage: bool = Field(default=False, description="true where the request makes no sense (the command exits with 2)")
 
 
 def failures(*codes: int) -> dict[int | str, dict[str, Any]]:
@@ -61,7 +63,7 @@ def submitted(cluster: str, role: str, environ: str, name: str) -> dict[str, str
 
 def problem(code: int, message: str, cure: str = "", headers: dict[str, str] | None = None, **more: Any) -> Response:
     """An error."""
-    content = {"message": message, "cure": cure, "details": [], "missing": [], **more}
+    content = {"message": message, "cure": cure, "details": [], "missing": [], "usage": False, **more}
     extra = dict(headers or {})
     if code == 401:
         extra["www-authenticate"] = 'Bearer realm="heron"'
@@ -99,7 +101,8 @@ def answer_to(error: Exception, code: int | None = None) -> Response:
     if known is None or isinstance(error, OSError):
         log.error("fault while answering", exc_info=error)
         return problem(500, f"fault in the api server: {type(error).__name__}; its log says more")
-    return problem(code or known.http_status, known.message, known.cure, details=list(known.details))
+    usage = isinstance(known, UsageError)
+    return problem(code or known.http_status, known.message, known.cure, details=list(known.details), usage=usage)
 
 
 def validation(error: RequestValidationError) -> Response:

@@ -20,6 +20,7 @@ from heron_apiserver.core.access import RIGHTS, SCOPES, Caller, Right, Role, bea
 from heron_apiserver.core.challenge import parts_of
 from heron_apiserver.shell.api import Api
 from heron_apiserver.shell.replies import answer_to, failures
+from heron_control.web.names import UNDONE_HEADER
 from heron_runtime.failures import Failure, NotAllowed, NotFound, Unavailable
 from heron_runtime.model.ids import is_safe_name
 from heron_runtime.model.record import TopologyRecord
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 _SCHEME = Depends(HTTPBearer(auto_error=False, description="a token of the scope that the path needs"))
 TOPOLOGY_HEADER, NONCE_HEADER = "heronry-topology", "heronry-nonce"
 MAX_NAME = 128
-OPEN_PATHS = ("/api/v1/version", "/healthz", "/readyz", "/metrics", "/docs")  # need no token
+OPEN_PATHS = ("/api/v1/version", "/healthz", "/readyz", "/leader", "/metrics", "/docs")  # need no token
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
@@ -46,6 +47,14 @@ class Challenged(Failure):
 
 class TooManyWrong(Failure):
     """429."""
+
+
+class NotReady(Unavailable):
+    """503, before anything was done. ``soon``: whoever waits for it does not wait long."""
+
+    def __init__(self, trouble: str, *, soon: bool) -> None:
+        super().__init__(f"the api server is not ready: {trouble}", "Try again in a few seconds.")
+        self.soon = soon
 
 
 def api_of(request: Request) -> Api:
@@ -105,7 +114,7 @@ def admit(request: Request, right: Right) -> None:
             f"a token of scope {caller.role} does not give the right to {right}", f"Use one of scope {wanted}."
         )
     if right is Right.CHANGE and not api.ready:
-        raise Unavailable(f"the api server is not ready: {api.trouble}", "Try again in a few seconds.")
+        raise NotReady(api.trouble, soon=api.starting)
 
 
 def _caller(request: Request, token: str, topology_id: str, given: str) -> Caller | None:
@@ -150,6 +159,8 @@ class Route(APIRoute):
                 message = error.message
             except Exception as error:
                 response = answer_to(error)
+                if isinstance(error, NotReady) and error.soon:
+                    response.headers[UNDONE_HEADER] = "starting"
                 message = str(error) or type(error).__name__
             self._write_down(request, response.status_code, message)
             return response

@@ -91,6 +91,12 @@ async def healthz() -> Response:
     return PlainTextResponse("ok")
 
 
+@router.get("/leader", response_class=PlainTextResponse, responses={**_TEXT, **failures()}, summary="It leads")
+async def leader() -> Response:
+    """Of several api servers of a cluster the one that leads answers `ok`, the others 503: for balancers."""
+    return PlainTextResponse("ok")
+
+
 @router.get(
     "/readyz", response_model=Ready, summary="Changes are taken",
     responses={**failures(), 503: {"model": Ready, "description": "Not yet, or not at this moment."}},

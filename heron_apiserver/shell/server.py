@@ -1,28 +1,37 @@
-"""Options, home, lock, token files; then binds the port and serves until SIGTERM or SIGINT."""
+"""Options, home, lock, token files; then binds the port and serves until SIGTERM or SIGINT.
+
+A single api server has its home for itself. With ``--elect`` several share one, and one of them leads (``replica``).
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
 
 from heron_apiserver.core.access import Role
 from heron_apiserver.shell.api import Api, Bounds
 from heron_apiserver.shell.app import make_app
+from heron_apiserver.shell.replica import Leader, Replica
 from heron_apiserver.shell.tokens import HANDED_OVER, TokenBook
 from heron_control.schedulers.grants import Quota
 from heron_control.schedulers.identity import HostLock
-from heron_control.schedulers.scheduler import Scheduler, SchedulerContext, SchedulerMaker
+from heron_control.schedulers.scheduler import SchedulerContext, SchedulerMaker
 from heron_control.submission.submission import ClusterConfig
 from heron_control.web.names import hosts_of, is_loopback
 from heron_control.web.serving import Server, StartError, bind, config_of, url_of
 from heron_runtime.extensions import SCHEDULERS, ExtensionError
+from heron_runtime.failures import Unavailable
 from heron_runtime.model.ids import is_safe_name
 from heron_runtime.process import set_up_process
-from heron_runtime.state import open_address
+from heron_runtime.state import open_address, paths
+from heron_runtime.state.fenced import fenced
 from heron_runtime.state.local import StoreAddress
 from heron_runtime.state.store import StateStore, StoreError
 
@@ -48,6 +57,7 @@ class Options:
     advertise: str = ""
     bounds: Bounds = field(default_factory=Bounds)
     quota: Quota = field(default_factory=Quota)
+    elect: bool = False
     verbose: bool = False
 
 
@@ -63,23 +73,50 @@ def serve(options: Options) -> None:
     os.umask(0o077)
     home = prepare_home(options.home)
     lock = HostLock(home / "heron_apiserver.lock")
-    if not lock.acquire("heron_apiserver"):
-        raise StartError(f"another api server works in {home}; give each a --home of its own")
-    tokens = TokenBook(home)
+    if not lock.acquire("heron_apiserver", shared=options.elect):
+        raise StartError(
+            f"another api server works in {home}; give each a --home of its own, or start all of them with --elect"
+        )
     config = config_for(options, home)
-    store, scheduler = parts_of(options, config)
+    store, make = parts_of(options, config)
+    single = None if options.elect else lead(options, config, store, make)
     listener = bind(options.host, options.port, "api server")
+    url = url_of(options.host, listener)
+    app: Any = single[1] if single else replica(options, config, store, make, listener.getsockname()[1])
+    served = config_of(app, access_log=options.verbose, stop_seconds=STOP_SECONDS, limit_concurrency=MAX_CONNECTIONS)
+    log.info("log in with: heron login %s --api %s", config.cluster, url.rstrip("/"))
+    sys.stdout.write(url + "\n")
+    sys.stdout.flush()
+    Server(served).run(sockets=[listener])
+
+
+def lead(options: Options, config: ClusterConfig, store: StateStore, make: SchedulerMaker) -> tuple[Api, FastAPI]:
+    """What works in the home from now on. Raises StartError, SchedulerError."""
+    tokens = TokenBook(config.home)
+    scheduler = make(SchedulerContext(config.cluster, store, os.environ, config.homes))
     api = Api(
         config, store, scheduler, options.scheduler, tokens, options.bounds,
         advertise=options.advertise or options.host,
     )  # fmt: skip
-    app = make_app(api, hosts_of(options.host, options.allowed_hosts))
-    served = config_of(app, access_log=options.verbose, stop_seconds=STOP_SECONDS, limit_concurrency=MAX_CONNECTIONS)
-    url = url_of(options.host, listener)
-    _say_how(config.cluster, url, home, made=bool(tokens.made))
-    sys.stdout.write(url + "\n")
-    sys.stdout.flush()
-    Server(served).run(sockets=[listener])
+    _say_how(config.home, made=bool(tokens.made))
+    return api, make_app(api, hosts_of(options.host, options.allowed_hosts))
+
+
+def replica(options: Options, config: ClusterConfig, store: StateStore, make: SchedulerMaker, listens: int) -> Replica:
+    """One of several. Raises StartError."""
+    node = paths.api_server(config.cluster)
+    try:
+        mine = Leader.of(config.home, f"{options.advertise or options.host}:{listens}")
+    except OSError as error:
+        raise StartError(f"{config.home}: {error.strerror}") from error
+    return Replica(store, node, mine, partial(lead, options, config, fenced(store, node), make), _end)
+
+
+def _end(why: str) -> None:
+    """At once: what is under way in other threads must not go on."""
+    log.error("%s; ending", why)
+    logging.shutdown()
+    os._exit(Unavailable.exit_code)
 
 
 def prepare_home(home: Path) -> Path:
@@ -105,26 +142,22 @@ def config_for(options: Options, home: Path) -> ClusterConfig:
     return ClusterConfig(home, cluster, StoreAddress(state_url, options.state_credential), quota=options.quota)
 
 
-def parts_of(
-    options: Options, config: ClusterConfig, environment: Mapping[str, str] = os.environ
-) -> tuple[StateStore, Scheduler]:
-    """The state store, not yet open, and the scheduler. Raises StartError."""
+def parts_of(options: Options, config: ClusterConfig) -> tuple[StateStore, SchedulerMaker]:
+    """The state store, not yet open, and what makes the scheduler. Raises StartError."""
     try:
         store = open_address(config.store)
     except StoreError as error:
         raise StartError(str(error)) from error
     try:
-        make: SchedulerMaker = SCHEDULERS.load(options.scheduler)
+        return store, SCHEDULERS.load(options.scheduler)
     except ExtensionError as error:
         raise StartError(error.line()) from error
-    return store, make(SchedulerContext(config.cluster, store, environment, config.homes))
 
 
-def _say_how(cluster: str, url: str, home: Path, *, made: bool) -> None:
-    """How to log in; the token itself never goes to a log."""
+def _say_how(home: Path, *, made: bool) -> None:
+    """Where the token is; the token itself never goes to a log."""
     token = home / HANDED_OVER[Role.ADMIN]
     if made:
         log.info("drew the first tokens of this api server: %s, and read-token beside it to look only", token)
-    log.info("log in with: heron login %s --api %s", cluster, url.rstrip("/"))
     if token.exists():
         log.info("the first token is in %s; remove that file once you are logged in: it holds without it", token)

@@ -6,6 +6,7 @@ code, and lets packages go that no topology refers to.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from heron_control.inspection.inspector import Inspector
 from heron_control.schedulers.scheduler import Scheduler
 from heron_control.schedulers.topology_folder import SECRET_FILE, identity_in
 from heron_control.submission.service import SubmissionService
-from heron_control.submission.submission import ClusterConfig, StartFrom, Submission
+from heron_control.submission.submission import Carry, ClusterConfig, StartFrom, Submission
 from heron_runtime.failures import NotFound
 from heron_runtime.launch import Launch
 from heron_runtime.model.plan import PackingPlan
@@ -24,6 +25,8 @@ from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.net.handshake import prove_download
 from heron_runtime.net.identity import Identity
 from heron_runtime.state.store import StateStore
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +61,13 @@ class TopologyService:
             definition, packing, path, fields.role, fields.environ, fields.user or fields.role, fields.state,
             fields.settings, package,
             StartFrom(fields.from_checkpoint, fields.allow_dropped_state) if fields.from_checkpoint else None,
+            None if fields.without_state else Carry(fields.allow_dropped_state, fields.timeout_seconds),
         )  # fmt: skip
-        return self.submissions.submit(submission, replace=fields.replace) is not None
+
+        def note(what: str) -> None:
+            log.info("%s: %s", definition.name, what)  # for who finds that this process ended meanwhile
+
+        return self.submissions.submit(submission, replace=fields.replace, note=note) is not None
 
     def release(self, package: str) -> None:
         """Remove a package, unless a topology refers to it or a request holds it."""

@@ -59,7 +59,12 @@ FORM: dict[str, Any] = {
         "user": _text("who submits, as the client says"),
         "state": _text("running (default), or paused", enum=["running", "paused"]),
         "settings": _text("JSON object of heron.* keys"),
-        "replace": _text("kill a topology of this name first", enum=["true", "false"]),
+        "replace": _text(
+            "kill a topology of this name first; if it keeps state, the new one goes on with that",
+            enum=["true", "false"],
+        ),
+        "without_state": _text("with replace: begin anew", enum=["true", "false"]),
+        "timeout_seconds": _text("with replace, so long what keeps state may take to be drained: 1 to 1800 (120)"),
         "dry_run": _text("answer with the packing plan and change nothing", enum=["true", "false"]),
         "from_checkpoint": _text("begin with this state: CLUSTER/ROLE/ENV/TOPOLOGY, and perhaps @NUMBER or @NAME"),
         "allow_dropped_state": _text("leave state behind that has no place", enum=["true", "false"]),

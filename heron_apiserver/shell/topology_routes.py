@@ -179,9 +179,12 @@ Which = Annotated[str, FromPath(description="its number or name", min_length=1, 
 
 
 @serve(router, "GET", "/checkpoints/{which}", "What a checkpoint is made of", dict[str, Any])
-def checkpoint(asked: Asked, which: Which) -> Any:
-    """Its parts, the files its state is read from, key groups by task, tokens of sinks."""
-    return asked.service.submissions.kept.details(*asked.place, which)
+def checkpoint(
+    asked: Asked, which: Which, verify: Annotated[bool, Query(description="read all files that it needs")] = False
+) -> Any:
+    """Its parts, the files its state is read from, key groups by task, tokens of sinks; with `verify` also
+    `damaged_files`, a line each."""
+    return asked.service.submissions.kept.details(*asked.place, which, verify=verify)
 
 
 @serve(router, "DELETE", "/checkpoints/{which}", "Delete a checkpoint with a name", Message)

@@ -11,7 +11,9 @@ the process keeps dying young (``heron_runtime.model.backoff``).
 
 A process that exits with EXIT_REPLACED was told that a newer incarnation has its place. It is *dead*: the shell is
 asked to find out whether the whole container was replaced; if it was not, the process is tried again after the
-longest delay.
+longest delay. If a plan has come since it was started, it may have left by the one before, and is started at once.
+
+Instances may be *held*: those that live are killed, and none is started until that is over. Everything else goes on.
 
 Memory: one row for each slot of the container's plan, whatever happens, since a restart that is due is a field of its
 row; a row holds ``ROW_BYTES`` at most. Effects are as many as rows.
@@ -114,7 +116,7 @@ class Process:
     restarts: int = 0
     wanted: bool = True
     again: bool = False  # a plan after the one it was started by wants it, too
-    uncounted: bool = False  # its next start is no restart: it has ended for the sake of other settings
+    uncounted: bool = False  # its next start is no restart: it has ended for the sake of a plan, or been held
     last_error: str = ""
     due_ms: int | None = None  # next start
     kill_ms: int | None = None  # end of its grace
@@ -134,6 +136,7 @@ class Supervisor:
     grace_ms: int
     processes: dict[int, Process] = field(default_factory=dict)
     stopping: bool = False
+    held: str = ""  # why no instance may run now
     _next_restart_ms: int = 0
 
     def want(self, now_ms: int, specs: Iterable[ProcessSpec], *, settled: bool = True) -> list[Effect]:
@@ -152,7 +155,10 @@ class Supervisor:
                     process.due_ms = now_ms
         for slot, spec in sorted(wanted.items()):
             if slot not in self.processes and not self.stopping:
-                self.processes[slot] = Process(spec, Backoff(self.policy), since_ms=now_ms, born_ms=now_ms)
+                self.processes[slot] = process = Process(spec, Backoff(self.policy), since_ms=now_ms, born_ms=now_ms)
+                if self._is_held(process):
+                    process.state, process.due_ms, process.uncounted = _S.RESTARTING, now_ms, True
+                    continue
                 effects.append(Start(spec, 0))
         return effects + self.tick(now_ms)
 
@@ -160,8 +166,10 @@ class Supervisor:
         """The process exists."""
         process = self.processes[slot]
         process.pid, process.born_ms = pid, now_ms
-        # Asked to stop, or left out, while it was being born.
+        # Asked to stop, left out, or held while it was being born.
         if not self.stopping:
+            if self._is_held(process):
+                return self.kill(slot, self.held)
             return [] if process.wanted else self._left_out(process, now_ms)
         return self._stop_those_whose_turn_it_is(now_ms)
 
@@ -175,11 +183,11 @@ class Supervisor:
 
     def ended(self, now_ms: int, slot: int, reason: str, replaced: bool = False, anew: bool = False) -> list[Effect]:
         """The process is gone for certain, or could not be started. ``anew``: it has ended so that another one begins
-        with other settings, which is no fault."""
+        with other settings, which is no fault. Nor is it one to have left by a plan that another has followed."""
         process = self.processes[slot]
         if not process.alive:
             return []
-        anew = anew and process.wanted
+        anew, process.again = process.wanted and (anew or (replaced and process.again)), False
         if not anew:
             process.last_error = (process.kill_reason or reason)[:LAST_ERROR_CHARACTERS]
         process.pid, process.kill_ms, process.kill_reason = 0, None, ""
@@ -192,7 +200,6 @@ class Supervisor:
             process.due_ms, process.uncounted = now_ms, True
             return self.tick(now_ms)
         delay_ms = process.backoff.died(now_ms - process.born_ms)
-        replaced, process.again = replaced and not process.again, False  # by the plan before, perhaps: try once
         if replaced:
             self._move(process, Event.REPLACED, now_ms)
             process.due_ms = now_ms + self.policy.max_ms
@@ -209,6 +216,13 @@ class Supervisor:
         process.kill_reason = reason[:LAST_ERROR_CHARACTERS]
         return [Kill(slot, process.pid)]
 
+    def hold(self, now_ms: int, why: str) -> list[Effect]:
+        """End all instances, and start none before this is called with an empty ``why``; then those that are due."""
+        self.held = why
+        if not why:
+            return self.tick(now_ms)
+        return [effect for slot, p in self.processes.items() if p.spec.is_instance for effect in self.kill(slot, why)]
+
     def stop(self, now_ms: int) -> list[Effect]:
         """Ask all to stop, the metrics manager when the others are gone. Idempotent.
 
@@ -224,7 +238,7 @@ class Supervisor:
     def tick(self, now_ms: int) -> list[Effect]:
         """Do what is due."""
         effects: list[Effect] = []
-        due = [p for p in self.processes.values() if p.due_ms is not None and p.due_ms <= now_ms]
+        due = [p for p in self._startable() if p.due_ms is not None and p.due_ms <= now_ms]
         for process in sorted(due, key=lambda p: (p.due_ms or 0, p.spec.slot)):
             if now_ms < self._next_restart_ms:
                 break
@@ -243,7 +257,7 @@ class Supervisor:
 
     def next_deadline_ms(self) -> int | None:
         """When ``tick`` has something to do."""
-        due = [max(p.due_ms, self._next_restart_ms) for p in self.processes.values() if p.due_ms is not None]
+        due = [max(p.due_ms, self._next_restart_ms) for p in self._startable() if p.due_ms is not None]
         kills = [p.kill_ms for p in self.processes.values() if p.kill_ms is not None]
         return min(due + kills, default=None)
 
@@ -264,6 +278,12 @@ class Supervisor:
             assert waits == (process.due_ms is not None), "due ⇔ waits for a start"
             assert process.wanted or process.due_ms is None, "an unwanted process waits for a start"
             assert process.kill_ms is None or process.alive
+
+    def _startable(self) -> list[Process]:
+        return [process for process in self.processes.values() if not self._is_held(process)]
+
+    def _is_held(self, process: Process) -> bool:
+        return bool(self.held) and process.spec.is_instance
 
     def _stop_those_whose_turn_it_is(self, now_ms: int) -> list[Effect]:
         alive = [process for process in self.processes.values() if process.alive]

@@ -22,7 +22,7 @@ from heron_container.birth import Newborn
 from heron_container.core.disk import disk_trouble
 from heron_container.core.liveness import Judgement, Liveness
 from heron_container.core.processes import ProcessSpec, processes_of
-from heron_container.core.scheduler_watch import SchedulerWatch
+from heron_container.core.scheduler_watch import SchedulerWatch, patience_of
 from heron_container.core.supervisor import Effect, FindReplacement, Kill, Start, Supervisor, Terminate
 from heron_container.shell.children import Child
 from heron_container.shell.disk import spaces_of
@@ -32,6 +32,7 @@ from heron_container.shell.spawning import Spawning
 from heron_container.shell.status import container_status, count_up
 from heron_container.shell.store_loop import Look, Plans
 from heron_container.shell.sweeping import Sweeping
+from heron_container.shell.volume import Volume
 from heron_control.schedulers import local
 from heron_control.schedulers.alarm import Alarm, now_ms
 from heron_control.schedulers.endings import exit_in_words
@@ -99,21 +100,27 @@ class Container:
         self._spawning = Spawning(
             launch, launch_file, number, policy, self._writer, self._born, self._ended, zygotes, code_user
         )
+        volume = setting(settings, Keys.HERON_VOLUME_FOLDER)
+        self._volume: Volume | None = None
+        if volume is not None and code_user is not None and number != MASTER_CONTAINER:
+            self._volume = Volume(launch, Path(volume), code_user, self._hold)
         self._sweeping = Sweeping(number != MASTER_CONTAINER)
-        self._scheduler_watch = SchedulerWatch(SCHEDULER_BACKOFF)
+        self._scheduler_watch = SchedulerWatch(SCHEDULER_BACKOFF, patience_of(number))
         self._scheduler_pid = 0
         self._alarm = Alarm(lambda: self._act(self.supervisor.tick(now_ms())))
         self._all_ended = asyncio.Event()
 
     async def run(self) -> None:
         """Supervise until ``stop`` and the end of every child."""
-        ticks = self._loop.create_task(self._tick_forever())
+        endless = {self._loop.create_task(self._tick_forever())}
+        if self._volume is not None:
+            endless.add(self._loop.create_task(self._volume.run()))
         ended = self._loop.create_task(self._all_ended.wait())
-        await asyncio.wait({ticks, ended}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (ticks, ended):
+        done, _ = await asyncio.wait({*endless, ended}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (*endless, ended):
             task.cancel()
-        if ticks.done():
-            ticks.result()  # a fault of ours: raises
+        for task in done & endless:
+            task.result()  # a fault of ours: raises
         await self._spawning.close()
         await self._sweeping.finish()
         self._writer.close()
@@ -135,6 +142,10 @@ class Container:
             self._clean_up_by_scheduler(look.scheduler)
             self.stop("the topology was killed")
             return
+        if look.replaced:
+            self.exit_code = EXIT_REPLACED
+            self.stop("its job runs anew")
+            return
         if look.plans is not None:
             self._plan(look.plans)
         holder = look.holder
@@ -142,8 +153,7 @@ class Container:
             self.exit_code = EXIT_REPLACED
             self.stop(f"container {self.number} runs elsewhere: {holder.host}, process {holder.pid}")
             return
-        watch = self.number == MASTER_CONTAINER and setting(self.launch.settings, Keys.HERON_SCHEDULER) == "local"
-        if watch and not self.supervisor.stopping:
+        if not self.supervisor.stopping:
             there = look.scheduler or self._scheduler_lives()  # one that has just been started takes a while
             if self._scheduler_watch.looked(now_ms(), there):
                 self._start_scheduler("it is gone")
@@ -155,7 +165,7 @@ class Container:
             self.launch, self.number, self.incarnation, self._started, self.supervisor,
             {name: lines.lines() for name, lines in self._last_lines.items()},
             {slot: self._slots.doing(slot) for slot in self._children} if self._slots is not None else {},
-            disk_trouble(spaces_of(self._folders)), now_ms(), time.time(),
+            self.supervisor.held or disk_trouble(spaces_of(self._folders)), now_ms(), time.time(),
         )  # fmt: skip
 
     def metrics(self) -> ProcessMetrics:
@@ -184,6 +194,8 @@ class Container:
         self._spawning.configure(plans.topology)
         storage = setting(plans.topology.config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_STORAGE)
         self._folders = [Path(self.launch.home), checkpoint_folder(storage, self.launch.home).folder]
+        if self._volume is not None:
+            self._volume.plan(plans.packing, plans.topology.config)
         self._act(self.supervisor.want(now_ms(), specs, settled=plans.settled))
 
     async def _tick_forever(self) -> None:
@@ -277,6 +289,18 @@ class Container:
         anew = code == EXIT_OTHER_SETTINGS
         self._act(self.supervisor.ended(now_ms(), slot, reason, replaced=code == EXIT_REPLACED, anew=anew))
         self._settle()
+
+    def _hold(self, why: str) -> None:
+        """What the volume's watch says after each look."""
+        before = self.supervisor.held
+        if not (why or before):
+            return
+        if not before:
+            log.error("all tasks are ended: %s", why)
+            self._telemetry.exception("VolumeFull", why, "", time.time())
+        elif not why:
+            log.info("there is room again: the tasks begin")
+        self._act(self.supervisor.hold(now_ms(), why))
 
     def _settle(self) -> None:
         if self.supervisor.stopping and self.supervisor.all_ended():

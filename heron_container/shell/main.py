@@ -16,7 +16,10 @@ from heron_container.shell.service import serve
 from heron_container.shell.store_loop import StoreLoop
 from heron_control.schedulers.identity import HostLock, container_lock
 from heron_control.schedulers.log_files import OwnLog
+from heron_control.schedulers.runtime import remove_runtime_dir
+from heron_control.schedulers.slurm_plan import SLURM
 from heron_runtime.model.ids import MASTER_CONTAINER
+from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.stored import ContainerLocation
 from heron_runtime.process import EXIT_REPLACED, also_log_to, stop_on_signals, watch_lifeline
 from heron_runtime.telemetry.reporter import Reporter
@@ -39,6 +42,8 @@ def run(birth: Birth) -> NoReturn:
     except Exception:
         log.exception("heron_container has failed")  # in every log, also in the one that Docker keeps
         code = 1
+    if setting(launch.settings, Keys.HERON_SCHEDULER) == SLURM:
+        remove_runtime_dir(launch)  # this container's alone
     sys.exit(code)
 
 

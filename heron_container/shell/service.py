@@ -1,4 +1,5 @@
-"""What heron_container serves over gRPC: its process table, its logs, stacks (authenticated, changes nothing)."""
+"""What heron_container serves over gRPC: its process table, its logs, the topology's checkpoints, stacks
+(authenticated, changes nothing)."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ import grpc.aio
 from heron_container.shell.children import Child
 from heron_container.shell.log_access import BadPath, NotThere, list_files, read_file
 from heron_container.shell.stacks import NoStacks, dump_stacks
+from heron_runtime.checkpoint_files import checkpoint_folder
 from heron_runtime.launch import Launch
 from heron_runtime.net.identity import identity_of
 from heron_runtime.net.rpc import make_server
@@ -50,6 +52,16 @@ async def serve(
         )
         return part
 
+    checkpoints = checkpoint_folder(None, launch.home).folder
+
+    async def answer_checkpoint_list(request: ListFiles, context: grpc.aio.ServicerContext) -> FileList:
+        files = await _confined(context, list_files, checkpoints, request.path)
+        return FileList(files)
+
+    async def answer_checkpoint_read(request: ReadFile, context: grpc.aio.ServicerContext) -> FileData:
+        part: FileData = await _confined(context, read_file, checkpoints, request.path, request.offset, request.length)
+        return part
+
     async def answer_stacks(request: StacksRequest, context: grpc.aio.ServicerContext) -> Stacks:
         found = child(request.process)
         if found is None:
@@ -63,7 +75,12 @@ async def serve(
         return Stacks(request.process, found.pid, text)
 
     handler = CONTAINER_SERVICE.handler(
-        Status=answer_status, ListFiles=answer_list, ReadFile=answer_read, Stacks=answer_stacks
+        Status=answer_status,
+        ListFiles=answer_list,
+        ReadFile=answer_read,
+        Stacks=answer_stacks,
+        ListCheckpointFiles=answer_checkpoint_list,
+        ReadCheckpointFile=answer_checkpoint_read,
     )
     server, port = make_server(identity_of(launch), f"{launch.bind_host}:0", [handler])
     await server.start()

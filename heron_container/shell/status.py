@@ -42,6 +42,7 @@ def container_status(
             last_error=process.last_error,
             last_lines=last_lines.get(process.spec.name, ()),
             doing=doing.get(slot, ""),
+            young_deaths=process.backoff.young_deaths,
         )
         for slot, process in sorted(supervisor.processes.items())
     ]

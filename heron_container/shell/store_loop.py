@@ -17,10 +17,10 @@ from pathlib import Path
 
 from heron_control.schedulers.killed import is_killed
 from heron_control.schedulers.presence import Presence
+from heron_control.schedulers.slurm_node import is_replaced
 from heron_runtime.files import replace_file
 from heron_runtime.launch import Launch
 from heron_runtime.model.generations import Phase
-from heron_runtime.model.ids import MASTER_CONTAINER
 from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.stored import ContainerLocation
@@ -58,6 +58,7 @@ class Look:
     plans: Plans | None = None
     holder: ContainerLocation | None = None  # who holds this container's node
     scheduler: bool = True
+    replaced: bool = False  # this container is of a job that runs anew elsewhere
 
 
 class StoreLoop:
@@ -122,6 +123,8 @@ class StoreLoop:
             return Look(True, scheduler=self._has_scheduler(store))
         location = replace(self._location, metrics_port=self._metrics_port())
         self._presence.data = codec.CONTAINER_LOCATION.encode(location)
+        if is_replaced(launch):
+            return Look(False, replaced=True)
         data = self._presence.keep()
         holder = codec.CONTAINER_LOCATION.decode(data) if data else None
         return Look(False, self._read_plans(store), holder, self._has_scheduler(store))
@@ -129,8 +132,7 @@ class StoreLoop:
     def _has_scheduler(self, store: StateStore) -> bool:
         """False if this container should look after a scheduler that is gone. A control plane's is none of its
         concern, and may not even be looked at."""
-        local = setting(self._launch.settings, Keys.HERON_SCHEDULER) == "local"
-        if self._container != MASTER_CONTAINER or not local:
+        if setting(self._launch.settings, Keys.HERON_SCHEDULER) != "local":
             return True
         return store.get(paths.scheduler(self._launch.topology)) is not None
 

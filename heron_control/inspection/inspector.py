@@ -19,7 +19,7 @@ from typing import Any
 import grpc
 
 from heron_control.inspection.asking import Asker
-from heron_control.inspection.checkpoints import details, record_in, rows, storage_of
+from heron_control.inspection.checkpoints import storage_of
 from heron_control.inspection.log_reading import read_local
 from heron_control.inspection.questions import identity_of_record
 from heron_control.inspection.topology_status import (
@@ -32,6 +32,7 @@ from heron_control.inspection.topology_status import (
 from heron_control.progress import Progress, silent
 from heron_control.schedulers.topology_folder import KEY_FILE, LOG_FILES, Homes, load_launch
 from heron_runtime.failures import Failure, NotAllowed, NotFound, Unavailable, did_you_mean
+from heron_runtime.launch import Launch
 from heron_runtime.model.ids import MASTER_CONTAINER
 from heron_runtime.model.record import TopologyRecord
 from heron_runtime.model.settings import Keys, setting
@@ -41,7 +42,7 @@ from heron_runtime.net.services import CONTAINER_SERVICE, MASTER_SERVICE
 from heron_runtime.state import topologies
 from heron_runtime.state.store import StateStore, StoreError
 from heron_runtime.state.topologies import NoSuchTopology
-from heron_runtime.wire.container import FileData, ReadFile
+from heron_runtime.wire.container import FileData, ReadFile, SchedulerStatus
 from heron_runtime.wire.master import (
     MasterStatus,
     MetricsRequest,
@@ -70,10 +71,16 @@ class LoggedProcess:
 
 
 class Inspector:
-    """Asks about the topologies in one open store. Thread-safe; blocks."""
+    """Asks about the topologies in one open store. Thread-safe; blocks.
 
-    def __init__(self, store: StateStore, homes: Homes) -> None:
+    ``queue`` knows of a topology whose scheduler process does not answer: that it waits to begin, or has ended.
+    """
+
+    def __init__(
+        self, store: StateStore, homes: Homes, queue: Callable[[Launch], SchedulerStatus | None] = lambda _: None
+    ) -> None:
         self._store = store
+        self._queue = queue
         self._homes = homes
         self._cluster = homes.cluster
 
@@ -122,8 +129,11 @@ class Inspector:
 
     def status(self, record: TopologyRecord, *, exceptions: bool = False) -> TopologyStatus:
         """Ask all of its processes. Raises Failure."""
-        found = topology_status(record, asker_of(record).everybody(record, exceptions), time.time())
         launch = load_launch(Path(record.execution.home))
+        answers = asker_of(record).everybody(record, exceptions)
+        if answers.scheduler is None and launch is not None:
+            answers = replace(answers, scheduler=self._queue(launch))
+        found = topology_status(record, answers, time.time())
         if launch is None:
             return found
         return replace(found, code_user=setting(launch.settings, Keys.HERON_USER_CODE_USER) or "")
@@ -177,14 +187,6 @@ class Inspector:
             raise Unavailable(f"{record.definition.name} has no topology master at this moment", "Try again soon.")
         status: MasterStatus = asker_of(record).call(record.master, MASTER_SERVICE, "Status", StatusRequest())
         return status
-
-    def checkpoints(self, record: TopologyRecord) -> list[dict[str, Any]]:
-        """See ``checkpoints.rows``. Raises UsageError, StoreError, OSError."""
-        return rows(storage_of(record), record_in(self._store, record.definition.name).complete)
-
-    def checkpoint(self, record: TopologyRecord, number: int) -> dict[str, Any]:
-        """See ``checkpoints.details``. Raises UsageError, NotFound, Failure, StoreError, OSError."""
-        return details(storage_of(record), number, record_in(self._store, record.definition.name).complete)
 
     def _order(
         self,

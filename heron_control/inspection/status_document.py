@@ -59,6 +59,7 @@ class _Document(msgspec.Struct):
     stalled: str | None = None
     code_user: str | None = None
     tasks_state: KeptState | None = None
+    update: str = ""
 
 
 def to_document(status: TopologyStatus) -> dict[str, Any]:
@@ -104,6 +105,7 @@ def from_document(data: Any) -> TopologyStatus:
         found.code_user,
         found.tasks_state,
         found.stalled or "",
+        update=found.update,
     )
 
 

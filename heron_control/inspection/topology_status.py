@@ -8,6 +8,7 @@ killed    the user wants it gone
 running   every process does its work; ``paused`` if the user wants that
 failing   a process keeps dying, nothing of the topology is there, or nothing was acked for a message timeout
 starting  nothing has gone wrong, but not everything works yet
+waiting   its job waits in a queue of the cluster's, and why is known
 finished  every spout has read all there is to read, and all of it is through
 degraded  it works, but a process is missing or is being restarted, or a container's disk is full
 ========  ==========================================================================================
@@ -26,6 +27,7 @@ from typing import Any
 import msgspec
 
 from heron_control.inspection.kept_state import KeptState, kept_state, state_word
+from heron_control.packing.standstill import update_text
 from heron_runtime.model.causes import Cause
 from heron_runtime.model.ids import MASTER_CONTAINER, instance_id
 from heron_runtime.model.record import TopologyRecord
@@ -36,11 +38,12 @@ from heron_runtime.wire.container import AT_END, ContainerStatus, ProcessState, 
 from heron_runtime.wire.master import MasterStatus, StreamManagerStatus
 from heron_runtime.wire.metrics import ExceptionReport
 
-KEEPS_DYING = 3  # restarts after which a process that does not run is said to fail
+KEEPS_DYING = 3  # restarts, after as many early deaths in a row
 START_GRACE_SECS = 20.0  # a container that has not been seen is starting, for this long after submit
 
 NO_CONTAINER = -1  # where the scheduler is
 HERON_SCHEDULER = "heron_scheduler"
+NOT_THERE = "it is not there"
 HERON_CONTAINER = "heron_container"
 TOPOLOGY_MASTER = "topology_master"
 METRICS_MANAGER = "metrics_manager"
@@ -82,16 +85,23 @@ class TopologyStatus:
     code_user: str | None = None  # as whom user code runs; "": as the user of Heronry's own processes; None: unknown
     tasks_state: KeptState | None = None  # where it is kept
     stalled: str = ""  # why nothing gets through although every process runs; empty if tuples do, or none is on its way
+    waiting: str = ""  # why it cannot begin yet
+    update: str = ""  # how far one is where state is not kept, or what the last one did not wait for
 
     def cause(self) -> str:
         """Why the state is no better; empty where there is nothing to explain."""
-        if self.stalled:
-            return self.stalled
+        if self.stalled or self.waiting:
+            return self.stalled or self.waiting
         if self.state in ("failing", "degraded", "starting") and (troubles := self.troubles()):
             return troubles[0]
         trouble = self.tasks_state.trouble if self.tasks_state is not None else ""
         if trouble and self.state in ("failing", "restoring", "degraded"):
             return trouble
+        if self.processes[0].last_error == NOT_THERE and not any(map(_is_there, self.processes)):
+            where, name = self.execution.cluster, self.execution.topology
+            return f"nothing of it runs, as after the end of its machine; `heron restart {where} {name}` starts it"
+        if self.state == "starting":  # a container that waits for a node says so
+            return next((describe(process) for process in self.unwell() if process.last_error), "")
         return next(map(describe, self.unwell()), "") if self.state in ("failing", "degraded") else ""
 
     def troubles(self) -> list[str]:
@@ -134,7 +144,7 @@ def topology_state(wanted: TopologyState, processes: Sequence[ProcessStatus], pl
     absent = [process for process in processes if process.state is not ProcessState.RUNNING]
     if not absent:
         return "paused" if wanted is TopologyState.PAUSED else "running"
-    if any(process.restarts >= KEEPS_DYING for process in absent) or not any(_is_there(p) for p in processes):
+    if any(map(keeps_dying, absent)) or not any(_is_there(p) for p in processes):
         return "failing"
     if all(process.state is ProcessState.STARTING for process in absent) and not (
         planned and any(process.restarts for process in absent)
@@ -168,7 +178,8 @@ def has_finished(record: TopologyRecord, processes: Sequence[ProcessStatus], mas
 
 def topology_status(record: TopologyRecord, answers: Answers, now: float) -> TopologyStatus:
     """Put everything together. ``now`` in seconds since 1970."""
-    young = now - record.execution.submitted_at < START_GRACE_SECS and record.physical is None
+    waiting = _waiting(answers)
+    young = bool(waiting) or (now - record.execution.submitted_at < START_GRACE_SECS and record.physical is None)
     told = {process.name: process for status in answers.containers.values() for process in status.processes}
     silent = {number: _silent(number, record, answers, young) for number in _numbers(record)}
     processes = [_scheduler(record, answers, young)]
@@ -195,7 +206,9 @@ def topology_status(record: TopologyRecord, answers: Answers, now: float) -> Top
     word = topology_state(record.execution.state, planned, record.physical is not None)
     stalled = stalled_text(answers.master.stream_managers) if answers.master and word == "running" else ""
     tasks_state = kept_state(record, answers.master)
-    if word == "running" and any(troubles.values()):
+    if waiting and word in ("starting", "degraded", "failing"):
+        word = "waiting"
+    elif word == "running" and any(troubles.values()):
         word = "degraded"
     elif word == "running" and not stalled and has_finished(record, planned, answers.master):
         word = "finished"
@@ -208,7 +221,14 @@ def topology_status(record: TopologyRecord, answers: Answers, now: float) -> Top
         answers.exceptions,
         tasks_state=tasks_state,
         stalled=stalled,
+        waiting=waiting if word == "waiting" else "",
+        update=update_text(record.physical),
     )
+
+
+def keeps_dying(process: ProcessStatus) -> bool:
+    """It was started again and again, and has died young each time. Deaths long ago do not count."""
+    return min(process.restarts, process.young_deaths) >= KEEPS_DYING
 
 
 def describe(process: ProcessStatus) -> str:
@@ -229,17 +249,24 @@ def _scheduler(record: TopologyRecord, answers: Answers, young: bool) -> Process
     if answers.scheduler is not None:
         return answers.scheduler.scheduler
     state = ProcessState.STARTING if young else ProcessState.DEAD
-    reason = answers.errors.get(HERON_SCHEDULER, "" if young else "it is not there")
+    reason = answers.errors.get(HERON_SCHEDULER, "" if young else NOT_THERE)
     pid = record.scheduler.pid if record.scheduler else 0
     since = record.execution.submitted_at
     return ProcessStatus(HERON_SCHEDULER, HERON_SCHEDULER, NO_CONTAINER, "", 0, pid, state, since, 0, reason)
+
+
+def _waiting(answers: Answers) -> str:
+    """What the scheduler waits for: no process of it says that it is starting, only who speaks for one to come."""
+    own = answers.scheduler.scheduler if answers.scheduler is not None else None
+    return own.last_error if own is not None and own.state is ProcessState.STARTING else ""
 
 
 def _with_past(found: ProcessStatus, answers: Answers) -> ProcessStatus:
     """How often a container was started anew, and why, its scheduler knows; itself, it has only just begun."""
     for known in answers.scheduler.containers if answers.scheduler else ():
         if known.name == found.name:
-            return replace(found, restarts=known.restarts, last_error=found.last_error or known.last_error)
+            error = found.last_error or known.last_error
+            return replace(found, restarts=known.restarts, last_error=error, young_deaths=known.young_deaths)
     return found
 
 
@@ -275,7 +302,7 @@ def iso(seconds: float) -> str | None:
 
 def as_json(status: TopologyStatus) -> dict[str, Any]:
     """The shape of ``heron status --output json``; ``doing`` is there only where there is something to say,
-    ``tasks_state`` only where state is kept."""
+    ``update`` likewise, ``tasks_state`` only where state is kept."""
     execution = status.execution
     return {
         "cluster": execution.cluster,
@@ -306,5 +333,6 @@ def as_json(status: TopologyStatus) -> dict[str, Any]:
             }
             for p in status.processes
         ],
+        **({"update": status.update} if status.update else {}),
         **({"tasks_state": msgspec.to_builtins(status.tasks_state)} if status.tasks_state is not None else {}),
     }

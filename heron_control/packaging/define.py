@@ -1,9 +1,8 @@
 """``python -m heron_control.packaging.define FILE [TOPOLOGY] --output PATH [--name N] [-- ARGS]``: ask a file.
 
 The sub-process of ``load``: the user's code is imported here and nowhere else on the submitting side. PATH gets the
-definition as protobuf, or JSON ``{kind, message, …}`` about what went wrong; ``PATH.hears`` beside it, as JSON, which
-spouts have an ``ack`` or ``fail`` of their own. Exit codes: 0 definition, 7 invalid topology, 3 not found, 1 the user's
-code raised.
+definition as protobuf, or JSON ``{kind, message, …}`` about what went wrong; ``PATH.said`` beside it, as JSON,
+``Said``. Exit codes: 0 definition, 7 invalid topology, 3 not found, 1 the user's code raised.
 """
 
 from __future__ import annotations
@@ -16,20 +15,22 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import heron_control
 import heron_runtime
 import heronry
-from heron_control.packaging.definer import INVALID, NOT_FOUND, OK, RAISED, hears_file
+from heron_control.packaging.definer import INVALID, NOT_FOUND, OK, RAISED, Said, said_file
 from heron_control.packaging.find import find_topology
 from heron_runtime.failures import one_line, screenful, users_traceback
 from heron_runtime.files import replace_file
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyDefinition
-from heronry.api.component import Spout
+from heronry.api.component import AT_LEAST_ONCE, Spout
 from heronry.api.errors import TopologyError, TopologyNotFound
+from heronry.api.state import SHOWN_AGAIN, TwoPhaseSink
 from heronry.api.validate import problems_of, unsafe_name
 
 _OWN_FRAMES = (
@@ -53,9 +54,9 @@ def main(arguments: Sequence[str]) -> int:
         return _answer(options.output, INVALID, _error("invalid", str(error), **more))
     except BaseException as error:  # the user's code may raise anything, SystemExit too
         return _answer(options.output, RAISED, _error("raised", _blame(file, error), traceback=_traceback(error)))
-    from heron_runtime.wire.codec import TOPOLOGY  # not before: a wrong file is told without loading protobuf
+    from heron_runtime.wire.stored_codec import TOPOLOGY  # not before: a wrong file is told without loading protobuf
 
-    replace_file(hears_file(options.output), json.dumps(_hearing(definition)))
+    replace_file(said_file(options.output), json.dumps(asdict(Said(_hearing(definition), _ends(definition)))))
     return _answer(options.output, OK, TOPOLOGY.encode(definition))
 
 
@@ -68,6 +69,19 @@ def _hearing(definition: TopologyDefinition) -> dict[str, list[str]]:
             own = [name for name in ("ack", "fail") if getattr(cls, name, None) is not getattr(Spout, name)]
             found |= {spec.name: own} if own else {}
     return found
+
+
+def _ends(definition: TopologyDefinition) -> dict[str, str]:
+    """Bolt that nobody reads, to what a fault makes of its effect outside: "" if nothing is known."""
+    found: dict[str, str] = {}
+    for spec in definition.components:
+        cls = _import(spec.python_class)
+        if spec.config.get(SHOWN_AGAIN):
+            found[spec.name] = AT_LEAST_ONCE
+        elif not spec.is_spout and not issubclass(cls, TwoPhaseSink):
+            found[spec.name] = cls.output_effect
+    read = {edge.source for edge in definition.edges()}
+    return {name: effect for name, effect in found.items() if name not in read or effect == AT_LEAST_ONCE}
 
 
 def _import(path: str) -> Any:

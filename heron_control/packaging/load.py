@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from heron_control.packaging.definer import ENVIRONMENT, INVALID, MODULE, NOT_FOUND, OK, hears_file
+from heron_control.packaging.definer import ENVIRONMENT, INVALID, MODULE, NOT_FOUND, OK, Said, said_file
 from heron_runtime.commands import start_session
 from heron_runtime.failures import Failure, one_line, screenful
 from heron_runtime.model.topology import TopologyDefinition
-from heron_runtime.wire.codec import TOPOLOGY
 from heron_runtime.wire.errors import MalformedMessage
+from heron_runtime.wire.stored_codec import TOPOLOGY
 from heronry.api.errors import TopologyError, TopologyNotFound, UserCodeError
 
 DEFAULT_TIMEOUT = 60.0
@@ -36,13 +36,13 @@ def define_topology(
     args: Sequence[str] = (),
     timeout: float = DEFAULT_TIMEOUT,
     show: Callable[[str], None] | None = None,
-    hears: Callable[[dict[str, list[str]]], None] | None = None,
+    tells: Callable[[Said], None] | None = None,
 ) -> TopologyDefinition:
     """The definition of ``topology`` in ``file``, which is a .py file or a folder (see ``packaging.package``).
 
     ``topology`` is a class, a builder or any object with ``definition()``; ``module:Class`` in a folder; None if there
     is only one. ``args`` become the file's ``sys.argv[1:]``. ``timeout`` is in seconds. ``show`` gets the end of what
-    the file printed, ``hears`` the spouts with ``ack`` or ``fail`` of their own. Raises TopologyNotFound, TopologyError
+    the file printed, ``tells`` what its classes say that a definition does not. Raises TopologyNotFound, TopologyError
     (all faults of the topology), UserCodeError (it raised, exited or took too long).
     """
     with tempfile.TemporaryDirectory(prefix="heronry-define-") as folder:
@@ -52,7 +52,7 @@ def define_topology(
         with printed.open("wb+") as sink:
             code = _run(arguments, printed, timeout)
             said = _end_of(sink)
-        answer, hearing = _read(output), _read(hears_file(output))
+        answer, beside = _read(output), _read(said_file(output))
     shown = Path(file).name
     if code is None:
         raise UserCodeError(
@@ -67,15 +67,15 @@ def define_topology(
         if code != OK:
             raise _error(code, json.loads(answer), said)
         definition = TOPOLOGY.decode(answer)
-        heard = json.loads(hearing or b"{}")
+        classes = Said(**json.loads(beside or b"{}"))
     except (MalformedMessage, ValueError, KeyError, TypeError) as error:
         if isinstance(error, Failure):
             raise
         raise UserCodeError(f"{shown} spoiled the answer about its topology", output=said) from None
     if show is not None and said:
         show(screenful(said))
-    if hears is not None:
-        hears(heard)
+    if tells is not None:
+        tells(classes)
     return definition
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from heron_control.packing.repack import Changes, changes, repack
 from heron_control.packing.runtime_config import RuntimeSetting, begin_anew, changed_settings, with_settings
+from heron_control.packing.standstill import not_waited_for
 from heron_runtime.failures import InvalidTopology, UsageError, did_you_mean
 from heron_runtime.model.checkpoints import keeps_state
 from heron_runtime.model.plan import PackingPlan
@@ -20,11 +21,14 @@ from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyDefinition
 from heronry.api.validate import problems_of
 
-REPLAYED = "tuples on their way to a task that moves or goes fail with reason `moved`, and their spouts emit them again"
-LOST = "tuples on their way to a task that moves or goes are lost (topology.reliability.mode is ATMOST_ONCE)"
-FORGOTTEN = (
-    "what tasks that move or go keep in attributes is gone; a spout that moves goes on where its own record says"
+DRAINED = (
+    "spouts are silent until what is on its way is processed, {:g} s at most (topology.update.drain.secs); what is "
+    "left then and on its way to a task that moves, goes or begins anew "
 )
+AT_ONCE = "what is on its way to a task that moves, goes or begins anew "
+REPLAYED = "fails with reason `moved`, and its spout emits it again"
+LOST = "is lost (topology.reliability.mode is ATMOST_ONCE)"
+FORGOTTEN = "what such tasks keep in attributes is gone; a spout that moves goes on where its own record says"
 QUIET = "all tasks stop at a checkpoint and go on from it under the new plan: state by key moves with its keys"
 
 
@@ -46,6 +50,7 @@ class PlannedUpdate:
     before: tuple[TopologyDefinition, PackingPlan]
     after: tuple[TopologyDefinition, PackingPlan]
     changes: Changes
+    undrained: str = ""  # once it is done: why it did not wait for what was on its way
 
     @property
     def keeps_state(self) -> bool:
@@ -57,12 +62,18 @@ class PlannedUpdate:
         """What it means for the tuples and the state of the topology."""
         if self.keeps_state:
             return (QUIET,)
-        begun = self.begun_anew
-        anew = (f"the processes of {', '.join(begun)} begin anew with their settings, and attributes are gone",)
-        if not (self.changes.go or self.changes.move):
-            return anew if begun else ()
-        mode = setting(self.after[0].config, Keys.TOPOLOGY_RELIABILITY_MODE)
-        return (REPLAYED if mode == "ATLEAST_ONCE" else LOST, FORGOTTEN, *(anew if begun else ()))
+        begun, config = self.begun_anew, self.after[0].config
+        if not (self.changes.go or self.changes.move or begun):
+            return ()
+        mode, secs = setting(config, Keys.TOPOLOGY_RELIABILITY_MODE), setting(config, Keys.TOPOLOGY_UPDATE_DRAIN_SECS)
+        fate = REPLAYED if mode == "ATLEAST_ONCE" else LOST
+        anew = f"the processes of {', '.join(begun)} begin anew with their settings"
+        return (
+            (DRAINED.format(secs) if secs else AT_ONCE) + fate,
+            FORGOTTEN,
+            *((anew,) if begun else ()),
+            *((not_waited_for(self.undrained),) if self.undrained else ()),
+        )
 
     @property
     def begun_anew(self) -> tuple[str, ...]:
@@ -91,6 +102,7 @@ class PlannedUpdate:
             "settings": changed_settings(self.before[0], self.after[0]),
             "new_containers": list(self.changes.new_containers),
             "removed_containers": list(self.changes.old_containers),
+            "undrained": self.undrained,
             "notes": list(self.notes),
         }
 

@@ -32,6 +32,11 @@ END_GRACE_MS = 2000
 ROW_BYTES = 4096 + 4 * LAST_ERROR_CHARACTERS  # a character may take four bytes
 
 
+def stop_grace_ms(settings: Mapping[str, Any]) -> int:
+    """How long a heron_container that was asked to stop may take."""
+    return 2 * int(setting(settings, Keys.HERON_STOP_GRACE_SECS) * 1000) + STOP_MARGIN_MS
+
+
 class Stage(StrEnum):
     """Where a container is in its life."""
 
@@ -108,8 +113,7 @@ class Containers:
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Containers:
         """With the times that a topology's settings name."""
-        grace_ms = int(setting(settings, Keys.HERON_STOP_GRACE_SECS) * 1000)
-        return cls(BackoffPolicy.of(settings), 2 * grace_ms + STOP_MARGIN_MS, END_GRACE_MS)
+        return cls(BackoffPolicy.of(settings), stop_grace_ms(settings), END_GRACE_MS)
 
     def want(self, now_ms: int, numbers: Iterable[int]) -> list[Effect]:
         """Exactly these containers are wanted: start new ones; one left out ends by itself and stays away."""
@@ -171,8 +175,10 @@ class Containers:
         return self.tick(now_ms)
 
     def restart(self, now_ms: int, number: int) -> list[Effect]:
-        """Stop and start this one (or start it now, if it waits). Raises KeyError for an unknown container."""
+        """Stop and start this one (or start it now, if it waits); its early deaths are forgotten. Raises KeyError for
+        an unknown container."""
         row = self.rows[number]
+        row.backoff.forget()
         if row.stage is Stage.WAITING:
             row.due_ms = now_ms
             return self.tick(now_ms)
@@ -261,6 +267,7 @@ def container_statuses(containers: Containers, now_ms: int, now: float) -> tuple
             since=now - (now_ms - row.since_ms) / 1000,
             restarts=row.restarts,
             last_error=row.last_error,
+            young_deaths=row.backoff.young_deaths,
         )
         for _, row in sorted(containers.rows.items())
     )

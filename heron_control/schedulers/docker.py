@@ -19,6 +19,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import shutil
 import tarfile
 import threading
 import time
@@ -38,6 +39,7 @@ from heron_control.schedulers.grants import Granted, read_granted
 from heron_control.schedulers.killed import is_killed
 from heron_control.schedulers.scheduler import SchedulerContext, SchedulerError
 from heron_control.schedulers.topology_folder import LOG_FILES, Homes, load_launch
+from heron_runtime.checkpoint_files import CHECKPOINTS
 from heron_runtime.failures import NotAllowed
 from heron_runtime.launch import Launch
 from heron_runtime.model.settings import Keys, setting
@@ -79,6 +81,8 @@ class DockerOptions:
 class DockerScheduler:
     """See ``heron_control.schedulers.scheduler.Scheduler`` and ``Watching``."""
 
+    kind = "docker"  # what its topologies' processes read in ``heron.scheduler``
+
     def __init__(self, store: StateStore, homes: Homes, options: DockerOptions, engine: Engine | None = None) -> None:
         self._store = store
         self._homes = homes
@@ -89,6 +93,7 @@ class DockerScheduler:
         self._lock = threading.Lock()
         self._held: set[str] = set()  # ids of those whose volume must not go, for their logs are wanted
         self._differing: set[str] = set()  # ids of those whose record was not what they were granted, the last time
+        self._coming: set[str] = set()  # ids of those that have a volume, and stand in the store only when they start
         self._suspected: set[str] = set()  # ids of those whose record is not what was submitted
         self._wake: Callable[[], None] = lambda: None
         self._started = time.time()
@@ -103,13 +108,28 @@ class DockerScheduler:
             name = Keys.HERON_USER_CODE_USER.name
             raise NotAllowed(f"{name}: user code runs as {plan.CODE_USER} here, not as {given}", f"Leave out {name}.")
         self._engine.require_image(self._options.image)
-        return plan.launch_inside(launch, self._options.api_url)
+        return plan.launch_inside(launch, self._options.api_url, self.kind)
+
+    def bring(self, launch: Launch, folder: Path) -> None:
+        """Into the topology's volume, which is made for it. Until ``start`` the watch must not take that for the rest
+        of a topology that is over."""
+        project = self._options.project
+        with self._lock:
+            self._coming.add(launch.topology_id)
+        self._engine.make_volume(plan.shared_name(project, launch), plan.labels(project, launch))
+        self._engine.write_folder(
+            plan.writer_name(project, launch), plan.helper(project, launch, self._options.image, writes=True),
+            folder / CHECKPOINTS, f"{plan.HOME}/{CHECKPOINTS}",
+        )  # fmt: skip
+        shutil.rmtree(folder / CHECKPOINTS)
 
     def start(self, launch: Launch, launch_file: Path) -> int:
         """The watch does it, at once."""
         self._engine.require_image(self._options.image)
         # What is started from now on finds the store where this launch says that it is.
         self._known(launch, launch_file.parent).launch = launch
+        with self._lock:
+            self._coming.discard(launch.topology_id)
         self._wake()
         return 0
 
@@ -151,7 +171,7 @@ class DockerScheduler:
         project = self._options.project
         if plan.shared_name(project, launch) not in self._engine.volumes():
             return
-        body = plan.reader(project, launch, self._options.image)
+        body = plan.helper(project, launch, self._options.image)
         try:
             pieces = self._engine.read_folder(plan.reader_name(project, launch), body, f"{plan.HOME}/{LOG_FILES}")
             with contextlib.closing(pieces):
@@ -164,7 +184,8 @@ class DockerScheduler:
 
     def remove(self, launch: Launch) -> None:
         """Containers that are left, the network, the volume."""
-        self._engine.remove(plan.reader_name(self._options.project, launch))
+        for helper in (plan.reader_name, plan.writer_name):
+            self._engine.remove(helper(self._options.project, launch))
         for found in self._engine.containers():
             if found.topology_id == launch.topology_id:
                 self._engine.remove(found.id)
@@ -174,6 +195,7 @@ class DockerScheduler:
         with self._lock:
             self._topologies.pop(launch.topology_id, None)
             self._held.discard(launch.topology_id)
+            self._coming.discard(launch.topology_id)
             self._suspected.discard(launch.topology_id)
 
     def status(self, launch: Launch) -> SchedulerStatus:
@@ -239,7 +261,7 @@ class DockerScheduler:
             troubles.append(str(error))
         trouble = troubles[0] if troubles else ""
         if trouble != self._trouble:
-            (log.error if trouble else log.info)("%s", trouble or "the Docker engine does what it is told again")
+            (log.error if trouble else log.info)("%s", trouble or "the engine does what it is told again")
         self._trouble = trouble
         deadlines = [d for t in list(self._topologies.values()) if (d := t.view.deadline_ms) is not None]
         return min([OBSERVE_SECONDS, *(max(SHORTEST_SECONDS, (d - now_ms()) / 1000) for d in deadlines)])
@@ -248,13 +270,15 @@ class DockerScheduler:
         """Learn plans and new topologies; returns the ids of those of ``shown`` that are certainly over.
 
         A topology is over when the store answers that it is: one whose record is damaged, or whose store does not
-        answer, is not.
+        answer, is not; nor is one that has a volume already, and is about to come into the store.
         """
+        with self._lock:  # before the store is asked: who has come by then is found there
+            coming = set(self._coming)
         try:
             for state in topologies.list_topologies(self._store):
                 if state.cluster == self._homes.cluster:
                     self._learn(state)
-            return {owner.topology_id for owner in shown if self._is_over(owner)}
+            return {owner.topology_id for owner in shown if owner.topology_id not in coming and self._is_over(owner)}
         except StoreError as error:
             log.warning("the state store does not answer; going on with what is known: %s", error)
             return set()

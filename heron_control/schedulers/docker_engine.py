@@ -6,14 +6,13 @@ EngineError.
 
 from __future__ import annotations
 
-import io
 import os
 import socket
-import tarfile
 import threading
 import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import docker
@@ -21,17 +20,20 @@ import docker.errors
 import requests
 
 from heron_control.schedulers import docker_plan as plan
+from heron_control.schedulers.docker_tars import tar_of, tar_pieces
 from heron_control.schedulers.engine import Ending, EngineError, Joiner, Owner, Seen
 
 DEFAULT_SOCKET = "unix:///var/run/docker.sock"
 CALL_SECONDS = 60.0
 LAST_WORDS = 5
-NETWORK_ATTEMPTS, NETWORK_PAUSE_SECONDS = 25, 0.2
-_UID = 10001  # of the image's user; the files put into a container belong to it
+NETWORK_PAUSE_SECONDS = 0.2
 
 
 class DockerEngine:
     """See ``heron_control.schedulers.engine.Engine``."""
+
+    network_attempts = 25  # a container that has just been removed is still on its network
+    network_is_used: tuple[str, ...] = ("active endpoints",)  # what the engine says then
 
     def __init__(self, project: str, address: str = "") -> None:
         self.project = project
@@ -48,6 +50,10 @@ class DockerEngine:
             with self._explained():
                 self._cores = float(self._api.info()["NCPU"])
         return self._cores
+
+    def host(self, name: str, network: str) -> str:
+        """The name itself: it resolves on the network."""
+        return name
 
     def require_image(self, image: str) -> None:
         """Raises EngineError if the engine lacks it."""
@@ -96,7 +102,7 @@ class DockerEngine:
         last = state.get("Error") or (lines[-1] if lines else "")
         return Ending(code, bool(state.get("OOMKilled")), last, int(found["HostConfig"].get("Memory", 0)))
 
-    def events(self, since: int, until: int) -> Iterator[dict[str, Any]]:
+    def events(self, since: int, until: int) -> Iterator[object]:
         """What happens to containers between two instants (seconds since 1970), as it happens."""
         with self._explained():
             filters = {"type": "container", "event": ["die", "destroy", "oom", "start", "pause", "unpause"]}
@@ -111,7 +117,7 @@ class DockerEngine:
         container: str = made["Id"]
         try:
             with self._explained():
-                self._api.put_archive(container, plan.VOLUME_PATH, _tar(files, folder))
+                self._api.put_archive(container, plan.VOLUME_PATH, tar_of(files, folder))
         except EngineError:
             self.remove(container)
             raise
@@ -151,6 +157,9 @@ class DockerEngine:
             with self._explained():
                 self._api.create_network(name, driver="bridge", internal=internal, labels=dict(labels))
 
+    def expect(self, network: str, labels: Mapping[str, str], containers: int) -> None:
+        """Nobody else ends containers here."""
+
     def make_volume(self, name: str, labels: Mapping[str, str]) -> None:
         """Make it unless it is there."""
         with self._explained():
@@ -163,14 +172,15 @@ class DockerEngine:
 
     def remove_network(self, name: str) -> None:
         """Disconnect whoever is on it, and remove it."""
-        for attempt in range(NETWORK_ATTEMPTS):
+        for attempt in range(self.network_attempts):
             with self._explained(gone=(404,)):
                 for container in self._api.inspect_network(name).get("Containers") or {}:
                     self._disconnect(container, name)
                 try:
                     return cast(None, self._api.remove_network(name))
-                except docker.errors.APIError as error:  # a container that has just been removed is still on it
-                    if attempt == NETWORK_ATTEMPTS - 1 or "active endpoints" not in str(error.explanation):
+                except docker.errors.APIError as error:
+                    used = any(words in str(error.explanation) for words in self.network_is_used)
+                    if attempt == self.network_attempts - 1 or not used:
                         raise
                     time.sleep(NETWORK_PAUSE_SECONDS)
 
@@ -195,6 +205,18 @@ class DockerEngine:
                 yield from pieces
         finally:
             self.remove(reader)
+
+    def write_folder(self, writer: str, body: Mapping[str, Any], folder: Path, path: str) -> None:
+        """Put the files of a folder of this machine into a volume, by a container ``writer`` that never runs."""
+        self.remove(writer)  # of an attempt that was interrupted
+        with self._explained(str(body["Image"])):
+            self._api.create_container_from_config(dict(body), name=writer)
+        below = path.removeprefix(plan.VOLUME_PATH)
+        try:
+            with self._explained():
+                self._api.put_archive(writer, plan.VOLUME_PATH, tar_pieces(folder, below))
+        finally:
+            self.remove(writer)
 
     def remove_volume(self, name: str) -> None:
         """Remove it."""
@@ -280,24 +302,3 @@ def _owners(found: list[dict[str, Any]]) -> dict[str, Owner]:
         )
         for entry in found
     }
-
-
-def _tar(files: Mapping[str, bytes], folder: str) -> bytes:
-    """A tar of the files below ``folder`` (relative to the volume), owned by the image's user."""
-    target = io.BytesIO()
-    with tarfile.open(fileobj=target, mode="w") as archive:
-        path = ""
-        for part in folder.strip("/").split("/"):
-            path = f"{path}/{part}".lstrip("/")
-            archive.addfile(_entry(path, tarfile.DIRTYPE, 0o700))
-        for name, content in files.items():
-            entry = _entry(f"{path}/{name}", tarfile.REGTYPE, 0o400)
-            entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content))
-    return target.getvalue()
-
-
-def _entry(name: str, kind: bytes, mode: int) -> tarfile.TarInfo:
-    entry = tarfile.TarInfo(name)
-    entry.type, entry.mode, entry.uid, entry.gid = kind, mode, _UID, _UID
-    return entry

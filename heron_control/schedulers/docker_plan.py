@@ -13,11 +13,13 @@ Cores: the plan's, plus OWN_CPU, at most what the engine has.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from heron_control.schedulers.containers import stop_grace_ms
 from heron_runtime.launch import Launch
 from heron_runtime.model.ids import MASTER_CONTAINER
 from heron_runtime.model.plan import PackingPlan, Resources
@@ -39,6 +41,8 @@ NO_COMPOSE = {f"com.docker.compose.{name}": "" for name in ("project", "service"
 VOLUME_PATH = "/var/lib/heronry"  # in containers: what the topology's containers share, and what outlives them
 HOME = f"{VOLUME_PATH}/topology"
 RUNTIME_DIR = f"{VOLUME_PATH}/run"
+SHARED_PATH = f"{VOLUME_PATH}/shared"  # where there is storage that all nodes see: what all of a topology share
+SHARED_MOUNTS = {"checkpoints": f"{HOME}/checkpoints", "files": SHARED_PATH}  # folder of the topology's storage: where
 USER, CODE_USER = "heronry", "heronry-code"  # of the image: Heronry's own processes, user code
 SECRET, KEY, CREDENTIAL, LAUNCH_FILE = "secret", "key.pem", "store-credential", "launch.json"
 
@@ -103,7 +107,7 @@ def limits(packing: PackingPlan, config: Mapping[str, Any], number: int, cores: 
     return Resources(max(0.01, min(plan.resources.cpu + OWN_CPU, cores)), ram)
 
 
-def launch_inside(launch: Launch, api_url: str) -> Launch:
+def launch_inside(launch: Launch, api_url: str, scheduler: str = "docker") -> Launch:
     """The launch as the topology's containers shall see it; ``host`` is filled in for each of them."""
     return replace(
         launch,
@@ -114,17 +118,18 @@ def launch_inside(launch: Launch, api_url: str) -> Launch:
         store_credential=CREDENTIAL if launch.store_credential else "",
         settings={
             **launch.settings,
-            Keys.HERON_SCHEDULER.name: "docker",
+            Keys.HERON_SCHEDULER.name: scheduler,
             Keys.HERON_USER_CODE_USER.name: CODE_USER,
+            Keys.HERON_VOLUME_FOLDER.name: VOLUME_PATH,
         },
     )
 
 
-def launch_of(launch: Launch, project: str, number: int) -> Launch:
-    """The launch of one container."""
+def launch_of(launch: Launch, host: str, number: int) -> Launch:
+    """The launch of one container, which is found under ``host``."""
     credential = f"{start_folder(number)}/{CREDENTIAL}" if launch.store_credential else ""
     key = f"{start_folder(number)}/{KEY}"
-    return replace(launch, host=container_host(project, launch, number), store_credential=credential, key=key)
+    return replace(launch, host=host, store_credential=credential, key=key)
 
 
 def reader_name(project: str, launch: Launch) -> str:
@@ -132,9 +137,14 @@ def reader_name(project: str, launch: Launch) -> str:
     return f"{container_host(project, launch, 0)[:-1]}logs"
 
 
-def reader(project: str, launch: Launch, image: str) -> dict[str, Any]:
-    """Body of its creation. It has no number, so that nobody takes it for one of the topology's containers."""
-    mount = {"Type": "volume", "Source": shared_name(project, launch), "Target": VOLUME_PATH, "ReadOnly": True}
+def writer_name(project: str, launch: Launch) -> str:
+    """The name of the container by which the topology's volume is written before there are others."""
+    return f"{container_host(project, launch, 0)[:-1]}checkpoint"
+
+
+def helper(project: str, launch: Launch, image: str, *, writes: bool = False) -> dict[str, Any]:
+    """Body of the creation of these two. They have no number, so that nobody takes them for the topology's own."""
+    mount = {"Type": "volume", "Source": shared_name(project, launch), "Target": VOLUME_PATH, "ReadOnly": not writes}
     return {
         "Image": image,
         "Labels": {**NO_COMPOSE, **labels(project, launch)},
@@ -169,6 +179,7 @@ def creation(project: str, launch: Launch, number: int, image: str, limits: Reso
         "Env": ["HOME=/tmp"],
         "Labels": {**NO_COMPOSE, **labels(project, launch, number)},
         "StopSignal": "SIGTERM",
+        "StopTimeout": math.ceil(stop_grace_ms(launch.settings) / 1000),
         "HostConfig": {
             "NetworkMode": shared,
             "Mounts": [{"Type": "volume", "Source": shared, "Target": VOLUME_PATH}],

@@ -37,7 +37,7 @@ from heron_runtime.model.settings import Keys, MiB, setting
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.wire.container import ProcessState, ProcessStatus
 
-_RUNS = ("running", "paused", "restarting")
+_RUNS = ("starting", "running", "paused", "restarting")
 log = logging.getLogger(__name__)
 
 
@@ -69,6 +69,7 @@ class DockerTopology:
         self._strays: set[str] = set()
         self._adopted = False
         self._ready = False
+        self._expected = 0
         self._shown: dict[int, Seen] = {}  # as of the last time
         self.view = View()
 
@@ -103,7 +104,9 @@ class DockerTopology:
         if stop:
             self._act(self._core.stop(now_ms()))
         elif self._plans is not None:
-            self._act(self._core.want(now_ms(), self._numbers(self._plans[1])))
+            numbers = self._numbers(self._plans[1])
+            self._act(self._core.want(now_ms(), numbers))
+            self._expect(len(numbers))
         self._compare(self._shown, taken_ms)
         self._act(self._core.tick(now_ms()))
 
@@ -125,12 +128,24 @@ class DockerTopology:
         """True when all of these have been started anew, or the topology is over."""
         with self._lock:
             rows = self._core.rows
-            return self._core.stopping or all(rows[n].restarts > k and rows[n].group for n, k in before.items())
+            return self._core.stopping or all(
+                rows[n].restarts > k and rows[n].group and not self._is_starting(n) for n, k in before.items()
+            )
+
+    def _is_starting(self, number: int) -> bool:
+        """True until the engine shows that it has been started, whatever it does now."""
+        found = self._shown.get(number)
+        return found is None or found.id != self._ids.get(number) or found.state == "starting"
+
+    def _expect(self, containers: int) -> None:
+        if containers != self._expected:
+            self._engine.expect(self.name, plan.labels(self._engine.project, self.launch), containers)
+            self._expected = containers
 
     # Facts.
 
     @staticmethod
-    def _numbers(packing: PackingPlan) -> Iterable[int]:
+    def _numbers(packing: PackingPlan) -> tuple[int, ...]:
         return (MASTER_CONTAINER, *(container.container for container in packing.containers))
 
     def _adopt(self, mine: dict[int, Seen]) -> None:
@@ -183,6 +198,10 @@ class DockerTopology:
                 f"out of memory (exit {ending.exit_code}): it needed more than its limit of "
                 f"{ending.limit_bytes // MiB} MiB; raise topology.component.rammap or topology.container.ram"
             )
+        if ending.exit_code is None:
+            return ending.last_line or "it was stopped"
+        if ending.exit_code == 137 and ending.out_of_memory is None:
+            return f"killed by SIGKILL, perhaps since it needed more than its limit of {ending.limit_bytes // MiB} MiB"
         if ending.exit_code > 128:
             return exit_in_words(128 - ending.exit_code, ending.last_line)
         return exit_in_words(ending.exit_code, ending.last_line)
@@ -267,7 +286,8 @@ class DockerTopology:
 
     def _files(self, number: int) -> dict[str, bytes]:
         """What a container finds at its start."""
-        launch = plan.launch_of(self.launch, self._engine.project, number)
+        host = self._engine.host(self._host(number), self.name)
+        launch = plan.launch_of(self.launch, host, number)
         files = {name: (self._folder / name).read_bytes() for name in (plan.SECRET, plan.KEY)}
         files[plan.LAUNCH_FILE] = launch.to_json().encode()
         if launch.store_credential:
@@ -293,6 +313,8 @@ class DockerTopology:
 
     def _out_of_order(self, status: ProcessStatus, found: Seen) -> ProcessStatus:
         """What the engine shows of a container that exists and cannot work."""
+        if found.state == "starting":
+            return replace(status, state=ProcessState.STARTING, last_error=found.trouble or status.last_error)
         cure = ""
         if found.state == "paused":
             cure = f"paused by somebody: docker unpause {found.name}"

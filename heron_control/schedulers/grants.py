@@ -5,7 +5,8 @@ scheduler whose containers do not reach that folder carries out this plan and no
 its record in the state store since then gives it nothing. The folders are also the cluster's ledger: what all of them
 were granted, with what is being submitted at this moment, stays within the quota.
 
-Counted is what packing plans ask for, and a container for the topology master. The memory and the half core of
+Counted is what packing plans ask for, a container for the topology master, and what user code may keep in its volume.
+The memory and the half core of
 Heronry's own processes come on top (``docker_plan``).
 """
 
@@ -21,7 +22,8 @@ from heron_runtime.files import entries, replace_file
 from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.settings import MiB
 from heron_runtime.model.topology import TopologyDefinition
-from heron_runtime.wire import codec
+from heron_runtime.model.volume import volume_bytes
+from heron_runtime.wire import stored_codec as codec
 from heron_runtime.wire.errors import MalformedMessage
 
 DEFINITION_FILE, PLAN_FILE = "definition.granted", "packing-plan.granted"
@@ -30,7 +32,10 @@ DEFINITION_FILE, PLAN_FILE = "definition.granted", "packing-plan.granted"
 class QuotaSpent(NotAllowed):
     """The cluster has nothing left of something."""
 
-    cure = "Kill a topology, ask for less (topology.component.rammap, topology.component.cpumap), or raise the quota."
+    cure = (
+        "Kill a topology, ask for less (topology.component.rammap, topology.component.cpumap, topology.volume.disk), "
+        "or raise the quota."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +48,20 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """Cores, bytes of memory, containers."""
+    """Cores, bytes of memory, containers, bytes in volumes."""
 
     cores: float = 0.0
     ram_bytes: int = 0
     containers: int = 0
+    disk_bytes: int = 0
 
     def __add__(self, other: Amount) -> Amount:
-        return Amount(self.cores + other.cores, self.ram_bytes + other.ram_bytes, self.containers + other.containers)
+        return Amount(
+            self.cores + other.cores,
+            self.ram_bytes + other.ram_bytes,
+            self.containers + other.containers,
+            self.disk_bytes + other.disk_bytes,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +71,7 @@ class Quota:
     cores: float | None = None
     ram_bytes: int | None = None
     containers: int | None = None
+    disk_bytes: int | None = None
 
     def check(self, granted: Iterable[Amount], wanted: Amount) -> None:
         """Raises QuotaSpent, which says what of, unless ``wanted`` fits beside what is ``granted``."""
@@ -68,6 +80,7 @@ class Quota:
             ("cores", 1, self.cores, so_far.cores, wanted.cores),
             ("MiB of memory", MiB, self.ram_bytes, so_far.ram_bytes, wanted.ram_bytes),
             ("containers", 1, self.containers, so_far.containers, wanted.containers),
+            ("MiB of disk", MiB, self.disk_bytes, so_far.disk_bytes, wanted.disk_bytes),
         ):
             if most is not None and has + asks > most:
                 raise QuotaSpent(
@@ -76,11 +89,14 @@ class Quota:
                 )
 
 
-def amount_of(packing: PackingPlan) -> Amount:
-    """What a packing plan asks for, and the container of the topology master."""
-    plans = packing.containers
+def amount_of(granted: Granted) -> Amount:
+    """What its packing plan asks for, the container of the topology master, and its volume."""
+    plans = granted.packing.containers
     return Amount(
-        sum(plan.resources.cpu for plan in plans), sum(plan.resources.ram_bytes for plan in plans), len(plans) + 1
+        sum(plan.resources.cpu for plan in plans),
+        sum(plan.resources.ram_bytes for plan in plans),
+        len(plans) + 1,
+        volume_bytes(granted.definition.config, granted.packing),
     )
 
 
@@ -109,4 +125,4 @@ def all_granted(homes: Homes, apart_from: Path) -> Iterator[Amount]:
     for folder in folders:
         granted = read_granted(folder) if folder != apart_from else None
         if granted is not None:
-            yield amount_of(granted.packing)
+            yield amount_of(granted)

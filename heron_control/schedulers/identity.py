@@ -45,28 +45,38 @@ class Holder:
 
 
 class HostLock:
-    """An exclusive lock that lives exactly as long as its process. Not inherited by children."""
+    """A lock that lives as long as its process, unless it is released. Not inherited by children."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._descriptor = -1
 
-    def acquire(self, topology_id: str) -> bool:
-        """Take the lock and write who we are; False if another process holds it. Raises OSError."""
+    def acquire(self, topology_id: str, *, shared: bool = False) -> bool:
+        """Take the lock and write who we are; False if another process holds it. Raises OSError.
+
+        ``shared``: with others who say so, too; then nobody's name stands in it.
+        """
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
             return False
         if not _is_file_of(self.path, descriptor):  # its last holder has removed it with the folder
             os.close(descriptor)
             return False
-        holder = Holder(os.getpid(), psutil.Process().create_time(), topology_id)
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(asdict(holder)).encode(), 0)
+        if not shared:
+            holder = Holder(os.getpid(), psutil.Process().create_time(), topology_id)
+            os.pwrite(descriptor, json.dumps(asdict(holder)).encode(), 0)
         self._descriptor = descriptor
         return True
+
+    def release(self) -> None:
+        """Let it go before the process ends, if it is held."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 def _is_file_of(path: Path, descriptor: int) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.state import paths
 from heron_runtime.state.store import StateStore
-from heron_runtime.wire import codec
+from heron_runtime.wire import stored_codec as codec
 
 
 def is_killed(store: StateStore, topology: str, topology_id: str) -> bool:

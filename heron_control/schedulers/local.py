@@ -1,12 +1,14 @@
 """The ``local`` cluster: a scheduler process of its own for each topology (``heron_scheduler``), on this host.
 
-``start`` is called by ``heron submit`` and, when the scheduler died, by container 0. Two calls at once do no harm: a
-second scheduler finds the lock of the first and exits.
+``start`` is called by ``heron submit`` and, when the scheduler died, by a container; by ``heron restart``, where the
+whole topology has died with the machine. Two calls at once do no harm: a second scheduler finds the lock of the first
+and exits.
 """
 
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,14 @@ from heron_control.schedulers.code_user_trial import try_code_user
 from heron_control.schedulers.local_processes import end_processes
 from heron_control.schedulers.runtime import make_runtime_dir, remove_runtime_dir
 from heron_control.schedulers.scheduler import SchedulerContext, SchedulerError
-from heron_control.schedulers.topology_folder import LOG_FILES, METRICS, PACKAGE
+from heron_control.schedulers.topology_folder import LAUNCH_FILE, LOG_FILES, METRICS, PACKAGE
 from heron_runtime.checkpoint_files import CHECKPOINTS
 from heron_runtime.code_user import WRITTEN_TO, CodeUser, attainable_code_user
 from heron_runtime.commands import start_session
 from heron_runtime.files import entries
 from heron_runtime.launch import Launch
 from heron_runtime.model.settings import Keys, setting
+from heron_runtime.model.stored import SchedulerLocation
 from heron_runtime.net.identity import identity_of
 from heron_runtime.net.rpc import make_blocking_channel
 from heron_runtime.net.services import SCHEDULER_SERVICE
@@ -32,6 +35,7 @@ from heron_runtime.wire import codec
 from heron_runtime.wire.container import RestartContainer, SchedulerStatus, SchedulerStatusRequest
 
 STOP_MARGIN_SECONDS = 5.0
+POLL_SECONDS = 0.1
 HOME_LEVELS = 5  # environment, role, cluster, topologies, and the home around them
 
 
@@ -55,6 +59,12 @@ def status(launch: Launch, timeout_seconds: float = 5.0) -> SchedulerStatus:
     """What the scheduler says of itself and its containers. Raises SchedulerError."""
     reply: SchedulerStatus = _call(launch, "Status", SchedulerStatusRequest(), timeout_seconds)
     return reply
+
+
+def restart(launch: Launch, container: int, timeout_seconds: float) -> tuple[int, ...]:
+    """Have the topology's scheduler stop and start one container, or all (-1). Raises SchedulerError."""
+    reply = _call(launch, "Restart", RestartContainer(container), timeout_seconds)
+    return tuple(reply.containers)
 
 
 class LocalScheduler:
@@ -92,14 +102,19 @@ class LocalScheduler:
         user.open_runtime_dir(Path(launch.runtime_dir))
         try_code_user(user, folder / PACKAGE)
 
+    def bring(self, launch: Launch, folder: Path) -> None:
+        """It is there: the folder is the one that its processes see."""
+
     def start(self, launch: Launch, launch_file: Path) -> int:
         """Start the scheduler process."""
         return start(launch, launch_file)
 
     def restart(self, launch: Launch, container: int, timeout_seconds: float) -> tuple[int, ...]:
-        """Ask the scheduler process."""
-        reply = _call(launch, "Restart", RestartContainer(container), timeout_seconds)
-        return tuple(reply.containers)
+        """Ask the scheduler process, after starting one where there is none."""
+        deadline = time.monotonic() + timeout_seconds
+        if _location(launch) is None:
+            _bring_back(launch, deadline)
+        return restart(launch, container, max(1.0, deadline - time.monotonic()))
 
     def kill(self, launch: Launch, progress: Progress = silent, *, untold: bool = False) -> None:
         """Wait until its processes have stopped, as they do in the killed state; end those that remain then."""
@@ -126,6 +141,18 @@ class LocalScheduler:
         return None
 
 
+def _bring_back(launch: Launch, deadline: float) -> None:
+    """Start the scheduler; nobody else may be left who could. Returns when it listens. Raises SchedulerError."""
+    pid = start(launch, Path(launch.home, LAUNCH_FILE))
+    while _location(launch) is None:
+        if time.monotonic() > deadline:
+            log_file = launch.log_dir / "heron_scheduler.log"
+            raise SchedulerError(
+                f"the scheduler of {launch.topology}, process {pid}, does not come up", f"See {log_file}."
+            )
+        time.sleep(POLL_SECONDS)
+
+
 def _call(launch: Launch, method: str, request: object, timeout_seconds: float) -> Any:
     target = _address(launch)
     identity = identity_of(launch)
@@ -139,18 +166,20 @@ def _call(launch: Launch, method: str, request: object, timeout_seconds: float) 
 
 
 def _address(launch: Launch) -> str:
+    location = _location(launch)
+    if location is None:
+        raise SchedulerError(f"{launch.topology} has no scheduler at this moment; it is started again within seconds")
+    return f"{location.host}:{location.port}"
+
+
+def _location(launch: Launch) -> SchedulerLocation | None:
     store = store_of(launch)
     store.open()
     try:
         node = store.get(paths.scheduler(launch.topology))
     finally:
         store.close()
-    if node is None:
-        raise SchedulerError(
-            f"{launch.topology} has no scheduler at this moment; container 0 starts it again within seconds"
-        )
-    location = codec.SCHEDULER_LOCATION.decode(node.data)
-    return f"{location.host}:{location.port}"
+    return codec.SCHEDULER_LOCATION.decode(node.data) if node is not None else None
 
 
 def scheduler_of(_: SchedulerContext) -> LocalScheduler:

@@ -1,12 +1,14 @@
 """The processes of a topology on this host, however they are found: by their titles with their working folder or their
-session, or by the launch file they were started with; and by their marks what user code has left behind.
+session, or by the launch file they were started with; and by their marks and control groups what user code has left
+behind.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from heron_control.progress import Progress
 from heron_control.schedulers.identity import last_holder, process_title
 from heron_control.schedulers.remnants import remnants
 from heron_control.schedulers.topology_folder import LAUNCH_FILE
+from heron_runtime.cgroups import groups_of
 from heron_runtime.files import entries
 from heron_runtime.launch import Launch
 
@@ -63,11 +66,23 @@ def end_processes(launch: Launch, grace_secs: float, progress: Progress) -> list
             except psutil.NoSuchProcess:
                 continue
         remaining = _wait_gone(lambda: _all_of(launch), KILL_WAIT_SECS, progress)
+    for group in groups_of(launch).values():
+        group.end()
     return [process.pid for process in remaining]
 
 
 def _all_of(launch: Launch) -> list[psutil.Process]:
-    return [*{*processes_of(launch), *remnants(launch)}]
+    return [*{*processes_of(launch), *remnants(launch), *_grouped(launch)}]
+
+
+def _grouped(launch: Launch) -> Iterator[psutil.Process]:
+    """What is left in the control groups of its containers, this process apart."""
+    for group in groups_of(launch).values():
+        for pid in group.members():
+            with contextlib.suppress(psutil.Error):
+                process = psutil.Process(pid)
+                if pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
+                    yield process
 
 
 def _sessions(launch: Launch) -> set[int]:

@@ -41,6 +41,13 @@ class Scheduler(Protocol):
         Whatever this makes, ``remove`` removes. Raises SchedulerError, PackageError, OSError.
         """
 
+    def bring(self, launch: Launch, folder: Path) -> None:
+        """After ``prepare``, for a topology that begins with a checkpoint: that lies in ``folder``/checkpoints, whole
+        and checked, and is brought to where the topology's processes will look for it. It may go from ``folder``.
+
+        Raises SchedulerError, InvalidTopology for more than there is room for, OSError.
+        """
+
     def start(self, launch: Launch, launch_file: Path) -> int:
         """See to it that all containers get started; returns at once. Raises SchedulerError.
 

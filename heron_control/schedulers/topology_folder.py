@@ -10,6 +10,7 @@ the state store says it, too, but user code may be able to write there (``Homes`
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
@@ -135,6 +136,8 @@ def identity_in(folder: Path, topology_id: str) -> Identity:
 
 def take_place(staging: Path, place: Path) -> None:
     """Give the staged folder its name. What an earlier topology of this name left there goes, but its logs are kept."""
+    if not staging.is_dir():  # somebody else has given it its place: that is left alone
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(staging))
     kept = place / LOG_FILES
     if kept.is_dir():
         (staging / LOG_FILES).mkdir(mode=0o700, exist_ok=True)

@@ -3,7 +3,8 @@
 ::
 
     REF ──▶ folder and number ──▶ what has no place is refused ──▶ files are copied into the new topology's storage,
-            under its names, and checked ──▶ its launch says which one it begins with
+            under its names, and checked ──▶ its launch says which one it begins with ──▶ where its containers have
+            storage of their own, the scheduler brings them there
 
 Theory of operation. A start is a restore (``topology_master/core/state/generations.py``): the launch says generation
 and last complete checkpoint for as long as the store does not, and the master begins the next generation from there, as
@@ -17,8 +18,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from heron_control.inspection.checkpoints import read_manifest, record_in, rows, storage_of
+from heron_control.inspection.checkpoints import read_manifest, record_in, rows
 from heron_control.inspection.inspector import Inspector
+from heron_control.inspection.remote_checkpoints import reachable_storage
 from heron_control.inspection.whole_files import DamagedCheckpoint, contents, copy_checkpoint
 from heron_control.progress import Progress
 from heron_control.submission.naming import NamedCheckpoints
@@ -29,8 +31,9 @@ from heron_runtime.model.adoption import adopt, kept_in, without_place
 from heron_runtime.model.checkpoints import Manifest, keeps_state
 from heron_runtime.model.ids import is_safe_name
 from heron_runtime.model.plan import PackingPlan
-from heron_runtime.model.settings import Keys, setting
+from heron_runtime.model.settings import Keys, MiB, setting
 from heron_runtime.model.topology import TopologyDefinition
+from heron_runtime.model.volume import volume_bytes
 from heron_runtime.state.store import StateStore
 
 SHAPES = "Write file:///folder[@NUMBER], or CLUSTER/ROLE/ENV/TOPOLOGY[@NUMBER or @NAME]."
@@ -78,7 +81,7 @@ class CheckpointFinder:
         record = self._inspector.find(topology, role, environ)
         stored = record_in(self._store, topology)
         number = int(which) if which else stored.complete
-        folder = storage_of(record)
+        folder = reachable_storage(record)
         if not number:
             raise NotFound(f"{topology} has no complete checkpoint yet", "`heron checkpoint create --wait` takes one.")
         manifest = read_manifest(folder, number)
@@ -124,12 +127,15 @@ class Adoption:
         self._folder.remove_parts(self._names)
 
 
-def check_reachable(launch: Launch, place: Path) -> None:
-    """Raises Failure where the storage of a topology, whose folder is ``place``, is out of our reach."""
-    if launch.home != str(place):
-        raise Failure(
-            f"the checkpoints of {launch.topology} lie in a volume of its containers, which only they can reach",
-            "Named checkpoints, and topologies that begin with one, need a scheduler of this machine (local).",
+def check_reachable(launch: Launch, place: Path, definition: TopologyDefinition) -> None:
+    """Raises InvalidTopology where nothing can be put into the storage of a topology, whose folder is ``place``: where
+    its containers have a home of their own, the scheduler brings a checkpoint there, and nowhere else."""
+    stated = setting(definition.config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_STORAGE)
+    if stated and launch.home != str(place):
+        raise InvalidTopology(
+            f"the checkpoints of {launch.topology} are to lie in {stated} of its containers, and nothing can be put "
+            "there from outside",
+            f"Leave {Keys.TOPOLOGY_STATEFUL_CHECKPOINT_STORAGE.name} out.",
         )
 
 
@@ -150,23 +156,44 @@ def check_adoptable(found: Found, definition: TopologyDefinition, *, may_drop: b
         )
 
 
-def adopt_files(
-    found: Found, definition: TopologyDefinition, packing: PackingPlan, home: Path, progress: Progress
-) -> Adoption:
-    """Copy them into the storage of the new topology, whose folder is ``home``. Raises InvalidTopology where others lie
-    there, DamagedCheckpoint, OSError."""
+def empty_storage(definition: TopologyDefinition, home: Path) -> CheckpointFolder:
+    """The storage of a new topology whose folder is ``home``. Raises InvalidTopology where others lie there."""
     target = checkpoint_folder(setting(definition.config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_STORAGE), str(home))
     if target.manifests():
         raise InvalidTopology(
             f"there are checkpoints of another topology in {target.folder}",
             "Set topology.stateful.checkpoint.storage to a folder of its own.",
         )
+    return target
+
+
+def adopt_files(
+    found: Found,
+    definition: TopologyDefinition,
+    packing: PackingPlan,
+    home: Path,
+    progress: Progress,
+    *,
+    bounded: bool = False,
+) -> Adoption:
+    """Copy them into the storage of the new topology, whose folder is ``home``. ``bounded``: what it may keep is.
+
+    Raises InvalidTopology where others lie there, or they are more than it may keep, DamagedCheckpoint, OSError.
+    """
+    target = empty_storage(definition, home)
     tasks: dict[str, list[int]] = {spec.name: [] for spec in definition.components}
     for instance in packing.instances():
         tasks[instance.component].append(instance.task)
     what = contents(found.folder, found.manifest)
     dropped = without_place(found.manifest, kept_in(found.manifest, what.own, what.keyed), definition)
     manifest, files = adopt(found.manifest, definition.id, tasks, dropped)
+    size, most = sum(part.size for part in files.values()), volume_bytes(definition.config, packing)
+    if bounded and size > most:
+        raise InvalidTopology(
+            f"checkpoint {manifest.checkpoint} has {size / MiB:.1f} MiB, and the volume of {definition.name} is "
+            f"granted {most / MiB:.1f} MiB",
+            f"Raise {Keys.TOPOLOGY_VOLUME_DISK.name}.",
+        )
     adoption = Adoption(target, list(files), manifest, found.generation)
     progress(f"copying checkpoint {manifest.checkpoint}")
     try:

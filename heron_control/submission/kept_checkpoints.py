@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from heron_control.inspection.checkpoints import read_manifest, storage_of
+from heron_control.inspection.checkpoints import details, read_manifest, record_in, rows
 from heron_control.inspection.inspector import Inspector
+from heron_control.inspection.remote_checkpoints import reachable_storage
 from heron_control.inspection.whole_files import damaged_parts
 from heron_control.progress import Progress, silent
-from heron_control.schedulers.topology_folder import load_launch
-from heron_control.submission.adopting import CheckpointFinder, Found, check_adoptable, check_reachable
+from heron_control.submission.adopting import CheckpointFinder, Found, check_adoptable
 from heron_control.submission.naming import NamedCheckpoints
 from heron_control.submission.submission import ClusterConfig, StartFrom
 from heron_runtime.failures import NotFound
@@ -46,12 +47,25 @@ class KeptCheckpoints:
         stored = record.execution
         whose = stored.role, stored.environ, stored.topology
         self._named.check_free(*whose, name)
-        folder, launch = storage_of(record), load_launch(Path(stored.home))
-        if launch is not None:
-            check_reachable(launch, Path(stored.home))
+        folder = reachable_storage(record)
         number = self._inspector.take_checkpoint(record, wait_seconds, progress)
         progress(f"copying checkpoint {number}")
         return number, self._named.save(folder, read_manifest(folder, number), *whose, name)
+
+    def keep(self, record: TopologyRecord, number: int) -> str:
+        """Keep this one, which is complete, under a name that says what it is for: ``upgrade-NUMBER``, which it
+        returns. Raises DamagedCheckpoint, UsageError, Failure, OSError."""
+        label = f"upgrade-{number}"
+        self.forget(record, label)  # of an attempt that was given up
+        stored, folder = record.execution, reachable_storage(record)
+        self._named.save(folder, read_manifest(folder, number), stored.role, stored.environ, stored.topology, label)
+        return label
+
+    def forget(self, record: TopologyRecord, label: str) -> None:
+        """Remove what ``keep`` has kept, if it is there. Raises OSError."""
+        stored = record.execution
+        with suppress(NotFound):
+            self._named.delete(stored.role, stored.environ, stored.topology, label)
 
     def delete(self, name: str, role: str, environ: str, label: str) -> None:
         """Remove one that has this name. Raises NotFound, UsageError, OSError."""
@@ -62,7 +76,8 @@ class KeptCheckpoints:
         UsageError, StoreError, OSError."""
         named = self._named.rows(role, environ, name)
         try:
-            found = self._inspector.checkpoints(self._inspector.find(name, role, environ))
+            record = self._inspector.find(name, role, environ)
+            found = rows(reachable_storage(record), record_in(self._store, name).complete)
         except NotFound:
             if not named:
                 raise
@@ -74,8 +89,9 @@ class KeptCheckpoints:
         UsageError, Failure, StoreError, OSError."""
         if which.isdecimal():
             record = self._inspector.find(name, role, environ)
-            folder, number = storage_of(record), int(which)
-            found = {**self._inspector.checkpoint(record, number), "name": None, "folder": None}
+            folder, number = reachable_storage(record), int(which)
+            complete = record_in(self._store, name).complete
+            found = {**details(folder, number, complete), "name": None, "folder": None}
         else:
             folder, manifest = self._named.manifest(role, environ, name, which)
             number, found = manifest.checkpoint, self._named.details(role, environ, name, which)

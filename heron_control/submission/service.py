@@ -11,7 +11,6 @@ that was interrupted is finished by the next.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import shutil
 import threading
@@ -19,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from heron_control.inspection.inspector import Inspector, check_container, check_place, missing
 from heron_control.packing.update import PlannedUpdate, UpdateRequest
@@ -41,11 +41,13 @@ from heron_control.schedulers.topology_folder import (
     with_store,
     write_secrets,
 )
-from heron_control.submission.adopting import Adoption, adopt_files, check_reachable
+from heron_control.submission.adopting import check_reachable
 from heron_control.submission.draining import drain
 from heron_control.submission.kept_checkpoints import KeptCheckpoints
+from heron_control.submission.prepared import Prepared
 from heron_control.submission.submission import ClusterConfig, Submission
 from heron_control.submission.updating import Updating
+from heron_control.submission.upgrading import no_way_back, upgrade_of
 from heron_runtime.failures import Failure, Interrupted, NotFound
 from heron_runtime.launch import Launch
 from heron_runtime.model.plan import PackingPlan
@@ -54,11 +56,11 @@ from heron_runtime.model.stored import ExecutionState
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.state import paths, topologies
 from heron_runtime.state.credential import read_credential
+from heron_runtime.state.fenced import check_fence
 from heron_runtime.state.store import Foldered, StateStore, StoreError, StoreForbidden
 from heron_runtime.state.topologies import AlreadyExists, NoSuchTopology
 from heronry.version import VERSION
 
-LOCKS = 64  # names share these; a bound, whatever names clients think of
 log = logging.getLogger(__name__)
 
 
@@ -84,57 +86,89 @@ class SubmissionService:
         self._removed = removed
         self.kept = KeptCheckpoints(config, store)
         self._granting = threading.Lock()
-        self._locks = [threading.Lock() for _ in range(LOCKS)]
+        self._naming = threading.Lock()
+        self._locks = WeakValueDictionary[str, threading.Lock]()  # of names that somebody works on
 
     # Submit.
 
-    def submit(self, submission: Submission, progress: Progress = silent, *, replace: bool = False) -> int | None:
+    def submit(
+        self,
+        submission: Submission,
+        progress: Progress = silent,
+        *,
+        replace: bool = False,
+        note: Callable[[str], None] = lambda _: None,
+    ) -> int | None:
         """Run it, all or nothing; None if this very submission runs already, else what ``Scheduler.start`` returns.
 
-        ``replace`` kills a topology of this name, once everything else is prepared. Raises AlreadyExists, NotFound,
-        QuotaSpent, SchedulerError, StoreError, OSError, PackageError, and what ``adopting`` does.
+        ``replace`` kills a topology of this name, once everything else is prepared; ``upgrading.py`` says what becomes
+        of its state, and ``note`` hears what to type should this be killed. Raises AlreadyExists, NotFound, QuotaSpent,
+        SchedulerError, StoreError, OSError, PackageError, and what ``adopting`` and ``upgrading`` do.
         """
         definition = submission.definition
-        adoption: Adoption | None = None
         with self._locked(definition.name):
             stored = self._stored(definition.name)
             if stored is not None and stored.topology_id == definition.id:
                 return None
             if stored is not None and not replace:
                 raise AlreadyExists(definition.name)  # told before anything is prepared; the transaction decides
+            upgrade = None
+            if stored is not None and submission.carry is not None and submission.start is None:
+                inspector = Inspector(self.store, self.config.homes)
+                upgrade = upgrade_of(self.kept, self.store, inspector, submission, note)
             place = self._place_of(submission.role, submission.environ, definition.name)
             found = self.kept.find(submission.start, definition) if submission.start is not None else None
             execution = self._execution(submission, place)
             topologies.check_size(self.store, definition, submission.packing, execution)
-            launch, staging = self._launch(submission, place), staging_beside(place)
+            prepared = Prepared(self._launch(submission, place), staging_beside(place), submission, execution)
             try:
-                launch = self._stage(launch, staging, submission)
+                prepared.launch = self._stage(prepared.launch, prepared.staging, submission)
+                if upgrade is not None or found is not None:
+                    check_reachable(prepared.launch, place, definition)
+                if upgrade is not None:
+                    found = upgrade.take(progress)
                 if found is not None:
-                    check_reachable(launch, place)
-                    adoption = adopt_files(found, definition, submission.packing, staging, progress)
-                    launch = dataclasses.replace(
-                        launch, start_checkpoint=adoption.checkpoint, start_generation=adoption.generation
-                    )
-                    launch.save(staging / LAUNCH_FILE)
-                if replace:
-                    self._make_room(submission, progress)
-                progress("writing the state")
-                topologies.submit(self.store, definition, submission.packing, execution)
+                    prepared.adopt(found, self.scheduler, progress)
+                if upgrade is not None:
+                    upgrade.check_still()
             except BaseException:
-                self._undo(launch, staging, adoption)
+                prepared.undo(self.scheduler)
+                if upgrade is not None:
+                    upgrade.give_up(progress)
                 raise
-            try:
-                topologies.clear(self.store, definition.name)  # what a namesake's processes left, with its rights
-                progress("starting the containers")
-                return self.start(launch, staging)
-            except BaseException:
-                self._take_back(launch, staging, progress, adoption)
-                raise
+            if upgrade is None:
+                return self._exchange(prepared, progress, replace=replace)
+            with no_way_back(definition.name):
+                try:
+                    return self._exchange(prepared, progress, replace=replace)
+                except Exception as error:
+                    raise upgrade.failed(error, progress) from error
+
+    def _exchange(self, prepared: Prepared, progress: Progress, *, replace: bool) -> int:
+        """What is prepared takes its place."""
+        submission = prepared.submission
+        name = submission.definition.name
+        try:
+            if replace:
+                self._make_room(submission, progress)
+            progress("writing the state")
+            topologies.submit(self.store, submission.definition, submission.packing, prepared.execution)
+        except BaseException:
+            prepared.undo(self.scheduler)
+            raise
+        try:
+            topologies.clear(self.store, name)  # what a namesake's processes left, with its rights
+            progress("starting the containers")
+            return self.start(prepared.launch, prepared.staging)
+        except BaseException:
+            self._take_back(prepared, progress)
+            raise
 
     def start(self, launch: Launch, folder: Path) -> int:
         """Give a staged folder its place, if it has not got it, and have the scheduler start the containers."""
         place = self.place_of(launch)
         if folder != place:
+            check_fence(self.store)
             with self._granting:  # a folder that changes its name while the grants are summed up would be missed
                 take_place(folder, place)
         if self._guarded:
@@ -171,9 +205,10 @@ class SubmissionService:
         make_folder(staging)
         launch.save(staging / LAUNCH_FILE)  # before anything else is made: whoever finds it knows what to remove
         with self._granting:  # two who submit at once do not both get what is left
-            granted = all_granted(self.config.homes, apart_from=self.place_of(launch))
-            self.config.quota.check(granted, amount_of(submission.packing))
-            write_granted(staging, Granted(submission.definition, submission.packing))
+            others = all_granted(self.config.homes, apart_from=self.place_of(launch))
+            granted = Granted(submission.definition, submission.packing)
+            self.config.quota.check(others, amount_of(granted))
+            write_granted(staging, granted)
         if self._guarded:
             operators = read_credential(self.config.store.credential_file)
             draw_store_credential(staging, operators, launch.topology_id)
@@ -190,28 +225,19 @@ class SubmissionService:
             if self._stored(name) is not None:
                 raise  # it is there, for somebody else
 
-    def _undo(self, launch: Launch, staging: Path, adoption: Adoption | None) -> None:
-        """Remove what a submit has prepared. Nothing of it runs; but a namesake may, so nothing is killed here."""
-        try:
-            if adoption is not None:
-                adoption.undo()
-            self.scheduler.remove(launch)
-        except Exception:
-            log.exception("%s is not all removed", launch.topology)
-        shutil.rmtree(staging, ignore_errors=True)
-
-    def _take_back(self, launch: Launch, staging: Path, progress: Progress, adoption: Adoption | None) -> None:
+    def _take_back(self, prepared: Prepared, progress: Progress) -> None:
         """The name was won, but the start failed: the state goes, and whatever runs already."""
+        launch = prepared.launch
         try:
             topologies.kill(self.store, launch.topology, launch.topology_id)
             self.clean_up(launch, self.place_of(launch), progress)
             topologies.clear(self.store, launch.topology)
-            if adoption is not None:
-                adoption.undo()
+            if prepared.adoption is not None:
+                prepared.adoption.undo()
         except Exception:
             log.exception("%s is not all taken back; `heron kill` or the next start does it", launch.topology)
             return
-        shutil.rmtree(staging, ignore_errors=True)
+        shutil.rmtree(prepared.staging, ignore_errors=True)
 
     # Kill.
 
@@ -291,6 +317,7 @@ class SubmissionService:
     ) -> None:
         """Wait for the end of what runs, and remove folder and secret. Raises SchedulerError."""
         self.scheduler.kill(launch, progress, untold=untold)
+        check_fence(self.store)  # somebody else may have finished this, and given the name to another, meanwhile
         if keep_logs:
             self.scheduler.save_logs(launch, folder)
         self.scheduler.remove(launch)
@@ -327,9 +354,10 @@ class SubmissionService:
         folder = self._folder_of(stored, self._place_of(stored.role, stored.environ, stored.topology))
 
         def grant(definition: TopologyDefinition, packing: PackingPlan) -> None:
+            granted = Granted(definition, packing)
             with self._granting:
-                self.config.quota.check(all_granted(self.config.homes, apart_from=folder), amount_of(packing))
-                write_granted(folder, Granted(definition, packing))
+                self.config.quota.check(all_granted(self.config.homes, apart_from=folder), amount_of(granted))
+                write_granted(folder, granted)
 
         inspector = Inspector(self.store, self.config.homes)
         return Updating(self.store, inspector, grant, record).run(asked, timeout_seconds, progress)
@@ -366,5 +394,7 @@ class SubmissionService:
 
     @contextmanager
     def _locked(self, name: str) -> Iterator[None]:
-        with self._locks[hash(name) % LOCKS]:
+        with self._naming:
+            lock = self._locks.setdefault(name, threading.Lock())
+        with lock:
             yield

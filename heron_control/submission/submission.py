@@ -40,11 +40,21 @@ class StartFrom:
 
 
 @dataclass(frozen=True, slots=True)
+class Carry:
+    """Where a topology is replaced whose state is kept, the new one goes on with that. ``seconds``: so long what it has
+    read may take to get through."""
+
+    may_drop: bool = False
+    seconds: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
 class Submission:
     """A topology that is ready to run: validated and packed.
 
     ``package`` is its code: a folder, which may be moved to where it belongs, or a tar.gz whose digest is
-    ``package_digest``. ``settings`` are heron.* keys. ``start``: the checkpoint it begins with, if one.
+    ``package_digest``. ``settings`` are heron.* keys. ``start``: the checkpoint it begins with, if one;
+    ``carry``: what it replaces, if that keeps state, is drained first, and it goes on from there.
     """
 
     definition: TopologyDefinition
@@ -57,3 +67,4 @@ class Submission:
     settings: Mapping[str, Any] = field(default_factory=dict)
     package_digest: str = ""
     start: StartFrom | None = None
+    carry: Carry | None = None

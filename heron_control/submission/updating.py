@@ -10,7 +10,8 @@
 
 Theory of operation. The transaction decides, and checks the versions that were read, so of two who update at once one
 is refused. What follows from it is everybody's daily work: schedulers and containers run what the packing plan names,
-the topology master makes a physical plan once all are there, and, where state is kept, begins a generation with it.
+the topology master makes a physical plan once all are there, and, where state is kept, begins a generation with it;
+elsewhere it waits for what is on its way (``topology_master/core/draining.py``).
 Until the topology runs by the new plan what it leaves out stays; so to go back is the same thing again. Whoever updates
 may die at any point: the store holds one plan, and the topology goes on to it.
 """
@@ -20,14 +21,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from dataclasses import replace
 
 from heron_control.inspection.inspector import Inspector
-from heron_control.inspection.topology_status import TopologyStatus, describe, expected_processes
+from heron_control.inspection.topology_status import TopologyStatus, describe, expected_processes, keeps_dying
+from heron_control.packing.standstill import update_text
 from heron_control.packing.update import PlannedUpdate, UpdateRequest, plan_update
 from heron_control.progress import Progress
 from heron_runtime.failures import Failure, Interrupted, NotFound, Unavailable
 from heron_runtime.model.generations import Phase
-from heron_runtime.model.plan import PackingPlan
+from heron_runtime.model.plan import PackingPlan, PhysicalPlan, Standstill
 from heron_runtime.model.record import TopologyRecord
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.state import topologies
@@ -37,7 +40,6 @@ from heron_runtime.wire.container import ProcessState
 POLL_SECS = 0.2
 BACK_SECS = 60.0  # for the old plan to run again
 OLD_SECS = 30.0  # for containers that are not wanted any more to end
-KEEPS_DYING = 3  # restarts of a process, after which nobody waits for it
 Grant = Callable[[TopologyDefinition, PackingPlan], None]
 
 
@@ -78,11 +80,11 @@ class Updating:
             self._grant(*update.before)
             raise
         try:
-            self._wait(*update.after, deadline, timeout_secs, progress)
+            plan = self._wait(*update.after, deadline, timeout_secs, progress)
         except (Failure, KeyboardInterrupt) as error:
-            self._take_back(update, versions, error, progress)
+            raise self._taken_back(update, versions, error, progress) from error
         self._wait_for_the_end_of(update.changes.old_containers, progress)
-        return update
+        return replace(update, undrained=plan.undrained)
 
     def _record(self) -> TopologyRecord:
         record = self._inspector.find(self._name, *self._place)
@@ -104,7 +106,7 @@ class Updating:
         deadline: float,
         timeout_secs: float,
         progress: Progress,
-    ) -> None:
+    ) -> PhysicalPlan:
         """Until the topology runs by these. Raises Failure, Unavailable when it will not, or not yet."""
         while True:
             try:
@@ -114,8 +116,9 @@ class Updating:
                 missing = self._missing(record, self._inspector.status(record))
             except StoreUnavailable as error:
                 missing = str(error)
-            if not missing:
-                return
+            else:
+                if not missing and record.physical is not None:
+                    return record.physical
             if time.monotonic() > deadline:
                 raise Unavailable(f"it does not run by its new plan after {timeout_secs:g} s: {missing}")
             progress(missing)
@@ -129,11 +132,13 @@ class Updating:
             raise Failure(generation.cause or "a generation has failed")
         wanted = {name for _, name, *_ in expected_processes(record)}
         absent = [p for p in status.processes if p.name in wanted and p.state is not ProcessState.RUNNING]
-        dying = next((p for p in absent if p.restarts >= KEEPS_DYING), None)
+        dying = next((p for p in absent if keeps_dying(p)), None)
         if dying is not None:
             raise Failure(f"{describe(dying)}, restarted {dying.restarts} times")
         if absent:
             return f"{absent[0].name} is {absent[0].state}" + (f", and {len(absent) - 1} more" if absent[1:] else "")
+        if physical is not None and physical.standstill is not Standstill.NONE:
+            return update_text(physical)
         if physical is None or (physical.topology, physical.packing) != (record.definition, record.packing):
             return "the topology master has not made the new plan yet"
         if generation is not None and generation.phase is Phase.RESTORING:
@@ -143,10 +148,10 @@ class Updating:
             return f"{same[0]} has to begin anew" + (f", and {len(same) - 1} more" if same[1:] else "")
         return ""
 
-    def _take_back(
+    def _taken_back(
         self, update: PlannedUpdate, versions: topologies.PlanVersions, error: BaseException, progress: Progress
-    ) -> None:
-        """Raises what is to be said."""
+    ) -> Failure:
+        """Has the old plan again; returns, or raises, what is to be said."""
         why = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
         definition, packing = update.before
         old = PackingPlan(packing.topology, packing.containers, update.after[1].next_task)
@@ -169,8 +174,8 @@ class Updating:
         except Failure as failed:
             again = f"it has its old plan again, but does not run by it yet ({failed}); see `heron status`"
         if isinstance(error, KeyboardInterrupt):
-            raise Interrupted(f"the update of {self._name} was interrupted: {again}") from None
-        raise TakenBack(f"{self._name} is not updated: {why}", again) from error
+            return Interrupted(f"the update of {self._name} was interrupted: {again}")
+        return TakenBack(f"{self._name} is not updated: {why}", again)
 
     def _wait_for_the_end_of(self, containers: tuple[int, ...], progress: Progress) -> None:
         deadline = time.monotonic() + OLD_SECS

@@ -1,9 +1,12 @@
-"""Host names and addresses: which are this machine's own, and which a server answers to."""
+"""Host names and addresses: which are this machine's own, and which a server answers to; a header that servers, the
+balancer and clients know."""
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable
+
+UNDONE_HEADER = "heronry-undone"  # with a 503: nothing was done, whatever was asked, so it may be sent again
 
 
 def hosts_of(host: str, allowed: Iterable[str]) -> list[str]:

@@ -39,5 +39,9 @@ class Allowance:
         """So many rows are about to be added to ``out``."""
         left = self._last - self._collector.emitted_ever() - rows
         self.used_up = left <= 0
-        # Each stream may use its share of what is left before somebody looks again.
-        out.look_at = len(out.rows) + rows + max(0, (left - 1) // len(self._collector.streams))
+        # Each stream may use its share of what is left before somebody looks again: of what is left now, for what it
+        # was given when more was left would come on top.
+        share = max(0, (left - 1) // len(self._collector.streams))
+        for each in self._collector.streams.values():
+            each.look_at = len(each.rows) + share
+        out.look_at += rows

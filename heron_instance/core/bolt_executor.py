@@ -145,11 +145,14 @@ class BoltExecutor:
         gates = self.gates
         if gates is not None:
             gates.attend(now_ms)
+        output.draining.tick(now_ms)
         if self.failed is None and not output.data_out.full:
-            if gates is None or not gates.stateful.stands_still:
+            if not self._ticks_rest():
                 self._tick(now_ms)
             if self._work is None:
                 self._take_batch()
+                if self._work is None and output.draining.due:  # all that came before the barriers is processed
+                    output.fall_silent()
             if self._work is not None:
                 self._piece(self._work)
                 now_ms = self.task.clock() * 1000
@@ -161,6 +164,10 @@ class BoltExecutor:
         self._weigh(now_ms, now_ms - began_ms)
         self._busy_since_ms = None if idle else now_ms
         return RunResult(flushes, self._wait_ms(now_ms, idle), self._new_credit(), self._told_weight, self.taken_weight)
+
+    def _ticks_rest(self) -> bool:
+        """True while nothing may leave this task of its own accord."""
+        return self.output.draining.quiet or (self.gates is not None and self.gates.stateful.stands_still)
 
     def _weigh(self, now_ms: float, elapsed_ms: float) -> None:
         """How long input takes, and how much work it makes for others."""
@@ -209,7 +216,7 @@ class BoltExecutor:
         return soonest(
             now_ms,
             self.output.deadline_ms(self._gap_ms),
-            None if data_out.full or (self.gates and self.gates.stateful.stands_still) else self._ticks.next_ms,
+            None if data_out.full or self._ticks_rest() else self._ticks.next_ms,
             data_out.deadline_ms(),
             self.data_in.deadline_ms(),
             self.gates.stateful.deadline_ms() if self.gates is not None else None,
@@ -237,7 +244,8 @@ class BoltExecutor:
             frame, came_ms = self._frames[0]
             if frames and (kind is None or kind_of(frame) != kind or len(rows) + frame.count > BATCH_TUPLES):
                 break
-            if gates is not None and not gates.lets_in(frame, bool(frames)):
+            begun = bool(frames)  # no batch spans a barrier
+            if not gates.lets_in(frame, begun) if gates is not None else begun and frame.codec == BARRIER:
                 break
             self._frames.popleft()
             self.taken_weight += frame.weight()
@@ -245,6 +253,8 @@ class BoltExecutor:
             if frame.codec == BARRIER:
                 if gates is not None:
                     gates.barrier(frame)
+                else:
+                    self.output.draining.barrier(frame)
                 continue
             began = clock()
             try:
@@ -373,7 +383,7 @@ class BoltExecutor:
 
     def check(self) -> None:
         """The queues are sound, and a batch in hand is the collector's."""
-        self.output.data_out.check()
+        self.output.check()
         self.data_in.check()
         assert self.data_in.size == sum(frame.weight() for frame, _ in self._frames), "data-in is miscounted"
         assert (self._work is None) == (self.collector.batch is None), "the batch in hand is not the collector's"

@@ -19,6 +19,7 @@ from typing import Protocol
 
 from heron_instance.core.emit_gate import EmitGate
 from heron_instance.core.outbox import Flush
+from heron_instance.core.output import Output
 from heron_instance.core.state.stateful import Stateful
 from heron_instance.core.task import Task
 from heron_instance.core.user_errors import UserCodeFailed
@@ -51,6 +52,7 @@ class Executor(Protocol):
     gate: EmitGate
     task: Task
     stateful: Stateful | None  # where the state of tasks is kept
+    output: Output
 
     @property
     def full(self) -> bool:

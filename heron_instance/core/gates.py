@@ -1,15 +1,17 @@
 """Where checkpoints meet an executor: what may be taken from data-in, and what is done at a quiet point.
 
 The executor of a task whose state is kept asks here before it takes a frame; between two calls of user code it has this
-part look at what the master has said (``attend``). A quiet point is taken when nothing is in hand: all that was emitted
-is routed and flushed, user code has its last word, the snapshot is taken, and the barriers leave behind everything.
-What user code raises here has all tasks go back to the last checkpoint, as everywhere (``UserErrors.strict``).
+part look at what the master has said, and for threads that may emit (``attend``). A quiet point is taken when nothing
+is in hand: all that was emitted is routed and flushed, user code has its last word, the snapshot is taken, and the
+barriers leave behind everything. What user code raises here has all tasks go back to the last checkpoint, as everywhere
+(``UserErrors.strict``).
 """
 
 from __future__ import annotations
 
 from heron_instance.core.collector import TaskCollector
 from heron_instance.core.output import Output
+from heron_instance.core.own_thread import OwnThread
 from heron_instance.core.state.barriers import NoBarrier
 from heron_instance.core.state.participant import Align
 from heron_instance.core.state.stateful import Stateful
@@ -27,6 +29,10 @@ class Gates:
         self._collector = collector
         if output.on_flush is None:
             output.on_flush = stateful.flushed
+        self._own_thread: OwnThread | None = None
+        if task.threads is not None:
+            self._own_thread = OwnThread(task.name, task.threads, collector.look, task.wake)
+            collector.look = self._own_thread.look
 
     @classmethod
     def of(cls, task: Task, output: Output, collector: TaskCollector) -> Gates | None:
@@ -52,6 +58,10 @@ class Gates:
     def attend(self, now_ms: float) -> None:
         """Between two calls of user code: time passes, what is complete is committed, a spout begins what it is to."""
         self.stateful.tick(now_ms)
+        if self._own_thread is not None:
+            self._own_thread.between_calls()
+            if self._own_thread.trespass is not None:
+                self._task.errors.raised(self._own_thread.trespass, "emit")
         if self._task.errors.failed is not None:
             return
         if self.stateful.has_completed:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from heron_instance.core.collector import TaskCollector
 from heron_instance.core.outbox import Flush, Refused
 from heron_instance.core.queues import AdaptiveQueue
+from heron_instance.core.standstill import DrainingTask
 from heron_instance.core.task import Task
 from heron_runtime.model.instance_metrics import EMIT_COUNT, SERIALIZATION_TIME_NS
 from heron_runtime.model.metrics import keyed
@@ -29,6 +30,7 @@ class Output:
         self.data_out = AdaptiveQueue(setting(task.config, Keys.TOPOLOGY_INSTANCE_DATA_OUT_CAPACITY_BYTES))
         self.interval_ms = float(setting(task.config, Keys.TOPOLOGY_FLUSH_INTERVAL_MS))
         self.waiting_since_ms: float | None = None  # since when something waits for a flush; set by the first emit, too
+        self.draining = DrainingTask(plan, task.id, task.clock() * 1000)
         self._task = task
         self._collector = collector
         self._outbox = task.outbox
@@ -45,6 +47,7 @@ class Output:
         if changed:
             self.flush_early(now_ms)
         self.plan = plan
+        self.draining.follow(plan, now_ms)
         self._task.context.follow(plan)
         if changed:
             self._task.router.route(plan)
@@ -66,6 +69,11 @@ class Output:
             self.data_out.add(flush.weight())
             self._ready.append(flush)
 
+    def fall_silent(self) -> None:
+        """For an update: barriers, behind all that has been emitted."""
+        self.flush_early(self._task.clock() * 1000)
+        self.append(self.draining.barriers())
+
     def take_due(self, now_ms: float, idle: bool, gap_ms: float) -> list[Flush]:
         """What was flushed early, and one more flush when a batch is full, when the oldest waits too long, or, if
         ``idle``, when the last flush is ``gap_ms`` past."""
@@ -82,9 +90,9 @@ class Output:
         return ready
 
     def deadline_ms(self, gap_ms: float) -> float | None:
-        """When ``take_due`` will flush at the latest, if nothing else happens."""
+        """When ``take_due`` will flush at the latest, if nothing else happens, or a standstill has lasted too long."""
         if self.waiting_since_ms is None:
-            return None
+            return self.draining.deadline_ms()
         return min(self.waiting_since_ms + self.interval_ms, self.next_flush_ms(gap_ms))
 
     def next_flush_ms(self, gap_ms: float) -> float:
@@ -101,6 +109,11 @@ class Output:
         self._report()
         self._task.telemetry.gauge("__gateway-out-stream-queue-size", self.data_out.size)
         self._task.telemetry.gauge("__gateway-out-stream-queue-expected-capacity", self.data_out.capacity)
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        self.data_out.check()
+        self.draining.check()
 
     def _is_due(self, now_ms: float, idle: bool, gap_ms: float) -> bool:
         if not self.unsent():

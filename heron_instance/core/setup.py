@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from heron_instance.core.own_thread import Threads
 from heron_instance.core.state.stateful import StateSetup
 from heron_instance.core.telemetry import TelemetrySink
 from heron_instance.core.user_code import Lock, NoLock
@@ -34,3 +35,4 @@ class Setup:
     wake: Callable[[], None] | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)  # heron.* keys
     state: StateSetup | None = None  # where the state of tasks is kept
+    threads: Threads | None = None  # who emits there

@@ -169,13 +169,16 @@ class SpoutExecutor:
         output.data_out.adjust(now_ms)
         if self.gates is not None:
             self.gates.attend(now_ms)
+        output.draining.tick(now_ms)
         self._settle(now_ms)
         self._outcomes.tell()
         self._outcomes.ack_at_once()
         self._follow_state(now_ms)
         blocked = self._hold(now_ms)
         emitted, more, nothing = 0, False, False  # more: a call now would perhaps emit
-        if not blocked and now_ms >= pacing.next_call_ms and self.failed is None:
+        if output.draining.due and self._has_nothing_open():
+            output.fall_silent()
+        if not (blocked or output.draining.stands) and now_ms >= pacing.next_call_ms and self.failed is None:
             emitted, more = self._bursts.run(self.room())
             now_ms = self.task.clock() * 1000
             if self._dropped():
@@ -203,6 +206,13 @@ class SpoutExecutor:
             blocked = self.blocked(now_ms)
         self.collector.hold(blocked)
         return blocked
+
+    def _has_nothing_open(self) -> bool:
+        """True if no root of this spout is open, and it is told of all; where its owner has paused it, of what it can
+        be told of: what it emits there is held for as long as he likes."""
+        self.collector.route_pending()
+        untold = self.collector.held or self._outcomes.waiting()
+        return not self.pending.count and not (untold and self.is_active())
 
     def _room_to_tell(self) -> int | None:
         """How many rows the spout may emit while it is told what became of its tuples; None while it is not to be."""
@@ -269,7 +279,7 @@ class SpoutExecutor:
             return 0.0
         return soonest(
             now_ms,
-            None if blocked else self._pacing.next_call_ms,
+            None if blocked or self.output.draining.stands else self._pacing.next_call_ms,
             self._window_reopens_ms(),
             self.output.deadline_ms(gap_ms),
             self._next_expiry_ms if self.pending.count else None,
@@ -329,7 +339,7 @@ class SpoutExecutor:
 
     def _stands(self) -> bool:
         """True while others want it to stand still, whatever room there is."""
-        quiet = self.gates is not None and self.gates.stateful.stands_still
+        quiet = self.output.draining.quiet or (self.gates is not None and self.gates.stateful.stands_still)
         return quiet or self.paused or not self._active or not self.is_active() or self._stream_manager is None
 
     def _window_reopens_ms(self) -> float | None:
@@ -387,5 +397,5 @@ class SpoutExecutor:
 
     def check(self) -> None:
         """The table and the queue are sound."""
-        self.output.data_out.check()
+        self.output.check()
         self.pending.check()

@@ -56,6 +56,7 @@ class Task:
         else:
             self.kept = KeptState(plan, setup.task, self.component, NOTHING_RESTORED, setup.wall)
             self.component.keep(self.kept.keyed, self.kept.own)
+        self.threads, self.wake = setup.threads, setup.wake
         self._started = False
 
     def attach(self, collector: TaskCollector, *filters: RowFilter) -> None:

@@ -41,6 +41,7 @@ from heron_instance.shell.lives import Lives
 from heron_instance.shell.loop_thread import LoopThread
 from heron_instance.shell.opening import GatewaySetup
 from heron_instance.shell.runner import Left, OtherSettings, Runner, Stopped
+from heron_instance.shell.threads import RealThreads
 from heron_instance.shell.user_frame import place_of_main_thread
 from heron_runtime.kernel import adopt_orphans
 from heron_runtime.launch import Launch
@@ -235,6 +236,7 @@ class Instance:
             wake=lambda: self.inbox.put(Wake()),
             settings=self.launch.settings,
             state=state,
+            threads=RealThreads(),
         )
         return SpoutExecutor(setup) if spec.is_spout else BoltExecutor(setup)
 

@@ -93,7 +93,9 @@ class Runner:
 
     def run(self) -> None:
         """Until the end. Raises Stopped, Left, UserCodeFailed; what was to be sent is with the gateway then."""
-        executor, gateway, stateful = self._executor, self._gateway, self._stateful
+        executor, gateway = self._executor, self._gateway
+        reporting = self._stateful or executor.output.draining
+        self._told = executor.output.draining.report  # where state is not kept there is nothing to say but in an update
         wait_ms: float | None = 0.0
         self._began_ms = now_ms()
         while True:
@@ -112,8 +114,8 @@ class Runner:
             gateway.download.taken_weight = result.taken_weight
             if result.credit_bytes is not None:
                 gateway.offer_credit(result.credit_bytes, result.tuple_weight)
-            if stateful is not None and stateful.report is not self._told:
-                self._told = stateful.report
+            if reporting.report is not self._told:
+                self._told = reporting.report
                 gateway.tell_report(self._told)
             if executor.failed is not None:
                 raise executor.failed

@@ -47,3 +47,7 @@ class Backoff:
         """It died after this long; returns the delay before the next start, in milliseconds."""
         self.young_deaths = 1 if lived_ms >= self.policy.reset_ms else self.young_deaths + 1
         return self.policy.delay_ms(self.young_deaths)
+
+    def forget(self) -> None:
+        """Somebody starts it anew, and may have mended what ended it."""
+        self.young_deaths = 0

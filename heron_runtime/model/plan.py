@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property
 
 from heron_runtime.model.generations import NO_GENERATION, Generation
@@ -108,9 +109,20 @@ class KeyGroupTable:
     tasks: tuple[int, ...]
 
 
+class Standstill(StrEnum):
+    """Where state is not kept: how far an update is that takes tasks away. Nothing new enters in any of the two."""
+
+    NONE = ""
+    DRAINING = "draining"  # by the old plan, until nothing is on its way any more
+    SETTLING = "settling"  # by the new plan, until every stream manager goes by it
+
+
 @dataclass(frozen=True)
 class PhysicalPlan:
-    """Everything a stream manager or an instance needs to know about the topology."""
+    """Everything a stream manager or an instance needs to know about the topology.
+
+    ``undrained``: why the last update did not wait for all that was on its way; empty if it did, or nothing had to.
+    """
 
     version: PlanVersion
     routing_version: int
@@ -120,6 +132,8 @@ class PhysicalPlan:
     key_groups: tuple[KeyGroupTable, ...] = ()
     state: TopologyState = field(default=TopologyState.RUNNING)
     generation: Generation = NO_GENERATION  # number 0: the state of tasks is not kept
+    standstill: Standstill = Standstill.NONE
+    undrained: str = ""
 
     @cached_property
     def _tasks(self) -> Mapping[int, tuple[int, InstancePlan]]:

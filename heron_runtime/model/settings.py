@@ -74,6 +74,12 @@ class Keys:
     TOPOLOGY_STATEFUL_CHECKPOINT_TIMEOUT_SECS = _row("topology.stateful.checkpoint.timeout.secs", float, 60.0,
         "with EFFECTIVELY_ONCE: a checkpoint that takes longer is given up; doubled after each, to ten minutes",
         "s", 0.1, 600)
+    TOPOLOGY_STATEFUL_CHECK_REFERENCES = _row("topology.stateful.check.references", bool, False,
+        "with EFFECTIVELY_ONCE, to find mistakes: a checkpoint fails where a value of self.keyed was changed by a "
+        "reference kept beyond its call; costs a pickle of all values at each checkpoint")
+    TOPOLOGY_UPDATE_DRAIN_SECS = _row("topology.update.drain.secs", float, 10.0,
+        "without EFFECTIVELY_ONCE: spouts are silent at most so long before an update that takes tasks away, until "
+        "nothing is on its way to them; 0: not at all", "s", 0, 600)
     TOPOLOGY_MAX_SPOUT_PENDING = _row("topology.max.spout.pending", int, 20_000,
         "tracked tuples a spout task may have in flight", "tuples", 1, 10_000_000, component=True)
     TOPOLOGY_MESSAGE_TIMEOUT_SECS = _row("topology.message.timeout.secs", int, 30,
@@ -97,7 +103,7 @@ class Keys:
     TOPOLOGY_PROJECT_NAME = _row("topology.project.name", str, None, "shown to people")
     TOPOLOGY_ENVIRONMENT = _row("topology.environment", dict, {}, "environment variables of instances (name to value)")
     TOPOLOGY_NETWORK_EGRESS = _row("topology.network.egress", bool, False,
-        "containers may reach what is beyond their topology's own network (cluster docker)")
+        "containers may reach what is beyond their topology's own network (clusters docker, swarm and k8s)")
     TOPOLOGY_SERIALIZER = _row("topology.serializer", str, "auto",
         "how values travel: auto, msgpack, pickle, arrow, one that is plugged in, or module:Class of your own")
     TOPOLOGY_TUPLE_MAX_BYTES = _row("topology.tuple.max.bytes", int, 64 * MiB,
@@ -131,6 +137,9 @@ class Keys:
     TOPOLOGY_CONTAINER_CPU = _row("topology.container.cpu", float, None, "cores of each container", "cores", 0.1)
     TOPOLOGY_CONTAINER_RAM = _row("topology.container.ram", int, None, "memory of each container", "bytes", 16 * MiB)
     TOPOLOGY_CONTAINER_DISK = _row("topology.container.disk", int, None, "disk of each container", "bytes", 0)
+    TOPOLOGY_VOLUME_DISK = _row("topology.volume.disk", int, None,
+        "what user code may keep in the volume of its topology (cluster docker); beyond it the tasks are ended until "
+        "there is room (default: the disk of its containers, at least 4 GiB)", "bytes", MiB)
     TOPOLOGY_CONTAINER_MAX_CPU_HINT = _row("topology.container.max.cpu.hint", float, None,
         "no container may need more", "cores", 0.1)
     TOPOLOGY_CONTAINER_MAX_RAM_HINT = _row("topology.container.max.ram.hint", int, None,
@@ -182,6 +191,17 @@ class Keys:
         "what the names of the graphite and statsd sinks begin with")
     HERON_METRICS_JSONLINES_MAX_BYTES = _row("heron.metrics.jsonlines.max.bytes", int, 100 * MiB,
         "size at which the JSON-lines file is rotated", "bytes", 1024)
+    HERON_HISTORY_ENABLED = _row("heron.history.enabled", bool, False,
+        "keep metrics, exceptions and plans as Parquet, also after the kill (wants pyarrow where the containers run)")
+    HERON_HISTORY_FOLDER = _row("heron.history.folder", str, None,
+        "where the history is kept, a folder that all containers see (default: history/ of the home; clusters docker "
+        "and swarm have none)")
+    HERON_HISTORY_FILE_SECS = _row("heron.history.file.secs", float, 300.0,
+        "each container adds a file so often, and sooner at first", "s", 1, 86_400)
+    HERON_HISTORY_MAX_BYTES = _row("heron.history.max.bytes", int, 256 * MiB,
+        "rows of ten seconds a container keeps; the oldest files go", "bytes", 1024)
+    HERON_HISTORY_KEEP_DAYS = _row("heron.history.keep.days", int, 14,
+        "rows of ten seconds are kept so long", "days", 1, 10_000)
     HERON_LOGGING_MAXIMUM_SIZE_MB = _row("heron.logging.maximum.size.mb", int, 100,
         "size at which a log file is rotated", "MiB", 1)
     HERON_LOGGING_MAXIMUM_FILES = _row("heron.logging.maximum.files", int, 5, "rotated log files kept", "files", 1)
@@ -193,10 +213,22 @@ class Keys:
     HERON_INSTANCE_FORK = _row("heron.instance.fork", bool, True,
         "fork instances from a prepared process instead of starting each from nothing")
     HERON_USER_CODE_USER = _row("heron.user.code.user", str, None,
-        "run instances as this user, who cannot read the topology's key; wants a Heronry that is root (cluster docker: "
-        "heronry-code, always)")
+        "run instances as this user, who cannot read the topology's key; wants a Heronry that is root (clusters docker "
+        "and swarm: heronry-code, always)")
+    HERON_VOLUME_FOLDER = _row("heron.volume.folder", str, None,
+        "folder that containers share and whose size they watch (cluster docker: the topology's volume, always)")
     HERON_SCHEDULER = _row("heron.scheduler", str, "local",
-        "what runs the containers; with local, container 0 brings back a dead scheduler process")
+        "what runs the containers, as the cluster says; with local, container 0 brings back a dead scheduler process")
+    HERON_SLURM_PARTITION = _row("heron.slurm.partition", str, None, "cluster slurm: the partition of the job")
+    HERON_SLURM_ACCOUNT = _row("heron.slurm.account", str, None, "cluster slurm: the account that is charged")
+    HERON_SLURM_QOS = _row("heron.slurm.qos", str, None, "cluster slurm: the quality of service of the job")
+    HERON_SLURM_CONSTRAINT = _row("heron.slurm.constraint", str, None, "cluster slurm: features that nodes must have")
+    HERON_SLURM_TIME_LIMIT = _row("heron.slurm.time.limit", str, None,
+        "cluster slurm: the topology ends after this, as 30 (minutes), 12:00:00, 7-00:00:00 or UNLIMITED (default: the "
+        "partition's)")
+    HERON_SLURM_NODES = _row("heron.slurm.nodes", int, 1, "cluster slurm: at least so many nodes", "nodes", 1, 4097)
+    HERON_SLURM_SPARE_CONTAINERS = _row("heron.slurm.spare.containers", int, 0,
+        "cluster slurm: room in the allocation for so many containers more, for updates", "containers", 0, 4096)
     HERON_STOP_GRACE_SECS = _row("heron.stop.grace.secs", float, 5.0, "SIGTERM, this long, then SIGKILL", "s", 0)
     HERON_STATE_URL = _row("heron.state.url", str, None,
         "where the local cluster keeps its state (default: files in its home); in config.yaml only")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from heron_runtime.model.settings import Keys
@@ -35,6 +35,21 @@ def never_called_note(spouts: Mapping[str, Sequence[str]]) -> str:
         f"{named}: with EFFECTIVELY_ONCE no tuple is tracked, so they are never called and message ids change nothing; "
         "after a fault the spout goes on from self.keyed or self.state, as the last checkpoint holds them"
     )
+
+
+def shown_again_note(bolts: Iterable[str]) -> str:
+    """For who submits bolts that nobody reads, and whose effect may come again, where the state of tasks is kept."""
+    named = ", ".join(f"bolt {name!r}" for name in bolts)
+    return (
+        f"{named}: nobody reads it and it is no TwoPhaseSink, so with EFFECTIVELY_ONCE its state is kept, but what it "
+        "does outside (prints, writes, calls) it does again for the records since the last checkpoint after a fault"
+    )
+
+
+SHOWN_AGAIN_CURE = (
+    "Make it a heronry.TwoPhaseSink (heronry.connect has files, PostgreSQL, HTTP), or say in its class what it is: "
+    'output_effect = "idempotent", or "at_least_once".'
+)
 
 
 def reliability_unsaid(config: Mapping[str, Any]) -> bool:

@@ -24,7 +24,7 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from heron_runtime.net.frames import Tag
-from heron_runtime.wire.errors import MalformedMessage
+from heron_runtime.wire.errors import UNREADABLE, MalformedMessage
 
 LINK_VERSION = 1
 NONCE_BYTES = 32
@@ -106,5 +106,5 @@ def is_proof(given: bytes, key: str, role: bytes, opening: bytes, nonce: bytes) 
 def _decode(decoder: msgspec.msgpack.Decoder[T], body: bytes, what: str) -> T:
     try:
         return decoder.decode(body)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise MalformedMessage(f"not the {what} of a link: {error}") from None

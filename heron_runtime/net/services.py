@@ -49,6 +49,8 @@ CONTAINER_SERVICE = Service(
         _unary("Status", codec.CONTAINER_STATUS_REQUEST, codec.CONTAINER_STATUS),
         _unary("ListFiles", codec.LIST_FILES, codec.FILE_LIST),
         _unary("ReadFile", codec.READ_FILE, codec.FILE_DATA),
+        _unary("ListCheckpointFiles", codec.LIST_FILES, codec.FILE_LIST),
+        _unary("ReadCheckpointFile", codec.READ_FILE, codec.FILE_DATA),
         _unary("Stacks", codec.STACKS_REQUEST, codec.STACKS),
     ),
 )

@@ -1,4 +1,4 @@
-"""Where the ``local`` cluster of a home keeps its state: in ``state/`` there, or where ``config.yaml`` says.
+"""Where a cluster without an api server keeps its state: in its folder of the home, or where ``config.yaml`` says.
 
 ::
 
@@ -19,7 +19,7 @@ from heron_runtime.state.store import StoreError
 
 # They hold for a cluster, never for one topology.
 STATE_KEYS = (Keys.HERON_STATE_URL.name, Keys.HERON_STATE_CREDENTIAL_FILE.name)
-_LOCAL = "local"
+FOLDERS = {"local": "state", "slurm": "state-slurm"}  # of the clusters that a home has
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +38,17 @@ def home_of_user() -> Path:
     return (Path(given).expanduser() if given else Path(platformdirs.user_data_dir("heronry"))).absolute()
 
 
-def local_store(home: Path) -> StoreAddress:
-    """The store of the local cluster below ``home`` (absolute). Raises StoreError."""
-    settings = _settings(home / "config.yaml")
+def local_store(home: Path, cluster: str = "local") -> StoreAddress:
+    """The store of the local cluster, or of another of ``FOLDERS``, below ``home`` (absolute). Raises StoreError."""
+    settings = _settings(home / "config.yaml", cluster)
     url, file = (settings.get(key) or "" for key in STATE_KEYS)
     if not isinstance(url, str) or not isinstance(file, str):
         raise StoreError(f"{home / 'config.yaml'}: {STATE_KEYS[0]} and {STATE_KEYS[1]} are texts")
-    files = (home / "state").as_uri().replace("file:", "files:", 1)
+    files = (home / FOLDERS[cluster]).as_uri().replace("file:", "files:", 1)
     return StoreAddress(url or files, str(home / Path(file).expanduser()) if file else "")
 
 
-def _settings(file: Path) -> dict[str, Any]:
+def _settings(file: Path, cluster: str) -> dict[str, Any]:
     import yaml  # here, since every process of a topology imports this package, and none of them reads YAML
 
     try:
@@ -57,5 +57,5 @@ def _settings(file: Path) -> dict[str, Any]:
         return {}
     except (OSError, yaml.YAMLError) as error:
         raise StoreError(f"{file} cannot be read: {error}. Mend or remove it") from error
-    mine = found.get(_LOCAL) if isinstance(found, dict) else None
+    mine = found.get(cluster) if isinstance(found, dict) else None
     return mine if isinstance(mine, dict) else {}

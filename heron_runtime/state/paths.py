@@ -13,6 +13,12 @@ EXECUTION_STATES = "/executionstate"
 MASTERS = "/tmanagers"
 SCHEDULERS = "/schedulers"
 CONTAINERS = "/containers"
+API_SERVERS = "/apiservers"
+
+
+def api_server(cluster: str) -> str:
+    """Which of a cluster's api servers leads, where there may be several (ephemeral)."""
+    return f"{API_SERVERS}/{cluster}"
 
 
 def topology(name: str) -> str:

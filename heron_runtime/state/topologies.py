@@ -37,7 +37,7 @@ from heron_runtime.state.store import (
     TransactionFailed,
 )
 from heron_runtime.state.validation import MAX_OPERATIONS
-from heron_runtime.wire import codec
+from heron_runtime.wire import stored_codec as codec
 from heron_runtime.wire.errors import MalformedMessage
 
 ATTEMPTS = 20
@@ -220,7 +220,9 @@ def clear(store: StateStore, name: str) -> None:
 
 def _empty(store: StateStore, name: str) -> None:
     found = [f"{folder}/{child}" for folder in paths.folders(name) for child in store.children(folder)]
-    store.commit([Delete(path) for path in found[:MAX_OPERATIONS]])  # nodes of the dead go with any transaction
+    store.commit(
+        [Delete(path) for path in found[: MAX_OPERATIONS - 1]]
+    )  # one for a leader's fence; nodes of the dead go with any transaction
 
 
 def clear_orphans(store: StateStore) -> None:

@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-from heron_runtime.model.checkpoints import CheckpointRecord
-from heron_runtime.model.plan import PackingPlan, PhysicalPlan
-from heron_runtime.model.stored import (
-    ContainerLocation,
-    ExecutionState,
-    MasterEpoch,
-    MasterLocation,
-    SchedulerLocation,
-    WantedState,
-)
-from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.wire import container, control, master, metrics
 from heron_runtime.wire.convert import Codec, UnionCodec
+from heron_runtime.wire.stored_codec import (
+    CHECKPOINT_RECORD,
+    CONTAINER_LOCATION,
+    EXECUTION_STATE,
+    MASTER_EPOCH,
+    MASTER_LOCATION,
+    PACKING_PLAN,
+    PHYSICAL_PLAN,
+    SCHEDULER_LOCATION,
+    TOPOLOGY,
+    WANTED_STATE,
+)
 from protos import (
     heronry_container_pb2,
     heronry_control_pb2,
     heronry_master_pb2,
     heronry_metrics_pb2,
-    heronry_state_pb2,
-    heronry_topology_pb2,
 )
 
-# Stored records.
-TOPOLOGY = Codec(TopologyDefinition, heronry_topology_pb2.Topology)
-PACKING_PLAN = Codec(PackingPlan, heronry_topology_pb2.PackingPlan)
-PHYSICAL_PLAN = Codec(PhysicalPlan, heronry_topology_pb2.PhysicalPlan)
-EXECUTION_STATE = Codec(ExecutionState, heronry_state_pb2.ExecutionState)
-MASTER_LOCATION = Codec(MasterLocation, heronry_state_pb2.MasterLocation)
-SCHEDULER_LOCATION = Codec(SchedulerLocation, heronry_state_pb2.SchedulerLocation)
-CONTAINER_LOCATION = Codec(ContainerLocation, heronry_state_pb2.ContainerLocation)
-MASTER_EPOCH = Codec(MasterEpoch, heronry_state_pb2.MasterEpoch)
-WANTED_STATE = Codec(WantedState, heronry_state_pb2.WantedState)
-CHECKPOINT_RECORD = Codec(CheckpointRecord, heronry_state_pb2.CheckpointRecord)
+__all__ = [
+    "CHECKPOINT_RECORD", "CONTAINER_LOCATION", "EXECUTION_STATE", "MASTER_EPOCH", "MASTER_LOCATION", "PACKING_PLAN",
+    "PHYSICAL_PLAN", "SCHEDULER_LOCATION", "TOPOLOGY", "WANTED_STATE",
+]  # fmt: skip
 
 # Control streams.
 INSTANCE_CONTROL: UnionCodec[control.InstanceControl] = UnionCodec(

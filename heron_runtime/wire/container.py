@@ -23,7 +23,8 @@ LAST_ERROR_CHARACTERS = 4096  # whoever keeps a table of processes cuts what is 
 @dataclass(frozen=True, slots=True)
 class ProcessStatus:
     """One process. ``since`` is when it entered its state (seconds since 1970, UTC). ``doing``: what it has been at for
-    long, as "in next_tuple for 41 s"."""
+    long, as "in next_tuple for 41 s". ``young_deaths``: how often in a row it has died soon after its start, up to its
+    latest death; it is started anew after growing delays then (``heron_runtime.model.backoff``)."""
 
     kind: str
     name: str
@@ -37,6 +38,7 @@ class ProcessStatus:
     last_error: str = ""
     last_lines: tuple[str, ...] = ()
     doing: str = ""
+    young_deaths: int = 0
 
 
 @dataclass(frozen=True, slots=True)

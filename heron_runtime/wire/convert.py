@@ -34,7 +34,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from heron_runtime.wire.errors import MalformedMessage
+from heron_runtime.wire.errors import UNREADABLE, MalformedMessage
 
 T = TypeVar("T")
 
@@ -235,7 +235,7 @@ def _little_endian(column: array.array[int]) -> array.array[int]:
 def _unpack_configuration(data: bytes) -> Any:
     try:
         return msgspec.msgpack.decode(data) if data else {}
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise MalformedMessage(f"configuration: {error}") from None
 
 

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from heron_control.schedulers.identity import HostLock, is_held, last_holder, process_title, scheduler_lock
@@ -16,25 +17,32 @@ from heron_control.schedulers.killed import is_killed
 from heron_control.schedulers.log_files import OwnLog
 from heron_control.schedulers.presence import Presence
 from heron_control.schedulers.runtime import remove_runtime_dir
+from heron_control.schedulers.scheduler import SchedulerError
+from heron_control.schedulers.slurm_node import is_replaced
+from heron_control.schedulers.slurm_plan import SLURM
+from heron_runtime import cgroups
 from heron_runtime.commands import raise_descriptor_limit
+from heron_runtime.failures import Failure
 from heron_runtime.launch import Launch
 from heron_runtime.model.ids import MASTER_CONTAINER
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.stored import SchedulerLocation
-from heron_runtime.process import ProcessArguments, parse_arguments, set_up_process, stop_on_signals
+from heron_runtime.process import parse_arguments, set_up_process, stop_on_signals
 from heron_runtime.state import paths, store_of
 from heron_runtime.state.store import StateStore, StoreError
 from heron_runtime.telemetry.reporter import Reporter
 from heron_runtime.wire import codec
 from heron_runtime.wire.errors import MalformedMessage
-from heron_scheduler.shell.adoption import Found, find_containers
+from heron_scheduler.shell.adoption import Found
+from heron_scheduler.shell.ground import Ground, LocalGround
 from heron_scheduler.shell.metrics import SchedulerMetrics
-from heron_scheduler.shell.scheduler import LocalContainers
+from heron_scheduler.shell.scheduler import ContainersShell
 from heron_scheduler.shell.service import serve
 
 OBSERVE_SECONDS = 1.0
 LOCK_WAIT_SECONDS = 120.0
 AWAY_LOG_EVERY = 30
+EXIT_LEFT = 75  # the topology goes on: whoever started us starts the next one
 log = logging.getLogger(__name__)
 
 
@@ -42,14 +50,27 @@ def main() -> None:
     """``python -m heron_scheduler --launch FILE``."""
     arguments, _ = parse_arguments("heron_scheduler")
     launch = arguments.launch
+    cgroups.leave()  # of container 0, or of the topology whose user code has submitted this one
     own_log = OwnLog.of(launch, "heron_scheduler")
     own_log.take()
     title = process_title(launch.topology, "heron_scheduler")
     set_up_process(title, setting(launch.settings, Keys.HERON_LOGGING_LEVEL))
     raise_descriptor_limit()
-    if not take_lock(launch):
+    ground: Callable[[], Ground] = partial(LocalGround, launch, arguments.launch_file.resolve())
+    if setting(launch.settings, Keys.HERON_SCHEDULER) == SLURM:
+        from heron_scheduler.shell import slurm_ground  # here, since the local cluster needs none of it
+
+        if is_replaced(launch):
+            sys.exit(0)  # the job runs anew elsewhere, and whoever is left of this run ends, too
+        try:
+            launch = slurm_ground.settle_scheduler(launch)
+        except (Failure, OSError) as error:
+            log.error("cannot work on this node: %s", error)
+            sys.exit(1)
+        ground = partial(slurm_ground.SlurmGround, launch, arguments.launch_file.resolve())
+    elif not take_lock(launch):
         sys.exit(0)
-    sys.exit(asyncio.run(Scheduler(arguments, own_log).run()))
+    sys.exit(asyncio.run(Scheduler(launch, ground(), own_log).run()))
 
 
 def take_lock(launch: Launch) -> bool:
@@ -86,9 +107,9 @@ class Observation:
 class Scheduler:
     """Joins the containers, the state store and the gRPC server."""
 
-    def __init__(self, arguments: ProcessArguments, own_log: OwnLog) -> None:
-        self._launch = arguments.launch
-        self._launch_file = arguments.launch_file.resolve()
+    def __init__(self, launch: Launch, ground: Ground, own_log: OwnLog) -> None:
+        self._launch = launch
+        self._ground = ground
         self._own_log = own_log
         self._store: StateStore | None = None
         self._presence: Presence | None = None
@@ -96,13 +117,13 @@ class Scheduler:
         self._leave = False
 
     async def run(self) -> int:
-        """Until the topology is killed and gone (then 0), or a signal asks us alone to leave."""
+        """Until the topology is killed and gone (then 0), or a signal asks us alone to leave (then ``EXIT_LEFT``)."""
         loop = asyncio.get_running_loop()
         stop_on_signals(loop, self._asked_to_leave)
-        containers = LocalContainers(self._launch, self._launch_file)
+        containers = ContainersShell(self._launch, self._ground)
         server, port = await serve(self._launch, containers)
         # It lives in no container; the metrics manager beside the topology master speaks for it.
-        reporter = Reporter(self._launch, MASTER_CONTAINER, SchedulerMetrics(containers.core).report)
+        reporter = Reporter(self._ground.beside_master(), MASTER_CONTAINER, SchedulerMetrics(containers.core).report)
         reporter.start()
         try:
             adopted = await self._begin(loop, port)
@@ -113,11 +134,12 @@ class Scheduler:
             await server.stop(0.2)
             await reporter.stop()
         if not self._leave:
-            remove_runtime_dir(self._launch)
+            if self._launch.runtime_dir:
+                remove_runtime_dir(self._launch)
             log.info("%s is over; nothing of it runs any more", self._launch.topology)
         if self._store is not None:
             await asyncio.to_thread(self._store.close)
-        return 0
+        return EXIT_LEFT if self._leave else 0
 
     async def _begin(self, loop: asyncio.AbstractEventLoop, port: int) -> list[Found] | None:
         """Open the store, take the node, find what runs. None if a signal came first."""
@@ -130,9 +152,9 @@ class Scheduler:
         while not self._leave:
             try:
                 return await asyncio.to_thread(self._open, location, wake)
-            except (StoreError, MalformedMessage) as error:
+            except (StoreError, SchedulerError, MalformedMessage) as error:
                 if failures % AWAY_LOG_EVERY == 0:
-                    log.warning("the state store %s does not answer; trying on: %s", self._launch.store_url, error)
+                    log.warning("cannot begin yet (state store %s); trying on: %s", self._launch.store_url, error)
                 failures += 1
             await self._pause()
         return None
@@ -152,13 +174,19 @@ class Scheduler:
         if holder != self._presence.data and not is_killed(self._store, launch.topology, launch.topology_id):
             # We hold the lock of this host, so this is the node of a dead one whose session is not over yet.
             raise StoreError(f"{self._presence.path} is still held by an earlier scheduler")
-        return find_containers(launch, self._store)
+        return self._ground.find(self._store)
 
-    async def _watch(self, containers: LocalContainers) -> None:
+    async def _watch(self, containers: ContainersShell) -> None:
         over = asyncio.ensure_future(containers.over.wait())
         failures = 0
         try:
             while not over.done() and not self._leave:
+                if await asyncio.to_thread(is_replaced, self._launch):
+                    log.warning(
+                        "the job of %s runs anew; what is left of this run ends by itself", self._launch.topology
+                    )
+                    self._leave = True  # and touches nothing: job and steps are called the same there
+                    return
                 try:
                     observed = await asyncio.to_thread(self._observe)
                 except (StoreError, MalformedMessage) as error:
@@ -174,7 +202,7 @@ class Scheduler:
             over.cancel()
 
     @staticmethod
-    def _reconcile(containers: LocalContainers, observed: Observation) -> None:
+    def _reconcile(containers: ContainersShell, observed: Observation) -> None:
         if observed.killed:
             if not containers.core.stopping:
                 log.info("the topology was killed: stopping its containers")

@@ -1,23 +1,17 @@
-"""The scheduler at work: owns the core, starts and watches process groups, on one event loop.
+"""The scheduler at work: owns the core, starts and watches containers, on one event loop.
 
 Ends of leaders are told by pidfd, whether we started them or adopted them. That nothing of a container is left is
-looked up every ``CONFIRM_SECONDS`` while some container is ending, and never otherwise. What it has left comes to us if
-we started its leader (``heron_runtime.orphans``), else it is found by its marks.
+looked up again and again while some container is ending, and never otherwise. What that means is the ``Ground``'s.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
-import signal
 import subprocess
 import time
 from collections.abc import Iterable
-from pathlib import Path
-
-import psutil
 
 from heron_control.schedulers.alarm import Alarm, now_ms
 from heron_control.schedulers.containers import (
@@ -29,35 +23,26 @@ from heron_control.schedulers.containers import (
     container_statuses,
 )
 from heron_control.schedulers.endings import exit_in_words
-from heron_control.schedulers.identity import group_exists, group_members, kill_group
-from heron_control.schedulers.remnants import remnants
-from heron_runtime.commands import start_session
-from heron_runtime.kernel import adopt_orphans
 from heron_runtime.launch import Launch
-from heron_runtime.model.ids import container_name
-from heron_runtime.orphans import end_orphans
 from heron_runtime.wire.container import ProcessState, ProcessStatus, SchedulerStatus
 from heron_scheduler.shell.adoption import Found
+from heron_scheduler.shell.ground import Ground, log_file
 
-CONFIRM_SECONDS = 0.05
-LOOK_CLOSER_EVERY = 20
 log = logging.getLogger(__name__)
 
 
-class LocalContainers:
-    """The containers of one topology on this host."""
+class ContainersShell:
+    """The containers of one topology."""
 
-    def __init__(self, launch: Launch, launch_file: Path) -> None:
+    def __init__(self, launch: Launch, ground: Ground) -> None:
         self._launch = launch
-        self._launch_file = launch_file
+        self._ground = ground
         self._started = time.time()
         self._loop = asyncio.get_running_loop()
-        adopt_orphans()
         self.core = Containers.of(launch.settings)
         self._processes: dict[int, subprocess.Popen[bytes]] = {}  # by number; adopted ones are not ours to reap
         self._alarm = Alarm(lambda: self.act(self.core.tick(now_ms())))
-        self._confirming: asyncio.TimerHandle | None = None
-        self._confirmations = 0
+        self._confirming: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self.over = asyncio.Event()
 
@@ -106,13 +91,14 @@ class LocalContainers:
                     self._start(number)
                 case TerminateContainer(number, pid):
                     log.info("stopping container %d (process %d)", number, pid)
-                    _signal(pid, signal.SIGTERM)
+                    self._ground.terminate(number, pid)
                 case KillGroup(number, group):
                     log.warning("killing what is left of container %d (process group %d)", number, group)
-                    kill_group(group)
+                    self._ground.kill(number, group)
         self._alarm.set(self.core.next_deadline_ms())
         if self.core.ending() and self._confirming is None:
-            self._confirming = self._loop.call_later(CONFIRM_SECONDS, self._confirm)
+            self._confirming = self._loop.create_task(self._confirm())
+            self._confirming.add_done_callback(_raise_fault)
         if self.core.stopping and self.core.all_over():
             self.over.set()
         self._changed.set()
@@ -120,9 +106,8 @@ class LocalContainers:
     def _start(self, number: int) -> None:
         row = self.core.rows[number]
         log.info("starting container %d%s", number, f" (restart {row.restarts})" if row.restarts else "")
-        arguments = ("--launch", str(self._launch_file), "--container", str(number), "--own-log")
         try:
-            process = start_session("heron_container", arguments, self._launch.home, self._log_file(number))
+            process = self._ground.start(number)
         except OSError as error:
             self._loop.call_soon(self._not_started, number, f"not started: {error}")
             return
@@ -152,33 +137,20 @@ class LocalContainers:
         (log.info if self.core.stopping else log.error)("container %d has ended: %s", number, reason)
         self.act(self.core.ended(now_ms(), number, reason))
 
-    def _confirm(self) -> None:
+    async def _confirm(self) -> None:
         """Is anything left of the containers that are ending?"""
-        self._confirming = None
-        self._confirmations += 1
-        closely = self._confirmations % LOOK_CLOSER_EVERY == 0  # zombies that nobody reaps are not processes
-        orphans = end_orphans([process.pid for process in self._processes.values()])
-        for row in self.core.ending():
-            ended = not row.group or not group_exists(row.group) or (closely and not group_members(row.group))
-            if ended and not orphans and self._nothing_left(row.number):
-                self.act(self.core.gone(now_ms(), row.number))
-        if self.core.ending() and self._confirming is None:
-            self._confirming = self._loop.call_later(CONFIRM_SECONDS, self._confirm)
-
-    def _nothing_left(self, number: int) -> bool:
-        left = remnants(self._launch, number)
-        for process in left:
-            log.warning("ending process %d, which container %d has left behind", process.pid, number)
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-        return not left
-
-    def _log_file(self, number: int) -> Path:
-        return self._launch.log_dir / f"{container_name(number)}.log"
+        try:
+            while ending := self.core.ending():
+                await asyncio.sleep(self._ground.confirm_seconds)
+                leaders = [process.pid for process in self._processes.values()]
+                for number in await self._ground.gone(ending, leaders):
+                    self.act(self.core.gone(now_ms(), number))
+        finally:
+            self._confirming = None
 
     def _last_line(self, number: int) -> str:
         try:
-            with open(self._log_file(number), "rb") as file:
+            with open(log_file(self._launch, number), "rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - 2000))
                 lines = file.read().decode(errors="replace").split("\n")
         except OSError:
@@ -186,8 +158,7 @@ class LocalContainers:
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
-def _signal(pid: int, number: int) -> None:
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        pass  # its end is about to be told
+def _raise_fault(task: asyncio.Task[None]) -> None:
+    """A fault of ours goes to the loop's handler, and so into the log."""
+    if not task.cancelled():
+        task.result()

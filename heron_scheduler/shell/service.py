@@ -19,12 +19,12 @@ from heron_runtime.wire.container import (
     SchedulerStatus,
     SchedulerStatusRequest,
 )
-from heron_scheduler.shell.scheduler import LocalContainers
+from heron_scheduler.shell.scheduler import ContainersShell
 
 RESTART_MARGIN_SECONDS = 15.0
 
 
-async def serve(launch: Launch, containers: LocalContainers) -> tuple[grpc.aio.Server, int]:
+async def serve(launch: Launch, containers: ContainersShell) -> tuple[grpc.aio.Server, int]:
     """Start the server on a free port; returns it and its port. Raises OSError, RuntimeError."""
     patience = 2 * setting(launch.settings, Keys.HERON_STOP_GRACE_SECS) + RESTART_MARGIN_SECONDS
 

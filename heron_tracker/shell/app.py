@@ -12,6 +12,7 @@ from fastapi.openapi.utils import get_openapi
 from heron_control.web.guard import Guard
 from heron_tracker.shell import (
     file_routes,
+    history_routes,
     metric_routes,
     page_routes,
     replies,
@@ -43,7 +44,9 @@ def make_app(tracker: Tracker, hosts: Iterable[str] = (), tokens: TokenFile | No
         docs_url=None, redoc_url=None, openapi_url="/openapi.json",
     )  # fmt: skip
     app.state.tracker = tracker
-    for module in (topology_routes, metric_routes, file_routes, view_routes, page_routes, self_routes):
+    for module in (
+        topology_routes, metric_routes, history_routes, file_routes, view_routes, page_routes, self_routes,
+    ):  # fmt: skip
         app.include_router(module.router)
     replies.install(app)
 

@@ -38,6 +38,7 @@ class Options:
     allowed_hosts: tuple[str, ...] = ()
     verbose: bool = False
     token_file: Path | None = None
+    history: Path | None = None  # where histories are kept, if not in the home
 
 
 def stores(options: Options) -> dict[str, StoreAddress]:
@@ -63,7 +64,8 @@ def serve(options: Options) -> None:
     set_up_process("heron_tracker", "INFO")
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     clusters = stores(options)
-    tracker = Tracker(clusters, (options.home or home_of_user()).absolute())
+    home = (options.home or home_of_user()).absolute()
+    tracker = Tracker(clusters, home, history=None if options.history is None else options.history.absolute())
     listener = bind(options.host, options.port, "tracker")
     hosts = hosts_of(options.host, options.allowed_hosts)
     tokens = None if options.token_file is None else TokenFile(options.token_file)

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from heron_control.inspection.questions import DEADLINE_SECS
+from heron_control.inspection.stream_runs import RUNS
 from heron_control.schedulers.topology_folder import Homes
 from heron_runtime.failures import NotFound, Unavailable, did_you_mean
+from heron_runtime.model.history import HISTORY
 from heron_runtime.model.ids import instance_id
 from heron_runtime.model.record import TopologyRecord
 from heron_runtime.state.local import StoreAddress
@@ -67,12 +69,16 @@ class Found:
 class Tracker:
     """Everything that requests share. ``start`` and ``stop`` are called on the loop that serves.
 
-    ``home`` is where the folders of all topologies are, with the keys by which their processes can be asked.
+    ``home`` is where the folders of all topologies are, with the keys by which their processes can be asked;
+    ``history`` where histories are kept, by default in it.
     """
 
     def __init__(
-        self, clusters: Mapping[str, StoreAddress], home: Path = Path(), deadline_seconds: float = DEADLINE_SECS
-    ) -> None:
+        self, clusters: Mapping[str, StoreAddress], home: Path = Path(), deadline_seconds: float = DEADLINE_SECS,
+        history: Path | None = None,
+    ) -> None:  # fmt: skip
+        self.history = history or home / HISTORY
+        self.runs = home / RUNS
         self.counters = Counters()
         self.asker = Asker(self.counters, deadline_seconds)
         self.events = Broadcast(self.counters.listeners)

@@ -9,17 +9,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from heron_control.inspection.stream_runs import living
 from heron_runtime.failures import NotFound, Unavailable, UsageError
 from heron_tracker.core.plain import plain
 from heron_tracker.shell.parameters import MAX_NAME
 from heron_tracker.shell.replies import reply
-from heron_tracker.shell.routing import get
+from heron_tracker.shell.routing import get, tracker_of
 from heronry.pipeline.registry import all_registered, registered
 from heronry.pipeline.views import Answer, NoSuchView, ViewError, open_view
 
@@ -67,6 +69,15 @@ async def view(
     if from_ is not None and to is not None and to < from_:
         raise UsageError("to: is before from")
     return reply(request, await _in_thread(lambda: _read(name, key, from_, to, limit)))
+
+
+@get(router, "/pipeline/runs")
+async def runs(request: Request) -> Response:
+    """The streaming runs on Spark that live on this machine, in the tracker's home: the last micro-batch with its rows,
+    seconds and rate, what is kept (`portions`, `state_bytes`), and the address of Spark's own page."""
+    folder = tracker_of(request).runs
+    found = await _in_thread(lambda: living(folder))
+    return reply(request, [{**asdict(run), "input_rate": run.input_rate} for run in found])
 
 
 def _read(name: str, key: str | None, from_ms: int | None, to_ms: int | None, limit: int) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 import * as api from "./api.js";
 import { Newest, fill, h, pressure, state } from "./dom.js";
 import { age, count, millis, rate } from "./format.js";
+import { ended } from "./history.js";
+import { streaming } from "./runs.js";
 
 const COLUMNS = [
   ["Topology", "topology", (t) => t.topology],
@@ -32,7 +34,10 @@ export class ListView {
       oninput: (event) => { this.text = event.target.value.toLowerCase(); this.draw(); } });
     this.table = h("div", { class: "card", id: "topologies" });
     this.summary = h("span", { class: "soft", role: "status" });
-    parent.append(h("h1", {}, "Topologies"), h("p", { class: "row" }, this.filter, this.summary), this.table);
+    this.streaming = h("div", { class: "card", id: "streaming", hidden: true });
+    this.ended = h("div", { class: "card", id: "ended", hidden: true });
+    parent.append(h("h1", {}, "Topologies"), h("p", { class: "row" }, this.filter, this.summary), this.table,
+      this.streaming, this.ended);
   }
 
   pick() {}
@@ -40,12 +45,16 @@ export class ListView {
   close() { this.newest.stop(); }
 
   refresh() {
-    return this.newest.show((signal) => this.load(signal), ({ rows, total, clusters }) => {
+    return this.newest.show((signal) => this.load(signal), ({ rows, total, clusters, kept, runs }) => {
       this.rows = rows;
       this.total = total;
       const stale = clusters.filter((c) => c.stale);
       this.notice(stale.map((c) => `The state store of ${c.name} does not answer; its last known state is shown.`).join(" "));
       this.draw();
+      fill(this.streaming, streaming(runs));
+      this.streaming.hidden = !this.streaming.hasChildNodes();
+      fill(this.ended, ended(kept));
+      this.ended.hidden = !this.ended.hasChildNodes();
     }, (error) => { this.notice(`Cannot refresh: ${error.message}`); if (!this.rows.length) this.draw(); });
   }
 
@@ -57,7 +66,9 @@ export class ListView {
       rows.push(...answer.topologies);
       cursor = answer.next;
     } while (cursor && rows.length < 2000);
-    return { ...answer, rows };
+    // Without DuckDB or a history there is no such list; that is no fault of this page.
+    const kept = await api.kept(signal).catch((error) => { if (error.name === "AbortError") throw error; return []; });
+    return { ...answer, rows, kept, runs: await api.runs(signal) };
   }
 
   draw() {

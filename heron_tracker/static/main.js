@@ -2,9 +2,11 @@
 //   #/                                          all topologies
 //   #/topology/CLUSTER/ROLE/ENVIRON/NAME        one topology
 //        ?component=C&instance=I&tab=T           and what is picked in it
+//   #/history/CLUSTER/ROLE/ENVIRON/NAME/ID      what is kept of one that has ended
 
 import * as api from "./api.js";
 import { fill, h } from "./dom.js";
+import { HistoryView } from "./history.js";
 import { ListView } from "./list.js";
 import { TopologyView } from "./topology.js";
 
@@ -22,15 +24,17 @@ function address() {
 function route() {
   let where;
   try { where = address(); } catch { where = { parts: [], picked: {} }; }
-  const [kind, cluster, role, environ, topology] = where.parts;
-  const isTopology = kind === "topology" && topology !== undefined;
-  const key = isTopology ? JSON.stringify([cluster, role, environ, topology]) : "list";
+  const [kind, cluster, role, environ, topology, id] = where.parts;
+  const isHistory = kind === "history" && id !== undefined;
+  const isTopology = isHistory || (kind === "topology" && topology !== undefined);
+  const key = isTopology ? JSON.stringify([kind, cluster, role, environ, topology, id]) : "list";
   if (key !== opened || view === null) {
     if (view) view.close();
     opened = key;
     content.replaceChildren();
-    const t = { cluster, role, environ, topology };
-    view = isTopology ? new TopologyView(content, t, notice) : new ListView(content, notice);
+    const t = { cluster, role, environ, topology, id };
+    view = isHistory ? new HistoryView(content, t, notice)
+      : isTopology ? new TopologyView(content, t, notice) : new ListView(content, notice);
     document.title = isTopology ? `${topology} – Heron` : "Heron";
     const crumbs = isTopology ? [h("span", {}, `${cluster} / ${role} / ${environ} / `), h("b", {}, topology)] : [];
     fill(document.getElementById("crumbs"), crumbs);

@@ -28,7 +28,7 @@ from heron_runtime.model.topology import (
     StreamSchema,
     TopologyDefinition,
 )
-from heronry.api.component import Bolt, Component, Spout
+from heronry.api.component import EFFECTS, Bolt, Component, Spout
 from heronry.api.config import Config, examine
 from heronry.api.config_values import BadValue, is_class_path, plain_data
 from heronry.api.dead_letters import problems_of_declaration, schemas_of, unread
@@ -134,6 +134,10 @@ class _Assembly:
         if inspect.isabstract(cls):
             missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
             self._problem(f"{cls.__name__} is abstract; define {missing}")
+        if issubclass(cls, Bolt) and cls.output_effect not in ("", *EFFECTS):
+            self._problem(
+                f"{cls.__name__}.output_effect is {cls.output_effect!r}; write {' or '.join(map(repr, EFFECTS))}"
+            )
         for problem in signature_problems(cls):
             self._problem(problem)
         return cls.component_kind

@@ -18,6 +18,8 @@ from heron_runtime.model.topology import ComponentKind
 from heronry.api.collector import Collector
 from heronry.api.tuples import Tuple, TupleBatch
 
+IDEMPOTENT, AT_LEAST_ONCE = EFFECTS = ("idempotent", "at_least_once")  # of ``Bolt.output_effect``
+
 
 class _NotThere:
     """In place of an attribute that the runtime gives."""
@@ -200,6 +202,9 @@ class Bolt(Component):
     auto_anchor: ClassVar[bool] = False
     auto_ack: ClassVar[bool] = False
     exception_policy: ClassVar[str] = "restart"
+    #: Where the topology is EFFECTIVELY_ONCE, and nobody reads the bolt: ``IDEMPOTENT`` if doing the same again changes
+    #: nothing outside, ``AT_LEAST_ONCE`` if what it does may show again after a fault, and that is well so.
+    output_effect: ClassVar[str] = ""
     #: Where the topology is EFFECTIVELY_ONCE: the stream for records that ``process`` raises on (``DeadLetter``).
     dead_letters: ClassVar[str] = ""
 

@@ -101,6 +101,10 @@ class Config(Keys, dict[str, Any]):
         """Disk of each container: bytes, or ``"2GB"``."""
         return self.set(self.TOPOLOGY_CONTAINER_DISK, size)
 
+    def set_volume_disk(self, size: int | str) -> Config:
+        """What user code may keep in the topology's volume, on a cluster that gives it one: bytes, or ``"2GB"``."""
+        return self.set(self.TOPOLOGY_VOLUME_DISK, size)
+
     def set_environment(self, name: str, value: str) -> Config:
         """An environment variable of every instance."""
         return self._set_in(self.TOPOLOGY_ENVIRONMENT, name, value)

@@ -32,6 +32,10 @@ class TopologyContext:
         """The topology's name."""
         return self._plan.topology.name
 
+    def get_topology_id(self) -> str:
+        """What tells it from a namesake that was submitted before or after."""
+        return self._plan.topology.id
+
     def get_component_id(self) -> str:
         """This task's component."""
         return self._plan.component_of(self._task)

@@ -14,6 +14,8 @@ from typing import Any, ClassVar
 
 from heronry.api.component import BasicBolt
 
+SHOWN_AGAIN = "user.streamlet.shown.again"  # a component's streamlet sinks that say so of themselves; for who submits
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:

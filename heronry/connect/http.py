@@ -1,10 +1,8 @@
 """Batches to an HTTP server that knows idempotency keys: one POST for each checkpoint and task.
 
-What was prepared is a file of a spool folder (``spool.py``), so it outlives its task. Commit posts it with the header
-``Idempotency-Key: TOPOLOGY.COMPONENT-TOKEN`` until the server has taken it; a fault in between posts the same bytes
-with the same key again. So each batch takes effect once if the server keeps the keys it has answered with 2xx (the
-IETF's draft "The Idempotency-Key HTTP Header Field" has the rules), for longer than a topology may stand still. A file
-that is left empty, ``….sent``, says that a batch is done.
+A batch of the spool (``posting.py``) is posted with the header ``Idempotency-Key: TOPOLOGY.COMPONENT-TOKEN`` until the
+server has taken it. So each takes effect once if the server keeps the keys it has answered with 2xx (the IETF's draft
+"The Idempotency-Key HTTP Header Field" has the rules), for longer than a topology may stand still.
 
 What is tried again: no answer, 408, 409 (the first try is still under way there), 425, 429 and 5xx, a bounded number
 of times. Any other answer is final, and named.
@@ -12,8 +10,6 @@ of times. Any other answer is final, and named.
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,18 +19,17 @@ import httpx
 
 from heron_runtime.failures import one_line
 from heronry.api.tuples import Tuple
+from heronry.connect.attempts import attempts
 from heronry.connect.files import json_object
+from heronry.connect.posting import PostingSink, safe_in
 from heronry.connect.settings import ConnectError, mapping, problems, seconds, secret_of, text, whole
-from heronry.connect.spool import TOKEN, SpoolSink
 
 URL = text("user.http.url", "where batches are posted", required=True)
 HEADERS = mapping("user.http.headers", "headers of each request; they are no place for secrets")
 TOKEN_FILE = text("user.http.token.file", "a file with a token, sent as Authorization: Bearer")
 TIMEOUT = seconds("user.http.timeout.secs", "how long an answer may take", 30.0)
 ATTEMPTS = whole("user.http.attempts", "how often a batch is posted before the commit fails", 6)
-FIRST_PAUSE_SECS, LONGEST_PAUSE_SECS = 0.25, 10.0
 AGAIN = (408, 409, 425, 429)
-KEPT_CHECKPOINTS = 1000  # of those that are done, for each task
 MEANING = {
     401: "it wants credentials", 403: "it forbids this", 404: "there is nothing at this address",
     405: "it takes no POST there", 413: "the batch is too large for it: checkpoint more often, or use more tasks",
@@ -42,7 +37,7 @@ MEANING = {
 }  # fmt: skip
 
 
-class HttpSink(SpoolSink):
+class HttpSink(PostingSink):
     """Posts the tuples of each checkpoint as a JSON array of objects to ``user.http.url``, once by idempotency key.
 
     ``user.http.spool``: the folder of prepared batches, the same for all tasks. See ``docs/connectors.md``."""
@@ -69,7 +64,6 @@ class HttpSink(SpoolSink):
             headers["Authorization"] = f"Bearer {secret_of(TOKEN_FILE.of(config), TOKEN_FILE.key)}"
         self._url, self._attempts = URL.of(config), ATTEMPTS.of(config)
         self._client = httpx.Client(headers=headers, timeout=TIMEOUT.of(config))
-        self._forget_sent()
 
     def begin(self, file: BinaryIO) -> None:
         """An array."""
@@ -86,54 +80,30 @@ class HttpSink(SpoolSink):
         """Its end."""
         file.write(b"\n]\n")
 
-    def publish(self, hidden: Path, whole: Path) -> None:
-        """Post it. Raises ConnectError, FileNotFoundError."""
-        body = hidden.read_bytes()
-        self._post(body, whole.stem)
-        os.replace(hidden, whole)  # before it is emptied: what is hidden is always whole
-        os.truncate(whole, 0)
-
     def close(self) -> None:
         """What was not prepared is not kept."""
         super().close()
         if hasattr(self, "_client"):
             self._client.close()
 
-    def _post(self, body: bytes, key: str) -> None:
-        pause = FIRST_PAUSE_SECS
-        for attempt in range(1, self._attempts + 1):
+    def post(self, batch: Path, key: str) -> None:
+        """Post it. Raises ConnectError, FileNotFoundError."""
+        body, reason = batch.read_bytes(), ""
+        for attempt in attempts(self._attempts):
             try:
                 answer = self._client.post(self._url, content=body, headers={"Idempotency-Key": key})
             except httpx.HTTPError as error:
-                reason, asked = f"gave no answer ({type(error).__name__}: {one_line(str(error), 200)})", 0.0
+                reason = f"gave no answer ({type(error).__name__}: {one_line(str(error), 200)})"
             else:
                 if answer.is_success:
                     return
-                reason, asked = _said(answer), _retry_after(answer)
+                reason, attempt.asked_secs = _said(answer), _retry_after(answer)
                 if answer.status_code not in AGAIN and answer.status_code < 500:
                     raise ConnectError(f"{self._url} has refused batch {key}: {reason}")
-            if attempt < self._attempts:
-                time.sleep(min(max(pause, asked), LONGEST_PAUSE_SECS))
-                pause *= 2
         raise ConnectError(
-            f"{self._url} has not taken batch {key} in {self._attempts} tries; at last it {reason}. The batch is safe "
-            f"in {self._folder} and is posted again once the topology goes on: see to the server"
+            f"{self._url} has not taken batch {key} in {self._attempts} tries; at last it {reason}. "
+            f"{safe_in(self._folder)}"
         )
-
-    def _whole(self, token: str) -> Path:
-        return self._folder / f"{self._step}-{token}.sent"
-
-    def _forget_sent(self) -> None:
-        """Remove what says that batches are done, when it is long ago."""
-        sent: dict[str, list[tuple[int, str]]] = {}
-        for token in filter(TOKEN.fullmatch, self.middles("", ".sent")):
-            _, number, task, _ = token.split("-")
-            sent.setdefault(task, []).append((int(number), token))
-        for done in sent.values():
-            newest = max(done)[0]
-            for at, token in done:
-                if at < newest - KEPT_CHECKPOINTS:
-                    self._whole(token).unlink(missing_ok=True)
 
 
 def _said(answer: httpx.Response) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import importlib
 import json
 import math
 import re
@@ -19,23 +18,13 @@ from typing import Any
 from uuid import UUID
 
 from heron_runtime.failures import one_line
+from heronry.connect.drivers import driver
 from heronry.connect.settings import ConnectError, Option, secret_of, text, whole
 
 DSN = text("user.postgres.dsn", "the server, as host=… port=… dbname=… user=… or postgresql://…", required=True)
 PASSWORD_FILE = text("user.postgres.password.file", "a file with the password")
 CONNECT_SECS = whole("user.postgres.connect.timeout.secs", "how long a connection may take to open", 10)
 OPTIONS = (DSN, PASSWORD_FILE, CONNECT_SECS)
-
-
-def driver() -> Any:
-    """psycopg. Raises ConnectError."""
-    try:
-        return importlib.import_module("psycopg")
-    except ImportError as error:
-        raise ConnectError(
-            f"PostgreSQL needs psycopg, which is not there ({one_line(str(error), 200)}): name psycopg[binary] in the "
-            "topology's requirements, or on each host: pip install 'heronry[postgres]'"
-        ) from None
 
 
 def dsn_problems(config: Mapping[str, Any]) -> Iterator[str]:
@@ -60,7 +49,7 @@ class Server:
     """A server as a topology's configuration names it."""
 
     def __init__(self, config: Mapping[str, Any], application: str) -> None:
-        self._pg = driver()
+        self._pg = driver("psycopg", "PostgreSQL", "psycopg[binary]", "postgres")
         self._config = dict(config)
         self._application = application
         try:

@@ -20,13 +20,13 @@ the statement itself can run in ``initialize``; so only unique and foreign keys 
 from __future__ import annotations
 
 import contextlib
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from heronry.api.state import Checkpoint, TwoPhaseSink
 from heronry.api.tuples import Tuple
+from heronry.connect.attempts import attempts
 from heronry.connect.postgres import OPTIONS, Lost, Server, as_json, dsn_problems, fitting, table_option
 from heronry.connect.settings import BadConfig, ConnectError, names, problems, require, step_name, whole
 from heronry.connect.spool import cannot_hold
@@ -36,7 +36,6 @@ KEY = names("user.postgres.key", "columns of a unique key: a row whose key is th
 ATTEMPTS = whole("user.postgres.attempts", "how often a commit is tried when the connection is lost", 6)
 ROWS_A_CHUNK = 500
 KEPT_CHECKPOINTS = 1000  # of committed tokens, for each task
-FIRST_PAUSE_SECS, LONGEST_PAUSE_SECS = 0.25, 10.0
 MAKE_TABLES = (
     "SELECT pg_advisory_xact_lock(hashtext('heronry_checkpoints'))",
     "CREATE TABLE IF NOT EXISTS heronry_checkpoints (step text, token text, checkpoint bigint NOT NULL, task int NOT "
@@ -170,8 +169,7 @@ class PostgresSink(TwoPhaseSink):
 
     def _settle(self, do: Callable[[Any], None]) -> None:
         """In one transaction, on a connection of its own, a new one where the old one is lost. Raises ConnectError."""
-        pause = FIRST_PAUSE_SECS
-        for attempt in range(1, self._attempts + 1):
+        for attempt in attempts(self._attempts):
             try:
                 if self._settling is None:
                     self._settling = self._server.connect()
@@ -185,10 +183,8 @@ class PostgresSink(TwoPhaseSink):
                     with contextlib.suppress(Exception):
                         self._settling.close()
                     self._settling = None
-                if attempt == self._attempts:
+                if attempt.last:
                     raise
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_SECS)
 
     def _commit(self, connection: Any, checkpoint: int, token: str) -> None:
         place = (self._step, token)

@@ -12,11 +12,10 @@ Splits are ranges of the column: with ``user.postgres.bounds`` ``["1000", "2000"
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from heronry.api.component import Spout
+from heronry.connect.polling import PollingSource, fields_of
 from heronry.connect.postgres import OPTIONS, Server, dsn_problems, table_option
 from heronry.connect.settings import BadConfig, names, problems, require, seconds, step_name, text, whole
 
@@ -27,7 +26,7 @@ ROWS = whole("user.postgres.rows", "how many rows are asked for at a time", 1000
 POLL = seconds("user.postgres.poll.secs", "how long the source waits before it asks for new rows again", 0.5)
 
 
-class SqlRows(Spout):
+class SqlRows(PollingSource):
     """Emits the rows of ``user.postgres.table`` in the order of ``user.postgres.column``, and those that come. The
     columns that it reads are its fields: ``SqlRows.spec(optional_outputs=["id", "name"], config={…})``."""
 
@@ -40,14 +39,12 @@ class SqlRows(Spout):
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         """Raises BadConfig, ConnectError."""
         require(self, config)
-        self._fields = _fields_of(context)
+        self._fields = fields_of(context, "SqlRows.spec(optional_outputs=['id', 'name'], …)")
         self._server = Server(config, f"heronry {step_name(context)} {context.get_task_id()}")
         self._table, self._column = TABLE.of(config), COLUMN.of(config)
-        self._rows, self._poll_secs = ROWS.of(config), POLL.of(config)
+        self._rows = ROWS.of(config)
+        self.begin_polling(POLL.of(config))
         self._splits = splits_of(BOUNDS.of(config))
-        self._owned: list[str] | None = None
-        self._turn = 0
-        self._ask_at = float("-inf")
         self._connection = self._server.connect()
         try:
             self._begin()
@@ -65,22 +62,15 @@ class SqlRows(Spout):
         """The same for ever."""
         return [(name, number) for number, name in enumerate(self._splits)]
 
-    def next_tuple(self) -> None:
-        """Some rows of the next split that has any."""
-        if time.monotonic() < self._ask_at:
-            return
-        if self._owned is None:
-            self._owned = self.owned_splits()
-        for step in range(len(self._owned)):
-            split = self._owned[(self._turn + step) % len(self._owned)]
-            low, high = self._splits[split]
-            rows = self._ask(self.keyed.get(split, low), high, self._rows)
-            if rows:
-                self.emit_many([row[1:] for row in rows])
-                self.keyed[split] = rows[-1][0]
-                self._turn += step + 1
-                return
-        self._ask_at = time.monotonic() + self._poll_secs
+    def read_split(self, split: str) -> bool:
+        """Emit the rows that come next in a split; False if there are none. Raises ConnectError."""
+        low, high = self._splits[split]
+        rows = self._ask(self.keyed.get(split, low), high, self._rows)
+        if not rows:
+            return False
+        self.emit_many([row[1:] for row in rows])
+        self.keyed[split] = rows[-1][0]
+        return True
 
     def close(self) -> None:
         """The connection is closed."""
@@ -125,13 +115,3 @@ def splits_of(bounds: list[str]) -> dict[str, tuple[str | None, str | None]]:
         return {"all": (None, None)}
     below = {f"to {high}": (low, high) for low, high in itertools.pairwise([None, *bounds])}
     return {**below, f"above {bounds[-1]}": (bounds[-1], None)}
-
-
-def _fields_of(context: Any) -> tuple[str, ...]:
-    """Raises BadConfig for a source without fields."""
-    try:
-        return tuple(context.get_fields(context.get_component_id(), "default"))
-    except KeyError:
-        raise BadConfig(
-            "SqlRows has no fields: name the columns that it reads, SqlRows.spec(optional_outputs=['id', 'name'], …)"
-        ) from None

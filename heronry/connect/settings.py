@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from heron_runtime.failures import Failure, UsageError
 
@@ -94,6 +95,28 @@ def problems(options: tuple[Option, ...], config: Mapping[str, Any]) -> Iterator
         problem = option.problem(config)
         if problem is not None:
             yield problem
+
+
+def address_problems(
+    config: Mapping[str, Any], url: Option, password_file: Option, schemes: tuple[str, ...], hostless: str = ""
+) -> Iterator[str]:
+    """Why a configuration's server may not be named so: no scheme of these, a password. ``hostless``: the scheme of
+    addresses that are paths."""
+    given = config.get(url.key)
+    if not isinstance(given, str) or not given:
+        return
+    try:
+        parts = urlsplit(given)
+        known = parts.scheme in schemes and (parts.port is None or parts.port > 0)
+    except ValueError:
+        parts, known = None, False
+    if parts is not None and (parts.password or "password=" in parts.query):
+        yield (
+            f"config {url.key!r} holds a password, which a topology's definition shows: put it into a file and name "
+            f"that in {password_file.key!r}"
+        )
+    elif not known or (parts is not None and not parts.hostname and parts.scheme != hostless):
+        yield f"config {url.key!r} is {given!r:.80}; it is {url.what}"
 
 
 def require(component: Any, config: Mapping[str, Any]) -> None:

@@ -4,9 +4,12 @@
 
     .STEP-open-TASK-x    rows as they come       dies with its task: nothing of it counts
     .STEP-TOKEN          prepared                on disk (file and folder) before the checkpoint can be complete
-    STEP-TOKEN           committed               what readers see; by it a second commit knows that it is one
+    STEP-TOKEN           committed               what readers see
+    .STEP-done-ID-TOKEN  the mark of that        by it, or by the file, a second commit knows that it is one
 
-Each arrow is a rename within one folder, so readers see whole files of complete checkpoints only. A write that fails,
+Each arrow is a rename within one folder, so readers see whole files of complete checkpoints only. The mark
+(``marks.py``) is there before the rename: readers may take the file away at once, and as long as the hidden file is
+there it is that which counts. A write that fails,
 as on a full disk, raises: the checkpoint is given up, and the sources bring the records again. A file whose write has
 failed is never prepared, for nobody can say what of it is on disk.
 
@@ -17,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import secrets
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -26,9 +28,8 @@ from typing import Any, BinaryIO, ClassVar
 from heron_runtime.files import sync_folder
 from heronry.api.state import Checkpoint, TwoPhaseSink
 from heronry.api.tuples import Tuple
+from heronry.connect.marks import TOKEN, Marks, life_of
 from heronry.connect.settings import ConnectError, Option, problems, require, step_name, text
-
-TOKEN = re.compile(r"\d+-\d+-\d+-[0-9a-f]+")
 
 
 class SpoolSink(TwoPhaseSink):
@@ -49,6 +50,7 @@ class SpoolSink(TwoPhaseSink):
         self._folder = Path(self.folder_option.of(config))
         self._step = step_name(context)
         self._task = context.get_task_id()
+        self._marks = Marks(self._folder, self._step, life_of(context.get_topology_id()))
         self._file: BinaryIO | None = None
         self._broken: OSError | None = None
         try:
@@ -110,13 +112,15 @@ class SpoolSink(TwoPhaseSink):
         """The file has its name; a second time changes nothing. Raises ConnectError."""
         hidden, whole = self._hidden(token), self._whole(token)
         try:
+            if hidden.exists():
+                self._marks.leave(token)
             self.publish(hidden, whole)
             sync_folder(self._folder)
         except FileNotFoundError:
-            if not whole.exists():
+            if not whole.exists() and not self._marks.has(token):
                 raise ConnectError(
-                    f"{hidden} was prepared for checkpoint {checkpoint} and is gone, and so is {whole}: give all hosts "
-                    f"the same {self._folder}, and let nobody else remove hidden files there"
+                    f"{hidden} was prepared for checkpoint {checkpoint} and is gone, and was never committed: give all "
+                    f"hosts the same {self._folder}, and let nobody else remove hidden files there"
                 ) from None
         except OSError as error:
             raise ConnectError(f"{hidden} cannot be committed ({error.strerror}): see to its folder") from error

@@ -102,7 +102,7 @@ def read_online(file: Path) -> OnlineFile:
         return OnlineFile(
             found["view"], found["monoid"], dict(found["parameters"]), length, int(found["written_ms"]), rows
         )
-    except (msgspec.DecodeError, KeyError, TypeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise ValueError(f"{file} is no file of a view: {error!r}") from error
 
 

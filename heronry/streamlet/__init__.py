@@ -1,15 +1,22 @@
 """The Streamlet API: one program, run online by Heronry and over history by batch engines. See docs/streamlet.md."""
 
-from heronry.streamlet.builder import Builder, Streamlet
+from heronry.streamlet.builder import Builder
 from heronry.streamlet.endpoints import archive, collect, files, sequence, sink_of, to_files, view
+from heronry.streamlet.joins import Joined
 from heronry.streamlet.monoid import Monoid, count, distinct, max_, mean, min_, monoid, sum_, top_k
-from heronry.streamlet.program import KeyValue, Program, Windowed
-from heronry.streamlet.windows import Window, sliding, tumbling
+from heronry.streamlet.process import Context, Process
+from heronry.streamlet.program import KeyValue, Matched, Program, Windowed
+from heronry.streamlet.stream import Streamlet
+from heronry.streamlet.windows import Window, session, sliding, tumbling
 
 __all__ = [
     "Builder",
+    "Context",
+    "Joined",
     "KeyValue",
+    "Matched",
     "Monoid",
+    "Process",
     "Program",
     "Streamlet",
     "Window",
@@ -24,6 +31,7 @@ __all__ = [
     "min_",
     "monoid",
     "sequence",
+    "session",
     "sink_of",
     "sliding",
     "sum_",

@@ -16,6 +16,7 @@ from heron_runtime.failures import did_you_mean
 from heronry.api.validate import unsafe_name
 from heronry.streamlet.endpoints import BUILT_IN_SINKS, ArchiveSink, FileSink, FileSource, SequenceSource, ViewSink
 from heronry.streamlet.extract import Extractor, Function
+from heronry.streamlet.joins import Side
 from heronry.streamlet.program import (
     ENDS,
     LATE,
@@ -23,6 +24,7 @@ from heronry.streamlet.program import (
     FilterStep,
     FlatMapStep,
     LogStep,
+    LookupStep,
     MapStep,
     Program,
     ReduceStep,
@@ -115,6 +117,23 @@ def _step(step: Step) -> Iterator[str]:
         yield f"{step.source!r} is no source; write files(…) or sequence(…)"
     if isinstance(step, SourceStep) and isinstance(step.source, SequenceSource):
         yield from _sequence(step.source)
+    if isinstance(step, LookupStep):
+        yield from _lookup(step)
+
+
+def _lookup(step: LookupStep) -> Iterator[str]:
+    table = step.table
+    if step.how not in ("inner", "left"):
+        yield f"how is {step.how!r}; write inner or left (rows that no record asks for are in nobody's hands)"
+    if isinstance(table, SequenceSource):
+        yield from _sequence(table)
+    elif not isinstance(table, FileSource):
+        yield f"its table is {table!r}; write files(…), sequence(stop) or a list"
+    if getattr(table, "grows", False) or (isinstance(table, SequenceSource) and table.stop is None):
+        yield (
+            "its table has no end, and it is read whole before the first record; leave grows out, write "
+            "sequence(stop), or join two streams within a window: a.key_by(…).window(…).join(b.key_by(…))"
+        )
 
 
 def _of_a_sink(sink: Any) -> tuple[str, ...]:
@@ -134,6 +153,11 @@ def _sequence(source: SequenceSource) -> Iterator[str]:
 def _functions(step: Step) -> Iterator[tuple[str, Any]]:
     if isinstance(step, MapStep | FlatMapStep | FilterStep | TapStep):
         yield "its function", step.function
+        if isinstance(step.function, Side):
+            time = step.function.time
+            yield from _extractors([("key", step.function.key), *([("event_time", time.extractor)] if time else [])])
+    elif isinstance(step, LookupStep):
+        yield from _extractors([("on", step.on), ("key of its table", step.table_key)])
     elif isinstance(step, BranchStep):
         yield from ((f"predicate {number}", function) for number, function in enumerate(step.predicates))
     elif isinstance(step, ReduceStep):
@@ -141,6 +165,8 @@ def _functions(step: Step) -> Iterator[tuple[str, Any]]:
         if step.windowing is not None and step.windowing.event_time is not None:
             yield from _extractors([("event_time", step.windowing.event_time.extractor)])
         yield from (("add of its monoid", step.monoid.add), ("finish of its monoid", step.monoid.finish))
+        if step.process is not None:
+            yield from (("on_record", step.process.on_record), ("on_timer", step.process.on_timer))
     elif isinstance(step, SourceStep):
         if step.event_time is not None:
             yield from _extractors([("event_time", step.event_time.extractor)])
@@ -162,7 +188,8 @@ def _function(what: str, function: Any, many: bool) -> Iterator[str]:
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         yield f"{what} is a coroutine function, which nobody would await; write a plain function"
     elif not many and inspect.isgeneratorfunction(function):
-        yield f"{what} is a generator function; use flat_map, which takes its elements"
+        cure = "call context.emit(…)" if what.startswith("on_") else "use flat_map, which takes its elements"
+        yield f"{what} is a generator function; {cure}"
     for name, value in _held(function):
         if isinstance(value, _TIED) or type(value).__module__ in ("_thread", "sqlite3", "_ssl"):
             yield (
@@ -215,9 +242,10 @@ def _reducer(program: Program, step: ReduceStep) -> Iterator[str]:
         )
     if step.windowing is not None and step.windowing.event_time is None:
         for origin in timeless(program, step):
+            by = "process" if step.process is not None else "window"
             yield (
                 f"{step.window_step or 'its window'!r} has no event time: {origin.name!r} gives its records none; "
-                "write window(…, event_time='field'), or give event_time= to the source"
+                f"write {by}(…, event_time='field'), or give event_time= to the source"
             )
 
 
@@ -225,12 +253,17 @@ def _sink(program: Program, step: SinkStep) -> Iterator[str]:
     before = program.by_name[step.input.step]
     sink = step.sink
     if isinstance(sink, ViewSink):
-        if not isinstance(before, ReduceStep) or step.input.output == LATE:
+        if not isinstance(before, ReduceStep) or before.process is not None or step.input.output == LATE:
             yield f"a view stands right behind a reducer, not behind {before.name!r}"
         elif sum(isinstance(getattr(r, "sink", None), ViewSink) for r in program.readers(before.name)) > 1:
             yield f"{before.name!r} has more than one view; keep one"
         elif unsafe_name("view", sink.name) is not None:
             yield str(unsafe_name("view", sink.name))
+        elif before.merges:
+            yield (
+                f"view {sink.name!r} stands behind the sessions of {before.name!r}, whose start may still move, and a "
+                "view's buckets stay where they are; give it tumbling or sliding windows, or none"
+            )
         elif before.windowing is None:
             for origin in timeless(program, before):
                 yield (

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 from typing import Any, NamedTuple
 
 from heron_runtime.model.keys import UnsupportedKey, encode
 from heronry.streamlet.columns import extracted, times_of
 from heronry.streamlet.errors import StepFailed
 from heronry.streamlet.program import KeyValue, ReduceStep, Windowed
+from heronry.streamlet.sessions import Session, SessionTable
 from heronry.streamlet.windows import EventTimeError, Window
 
 Row = tuple[Any, ...]
@@ -41,11 +42,24 @@ class Combiner:
         windowing = step.windowing
         self.window = windowing.window if windowing else bucket
         self._time = windowing.event_time if windowing else None
-        self.counts = step.monoid.builtin == "count"
+        self.counts = step.counts
         self.table: dict[Any, Any] = {}
         self._originals: dict[_Coded, Any] = {}
-        self._fold = _count if self.counts else _sum if step.monoid.builtin == "sum" else _fold_of(step)
+        if step.merges:
+            self._fold = _fold_sessions(step)
+        else:
+            self._fold = _count if self.counts else _sum if step.monoid.builtin == "sum" else _fold_of(step)
         self.take()
+
+    @property
+    def size(self) -> int:
+        """How many accumulators there are."""
+        return self.table.size if isinstance(self.table, SessionTable) else len(self.table)
+
+    def newest_keys(self, number: int) -> list[Any]:
+        """As they stand in the table, of the places that have come last."""
+        found = islice(reversed(self.table), number)
+        return list(found) if self.window is None or self.step.merges else [place[0] for place in found]
 
     def add(self, records: list[Any], times_ms: Sequence[int | None] | None) -> int | None:
         """Fold records into the table. ``times_ms`` of a window without an event time of its own.
@@ -76,14 +90,21 @@ class Combiner:
 
     def take(self) -> Iterable[Row]:
         """(key, accumulator) of all there is, with windows (key, start, accumulator); the table is empty afterwards."""
-        table, self.table = self.table, Counter() if self.counts else {}
+        table, self.table = self.table, self._empty()
         originals, self._originals = self._originals, {}
+        if isinstance(table, SessionTable):
+            return [(originals[key] if key.__class__ is _Coded else key, *found) for key, *found in table.rows()]
         if self.window is None:
             pairs: Iterable[Any] = table.items()
             if originals:
                 pairs = [(originals[key] if key.__class__ is _Coded else key, acc) for key, acc in pairs]
             return pairs
         return [(originals[key] if key.__class__ is _Coded else key, start, acc) for (key, start), acc in table.items()]
+
+    def _empty(self) -> dict[Any, Any]:
+        if self.step.merges:
+            return SessionTable()
+        return Counter() if self.counts else {}
 
     def code_of(self, key: Any) -> bytes:
         """The canonical encoding of a key, also of one as it stands in the table. Raises StepFailed, with the cure."""
@@ -105,15 +126,23 @@ class Combiner:
         return found
 
 
-def emitted(step: ReduceStep, key: Any, start: int | None, value: Any) -> KeyValue | Windowed:
-    """What the reducer emits for a key whose accumulator is finished."""
+def emitted(step: ReduceStep, key: Any, start: int | None, acc: Any) -> KeyValue | Windowed:
+    """What the reducer emits for a key and its accumulator. Raises what the monoid's ``finish`` raises."""
+    finish = step.monoid.finish
     if start is None or step.windowing is None:
-        return KeyValue(key, value)
-    return Windowed(key, start, start + step.windowing.window.length_ms, value)
+        return KeyValue(key, finish(acc))
+    if step.merges:
+        last, acc = acc
+        return Windowed(key, start, last + step.windowing.window.length_ms, finish(acc))
+    return Windowed(key, start, start + step.windowing.window.length_ms, finish(acc))
 
 
 def _spread(window: Window, keys: list[Any], values: list[Any], times: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """(key, start) for each window a record is in, and the values beside them."""
+    """(key, start) for each window a record is in, and the values beside them. Of a session: the record's time."""
+    if window.merges:
+        if None in times:
+            raise TypeError
+        return list(zip(keys, times, strict=True)), values
     if window.is_tumbling:
         length = window.length_ms
         return [(key, time - time % length) for key, time in zip(keys, times, strict=True)], values
@@ -170,6 +199,32 @@ def _fold_of(step: ReduceStep) -> Callable[[dict[Any, Any], list[Any], list[Any]
                 table[key] = add(acc, lift(value)) if fold is None else fold(acc, value)
         except Exception as error:  # the user's monoid
             raise _failed(step, key, value) from error
+
+    return fold_all
+
+
+def _fold_sessions(step: ReduceStep) -> Callable[[Any, list[Any], list[Any], str], None]:
+    monoid = step.monoid
+    zero, add, lift, fold = monoid.zero, monoid.add, monoid.lift, monoid.fold
+    gap_ms = step.windowing.window.length_ms if step.windowing else 0
+
+    def with_one(acc: Any, value: Any) -> Any:
+        return add(acc, lift(value)) if fold is None else fold(acc, value)
+
+    def fold_all(table: SessionTable, keys: list[Any], values: list[Any], step: str) -> None:
+        place = value = None
+        try:
+            for place, value in zip(keys, values, strict=True):
+                key, time = place
+                found = table.get(key)
+                newest = found[-1] if found else None
+                if newest is not None and newest.start <= time <= newest.last + gap_ms:  # as most records come
+                    newest.acc = with_one(newest.acc, value)
+                    newest.last = max(newest.last, time)
+                else:
+                    table.put(key, Session(time, time, with_one(zero(), value)), gap_ms, add)
+        except Exception as error:  # the user's monoid
+            raise _failed(step, place, value) from error
 
     return fold_all
 

@@ -26,6 +26,7 @@ from heronry.streamlet.reading import (
 
 _MAX_FIELD = 2**31 - 1  # characters in a csv field; Python's own limit is 131072
 _json_value = msgspec.json.decode
+NO_JSON = (msgspec.DecodeError, UnicodeDecodeError)  # a text that is no UTF-8 is the latter
 
 
 class Decoder:
@@ -61,7 +62,7 @@ class Decoder:
             numbers, lines = [number for number, _ in kept], [line for _, line in kept]
         try:
             records = list(map(_json_value, lines))
-        except msgspec.DecodeError:
+        except NO_JSON:
             records = [_json_line(number, line) for number, line in zip(numbers, lines, strict=True)]
         return Records(self._shaped(records, numbers), numbers)
 
@@ -191,7 +192,7 @@ def _csv_rows(lines: list[str], delimiter: str) -> list[list[str]]:
 def _json_line(number: int, line: bytes) -> Any:
     try:
         return msgspec.json.decode(line)
-    except msgspec.DecodeError as error:
+    except NO_JSON as error:
         raise _BadLine(number, f"no JSON ({error}): {line[:200]!r}") from None
 
 

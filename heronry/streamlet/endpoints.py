@@ -38,7 +38,7 @@ from heronry.streamlet.extract import Extractor
 from heronry.streamlet.windows import HOUR_MS, whole_ms
 
 SOURCE_FORMATS = ("text", "json", "csv", "parquet", "archive")
-SINK_FORMATS = ("json", "parquet")
+SINK_FORMATS = ("json", "parquet", "csv")
 TYPES = ("str", "int", "float", "bool")
 Schema: TypeAlias = tuple[tuple[str, str], ...]
 
@@ -75,13 +75,16 @@ class SequenceSource:
 class FileSink:
     """Files in a folder, new ones for each task, each renamed into place when it is whole.
 
-    json: one record a line, named tuples and dataclasses as objects. parquet: records must be dicts, named tuples or
-    dataclasses of plain values.
+    json: one record a line, named tuples and dataclasses as objects. parquet, csv: records must be dicts, named tuples
+    or dataclasses of plain values. csv: the columns ``fields``, named in the first line of each file. ``partition_by``:
+    folders ``NAME=VALUE`` below ``path``, by these fields of a record (layout.py).
     """
 
     path: str
     format: str
     kind: Literal["files"] = "files"
+    fields: tuple[str, ...] = ()
+    partition_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +180,31 @@ def sequence(
     return SequenceSource(stop, start, make, rate)
 
 
-def to_files(path: str | Path, format: str = "json") -> FileSink:
-    """Write records to files in a folder. Raises TopologyError."""
+def to_files(
+    path: str | Path, format: str = "json", *, fields: Sequence[str] = (), partition_by: str | Sequence[str] = ()
+) -> FileSink:
+    """Write records to files in a folder, or in one for each value of ``partition_by``, fields of the record.
+
+    ``fields``: the columns of csv, in order; what else a record has is left out. Raises TopologyError.
+    """
     _one_of("the format of to_files()", format, SINK_FORMATS)
-    return FileSink(_absolute(path), format)
+    by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+    for what, names in (("fields", tuple(fields)), ("partition_by", by)):
+        if not all(isinstance(name, str) and name for name in names) or isinstance(fields, str):
+            raise TopologyError(f"{what} of to_files() is {names!r}; write names of fields: {what}=['a', 'b']")
+        if len({name.lower() for name in names}) < len(names):
+            raise TopologyError(f"{what} of to_files() names a field twice (capitals do not tell them apart): {names}")
+    if any(name.startswith((".", "_")) for name in by):
+        raise TopologyError(
+            f"partition_by is {by!r}; a name that begins with . or _ would hide its folders from readers"
+        )
+    if (format == "csv") != bool(fields):
+        raise TopologyError(
+            "to_files(…, 'csv') needs fields=['a', 'b'], its columns: files must have the same ones whatever came first"
+            if format == "csv"
+            else f"to_files(…, {format!r}) takes no fields: it writes all that a record has"
+        )
+    return FileSink(_absolute(path), format, fields=tuple(fields), partition_by=by)
 
 
 def archive(path: str | Path, event_time: Any = None, unit: str = "s") -> ArchiveSink:

@@ -11,7 +11,8 @@ argument alone; an engine may call them again for the same record (replays), on 
 
 Every record has an *event time* if its source was declared with one; what comes of a record by map, flat_map, filter,
 branch, union or tap has the record's event time. What a windowed reducer emits has the time ``end - 1`` (the last
-millisecond of the window); what a reducer without windows emits has none.
+millisecond of the window); what a reducer without windows emits has none. What ``process`` emits has the time of the
+record or timer that it was emitted for.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 from heronry.streamlet.endpoints import Sink, Source
 from heronry.streamlet.extract import Extractor
 from heronry.streamlet.monoid import Monoid
+from heronry.streamlet.process import Handlers
 from heronry.streamlet.windows import Window
 
 
@@ -53,6 +55,13 @@ class Windowed(NamedTuple):
     value: Any
 
 
+class Matched(NamedTuple):
+    """What a lookup emits: a record and a row of the table, None if there is none."""
+
+    record: Any
+    row: Any
+
+
 @dataclass(frozen=True, slots=True)
 class EventTime:
     """Where a record's event time stands, and what a number counts ("s" or "ms")."""
@@ -61,7 +70,7 @@ class EventTime:
     unit: str = "s"
 
 
-StepKind = Literal["source", "map", "flat_map", "filter", "branch", "union", "tap", "log", "reduce", "sink"]
+StepKind = Literal["source", "map", "flat_map", "filter", "branch", "union", "tap", "log", "lookup", "reduce", "sink"]
 
 
 @dataclass(frozen=True)
@@ -149,6 +158,19 @@ class LogStep(_OneInput):
     level: str = "INFO"
 
 
+@dataclass(frozen=True)
+class LookupStep(_OneInput):
+    """Emits ``Matched(record, row)`` for each row of ``table`` whose ``table_key`` equals the record's ``on``; with
+    ``how`` "left" also ``Matched(record, None)`` for a record without a row. The table is a finite source that does not
+    change, read whole wherever the step runs."""
+
+    kind = "lookup"
+    table: Source
+    table_key: Extractor
+    on: Extractor
+    how: str = "inner"
+
+
 @dataclass(frozen=True, slots=True)
 class Windowing:
     """``event_time`` None: the time the record has from its source."""
@@ -156,6 +178,11 @@ class Windowing:
     window: Window
     event_time: EventTime | None
     allowed_lateness_ms: int = 0
+
+    @property
+    def wait_ms(self) -> int:
+        """A window is closed when the watermark is so far beyond its end."""
+        return self.allowed_lateness_ms + self.window.merges
 
 
 @dataclass(frozen=True)
@@ -165,15 +192,18 @@ class ReduceStep(_OneInput):
     Keys are equal when their canonical encodings are (``heron_runtime.model.keys``): 1, 1.0 and True are one key. The
     key that is emitted is one of those that were equal; which one is not said.
 
-    With ``windowing`` (output 0, ``Windowed``): each record counts in each of its windows. Batch: every window that got
-    a record. Online: once, when the watermark reaches ``end + allowed_lateness``; the watermark is the least, over all
-    source tasks that are neither idle nor at their end, of the greatest event time seen of that task; a source at its
-    end closes everything. What comes for a closed window goes, reduced, to output 1 (``LATE``) as ``Windowed`` rows
-    and is counted there; batch has no late data.
+    With ``windowing`` (output 0, ``Windowed``): each record counts in each of its windows, or in its session. Batch:
+    every window that got a record. Online: once, when the watermark reaches ``end + allowed_lateness`` (of a session:
+    passes it); the watermark is the least, over all source tasks that are neither idle nor at their end, of the
+    greatest event time seen of that task; a source at its end closes everything. What comes for a closed window goes,
+    reduced, to output 1 (``LATE``) as ``Windowed`` rows and is counted there; batch has no late data.
 
     Without (``KeyValue``): batch: one per key. Online: a running result for each key that has changed, at most once a
     second, if ``updates``; and when all (finite) sources are at their end, the final one for each key. So the last
     result of each key is the batch's.
+
+    With ``process`` its windows are moments and its monoid gathers their records; what is emitted is what the handlers
+    emit, when the watermark has passed the moment and the allowed lateness (process.py). Late data is as elsewhere.
 
     ``plain``: key, value and time are fields and the monoid is built in, so an engine may compute it without Python
     if it knows the fields' types.
@@ -187,6 +217,17 @@ class ReduceStep(_OneInput):
     updates: bool = True
     key_step: str = ""  # the names the user gave to key_by and window, for messages
     window_step: str = ""
+    process: Handlers | None = None
+
+    @property
+    def merges(self) -> bool:
+        """Its windows are sessions: an accumulator is a pair (sessions.py)."""
+        return self.windowing is not None and self.windowing.window.merges
+
+    @property
+    def counts(self) -> bool:
+        """Its accumulators are numbers of records."""
+        return self.monoid.builtin == "count" and not self.merges
 
     @property
     def plain(self) -> bool:
@@ -205,7 +246,17 @@ class SinkStep(_OneInput):
 
 
 Step: TypeAlias = (
-    SourceStep | MapStep | FlatMapStep | FilterStep | BranchStep | UnionStep | TapStep | LogStep | ReduceStep | SinkStep
+    SourceStep
+    | MapStep
+    | FlatMapStep
+    | FilterStep
+    | BranchStep
+    | UnionStep
+    | TapStep
+    | LogStep
+    | LookupStep
+    | ReduceStep
+    | SinkStep
 )
 ENDS = (SinkStep, TapStep, LogStep)  # a stream may end behind these
 
@@ -226,6 +277,14 @@ class Program:
     def sources(self) -> Iterator[SourceStep]:
         """In order."""
         return (step for step in self.steps if isinstance(step, SourceStep))
+
+    def reads(self) -> Iterator[tuple[str, Source]]:
+        """Everything the program reads, by its step: sources and tables, in order."""
+        for step in self.steps:
+            if isinstance(step, SourceStep):
+                yield step.name, step.source
+            elif isinstance(step, LookupStep):
+                yield step.name, step.table
 
     def sinks(self) -> Iterator[SinkStep]:
         """In order."""

@@ -92,13 +92,12 @@ def refusals(program: Program) -> list[str]:
     Tasks may see another folder, or later more of it: then the task says so.
     """
     found = []
-    for step in program.sources():
-        source = step.source
+    for name, source in program.reads():
         if isinstance(source, FileSource) and source.format in LINES and not is_url(source.path):
             try:
                 list_files(source)
             except ReadError as error:
-                found.append(f"step {step.name!r}: {error}")
+                found.append(f"step {name!r}: {error}")
             except OSError:
                 continue
     return found
@@ -107,11 +106,10 @@ def refusals(program: Program) -> list[str]:
 def missing(program: Program) -> list[str]:
     """What is to be read and is not there on this machine, for whoever submits, each with its step; tasks may have it.
     A folder that grows may come later."""
-    sources = [(step.name, step.source) for step in program.sources()]
     return [
         f"step {name!r}: there is nothing to read at {source.path} on this machine; a task that does not find it "
         "where it runs says so, and the topology fails"
-        for name, source in sources
+        for name, source in program.reads()
         if isinstance(source, FileSource)
         and not source.grows
         and not is_url(source.path)

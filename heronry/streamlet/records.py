@@ -20,11 +20,11 @@ def fields_of(record: Any) -> Any:
     return record
 
 
-def named_fields(record: Any) -> dict[str, Any]:
+def named_fields(record: Any, what: str = "Parquet") -> dict[str, Any]:
     """The same. Raises TypeError for a record without fields."""
     found = fields_of(record)
     if not isinstance(found, dict):
-        raise TypeError("a record for Parquet has named fields: a dict, a named tuple or a dataclass")
+        raise TypeError(f"a record for {what} has named fields: a dict, a named tuple or a dataclass")
     return found
 
 

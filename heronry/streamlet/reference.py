@@ -16,7 +16,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import pairwise
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from heron_runtime.model.keys import UnsupportedKey, encode
@@ -27,6 +30,8 @@ from heronry.streamlet.cut import cut
 from heronry.streamlet.decoding import read_all, read_singly
 from heronry.streamlet.endpoints import FileSource
 from heronry.streamlet.errors import StepFailed, shown
+from heronry.streamlet.lookup import Lookup, without_lookups
+from heronry.streamlet.process import MOST_ALONE, Context, for_ever
 from heronry.streamlet.program import (
     LATE,
     BranchStep,
@@ -73,7 +78,7 @@ def evaluate(
     program: Program, inputs: Mapping[str, Iterable[Any]] | None = None, failed: list[dict[str, Any]] | None = None
 ) -> dict[Ref, list[Timed]]:
     """Every stream of the program. Raises StepFailed, TopologyError for an input that has no end."""
-    given = dict(inputs or {})
+    program, given = _with_tables(program), dict(inputs or {})
     streams: dict[Ref, list[Timed]] = {}
     trial = None if failed is None else _Trial(program, failed)
     for step in program.steps:
@@ -81,12 +86,22 @@ def evaluate(
             own = given.pop(step.name, None)
             streams[Ref(step.name)] = list(_source(step, own) if trial is None else trial.source(step, own))
         else:
-            _apply(step, [timed for ref in step.inputs for timed in streams[ref]], streams)
+            records = [timed for ref in step.inputs for timed in streams[ref]]
+            _apply(step, records, streams, None if trial is None else trial.put)
             if trial is not None and isinstance(step, ReduceStep):
                 streams[Ref(step.name)] = [r for r in streams[Ref(step.name)] if trial.passes(step.name, r, "")]
     if given:
         raise TopologyError(f"there is no source step {', '.join(map(repr, given))}")
     return streams
+
+
+def _with_tables(program: Program) -> Program:
+    """The program with its tables read. Raises what their reading raises."""
+    found = without_lookups(program)
+    for step in found.steps:
+        if isinstance(step, FlatMapStep) and isinstance(step.function, Lookup):
+            step.function.load()
+    return found
 
 
 class _Trial:
@@ -100,14 +115,14 @@ class _Trial:
         """The records of a source that pass."""
         found: Iterable[tuple[Any, int | None, str]]
         if given is None and isinstance(step.source, FileSource):
-            found = read_singly(step.source, lambda where, text, error: self._put(step.name, where, text, text, error))
+            found = read_singly(step.source, lambda where, text, error: self.put(step.name, where, text, text, error))
         else:
             found = ((record, time_ms, "") for record, time_ms in _records(step, given))
         for record, time_ms, where in found:
             try:
                 timed = Timed(record, time_ms if step.event_time is None else _time(step.name, step.event_time, record))
             except StepFailed as error:
-                self._put(step.name, where, record, record, error.__cause__ or error)
+                self.put(step.name, where, record, record, error.__cause__ or error)
                 continue
             if self.passes(step.name, timed, where):
                 yield timed
@@ -120,13 +135,18 @@ class _Trial:
         try:
             for name in (*segment.steps[1:], *readers):
                 step = by_name[name]
-                _apply(step, [r for ref in step.inputs for r in streams.get(ref, ())], streams)
+                records = [r for ref in step.inputs for r in streams.get(ref, ())]
+                if isinstance(step, ReduceStep) and step.process is not None:
+                    _histories(step, records)  # what its handlers do is a matter of all records
+                else:
+                    _apply(step, records, streams)
         except StepFailed as error:
-            self._put(error.step, where, timed.record, error.record, error.__cause__ or error)
+            self.put(error.step, where, timed.record, error.record, error.__cause__ or error)
             return False
         return True
 
-    def _put(self, step: str, where: str, record: Any, failed_on: Any, error: BaseException) -> None:
+    def put(self, step: str, where: str, record: Any, failed_on: Any, error: BaseException) -> None:
+        """Tell of a record that is left out."""
         text = shown(failed_on, MAX_FAILED_ON_CHARACTERS)
         self._failed.append(json.loads(letter(step, where, record, text, error)))
 
@@ -148,8 +168,10 @@ def _records(step: SourceStep, given: Iterable[Any] | None) -> Iterable[tuple[An
     return read_all(step.source)
 
 
-def _apply(step: Step, records: list[Timed], streams: dict[Ref, list[Timed]]) -> None:
-    """Put the step's outputs into ``streams``."""
+def _apply(
+    step: Step, records: list[Timed], streams: dict[Ref, list[Timed]], put: Callable[..., None] | None = None
+) -> None:
+    """Put the step's outputs into ``streams``. ``put``: where failures of handlers go, which raise otherwise."""
     out: list[Timed] = []
     if isinstance(step, MapStep):
         out = [Timed(_call(step.name, step.function, r.record), r.time_ms) for r in records]
@@ -172,8 +194,12 @@ def _apply(step: Step, records: list[Timed], streams: dict[Ref, list[Timed]]) ->
         for r in records:
             log.log(getattr(logging, step.level), "%s: %s", step.name, shown(r.record))
         out = records
+    elif isinstance(step, ReduceStep) and step.process is not None:
+        out = list(_processed(step, records, put))
+        streams[Ref(step.name, LATE)] = []
     elif isinstance(step, ReduceStep):
-        out = list(_windows(step, records)) if step.windowing else list(_keys(step, records))
+        reduce = _sessions if step.merges else _windows if step.windowing else _keys
+        out = list(reduce(step, records))
         streams[Ref(step.name, LATE)] = []
     elif isinstance(step, UnionStep | SinkStep):
         out = records
@@ -191,19 +217,82 @@ def _keys(step: ReduceStep, records: list[Timed]) -> Iterator[Timed]:
 
 def _windows(step: ReduceStep, records: list[Timed]) -> Iterator[Timed]:
     assert step.windowing is not None
-    window, time = step.windowing.window, step.windowing.event_time
+    window = step.windowing.window
     groups: dict[tuple[bytes, int], tuple[Any, list[Any]]] = {}
     for r in records:
         key = _call(step.name, step.key, r.record)
         value = _call(step.name, step.value, r.record)
-        time_ms = r.time_ms if time is None else _time(step.window_step or step.name, time, r.record)
-        if time_ms is None:
-            raise StepFailed(step.window_step or step.name, r.record) from EventTimeError("no event time")
-        for start in window.starts(time_ms):
+        for start in window.starts(_time_in(step, r)):
             groups.setdefault((_encoded(step, key), start), (key, []))[1].append(value)
     for (_, start), (key, values) in groups.items():
         end = start + window.length_ms
         yield Timed(Windowed(key, start, end, _reduced(step, values)), end - 1)
+
+
+def _sessions(step: ReduceStep, records: list[Timed]) -> Iterator[Timed]:
+    assert step.windowing is not None
+    gap_ms = step.windowing.window.length_ms
+    groups: dict[bytes, tuple[Any, list[tuple[int, Any]]]] = {}
+    for r in records:
+        key, value = _call(step.name, step.key, r.record), _call(step.name, step.value, r.record)
+        groups.setdefault(_encoded(step, key), (key, []))[1].append((_time_in(step, r), value))
+    for key, timed in groups.values():
+        timed.sort(key=itemgetter(0))
+        begins = [n for n, (time_ms, _) in enumerate(timed) if n == 0 or time_ms - timed[n - 1][0] > gap_ms]
+        for first, behind in pairwise([*begins, len(timed)]):
+            end = timed[behind - 1][0] + gap_ms
+            value = _reduced(step, [value for _, value in timed[first:behind]])
+            yield Timed(Windowed(key, timed[first][0], end, value), end - 1)
+
+
+def _histories(step: ReduceStep, records: list[Timed]) -> list[tuple[Any, list[tuple[int, Any]]]]:
+    """Of each key its records and their times."""
+    groups: dict[bytes, tuple[Any, list[tuple[int, Any]]]] = {}
+    for r in records:
+        key = _call(step.name, step.key, r.record)
+        groups.setdefault(_encoded(step, key), (key, []))[1].append((_time_in(step, r), r.record))
+    return list(groups.values())
+
+
+def _processed(step: ReduceStep, records: list[Timed], put: Callable[..., None] | None) -> Iterator[Timed]:
+    """Each key's records and timers, always the next one of them."""
+    assert step.process is not None
+    for key, timed in _histories(step, records):
+        waiting = deque(sorted(timed, key=lambda pair: (pair[0], canonical(pair[1]), repr(pair[1]))))
+        timers: dict[str, int] = {}
+        state, alone = None, 0
+        while waiting or timers:
+            timer = min(((at_ms, name) for name, at_ms in timers.items()), default=None)
+            if waiting and (timer is None or waiting[0][0] <= timer[0]):
+                (now_ms, given), alone = waiting.popleft(), 0
+                context, handler, failed_on = Context(key, now_ms, state, now_ms), step.process.on_record, given
+            else:
+                assert timer is not None
+                (now_ms, given), alone = timer, alone + 1
+                del timers[given]
+                context, handler = Context(key, now_ms, state, now_ms + 1), step.process.on_timer
+                failed_on = [key, now_ms, given]
+            try:
+                (handler if alone <= MOST_ALONE else for_ever)(context, given)
+            except Exception as error:
+                if put is None:
+                    raise StepFailed(step.name, failed_on) from error
+                put(step.name, "", failed_on, failed_on, error)
+                continue
+            state = context.state
+            timers |= {name: at_ms for name, at_ms in context.timers.items() if at_ms is not None}
+            timers = {name: at_ms for name, at_ms in timers.items() if context.timers.get(name, at_ms) is not None}
+            yield from (Timed(record, now_ms) for record in context.emitted)
+
+
+def _time_in(step: ReduceStep, r: Timed) -> int:
+    """The record's time for the windows of this reducer."""
+    assert step.windowing is not None
+    own, named = step.windowing.event_time, step.window_step or step.name
+    time_ms = r.time_ms if own is None else _time(named, own, r.record)
+    if time_ms is None:
+        raise StepFailed(named, r.record) from EventTimeError("no event time")
+    return time_ms
 
 
 def _reduced(step: ReduceStep, values: list[Any]) -> Any:

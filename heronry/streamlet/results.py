@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from heronry.streamlet.program import KeyValue, Windowed
+from heronry.streamlet.joins import Joined
+from heronry.streamlet.program import KeyValue, Matched, Windowed
 
 
 def finished(path: str | Path) -> bool:
@@ -24,10 +25,17 @@ def finished(path: str | Path) -> bool:
 def read(path: str | Path) -> list[Any]:
     """The records of a JSON sink, in the order in which each task wrote them; results of reducers as named tuples."""
     found = []
-    for file in sorted(Path(path).glob("[!._]*.json")):
+    for file in sorted(_seen(Path(path))):
         # Lines end with "\n" alone: what splitlines() takes for an end may stand in a text.
         found += [_named(json.loads(line)) for line in file.read_bytes().split(b"\n") if line]
     return found
+
+
+def _seen(path: Path) -> Iterator[Path]:
+    """Files of a sink, also those in folders by a field."""
+    for file in path.rglob("*.json"):
+        if not any(part.startswith((".", "_")) for part in file.relative_to(path).parts):
+            yield file
 
 
 def latest(records: Iterable[Any]) -> list[Any]:
@@ -45,6 +53,10 @@ def _named(record: Any) -> Any:
             return KeyValue(_hashable(record["key"]), record["value"])
         if record.keys() == {"key", "start", "end", "value"}:
             return Windowed(_hashable(record["key"]), record["start"], record["end"], record["value"])
+        if record.keys() == {*Matched._fields}:
+            return Matched(**record)
+        if record.keys() == {*Joined._fields}:
+            return Joined(**{**record, "key": _hashable(record["key"])})
     return record
 
 

@@ -4,8 +4,13 @@ A window is half open, ``[start, end)``, and aligned to 1970: ``start`` is a who
 1970, where multiples are negative). A tumbling window is a sliding one whose step is its length. A record at time t is
 in every window with ``start <= t < end``: one tumbling window, ``ceil(length / every)`` sliding ones at most.
 
+A session (``merges``) is a window that grows: a record at t begins with ``[t, t + gap]``, and those of one key that
+overlap or touch are one. So two records that are just the gap apart are in one session, as in Spark and Flink. It is
+told as ``start``, the time of its first record, and ``end``, that of its last one and the gap.
+
 The closing rule, the same in every engine that closes windows: a window is closed when the watermark has reached
-``end + allowed_lateness``; its result is emitted then, once. What comes for a closed window is late.
+``end + allowed_lateness``; its result is emitted then, once. What comes for a closed window is late. A session may
+still grow by a record at its end, so the watermark must have passed that.
 """
 
 from __future__ import annotations
@@ -25,18 +30,21 @@ _MILLISECOND = dt.timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """``length_ms`` long, one each ``every_ms``."""
+    """``length_ms`` long, one each ``every_ms``. ``merges``: a session whose gap is ``length_ms``."""
 
     length_ms: int
     every_ms: int
+    merges: bool = False
 
     @property
     def is_tumbling(self) -> bool:
         """Each record is in exactly one window."""
-        return self.length_ms == self.every_ms
+        return self.length_ms == self.every_ms and not self.merges
 
     def starts(self, time_ms: int) -> range:
-        """The starts of the windows a record at this time is in, in order."""
+        """The starts of the windows a record at this time is in, in order. (A session's may be earlier in the end.)"""
+        if self.merges:
+            return range(time_ms, time_ms + 1)
         last = time_ms - time_ms % self.every_ms
         first = last - (self.length_ms - 1 - (time_ms - last)) // self.every_ms * self.every_ms
         return range(first, last + 1, self.every_ms)
@@ -58,6 +66,12 @@ def sliding(length: float | dt.timedelta, every: float | dt.timedelta) -> Window
             "make `every` at most the length"
         )
     return Window(length_ms, every_ms)
+
+
+def session(gap: float | dt.timedelta) -> Window:
+    """Windows that last as long as no record of the key is more than ``gap`` seconds after the one before. Raises
+    TopologyError."""
+    return Window(whole_ms(gap, "the gap of a session window", least=1), 1, merges=True)
 
 
 def whole_ms(given: Any, what: str, least: int = 0) -> int:

@@ -25,6 +25,7 @@ from metrics_manager.shell.runner import SinkRunner, find_sinks
 from metrics_manager.sinks import SinkContext
 
 SAVE_EVERY_BEATS = 3
+HISTORY = "history"  # the sink that heron.history.enabled adds
 STOP_GRACE_SECONDS = 0.2
 
 log = logging.getLogger(__name__)
@@ -60,7 +61,9 @@ class MetricsManager:
         self._server, _ = make_server(identity, target, [handler])
         await self._server.start()
         context = SinkContext(self.launch, self.container, self.collection, self.telemetry, self._saved_version)
-        names = setting(self.launch.settings, Keys.HERON_METRICS_SINKS)
+        names = [*setting(self.launch.settings, Keys.HERON_METRICS_SINKS)]
+        if setting(self.launch.settings, Keys.HERON_HISTORY_ENABLED) and HISTORY not in names:
+            names.append(HISTORY)
         self._sinks = [SinkRunner(name, factory, context) for name, factory in find_sinks(names).items()]
         self._lag.start()
         self._beats = asyncio.create_task(self._beat(), name="beats")

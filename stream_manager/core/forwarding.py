@@ -183,9 +183,11 @@ class Forwarding:
                 assert (bool(own) and self._cause(task) in own) == queue.pressed, "a slow queue is a cause"
 
     def _observe_all(self, link: Link) -> None:
-        """The link was opened or closed, which changes who is slow."""
+        """The link was opened or closed, which changes who is slow. A task that has moved waits on another one."""
         for queue in link.destinations.values():
-            self._observe(link, queue)
+            neighbour = self._through.get(queue.task)
+            if neighbour is not None and neighbour.link is link:
+                self._observe(link, queue)
         self._observe_link(link)
 
     def _observe_link(self, link: Link) -> None:

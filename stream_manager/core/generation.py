@@ -9,7 +9,8 @@ The first connection of a generation that ends takes frames with it that nobody 
 and from then on nothing opens in that generation. Nor does it where the plan says that it runs with another process in
 this place: a stream manager that comes back finds such a plan on its disk, and carries *nothing* until the next one.
 
-Generation 0 is that of a topology whose state is not kept: connections come and go, and nothing is reported.
+Generation 0 is that of a topology whose state is not kept: connections come and go, and nothing is reported but how
+far its tasks are in an update.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class InForce:
     def news(self) -> bool:
         """True if a report has changed since the master was told last."""
         if not self.named:
-            return False
+            return not self._told
         restored = self.number == self.named and not self.lost and self._all_open()
         own = self._own
         if (own.generation, own.restored, own.lost) != (self.named, restored, self.lost):
@@ -93,13 +94,12 @@ class InForce:
         return not self._told
 
     def tell(self) -> tuple[PlaceReport, ...]:
-        """All reports as they are, its own first; the master hears them now."""
-        if not self.named:
-            return ()
+        """All reports as they are, its own first where state is kept; the master hears them now."""
         self.news()
         self._told = True
+        own = (PlaceReport(self._place, self._incarnation, self._own),) if self.named else ()
         return (
-            PlaceReport(self._place, self._incarnation, self._own),
+            *own,
             *(
                 PlaceReport(task_place(task), instance.incarnation or 0, instance.report)
                 for task, instance in sorted(self._connections.instances.items())

@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from heron_runtime.model.ids import PROTOCOL_VERSION
-from heron_runtime.model.plan import NO_PLAN, PhysicalPlan, PlanVersion, StreamManagerInfo
+from heron_runtime.model.plan import NO_PLAN, PhysicalPlan, PlanVersion, Standstill, StreamManagerInfo
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.control import InstanceHello, Leave, PeerHello, StreamManagerHello
 from heron_runtime.wire.data import Packet
@@ -289,6 +289,8 @@ class StreamManager:
         self._effects.add(f.PlanAccepted(plan, epoch, tuple(c for c in routes.peers if c > self.container)))
         self.local.give_plans(before.routes, self.standing)
         self.mesh.review(before.routes, routes)
+        if plan.standstill is Standstill.SETTLING:  # spouts are silent until the master has heard of all
+            self._tell_master()
 
     def _master_connected(self) -> None:
         self._master_here = True

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import msgspec
 
+from heron_runtime.wire.errors import UNREADABLE
+
 log = logging.getLogger(__name__)
 
 
@@ -49,7 +51,7 @@ class MemoryFile:
             memory = msgspec.msgpack.decode(self._path.read_bytes(), type=Memory)
         except FileNotFoundError:
             return Memory(topology_id)
-        except (OSError, msgspec.DecodeError, msgspec.ValidationError) as error:
+        except (OSError, *UNREADABLE) as error:
             log.warning("%s is of no use: %s", self._path, error)
             return Memory(topology_id)
         return memory if memory.topology_id == topology_id else Memory(topology_id)

@@ -104,7 +104,7 @@ class Connector:
                 async with asyncio.timeout(HELLO_SECONDS):
                     await stream.write(us)
                     hello = await stream.read()
-            except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError, TimeoutError) as error:
+            except (grpc.aio.AioRpcError, grpc.aio.BaseError, asyncio.InvalidStateError, TimeoutError) as error:
                 fault = error.details() if isinstance(error, grpc.aio.AioRpcError) else repr(error)
                 self._dialer.failed(f"cannot be reached: {fault}")
                 return False

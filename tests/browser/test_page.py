@@ -18,6 +18,7 @@ import pytest
 from played_topology import PlayedTopology, until, word_count
 from tracker_process import TrackerProcess, tracker
 
+from heron_control.inspection.stream_runs import claimed
 from heron_runtime.model.generations import Phase
 from heron_runtime.state import open_store
 from heron_runtime.state.store import StateStore
@@ -168,6 +169,40 @@ def test_the_list(browser: Any, rest: TrackerProcess) -> None:
     until(lambda: len(browser.find_elements(By.CSS_SELECTOR, "#topologies tbody tr")) == 1)
     click(browser, "#topologies th button", "Tasks")
     shows(browser, "th[aria-sort=ascending]", "Tasks")
+
+
+def test_streaming_runs_are_shown_while_they_live(browser: Any, rest: TrackerProcess, store: Any) -> None:
+    about = {"file": EVIL, "master": "local[2]", "checkpoint": "/c", "output": "/o", "every_seconds": 1.0}
+    with claimed("words", store.folder / "pipeline" / "runs", **about, ui="http://127.0.0.1:4040") as claim:
+        claim.tell(state="waiting", micro_batch=2, files=1, rows=3_000, batch_seconds=2.0, state_bytes=4_096)
+        browser.get(rest.url + "/")
+        drawn, _ = taken(browser, "#streaming tbody tr", "words")
+        for text in ("waiting", "3,000", "1,500/s", "page"):
+            assert text in drawn
+        (page,) = browser.find_elements(By.CSS_SELECTOR, "#streaming a")
+        assert page.get_attribute("href") == "http://127.0.0.1:4040/"
+    browser.get(rest.url + "/")
+    shows(browser, "#topologies", "Invoices")
+    assert not browser.find_element(By.ID, "streaming").is_displayed()
+
+
+def test_what_has_ended_is_listed_with_its_history(browser: Any, rest: TrackerProcess, store: Any) -> None:
+    pytest.importorskip("duckdb", reason="needs pip install 'heronry[history]'")
+    from history_rows import write_raw
+
+    from heron_runtime.model.history import ABOUT, About, Part, Row
+
+    folder = store.folder / "history/local/ada/default/Ended/Ended-1"
+    row = Row(1_764_028_800_000, 1, "word", "container_1_word_1", "__emit-count/default", "counter", 1.0, 600.0)
+    write_raw(folder, 1, [row, replace(row, start_ms=row.start_ms + 10_000)])
+    (folder / ABOUT).write_text(About(1_764_028_800.0, "1.1", 1, (Part(EVIL, True, 3),)).to_json())
+    browser.get(rest.url + "/")
+    click(browser, "#ended a", "Ended")
+    drawn, _ = taken(browser, "#history tbody tr", "__emit-count/default")
+    for text in ("word", "1,200", "60/s"):
+        assert text in drawn
+    assert browser.find_elements(By.CSS_SELECTOR, "#history svg.spark")
+    shows(browser, "#events", "None.")
 
 
 def test_from_the_list_to_a_log_that_grows(browser: Any, rest: TrackerProcess, played: PlayedTopology) -> None:

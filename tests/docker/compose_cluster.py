@@ -30,7 +30,7 @@ PATIENCE_SECONDS = 180.0
 COMMAND_SECONDS = 900.0  # the first `deploy/up` of a machine builds every image
 POLL_SECONDS = 0.2
 EXIT_UNAVAILABLE = 6
-TAG = "test"
+TAG = os.environ.get("HERONRY_TAG", "test")
 SETTINGS = {  # of topologies: what dies is noticed soon
     "heron.state.session.timeout.secs": 4,
     "heron.metrics.interval.secs": 1,
@@ -197,6 +197,19 @@ class ComposeCluster:
         wanted = f"label=com.docker.compose.service={name}"
         ours = f"label=com.docker.compose.project={self.project}"
         return sorted(docker("ps", "--all", "--filter", ours, "--filter", wanted, "--format", "{{.Names}}").split())
+
+    def leading_api(self) -> str:
+        """The api server that leads, once one does."""
+        request = "GET /leader HTTP/1.0\\r\\nHost: localhost\\r\\n\\r\\n"
+        ask = f"exec 3<>/dev/tcp/127.0.0.1/9000; printf '{request}' >&3; head -1 <&3"
+
+        def look() -> str:
+            said = {name: docker("exec", name, "bash", "-c", ask, check=False) for name in self.service("api")}
+            leads = [name for name, line in said.items() if " 200 " in line]
+            assert len(leads) <= 1
+            return leads[0] if leads else ""
+
+        return eventually(look, "an api server leads")
 
     def containers(self, topology: str = "") -> dict[int, str]:
         """Number to name of the containers of a topology (of all), dead ones too."""

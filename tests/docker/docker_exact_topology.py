@@ -68,7 +68,7 @@ class Exact(Topology):
         "topology.stmgrs": 2,
         "user.numbers": _given.get("numbers", 1000),
         "user.per_second": _given.get("per_second", 500),
-        "user.sink.folder": FOLDER,
+        "user.sink.folder": _given.get("folder", FOLDER),
         **_given.get("config", {}),
     }
     numbers = Numbers.spec(par=2)

@@ -74,7 +74,7 @@ class DockerFaults(Topology):
         "topology.message.timeout.secs": 8,
         **_given.get("config", {}),
         "user.path": TEXT,
-        "user.output": OUTPUT,
+        "user.output": _given.get("output", OUTPUT),
         "user.padding": 0,
         "user.lines_per_second": _given.get("lines_per_second", 100),
     }

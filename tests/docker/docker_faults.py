@@ -124,7 +124,7 @@ def no_store(cluster: ComposeCluster, topology: str, draw: random.Random) -> Ite
 
 @contextmanager
 def kill_api_and_trackers(cluster: ComposeCluster, topology: str, draw: random.Random) -> Iterator[None]:
-    """docker kill of the api and of both trackers; meanwhile a container dies, and stays down."""
+    """docker kill of both api servers and of both trackers; meanwhile a container dies, and stays down."""
     names = [*cluster.service("api"), *cluster.service("tracker")]
     docker("kill", *names)
     victim = worker(cluster, topology, draw)
@@ -136,6 +136,18 @@ def kill_api_and_trackers(cluster: ComposeCluster, topology: str, draw: random.R
         docker("start", *names)
 
 
+@contextmanager
+def kill_leading_api(cluster: ComposeCluster, topology: str, draw: random.Random) -> Iterator[None]:
+    """docker kill of the api server that leads, and of a container, which the other one starts again."""
+    name = cluster.leading_api()
+    docker("kill", name, worker(cluster, topology, draw))
+    try:
+        yield
+        eventually(lambda: cluster.leading_api() != name, "the other api server leads")
+    finally:
+        docker("start", name)
+
+
 FAULTS = [
     Fault("nothing (control run)", nothing, flows=True),
     Fault("docker kill, container with tasks", kill_worker),
@@ -145,7 +157,8 @@ FAULTS = [
     Fault("network disconnect 20 s", cut_off_worker, PAUSE_SECONDS),
     Fault("ZooKeeper's leader killed", kill_leader, flows=True),
     Fault("all of ZooKeeper down 30 s", no_store, NO_STORE_SECONDS, flows=True),
-    Fault("api and trackers killed, a container dies", kill_api_and_trackers, API_AWAY_SECONDS),
+    Fault("the api server that leads killed, a container dies", kill_leading_api, API_AWAY_SECONDS),
+    Fault("api servers and trackers killed, a container dies", kill_api_and_trackers, API_AWAY_SECONDS),
 ]
 STANDBY_FAULT = Fault("docker kill, master's container with standby", kill_master, flows=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 from collections.abc import Iterator
 
 import pytest
@@ -26,6 +27,9 @@ def clear_up() -> None:
 
 
 class TestDockerEngine(EngineContract):
+    def check_owners(self, entries: list[tarfile.TarInfo]) -> None:
+        assert {(entry.uid, entry.gid, entry.mode & 0o777) for entry in entries} == {(10001, 10001, 0o644)}
+
     @pytest.fixture
     def engines(self) -> Iterator[Engines]:
         clear_up()

@@ -1,19 +1,32 @@
-"""State that is kept, in containers: killed, paused and restarted while data flows, each number counts once."""
+"""State that is kept, in containers: killed, paused, restarted, cut off and updated while data flows, each number
+counts once.
+
+``HERONRY_EXACT_SECONDS`` has it last longer (with fewer numbers a second), ``HERONRY_EXACT_SEED`` repeats what is
+drawn.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import random
+import subprocess
+import sys
 import time
 from collections import Counter
 from pathlib import Path
 
-from compose_cluster import ComposeCluster, docker, eventually, inside
+import pytest
+from compose_cluster import PATIENCE_SECONDS, ROOT, ComposeCluster, docker, eventually, inside, run
 
 TOPOLOGY = Path(__file__).with_name("docker_exact_topology.py")
 NAME = "Exact"
-NUMBERS, SPLITS, KEYS = 4000, 4, 50
-STRIKES, FLOW_SECONDS = 4, 2.0
+SECONDS = float(os.environ.get("HERONRY_EXACT_SECONDS", "10"))
+SEED = int(os.environ.get("HERONRY_EXACT_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 30)
+SPLITS, KEYS = 4, 50
+PER_SECOND = 400 if SECONDS < 60 else 40  # in each of two tasks
+NUMBERS = round(max(20.0, SECONDS) * PER_SECOND * 2 / SPLITS / KEYS) * KEYS  # in each split
+FLOW_SECONDS, AWAY_SECONDS = 2.0, 3.0
 
 
 def written(cluster: ComposeCluster) -> Counter[tuple[int, int]]:
@@ -27,27 +40,75 @@ def written(cluster: ComposeCluster) -> Counter[tuple[int, int]]:
     return Counter()
 
 
+def strike(cluster: ComposeCluster, draw: random.Random) -> str:
+    """Do some harm to a container; what it was. One that was killed just before may be made anew at this moment."""
+    number, container = draw.choice(sorted(cluster.containers(NAME).items()))
+    how = draw.choice(["kill", "pause", "restart", "cut off"])
+    network = docker("inspect", "--format", "{{.HostConfig.NetworkMode}}", container, check=False)
+    command = {
+        "restart": ["restart", "-t", "1", container],
+        "cut off": ["network", "disconnect", network, container],
+    }.get(how, [how, container])
+    if run("docker", *command, check=False).returncode:
+        return f"too late to {how}"
+    if how in ("pause", "cut off"):
+        time.sleep(AWAY_SECONDS)
+        # It may have been ended meanwhile.
+        docker(*(["unpause", container] if how == "pause" else ["network", "connect", network, container]), check=False)
+    return f"{how} {'the master' if number == 0 else 'tasks'}"
+
+
+class Updates:
+    """``heron update`` again and again, whatever else happens."""
+
+    def __init__(self, cluster: ComposeCluster, draw: random.Random) -> None:
+        self._cluster, self._draw = cluster, draw
+        self._running: subprocess.Popen[str] | None = None
+        self.ended: Counter[str] = Counter()
+
+    def idle(self) -> bool:
+        """True if none is under way; what the last one has come to is counted."""
+        if self._running is None:
+            return True
+        if self._running.poll() is None:
+            return False
+        out, err = self._running.communicate()
+        code, self._running = self._running.returncode, None
+        assert code in (0, 1, 2, 4, 6), f"{code}\n{out}\n{err}"
+        self.ended["done" if code == 0 else "taken back" if "old plan again" in err else "refused"] += 1
+        return True
+
+    def begin(self) -> None:
+        """The next one, if none is under way."""
+        if not self.idle():
+            return
+        counts, files = self._draw.randint(1, 3), self._draw.randint(1, 2)
+        tasks = [f"--component-parallelism=counts:{counts}", f"--component-parallelism=files:{files}"]
+        self._running = subprocess.Popen(
+            [sys.executable, "-m", "heron_cli", "update", "docker/tests", NAME, *tasks, "--timeout", "30"],
+            cwd=ROOT, env=self._cluster.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+
+@pytest.mark.timeout(900 + 3 * SECONDS)
 def test_each_number_counts_once_whatever_happens_to_containers(cluster: ComposeCluster) -> None:
-    draw = random.Random(time.time_ns())
-    cluster.submit(TOPOLOGY, NAME, NAME, {"numbers": NUMBERS, "per_second": 400})
-    struck = Counter[str]()
-    for _ in range(STRIKES):
+    print(f"HERONRY_EXACT_SEED={SEED}")
+    draw = random.Random(SEED)
+    cluster.submit(TOPOLOGY, NAME, NAME, {"numbers": NUMBERS, "per_second": PER_SECOND})
+    struck, updates = Counter[str](), Updates(cluster, random.Random(SEED + 1))
+    over = time.monotonic() + SECONDS
+    while time.monotonic() < over:
+        updates.begin()
         time.sleep(FLOW_SECONDS)
-        number, container = draw.choice(sorted(cluster.containers(NAME).items()))
-        how = draw.choice(["kill", "pause", "restart"])
-        struck[f"{how} {number}"] += 1
-        if how == "pause":
-            docker("pause", container)
-            time.sleep(3.0)
-            docker("unpause", container)
-        elif how == "kill":
-            docker("kill", container, check=False)
-        else:
-            docker("restart", "-t", "1", container, check=False)
+        struck[strike(cluster, draw)] += 1
+    eventually(updates.idle, "the last update has ended")
     each = SPLITS * NUMBERS // KEYS
     truth = Counter({(key, count): 1 for key in range(KEYS) for count in range(1, each + 1)})
-    eventually(lambda: sum(written(cluster).values()) >= sum(truth.values()), "every number is counted")
+    # Numbers come at their pace: those that faults have held up take as long again.
+    patience = PATIENCE_SECONDS + max(20.0, SECONDS)
+    eventually(lambda: sum(written(cluster).values()) >= sum(truth.values()), "every number is counted", patience)
     assert written(cluster) == truth
-    cluster.lap(f"{NAME}: {sum(truth.values())} numbers counted once each, {dict(struck)}")
+    said = f"{dict(sorted(struck.items()))}; updates: {dict(updates.ended)}"
+    cluster.lap(f"{NAME}: {sum(truth.values())} numbers counted once each, {said}")
     cluster.heron("kill", "docker/tests", NAME)
     assert cluster.containers(NAME) == {}

@@ -116,6 +116,8 @@ class Flow:
 class FaultCluster:
     """One topology. ``config`` are topology.* keys, ``settings`` are heron.* keys."""
 
+    cluster = "local"
+
     def __init__(
         self,
         containers: int,
@@ -162,11 +164,14 @@ class FaultCluster:
 
     def submit(self, deactivated: bool = False) -> None:
         """Submit; every task runs when this returns, with its spouts at rest if ``deactivated``."""
-        settings = [f"--config-property={key}={value}" for key, value in self._settings.items()]
-        rest = ["--deploy-deactivated"] if deactivated else []
-        self.heron("submit", *rest, "local", str(TOPOLOGY), "Faults", "--name", self.name, "--wait-timeout", "120",
-                   *settings, "--", json.dumps(self._given), nice=NICE)  # fmt: skip
+        self.heron(*self.submit_arguments(*["--deploy-deactivated"] * deactivated), nice=NICE)
         self._runtime = Path(self.launch.runtime_dir)
+
+    def submit_arguments(self, *more: str) -> list[str]:
+        """The command, with ``more`` options."""
+        settings = [f"--config-property={key}={value}" for key, value in self._settings.items()]
+        return ["submit", self.cluster, str(TOPOLOGY), "Faults", "--name", self.name, "--wait-timeout", "120",
+                *settings, *more, "--", json.dumps(self._given)]  # fmt: skip
 
     def say(self, *arguments: str) -> str:
         """A command that only looks, without a new interpreter for it: some are asked again and again."""
@@ -176,7 +181,7 @@ class FaultCluster:
 
     def status(self) -> dict[str, Any]:
         """``heron status -o json``."""
-        found: dict[str, Any] = json.loads(self.say("status", "local", self.name, "-o", "json"))
+        found: dict[str, Any] = json.loads(self.say("status", self.cluster, self.name, "-o", "json"))
         return found
 
     def processes(self) -> dict[str, Process]:
@@ -195,7 +200,7 @@ class FaultCluster:
     @property
     def place(self) -> Path:
         """The topology's folder."""
-        (found,) = self.home.glob(f"topologies/local/*/default/{self.name}")
+        (found,) = self.home.glob(f"topologies/{self.cluster}/*/default/{self.name}")
         return found
 
     @property
@@ -243,7 +248,7 @@ class FaultCluster:
 
     def master(self) -> tuple[MasterLocation | None, MasterEpoch | None]:
         """Who leads and the highest epoch, by the state store."""
-        store = open_address(local_store(self.home))
+        store = open_address(local_store(self.home, self.cluster))
         store.open()
         try:
             node, epoch = store.get(paths.master(self.name)), store.get(paths.epoch(self.name))
@@ -282,18 +287,18 @@ class FaultCluster:
 
     def kill(self) -> None:
         """``heron kill``, and nothing is left: no process, no socket, no state, no folder."""
-        self.heron("kill", "local", self.name)
+        self.heron("kill", self.cluster, self.name)
         assert self.titled() == []
         assert self._runtime is not None
         assert not self._runtime.exists(), f"{sorted(self._runtime.iterdir())} is left"
         assert list(self.home.glob("topologies/**/*")) == []
         assert self.nodes() == []
-        assert json.loads(self.heron("list", "local", "-o", "json")) == []
-        self.heron("status", "local", self.name, code=3)
+        assert json.loads(self.heron("list", self.cluster, "-o", "json")) == []
+        self.heron("status", self.cluster, self.name, code=3)
 
     def nodes(self) -> list[str]:
         """The nodes of the state store that belong to this topology."""
-        store = open_address(local_store(self.home))
+        store = open_address(local_store(self.home, self.cluster))
         store.open()
         try:
             folders = [value for key, value in vars(paths).items() if key.isupper() and isinstance(value, str)]
@@ -305,7 +310,7 @@ class FaultCluster:
         """The state of things, for a test that has failed."""
         text = [f"containers: {self.containers}; written: {self.flow.bytes}"]
         with contextlib.suppress(AssertionError, subprocess.SubprocessError):
-            text.append(self.heron("status", "local", self.name, "-v"))
+            text.append(self.heron("status", self.cluster, self.name, "-v"))
         text += [f"{p.name}: {p.read_text()}" for p in sorted(self.output.glob("progress-*.json"))]
         for path in sorted(self.home.glob("topologies/**/log-files/*.log")):
             lines = path.read_text(errors="replace").splitlines()
@@ -318,7 +323,7 @@ class FaultCluster:
             self.cont(pid)
         if self.titled():
             with contextlib.suppress(AssertionError, subprocess.SubprocessError):
-                self.heron("kill", "local", self.name)
+                self.heron("kill", self.cluster, self.name)
         for process in self.titled():
             with contextlib.suppress(psutil.Error):
                 process.kill()

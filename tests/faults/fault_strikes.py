@@ -60,6 +60,14 @@ def kill_container_0(cluster: FaultCluster, processes: dict[str, Process], draw:
     return members(processes, 0)
 
 
+def kill_scheduler_and_container_0(
+    cluster: FaultCluster, processes: dict[str, Process], draw: random.Random
+) -> Victims:
+    """kill -9 of the two that bring each other back."""
+    cluster.kill_9(processes["heron_scheduler"]["pid"])
+    return {"heron_scheduler": processes["heron_scheduler"]["pid"], **kill_container_0(cluster, processes, draw)}
+
+
 def kill_zygote(cluster: FaultCluster, processes: dict[str, Process], draw: random.Random) -> Victims:
     """kill -9 of the process that forks the instances of a container; they end with it."""
     container = draw.choice(sorted({p["container"] for p in processes.values() if p["kind"] == "heron_instance"}))
@@ -165,6 +173,7 @@ FAULTS = [
     Fault("kill -9 heron_container", kill_one("heron_container"), config=BRISK),
     Fault("kill -9 heron_container 0", kill_container_0, True, PATIENT),
     Fault("kill -9 scheduler", kill_one("heron_scheduler"), True, PATIENT),
+    Fault("kill -9 scheduler and heron_container 0", kill_scheduler_and_container_0, True, PATIENT),
     Fault("kill -9 zygote", kill_zygote, config=BRISK),
     Fault("kill -9 zygote of services", kill_services, config=BRISK),
     Fault("SIGSTOP stream manager, SIGCONT", stop_stream_manager, True, PATIENT, {"heron.master.lease.secs": 2}),

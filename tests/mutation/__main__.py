@@ -1,15 +1,19 @@
 """``python -m tests.mutation [FILES…] [--each N] [--seed S] [--minutes M]``: would the tests notice?
 
-Without files: every core of the data plane, its master and its containers. Ends with 1 if a mutant survives that is
-not in ``known.json``, the list of those that mean nothing.
+Without files: every core of the data plane, its master and its containers; a room's name stands for its core. Ends
+with 1 if a mutant survives that is not in ``known.json``, the list of those that mean nothing. ``--keep FILE`` adds
+each mutant that was noticed to that file, and does not try it again while it is there: so a run goes on where another
+has ended, and after a test was added only what survived is tried. (When tests were changed or removed, begin anew.)
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from .mutants import ROOT, Mutant, sample, unchanged
@@ -22,9 +26,9 @@ STARTING_SECONDS = 60.0
 CONTROLS = 20
 
 
-def cores() -> list[str]:
+def cores(rooms: Sequence[str] = ROOMS) -> list[str]:
     """The files of all cores."""
-    found = (path for room in ROOMS for path in (ROOT / room / "core").rglob("*.py") if path.name != "__init__.py")
+    found = (path for room in rooms for path in (ROOT / room / "core").rglob("*.py") if path.name != "__init__.py")
     return sorted(str(path.relative_to(ROOT)) for path in found)
 
 
@@ -35,23 +39,32 @@ def main() -> int:
     parser.add_argument("--each", type=int, default=8, help="mutants of each file (default 8)")
     parser.add_argument("--seed", type=int, default=1, help="says which (default 1)")
     parser.add_argument("--minutes", type=float, default=30.0, help="begin no file after so many (default 30)")
+    parser.add_argument("--keep", type=Path, help="do not try again what was noticed and is in this file")
+    parser.add_argument("--brief", action="store_true", help="do not try on many examples what survives few")
     given = parser.parse_args()
+    lengths = (BRIEFLY,) if given.brief else (BRIEFLY, AT_LENGTH)
+    noticed = Noticed(given.keep)
     known = read_known(KNOWN)
     until = time.monotonic() + 60 * given.minutes
     left: list[Mutant] = []
     total: Counter[str] = Counter()
     baselines: dict[str, Baseline] = {}
     print("| file | mutants | noticed | mean nothing | survived |\n|---|---|---|---|---|", flush=True)
-    for file in given.files or cores():
+    for file in [f for name in given.files or ROOMS for f in (cores([name]) if name in ROOMS else [name])]:
         if time.monotonic() > until:
             print(f"the time is used up: {file} and what follows was not tried", flush=True)
             break
         room = file.partition("/")[0]
         baseline = baselines.get(room) or baselines.setdefault(room, Baseline(room))
         counts: Counter[str] = Counter()
-        control(file, baseline)
-        for mutant in sample(file, given.each, given.seed):
-            counts[verdict(mutant, baseline, known, left)] += 1
+        mutants = sample(file, given.each, given.seed)
+        if any(mutant not in noticed for mutant in mutants):
+            control(file, baseline)
+        for mutant in mutants:
+            found = "noticed" if mutant in noticed else verdict(mutant, baseline, known, left, lengths)
+            if found == "noticed":
+                noticed.add(mutant)
+            counts[found] += 1
         total += counts
         print(row(f"`{file}`", counts), flush=True)
     print(row("all", total))
@@ -60,13 +73,38 @@ def main() -> int:
     return 1 if left else 0
 
 
-def verdict(mutant: Mutant, baseline: Baseline, known: dict[tuple[str, str], str], left: list[Mutant]) -> str:
+class Noticed:
+    """Mutants that were noticed, in a file (or none): a line for each, with the digest of the whole mutant."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        self._lines = set(file.read_text().splitlines()) if file is not None and file.exists() else set()
+
+    def __contains__(self, mutant: Mutant) -> bool:
+        return self._line(mutant) in self._lines
+
+    def add(self, mutant: Mutant) -> None:
+        """This one was noticed."""
+        line = self._line(mutant)
+        if self._file is not None and line not in self._lines:
+            self._lines.add(line)
+            with self._file.open("a") as kept:
+                kept.write(line + "\n")
+
+    @staticmethod
+    def _line(mutant: Mutant) -> str:
+        return f"{hashlib.blake2b(mutant.source.encode(), digest_size=8).hexdigest()} {mutant.file}:{mutant.line}"
+
+
+def verdict(
+    mutant: Mutant, baseline: Baseline, known: dict[tuple[str, str], str], left: list[Mutant], lengths: Sequence[str]
+) -> str:
     """Judge one; what survives and means something is also added to ``left``."""
     if (mutant.file, mutant.change) in known:
         return "mean nothing"
     tests = baseline.tests_of(mutant)
-    seconds = STARTING_SECONDS + SLOWER * sum(baseline.seconds.get(test, 0.0) for test in tests)
-    if any(judge(mutant, tests, seconds, laws) != "survived" for laws in (BRIEFLY, AT_LENGTH)):
+    seconds = STARTING_SECONDS + SLOWER * sum(baseline.seconds[test] for test in tests)
+    if any(judge(mutant, tests, seconds, laws) != "survived" for laws in lengths):
         return "noticed"
     left.append(mutant)
     print(f"  survived: {mutant.file}:{mutant.line} {mutant.operator} {mutant.change}", file=sys.stderr, flush=True)

@@ -15,6 +15,7 @@ import random
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from cosmic_ray.ast import ast_nodes, get_ast
@@ -75,7 +76,8 @@ def _places(source: str) -> dict[Place, list[tuple[str, int]]]:
     for name in operator_names():
         if any(name.endswith(part) or part + "Not" in name for part in LEFT_OUT):
             continue
-        positions = (position for node in nodes for position in get_operator(name)().mutation_positions(node))
+        operator = get_operator(name)()
+        positions = (position for node in nodes for position in operator.mutation_positions(node))
         for occurrence, place in enumerate(positions):
             places.setdefault(place, []).append((name, occurrence))
     return places
@@ -100,6 +102,7 @@ def _differs(source: str, changed: str) -> bool:
         return False
 
 
+@lru_cache(maxsize=2)
 def _code(source: str) -> list[object]:
     """All that runs of a file."""
     tree = ast.parse(source)

@@ -1,11 +1,12 @@
 """Which tests run a line, and whether they notice that it is another one.
 
 Theory of operation. One run of a room's unit tests under coverage says for each line which tests run it, and how long
-each test takes (kept under ``.cache/``, as long as neither the room nor its tests change). A mutant is judged by the
+each test takes (kept under ``.cache/``). A mutant is judged by the
 tests that run its statement, the quickest first, in a process forked from one that has the libraries loaded: there an
 import hook puts the mutant in the place of its module, and nothing on disk is touched. Laws are tried on few examples
-first, and on many if the mutant survives that; they are not made small when they fail, and have the same examples in
-each run.
+first, and on many if the mutant survives that (alone: other tests would do the same again); they are not made small
+when they fail, and have the same examples in each run. What a mutant costs besides its tests is half a second, because
+plugins of pytest that no unit test uses are not loaded: Schemathesis alone takes a second.
 """
 
 from __future__ import annotations
@@ -28,63 +29,94 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
+import grpc  # noqa: F401  # loaded here, once, and not by each mutant's process
 import hypothesis
+import hypothesis.strategies
+import numpy as np  # noqa: F401  # the same
 import pytest
 from coverage import CoverageData
+from hypothesis import is_hypothesis_test
 
 from .mutants import ROOT, Mutant
 
 CACHE = ROOT / ".cache" / "mutation"
+#: Plugins that no unit test of a core uses, and the time of loading them would be most of what a mutant takes.
+LEFT_OUT = ("randomly", "cacheprovider", "xdist", "schemathesis", "anyio", "pytest_cov")
 ARGUMENTS = (
-    "-q", "-x", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", "--tb=line",
-    "-W", "ignore::pytest.PytestAssertRewriteWarning",
+    "-q", "-x", "--no-header", "--tb=line", "-W", "ignore::pytest.PytestAssertRewriteWarning",
+    *(f"-pno:{plugin}" for plugin in LEFT_OUT),
 )  # fmt: skip
 BRIEFLY, AT_LENGTH = "0", "0.25"  # of tests/budget.py: laws at their floor of examples; at it after half a minute
 
 
 class Baseline:
-    """Who runs what of a room: the tests of each line of its files, and the seconds of each test."""
+    """Who runs what of a room: the tests of each line of its files, and the seconds of each test.
+
+    Measured in parts: of tests that were added or changed since, only their files are run again. A change of the room,
+    or of what its tests share, begins anew.
+    """
 
     def __init__(self, room: str) -> None:
-        where = CACHE / f"{room}-{_state_of(room)}"
-        if not (where / "tests.xml").exists():
-            where.mkdir(parents=True, exist_ok=True)
-            _measure(room, where)
-        self._data = CoverageData(str(where / "coverage"))
-        self._data.read()
-        self.seconds = _seconds(where / "tests.xml")
+        tests = sorted((ROOT / "tests" / "unit" / room).rglob("*.py"))
+        shared = [path for path in tests if not path.name.startswith("test_")]
+        where = CACHE / f"{room}-{_digest([*sorted((ROOT / room).rglob('*.py')), *shared])}"
+        now = {str(path.relative_to(ROOT)): _digest([path]) for path in tests if path not in shared}
+        parts = sorted(found.parent for found in where.glob("*/tests.xml"))
+        known: dict[str, str] = {}
+        for part in parts:
+            known |= json.loads((part / "files.json").read_text())
+        due = [file for file, digest in now.items() if known.get(file) != digest]
+        if due:
+            parts.append(where / f"{len(parts):03}")
+            _measure(room, due, parts[-1])
+            (parts[-1] / "files.json").write_text(json.dumps({file: now[file] for file in due}))
+            (parts[-1] / "new.xml").rename(parts[-1] / "tests.xml")
+        self.seconds: dict[str, float] = {}
+        self._data: list[CoverageData] = []
+        for part in parts:
+            again = json.loads((part / "files.json").read_text())
+            before = {test: spent for test, spent in self.seconds.items() if test.partition("::")[0] not in again}
+            self.seconds = before | _seconds(part / "tests.xml")
+            self._data.append(CoverageData(str(part / "coverage")))
+            self._data[-1].read()
+        self.seconds = {test: spent for test, spent in self.seconds.items() if test.partition("::")[0] in now}
 
     def tests_of(self, mutant: Mutant) -> list[str]:
-        """The tests that run the mutant's statement, the quickest first; those of the file, where importing runs it."""
-        by_line = self._data.contexts_by_lineno(str(ROOT / mutant.file))
+        """The tests that run the mutant's statement, the quickest first; where importing runs it, those of the file, or
+        all of the room if no test runs a line of the file (it has no function)."""
         lines = _statement(mutant.file, mutant.line)
-        contexts = {c for line in lines or by_line for c in by_line.get(line, ())}
-        tests = {context.rpartition("|")[0] for context in contexts} - {""}
-        return sorted(tests, key=lambda test: (self.seconds.get(test, 0.0), test))
+        contexts: set[str] = set()
+        for data in self._data:
+            by_line = data.contexts_by_lineno(str(ROOT / mutant.file))
+            contexts |= {c for line in lines or by_line for c in by_line.get(line, ())}
+        tests = {context.rpartition("|")[0] for context in contexts} & self.seconds.keys()
+        if not tests and not lines:
+            tests = set(self.seconds)
+        return sorted(tests, key=lambda test: (self.seconds[test], test))
 
 
-def _state_of(room: str) -> str:
-    """Of the room and its tests: what a measurement is good for."""
+def _digest(files: Sequence[Path]) -> str:
     digest = hashlib.blake2b(digest_size=6)
-    for folder in (ROOT / room, ROOT / "tests" / "unit" / room):
-        for path in sorted(folder.rglob("*.py")):
-            digest.update(path.read_bytes())
+    for path in files:
+        digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
-def _measure(room: str, where: Path) -> None:
+def _measure(room: str, files: Sequence[str], where: Path) -> None:
+    where.mkdir(parents=True, exist_ok=True)
     command = [
-        sys.executable, "-m", "pytest", f"tests/unit/{room}", "-p", "no:randomly", f"--cov={room}",
-        "--cov-context=test", "--cov-report=", f"--junitxml={where / 'new.xml'}", "-o", "junit_family=xunit1",
+        sys.executable, "-m", "pytest", *files, "-q", "-p", "no:randomly", f"--cov={room}", "--cov-context=test",
+        "--cov-report=", f"--junitxml={where / 'new.xml'}", "-o", "junit_family=xunit1",
     ]  # fmt: skip
     subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, "COVERAGE_FILE": str(where / "coverage")})
-    (where / "new.xml").rename(where / "tests.xml")
 
 
 def _seconds(report: Path) -> dict[str, float]:
     found: dict[str, float] = {}
     for case in Xml.parse(report).iter("testcase"):
         file, module = case.get("file", ""), case.get("classname", "")
+        if not module.startswith(file.removesuffix(".py").replace("/", ".")):  # made elsewhere: tests/laws.py
+            file = module.replace(".", "/") + ".py"
         inner = module.removeprefix(file.removesuffix(".py").replace("/", ".")).strip(".")
         name = "::".join(part for part in (file, inner.replace(".", "::"), case.get("name", "")) if part)
         found[name] = float(case.get("time", 0))
@@ -137,7 +169,16 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
 
 
 class _Plugin:
-    """Laws that fail are not made small: that takes minutes, and nobody reads it."""
+    """Laws that fail are not made small: that takes minutes, and nobody reads it. Tests that are no laws do not change
+    with the number of examples: they are run once."""
+
+    def __init__(self, laws: str) -> None:
+        self._only_laws = laws == AT_LENGTH
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Leave out what was run before."""
+        if self._only_laws:
+            items[:] = [item for item in items if is_hypothesis_test(getattr(item, "obj", None))]
 
     def pytest_sessionstart(self) -> None:
         """After ``tests/conftest.py``, before the tests are read."""
@@ -156,12 +197,12 @@ def judge(mutant: Mutant, tests: Sequence[str], seconds: float, laws: str) -> st
     def run() -> int:
         sys.meta_path.insert(0, _Finder(mutant))
         os.environ["HERONRY_TIME"] = laws
-        return int(pytest.main([*ARGUMENTS, *tests], plugins=[_Plugin()]))
+        return int(pytest.main([*ARGUMENTS, *tests], plugins=[_Plugin(laws)]))
 
     code, talk = in_a_fork(run, seconds)
     if code is None:
         return "too long"
-    if code == pytest.ExitCode.OK:
+    if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         return "survived"
     if code in (
         pytest.ExitCode.TESTS_FAILED,

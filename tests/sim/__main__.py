@@ -1,6 +1,7 @@
 """``python -m tests.sim --seed N [--verbose]``: run one schedule, or ``--seeds A-B`` many, and tell what happened.
 
-``--shrink`` makes a failing schedule small first; ``--hours H`` runs fresh seeds and keeps those that break a law."""
+``--shrink`` makes a failing schedule small first; ``--hours H`` runs fresh seeds and keeps those that break a law or
+reach something new."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def main() -> int:
     parser.add_argument("--seeds", help="A-B: all of them, B included")
     parser.add_argument("--verbose", action="store_true", help="print the trace")
     parser.add_argument("--shrink", action="store_true", help="of a seed that fails: leave out what is not needed")
-    parser.add_argument("--hours", type=float, help="fresh seeds for so long; failing ones go to corpus.txt")
+    parser.add_argument("--hours", type=float, help="fresh seeds for so long; corpus.py says which are kept")
     arguments = parser.parse_args()
     if arguments.hours is not None:
         return 1 if explore(3600 * arguments.hours, say) else 0

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.stored import ExecutionState
 from heron_runtime.model.topology import GroupingKind, StreamSchema, TopologyState
 from heron_runtime.state import paths
@@ -92,6 +93,17 @@ class Cluster:
     def processes(self) -> list[SimProcess]:
         """Everything that can die."""
         return [*self.masters, *self.stream_managers.values(), *self.instances.values()]
+
+    def plan_stored(self, plan: PhysicalPlan) -> None:
+        """A master has stored it."""
+
+    def replaced(self, process: SimProcess) -> bool:
+        """True if an update has taken it away; there are none here."""
+        return False
+
+    def restart_after_leave(self, process: SimProcess) -> float | None:
+        """When a process that was told to leave begins anew; None: never."""
+        return None
 
     def component_of(self, task: int) -> str:
         """The component of a task."""

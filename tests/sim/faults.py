@@ -15,7 +15,7 @@ from typing import Any
 from heron_runtime.model.topology import TopologyState
 
 from .cluster import Cluster
-from .wire import Channel
+from .wire import KEEPALIVE_MS, Channel
 
 
 class Faults:
@@ -39,6 +39,10 @@ class Faults:
         if cluster.swarm:
             self._kinds = tuple(self.world.rng.sample(list(dict.fromkeys(self._kinds)), cluster.swarm))
             self.world.log("fault", f"a swarm of {', '.join(kind.__name__.strip('_') for kind in self._kinds)}")
+
+    def without_losses(self) -> None:
+        """Only what takes no tuple away: what befalls masters, and processes that are stopped, but not for long."""
+        self._kinds = (self._crash_master, self._store, self._lost_answer, self._pause_shortly, self._pause_shortly)
 
     def start(self) -> None:
         """Begin."""
@@ -84,6 +88,13 @@ class Faults:
         if process is not None:
             process.pause(self.world.rng.choice((200.0, 1200.0, 4500.0)))
 
+    def _pause_shortly(self) -> None:
+        cluster = self.cluster
+        processes = [*cluster.stream_managers.values(), *cluster.stream_managers.values(), *cluster.instances.values()]
+        process = self._pick([p for p in processes if p.alive and not p.paused])
+        if process is not None:
+            process.pause(self.world.rng.choice((200.0, 600.0, 1200.0)))
+
     def _partition(self) -> None:
         hosts = sorted({p.host for p in self.cluster.processes()})
         one, other = self.world.rng.choice(hosts), self.world.rng.choice(hosts)
@@ -93,6 +104,8 @@ class Faults:
             ways = f"from host {one} to {other}{' or back' if both else ''}"
             self.world.log("fault", f"nothing gets {ways} until {until:.0f}")
             self.cluster.network.block(one, other, until)
+            # What is stuck stays so, also when the world heals, until then or until its connection is given up.
+            self.cluster.checkers.fault(min(until, self.world.now_ms + KEEPALIVE_MS))
             if both:
                 self.cluster.network.block(other, one, until)
 

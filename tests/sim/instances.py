@@ -18,6 +18,7 @@ from heron_instance.core.outbox import Flush
 from heron_instance.core.outgoing import Outgoing
 from heron_instance.core.setup import Setup
 from heron_instance.core.spout_executor import SpoutExecutor
+from heron_runtime.model.checkpoints import TaskReport
 from heron_runtime.model.ids import PROTOCOL_VERSION
 from heron_runtime.model.plan import NO_PLAN, PhysicalPlan
 from heron_runtime.model.weights import UNKNOWN_WEIGHT
@@ -105,6 +106,7 @@ class SimInstance(SimProcess):
         self.heaviest_told = 0
         self._expected = 1
         self._leaving = False
+        self._told_report: TaskReport | None = None  # of this life and link
         self.later(self.world.between(1, 100), lambda: self._connect(RECONNECT_MS[0]))
 
     def on_fault(self) -> None:
@@ -151,6 +153,8 @@ class SimInstance(SimProcess):
                 self.stream_manager = incarnation
                 self.links.append((self._end.data, self.lost))
                 self._end.data.send(DATA_OPEN)
+                self._told_report = None
+                self._report()
                 self._to_executor(lambda executor, now: executor.on_stream_manager(now, incarnation))
                 self._offer()
                 self._write()
@@ -169,7 +173,7 @@ class SimInstance(SimProcess):
                 self._to_executor(lambda executor, now: self._pause(executor, now, paused))
             case Leave(reason=reason):
                 self.cluster.checkers.told_to_leave(self, reason)
-                self.crash(f"told to leave: {reason}", None)
+                self.crash(f"told to leave: {reason}", self.cluster.restart_after_leave(self))
 
     def _pause(self, executor: Any, now: float, paused: bool) -> None:
         self.pause_changes += paused != self.paused_by_pressure
@@ -202,6 +206,14 @@ class SimInstance(SimProcess):
         if self._end is not None and self._granted != NO_CREDIT_YET and news:
             self._granted, self._told_weight = limit, self._tuple_weight
             self._end.control.send(Credit(limit, self._tuple_weight, taken))
+
+    def _report(self) -> None:
+        """How far it is in an update, with each link and when that changes."""
+        report = self.executor.output.draining.report if self.executor is not None else None
+        news = report is not None and report != (self._told_report or TaskReport(0))
+        if news and self._end is not None and self.stream_manager is not None:
+            self._told_report = report
+            self._end.control.send(report)
 
     def _write(self) -> None:
         if self._writing or self._end is None or self._granted == NO_CREDIT_YET:
@@ -278,7 +290,6 @@ class SimInstance(SimProcess):
             self._sent_seen = self._sent_bytes
         opened = self.cluster.checkers.before_run(self)
         step = executor.run(now)
-        executor.check()
         self.cluster.checkers.instance_ran(self, opened)
         # Time spent in user code passes before anything else happens to the executor, or comes out of it.
         self._busy_until_ms = self.world.now_ms + self.spent_ms
@@ -295,6 +306,7 @@ class SimInstance(SimProcess):
         assert executor is not None
         self.spent_ms = 0.0
         self.post(step.flushes)
+        self._report()
         self._taken_weight = step.taken_weight
         if step.credit_bytes is not None:
             self._credit_total, self._tuple_weight = step.credit_bytes, step.tuple_weight

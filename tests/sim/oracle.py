@@ -82,6 +82,7 @@ class Oracle:
         self.roots: dict[int, Root] = {}
         self.emissions: dict[int, Emission] = {}
         self.acked = self.failed = self.abandoned = 0
+        self.moves = False  # a task has moved, and what was on its way was not waited for
         self.stopped_tasks: set[int] = set()  # whose executors have been stopped in order at least once
         self._tasks_of = tasks_of
         self._edges: dict[tuple[str, str], list[Edge]] = {}
@@ -215,7 +216,7 @@ class Oracle:
         by_user = reason.kind in (FailKind.FAILED, FailKind.EXCEPTION)
         if by_user and reason.kind not in root.failed_by_user and not stopped:
             raise Violation(f"root {uid} fails with {reason.kind}, and nobody failed it: {reason}", root.story)
-        if reason.kind is FailKind.MOVED:
+        if reason.kind is FailKind.MOVED and not self.moves:
             raise Violation(f"root {uid} fails as moved, and no task has moved", root.story)
         self.failed += 1
         return root
@@ -233,13 +234,16 @@ class Oracle:
         root.settled = how
         return root
 
-    def spout_died(self, task: int, life: int) -> None:
-        """The roots of this life will not be settled."""
+    def spout_died(self, task: int, life: int) -> list[int]:
+        """The roots of this life will not be settled; returns them."""
+        found = []
         for root in self.roots.values():
             if root.task == task and root.life == life and not root.settled:
                 root.settled = "abandoned"
                 self.abandoned += 1
                 self.tell(root, "the spout has died")
+                found.append(root.uid)
+        return found
 
     def open_roots(self) -> list[Root]:
         """Those nobody has settled."""

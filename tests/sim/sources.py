@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
 
 class Source:
@@ -32,10 +33,9 @@ class Source:
         """To be emitted anew."""
         self._again.append(message)
 
-    def spout_died(self) -> None:
-        """Nobody will settle what is open."""
-        self._again.extend(self.opened.values())
-        self.opened.clear()
+    def spout_died(self, abandoned: Iterable[int]) -> None:
+        """Nobody will settle these."""
+        self._again.extend(self.opened.pop(uid) for uid in abandoned if uid in self.opened)
 
     def hurry(self, now_ms: float) -> None:
         """What has not come yet comes now."""

@@ -162,7 +162,7 @@ class SimStreamManager(SimProcess):
 
     def _tick(self) -> None:
         self.handle(e.Tick(int(self.clock_ms)))
-        self.cluster.checkers.stream_manager_ticked(self)
+        self.cluster.checkers.checked(self, always=True)
         self.later(TICK_MS + self.world.between(0, 5), self._tick)
 
     # Effects.

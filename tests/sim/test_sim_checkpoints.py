@@ -45,6 +45,12 @@ def laws_hold(seeds: Iterator[int], budget: Budget, process: type[Task] = Task, 
         assert counts[happened] > 0, f"nothing of this kind in {budget.used} schedules: {happened}"
 
 
+def test_histories_begin_with_older_checkpoints() -> None:
+    """Each keeps the laws by itself; the seeds are some in which the owner goes back."""
+    counts = sum((run(seed) for seed in (2, 14, 24)), Counter[str]())
+    assert counts["histories"] >= 3
+
+
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", list(MUTATIONS))
 def test_without_the_rule_a_law_breaks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

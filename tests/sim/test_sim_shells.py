@@ -22,7 +22,7 @@ from heron_runtime.net.frames import FrameDecoder
 from heron_runtime.net.link import LinkStream
 from heron_runtime.wire.control import StreamManagerHello
 
-from .noticing import assert_noticed, broken_law
+from .noticing import Mutations, broken_law
 from .shells.schedule import run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,18 +31,8 @@ MUTATION_FLOOR, MUTATION_SECONDS = 60, 20.0
 
 pytestmark = pytest.mark.sim
 
-Mutation = Callable[[pytest.MonkeyPatch], None]
-MUTATIONS: dict[str, tuple[Mutation, str]] = {}
-
-
-def mutation(law: str) -> Callable[[Mutation], Mutation]:
-    """Register a mutation and a pattern for the laws it breaks."""
-
-    def register(change: Mutation) -> Mutation:
-        MUTATIONS[change.__name__] = (change, law)
-        return change
-
-    return register
+MUTATIONS = Mutations(run, MUTATION_FLOOR, MUTATION_SECONDS)
+mutation = MUTATIONS.breaks
 
 
 @pytest.mark.timeout(600)
@@ -145,9 +135,4 @@ def a_writer_is_never_woken(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LinkStream, "resume_writing", lambda self: None)
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", MUTATIONS)
-def test_a_broken_shell_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    change, law = MUTATIONS[name]
-    change(monkeypatch)
-    assert_noticed(run, law, Budget(MUTATION_SECONDS, MUTATION_FLOOR))
+test_a_broken_shell_is_noticed = MUTATIONS.test()

@@ -14,7 +14,7 @@ from heron_container.core.liveness import Liveness
 from heron_container.core.supervisor import Supervisor
 from heron_runtime.model.backoff import Backoff
 
-from .noticing import assert_noticed, broken_law
+from .noticing import Mutations, broken_law
 from .supervision import run
 
 FLOOR, SECONDS = 100, 8.0
@@ -22,18 +22,8 @@ MUTATION_FLOOR, MUTATION_SECONDS = 100, 10.0
 
 pytestmark = pytest.mark.sim
 
-Mutation = Callable[[pytest.MonkeyPatch], None]
-MUTATIONS: dict[str, tuple[Mutation, str]] = {}
-
-
-def mutation(law: str) -> Callable[[Mutation], Mutation]:
-    """Register a mutation and a pattern for the law it breaks."""
-
-    def register(change: Mutation) -> Mutation:
-        MUTATIONS[change.__name__] = (change, law)
-        return change
-
-    return register
+MUTATIONS = Mutations(run, MUTATION_FLOOR, MUTATION_SECONDS)
+mutation = MUTATIONS.breaks
 
 
 def test_places_keep_one_process_for_each_slot(record_property: Callable[[str, object], None]) -> None:
@@ -97,8 +87,4 @@ def who_is_to_stop_is_not_asked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Supervisor, "stop", lambda self, now_ms: [])
 
 
-@pytest.mark.parametrize("name", MUTATIONS)
-def test_a_broken_watcher_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    change, law = MUTATIONS[name]
-    change(monkeypatch)
-    assert_noticed(run, law, Budget(MUTATION_SECONDS, MUTATION_FLOOR))
+test_a_broken_watcher_is_noticed = MUTATIONS.test()

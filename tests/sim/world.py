@@ -59,7 +59,7 @@ class World:
     def at(self, when_ms: float, action: Action) -> None:
         """Do this then."""
         self._sequence += 1
-        heappush(self._heap, (max(when_ms, self.now_ms), self._sequence, action))
+        heappush(self._heap, (when_ms if when_ms > self.now_ms else self.now_ms, self._sequence, action))
 
     def after(self, delay_ms: float, action: Action) -> None:
         """Do this after a while."""
@@ -198,4 +198,4 @@ class SimProcess:
             if self.alive and self.life == life:
                 self.receive(action)
 
-        self.world.after(delay_ms, fire)
+        self.world.at(self.world.now_ms + delay_ms, fire)

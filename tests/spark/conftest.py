@@ -12,7 +12,7 @@ pytest.importorskip("pyspark", reason="needs PySpark: deploy/spark-setup")
 from pyspark.sql import SparkSession
 from spark_cluster import Standalone
 
-from data_pipeline.shell.session import SessionOptions, session
+from data_pipeline.shell.session import SessionOptions, own_session
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One session on two cores for every test that runs in this process."""
-    with session(SessionOptions("heronry-tests", "local[2]", {"spark.log.level": "FATAL"})) as found:
+    with own_session(SessionOptions("heronry-tests", "local[2]", {"spark.log.level": "FATAL"})) as found:
         yield found
 
 

@@ -12,8 +12,8 @@ from pyspark.sql import functions as sql
 
 from data_pipeline.core.combine import Limits
 from data_pipeline.core.planner import Choice, plan
+from data_pipeline.shell.asked import with_columns
 from data_pipeline.shell.execute import Execution
-from data_pipeline.shell.inputs import with_columns
 from data_pipeline.shell.scan import Tables
 from heronry.streamlet.program import Program
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,8 @@ from data_pipeline.core.planner import Choice, plan
 from data_pipeline.core.render import to_json
 from data_pipeline.shell import output as outputs
 from data_pipeline.shell import sinks
+from data_pipeline.shell.asked import with_columns
 from data_pipeline.shell.execute import Execution
-from data_pipeline.shell.inputs import with_columns
 from data_pipeline.shell.output import OutputExists, OutputFolder
 from data_pipeline.shell.scan import Tables
 from heron_runtime.failures import Failure
@@ -63,10 +65,16 @@ def test_whoever_comes_second_is_refused_and_leftovers_of_the_dead_go(
     spark: SparkSession, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
-    dead = tmp_path / outputs._work_name("out").replace(str(outputs.os.getpid()), "4194305")
-    dead.mkdir()
+    zombie = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody has reaped it
+    name, own = outputs._work_name("out"), f".{os.getpid()}."
+    dead, reaped_late, alive = (tmp_path / name.replace(own, f".{p}.") for p in (4194305, zombie.pid, os.getppid()))
+    for folder in (dead, reaped_late, alive):
+        folder.mkdir()
     first = folder_of(spark, how, out, monkeypatch)
-    assert not dead.exists()
+    assert [folder.exists() for folder in (dead, reaped_late, alive)] == [False, False, True]
+    zombie.wait()
+    alive.rmdir()
     out.mkdir()
     (out / "somebody's").touch()
     with pytest.raises(OutputExists):

@@ -20,9 +20,9 @@ from spark_world import run_all
 from data_pipeline.core.decode import plain_path
 from data_pipeline.core.failure import failure_in
 from data_pipeline.core.planner import Choice, plan
+from data_pipeline.shell.asked import with_columns
 from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.footers import footers
-from data_pipeline.shell.inputs import with_columns
 from data_pipeline.shell.origin import with_file
 from data_pipeline.shell.scan import Tables
 from heronry.streamlet import Builder, collect, files, sequence

@@ -5,7 +5,10 @@ from __future__ import annotations
 import io
 import json
 import random
+import time
+import urllib.request
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +17,26 @@ from pyspark.sql import SparkSession
 from spark_cluster import run_heron
 from test_spark_aside import DIRTY, LINES, plain, told
 
-from data_pipeline.core.planner import Choice
 from data_pipeline.shell import portions
-from data_pipeline.shell.job import Request, _streamed
+from data_pipeline.shell.asked import asked
+from data_pipeline.shell.job import answer
 from data_pipeline.shell.program import Loaded
-from data_pipeline.shell.stream import Streaming
-from heronry.streamlet import Builder, files, sequence, sliding, to_files
-from heronry.streamlet.aside import policy_of
+from data_pipeline.shell.request import Request, Streaming
+from data_pipeline.shell.scan import InputNotFound
+from heron_control.inspection.stream_runs import StreamRun, living
+from heronry.streamlet import Builder, Context, Process, files, sequence, session, sliding, to_files
 from heronry.streamlet.program import Program
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import read
+
+WORDS = """
+from heronry.streamlet import Builder, files, to_files
+
+words = Builder("words")
+lines = words.source(files({folder!r}, "text"), name="lines")
+counts = lines.flat_map(str.split).key_by().count_by_key(updates=False)
+counts.sink(to_files("/nowhere"), name="output")
+"""
 
 
 class Killed(Exception):
@@ -42,6 +55,20 @@ def program(folder: Path) -> Program:
     counts.key_by(lambda found: found.value % 3).sum_by_key(value=lambda found: found.value, name="sum").sink(
         to_files("/nowhere"), name="sums"
     )
+    records.key_by("key").window(session(1)).reduce_by_key(max, value="n", name="runs").sink(
+        to_files("/nowhere"), name="sessions"
+    )
+
+    class Runs(Process):
+        def on_record(self, context: Context, record: Any) -> None:
+            context.state = (context.state or 0) + record["n"]
+            context.set_timer(context.time_ms + 2_500)
+
+        def on_timer(self, context: Context, name: str) -> None:
+            context.emit([context.key, context.time_ms, context.state])
+            context.state = None
+
+    records.key_by("key").process(Runs, name="stories").sink(to_files("/nowhere"), name="told")
     records.filter(lambda record: record["n"] > 95).sink(to_files("/nowhere"), name="large")
     builder.source(sequence(9)).key_by(lambda n: n % 2).count_by_key(name="parity").sink(
         to_files("/nowhere"), name="parities"
@@ -71,7 +98,7 @@ class World:
         said = io.StringIO()
         streaming = Streaming(str(self.folder / "checkpoint"), None, files_a_batch)
         request = Request(Path("p.py"), output_path=str(self.folder / "out"), streaming=streaming)
-        _streamed(self.spark, request, Loaded(self.program, ()), Choice(sql=False), policy_of({}), said)
+        answer(self.spark, asked(request, Loaded(self.program, ())), said)
         return said.getvalue()
 
     def check(self) -> None:
@@ -157,3 +184,50 @@ def test_the_command_streams_what_has_come_and_puts_aside_what_fails(tmp_path: P
     for sink, records in results.items():
         assert plain(read(out / sink)) == plain(records), sink
     assert json.loads((out / "_heronry.json").read_text())["checkpoint"] == str(tmp_path / "checkpoint")
+
+
+def test_a_run_that_lasts_says_how_it_is_and_ends_when_it_is_killed(tmp_path: Path) -> None:
+    """With Spark's page on 127.0.0.1; the result is whole, and the next run goes on."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "one.txt").write_text("a b\nb\n")
+    file, out, home = tmp_path / "p.py", tmp_path / "result", tmp_path / "home"
+    file.write_text(WORDS.format(folder=str(tmp_path / "in")))
+    arguments = (
+        "submit", "spark", str(file), "--mode", "streaming", "--checkpoint", str(tmp_path / "checkpoint"),
+        "--output-path", str(out), "--master", "local[2]",
+    )  # fmt: skip
+
+    def lasting() -> StreamRun | None:
+        found = living(home / "pipeline" / "runs")
+        return found[0] if found and found[0].state == "waiting" else None
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run_heron, home, *arguments, "--trigger", "processing-time=1")
+        until = time.monotonic() + 300
+        while (run := lasting()) is None and not running.done():
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        assert run is not None, running.result().stderr.decode()
+        with urllib.request.urlopen(run.ui) as page:
+            assert page.status == 200
+        ended = run_heron(home, "kill", "spark", "words")
+        assert ended.returncode == 0, ended.stderr.decode()
+        assert running.result().returncode == 130
+    assert (run.name, run.micro_batch, run.files, run.rows, run.portions) == ("words", 0, 1, 2, 1)
+    assert run.ui.startswith("http://127.0.0.1:")
+    assert run.input_rate > 0
+    assert run.state_bytes > 0
+    assert not living(home / "pipeline" / "runs")
+    (tmp_path / "in" / "two.txt").write_text("a\n")
+    done = run_heron(home, *arguments)
+    assert done.returncode == 0, done.stderr.decode()
+    assert sorted((record.key, record.value) for record in read(out / "output")) == [("a", 2), ("b", 2)]
+
+
+def test_a_place_that_is_not_there_is_named(world: World) -> None:
+    builder = Builder("absent")
+    builder.source(files(world.input / "*.json", "json"), name="lines").sink(to_files("/nowhere"), name="out")
+    world.arrive(1)
+    world.program = builder.build()
+    with pytest.raises(InputNotFound, match=r"nothing to read at .*\*\.json"):
+        world.run()

@@ -6,35 +6,24 @@ import contextlib
 import socket
 import threading
 
+from relay import Relay
 
-class BreakingRelay:
+
+class BreakingRelay(Relay):
     """Listens on loopback. ``replies``: of the first connection, the second, …; later ones are left alone."""
 
     def __init__(self, target: tuple[str, int], replies: list[int]) -> None:
         self._target = target
         self._replies = list(replies)
-        self._sockets: list[socket.socket] = []
         self.broken = 0
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.hosts = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.hosts = f"127.0.0.1:{self.listen()}"
 
-    def close(self) -> None:
-        """End everything."""
-        for one in (self._listener, *self._sockets):
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                server = socket.create_connection(self._target)
-                self._sockets += [client, server]
-                most = self._replies.pop(0) if self._replies else None
-                threading.Thread(target=self._forward, args=(client, server), daemon=True).start()
-                threading.Thread(target=self._answer, args=(server, client, most), daemon=True).start()
+    def met(self, client: socket.socket) -> None:
+        """Forward it, for as many replies as its turn has."""
+        server = self._to(self._target)
+        most = self._replies.pop(0) if self._replies else None
+        threading.Thread(target=self._forward, args=(client, server), daemon=True).start()
+        threading.Thread(target=self._answer, args=(server, client, most), daemon=True).start()
 
     def _forward(self, client: socket.socket, server: socket.socket) -> None:
         with contextlib.suppress(OSError):

@@ -6,33 +6,22 @@ import contextlib
 import socket
 import threading
 
+from relay import Relay
 
-class ListeningRelay:
+
+class ListeningRelay(Relay):
     """Listens on loopback; ``heard`` is what clients have said."""
 
     def __init__(self, port: int) -> None:
         self._target = ("127.0.0.1", port)
-        self._sockets: list[socket.socket] = []
         self.heard = bytearray()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.port = self.listen()
 
-    def close(self) -> None:
-        """End everything."""
-        for one in (self._listener, *self._sockets):
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                server = socket.create_connection(self._target)
-                self._sockets += [client, server]
-                threading.Thread(target=self._pass_on, args=(client, server, self.heard), daemon=True).start()
-                threading.Thread(target=self._pass_on, args=(server, client, bytearray()), daemon=True).start()
+    def met(self, client: socket.socket) -> None:
+        """Forward both ways."""
+        server = self._to(self._target)
+        threading.Thread(target=self._pass_on, args=(client, server, self.heard), daemon=True).start()
+        threading.Thread(target=self._pass_on, args=(server, client, bytearray()), daemon=True).start()
 
     @staticmethod
     def _pass_on(source: socket.socket, target: socket.socket, heard: bytearray) -> None:

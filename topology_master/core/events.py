@@ -62,7 +62,8 @@ class Stored:
         if written.execution is not None:
             found = replace(found, execution=written.execution, execution_version=ended.execution_version)
         if written.record is not None and complete is not None:
-            found = replace(found, record=written.record, record_version=ended.record_version, complete=complete)
+            found = replace(found, record=written.record, record_version=ended.record_version)
+            found = replace(found, complete=complete, storage_fault="")
         if written.plan is not None:
             found = replace(found, plan=written.plan, plan_version=ended.plan_version)
         return found

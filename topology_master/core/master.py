@@ -23,9 +23,10 @@ from heron_runtime.model.plan import PackingPlan, PhysicalPlan, PlanVersion
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.master import NO_STATE, Heartbeat, MasterStatus, Register
 from topology_master.core import events as e
+from topology_master.core.draining import Draining
 from topology_master.core.mastership import Mastership
 from topology_master.core.membership import Admission, Membership
-from topology_master.core.planner import build_physical_plan, why_anew, with_generation, with_state
+from topology_master.core.planner import build_physical_plan, in_words, why_anew, with_generation, with_state
 from topology_master.core.requests import Requests
 from topology_master.core.state.coordinator import StoreRecord
 from topology_master.core.state.recovery import Recovery
@@ -54,6 +55,7 @@ class Master:
         self._settled: tuple[object, ...] = ()  # the facts for which the plan that stands was found right
         self._about_state = (lease_ms, code_digest, utc)
         self._recovery: Recovery | None = None  # while this process leads, where state is kept
+        self._draining = Draining(self.membership)  # where it is not
         self._told = NO_WISH
         self._now_ms = self._looked_ms = 0
 
@@ -151,12 +153,12 @@ class Master:
 
     def _tick(self, now_ms: int) -> list[e.Effect]:
         lapsed = self.membership.advance(now_ms) if self.acting else []
+        self._draining.advance(now_ms)
         effects: list[e.Effect] = []
         for member in lapsed:
             text = f"stream manager {member.info.container} was silent for its lease: waiting for it to register anew"
             effects.append(e.Note(text, "__stream_managers_lapsed"))
-            if member.link is not None:
-                effects.append(e.CloseLinks((member.link,)))
+            effects += [e.CloseLinks((link,)) for link in (member.link,) if link is not None]
         return effects + self._advance_state(now_ms)
 
     def _advance_state(self, now_ms: int) -> list[e.Effect]:
@@ -178,6 +180,8 @@ class Master:
             return effects
         if self._recovery is not None:
             self._recovery.heard(member.info.container, member.info.incarnation, message.reports)
+        else:
+            self._draining.heard(member.info.container, message.reports)
         return [*effects, self._acknowledge(link)]
 
     def _acknowledge(self, link: int) -> e.Acknowledge:
@@ -195,7 +199,7 @@ class Master:
         same = before == info.incarnation
         admission, replaced = self.membership.register(link, message)
         if admission is not Admission.ACCEPTED:
-            text = f"stream manager {message.stream_manager.container} refused: {admission.value}"
+            text = f"stream manager {info.container} refused: {admission.value}"
             return [*effects, e.Note(text, "__registrations_refused"), e.Refuse(link, admission.value)]
         if before is not None and not same:
             text = f"stream manager {info.container} had ended; another one has registered in its place"
@@ -238,12 +242,12 @@ class Master:
 
     def _session_changed(self, session: e.Session) -> list[e.Effect]:
         effects = self.mastership.session_changed(session)
-        if session is not e.Session.CONNECTED and not isinstance(self._writing, e.WriteManifest):
+        if session is e.Session.CONNECTED:
+            return effects
+        if not isinstance(self._writing, e.WriteManifest):
             self._record_ended(self._writing, e.WriteResult.UNKNOWN)
             self._writing = None  # its result, if any, is found by the next read
-        if session is not e.Session.CONNECTED:
-            effects += self._requests.refuse(STORE_SILENT)
-        return effects
+        return effects + self._requests.refuse(STORE_SILENT)
 
     def _record_ended(self, written: e.StorePlan | None, result: e.WriteResult) -> None:
         """Tell whose write it was, if it was for a checkpoint."""
@@ -276,11 +280,8 @@ class Master:
         effects: list[e.Effect] = []
         if written.plan is not None:
             links = tuple(self.membership.links())
-            text = f"physical plan {written.plan.version}, {written.plan.state}, to {len(links)} links"
-            effects += [
-                e.Note(text, "__plans_made"),
-                e.SendPlan(links, written.plan, self.epoch),
-            ]
+            note = e.Note(in_words(written.plan, len(links)), "__plans_made")
+            effects += [note, e.SendPlan(links, written.plan, self.epoch)]
             effects += self._expect()
             if self._recovery is not None:
                 self._recovery.began(written.plan.generation, before.generation if before is not None else None)
@@ -301,7 +302,7 @@ class Master:
         if not self.acting and self._led:
             self._led = 0
             self._writing = self._recovery = None
-            self._told = NO_WISH
+            self._draining, self._told = Draining(self.membership), NO_WISH
             links = self.membership.clear()
             return [e.CloseLinks(tuple(links)), *self._requests.refuse(NOT_LEADING)]
         return []
@@ -325,7 +326,7 @@ class Master:
             recovery.run(now_ms)  # what it says at once waits for no write
         if not (self.mastership.may_decide and self._fresh) or self._writing is not None or stored.execution is None:
             return []
-        if recovery is not None and recovery.fault:
+        if recovery is not None and recovery.fault and not (recovery.goes_past_damage and self._requests.of_state):
             return [*self._requests.refuse_unreadable(recovery.fault)]
         wanted = self._requests.wanted(stored.execution.state)
         execution = replace(stored.execution, state=wanted) if wanted is not stored.execution.state else None
@@ -343,10 +344,10 @@ class Master:
         write = self._recovery.next_write(now_ms) if self._recovery is not None else None
         if write is None:
             return []
-        if isinstance(write, StoreRecord):
-            self._writing = e.StorePlan(None, -1, None, -1, write.record, self._stored.record_version)
-        else:
+        if not isinstance(write, StoreRecord):
             self._writing = write
+        else:
+            self._writing = e.StorePlan(None, -1, None, -1, write.record, self._stored.record_version)
         return [self._writing]
 
     def _wanted_plan(self, now_ms: int, state: TopologyState) -> PhysicalPlan | None:
@@ -367,7 +368,9 @@ class Master:
         if plan is not None and plan is before:
             self._settled = facts
         if plan is None and before is not None:  # somebody is missing: state and generation change all the same
-            plan = before if before.state is state else with_state(before, state, epoch)
+            plan = with_state(before, state, epoch)
+        elif plan is not None and before is not None and recovery is None:
+            plan = self._draining.next_plan(before, plan, epoch)
         if plan is None:
             return None
         if recovery is not None and before is not None and (why := why_anew(before, plan)):
@@ -394,10 +397,7 @@ class Master:
         self.mastership.check()
         self.membership.check()
         self._requests.check()
-        assert self._writing is None or self.acting
-        assert self._recovery is None or self.acting
+        self._draining.check()
         if self._recovery is not None:
             self._recovery.check()
-        assert not self._requests or self.acting
-        if not self.acting:
-            assert not self.membership.links()
+        assert self.acting or not (self._writing or self._recovery or self._requests or self.membership.links())

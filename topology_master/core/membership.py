@@ -136,6 +136,10 @@ class Membership:
         """Who is registered, in order of container."""
         return [self._members[n].info for n in self._containers if n in self._members]
 
+    def all_follow(self, version: PlanVersion) -> bool:
+        """True if everybody is here, and goes by this plan or a newer one."""
+        return not self.missing() and all(member.plan >= version for member in self._members.values())
+
     def links(self) -> list[int]:
         """Open links, in order of container."""
         return [m.link for _, m in sorted(self._members.items()) if m.link is not None]

@@ -7,7 +7,14 @@ from dataclasses import replace
 
 from heron_runtime.model.generations import NO_GENERATION, Generation
 from heron_runtime.model.key_groups import initial_table, rebalance
-from heron_runtime.model.plan import KeyGroupTable, PackingPlan, PhysicalPlan, PlanVersion, StreamManagerInfo
+from heron_runtime.model.plan import (
+    KeyGroupTable,
+    PackingPlan,
+    PhysicalPlan,
+    PlanVersion,
+    Standstill,
+    StreamManagerInfo,
+)
 from heron_runtime.model.topology import KEYED, TopologyDefinition, TopologyState
 
 
@@ -44,6 +51,8 @@ def build_physical_plan(
         state=state,
         generation=NO_GENERATION if previous is None else previous.generation,
     )
+    if previous is not None and not why_anew(previous, plan):
+        plan = replace(plan, undrained=previous.undrained)
     return previous if previous is not None and _content(previous) == _content(plan) else plan
 
 
@@ -54,9 +63,26 @@ def why_anew(before: PhysicalPlan, plan: PhysicalPlan) -> str:
     return "its settings have changed" if plan.topology != before.topology else ""
 
 
-def with_state(plan: PhysicalPlan, state: TopologyState, epoch: int) -> PhysicalPlan:
-    """The plan with another state and the next version, everything else as it is."""
-    return replace(plan, version=PlanVersion(epoch, plan.version.number + 1), state=state)
+def takes_away(before: PhysicalPlan, plan: PhysicalPlan) -> bool:
+    """Whether a task goes, moves, or begins anew with other settings: what is on its way to it would be lost."""
+    stay = set(_places(plan.packing))
+    return any(place not in stay for place in _places(before.packing)) or any(
+        before.topology.component_config(spec.name) != plan.topology.component_config(spec.name)
+        for spec in before.topology.components
+    )
+
+
+def with_state(
+    plan: PhysicalPlan, state: TopologyState, epoch: int, standstill: Standstill = Standstill.NONE
+) -> PhysicalPlan:
+    """The plan with another state or standstill and the next version, everything else as it is; itself if it is so."""
+    if (plan.state, plan.standstill) == (state, standstill):
+        return plan
+    version = PlanVersion(epoch, plan.version.number + 1)
+    undrained = plan.undrained
+    if plan.standstill is Standstill.SETTLING and standstill is Standstill.NONE:
+        undrained = "a stream manager went before everybody had the new plan"
+    return replace(plan, version=version, state=state, standstill=standstill, undrained=undrained)
 
 
 def with_generation(
@@ -68,12 +94,22 @@ def with_generation(
     return replace(plan, version=PlanVersion(epoch, plan.version.number + 1), generation=generation)
 
 
+def in_words(plan: PhysicalPlan, links: int) -> str:
+    """For the log, when it is sent on so many links."""
+    step = f", {plan.standstill}" if plan.standstill is not Standstill.NONE else ""
+    undrained = f"; what was on its way was not waited for: {plan.undrained}" if plan.undrained else ""
+    return f"physical plan {plan.version}, {plan.state}{step}, to {links} links{undrained}"
+
+
 def _places(packing: PackingPlan) -> list[tuple[int, str, int]]:
     return sorted((i.task, i.component, c.container) for c in packing.containers for i in c.instances)
 
 
 def _content(plan: PhysicalPlan) -> tuple[object, ...]:
-    return (plan.routing_version, plan.topology, plan.packing, plan.stream_managers, plan.key_groups, plan.state)
+    return (
+        plan.routing_version, plan.topology, plan.packing, plan.stream_managers, plan.key_groups, plan.state,
+        plan.standstill,
+    )  # fmt: skip
 
 
 def _key_groups(

@@ -67,7 +67,7 @@ class Requests:
             return []
         if state is None:
             return [Answer(asked.number, None, NO_STATE_KEPT, final=True)]
-        if state.fault:
+        if state.fault and not (isinstance(asked, RestoreRequested) and asked.checkpoint):
             return [Answer(asked.number, None, _cannot_be_read(state.fault), final=True)]
         if isinstance(asked, RestoreRequested):
             why = state.go_back(asked)
@@ -139,4 +139,7 @@ def _failed(number: int, cause: str) -> Answer:
 
 
 def _cannot_be_read(fault: str) -> str:
-    return f"nothing is decided while checkpoints cannot be read: {fault}"
+    return (
+        f"nothing is decided while checkpoints cannot be read: {fault}; mend that, or go back to an older one, as "
+        "`heron checkpoint list` shows them: `heron restore … NUMBER --repeat-output`"
+    )

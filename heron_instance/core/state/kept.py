@@ -17,6 +17,7 @@ from heron_instance.core.state.undoable import UndoableMapping
 from heron_runtime.model.checkpoints import Adopted, Token, groups_of
 from heron_runtime.model.generations import NO_CHECKPOINT
 from heron_runtime.model.plan import PhysicalPlan
+from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import GroupingKind
 from heronry.api.component import Spout
 from heronry.api.dead_letters import stream_of
@@ -62,6 +63,7 @@ class KeptState:
         tasks = plan.tasks_of(name)
         self.by_key: KeyedState | None = None
         self.positions: Positions | None = None
+        self._checked = False
         fields = key_widths(plan, name)
         if plan.is_spout(task):
             if getattr(type(component), "splits", Spout.splits) is not Spout.splits:
@@ -69,6 +71,8 @@ class KeptState:
         elif fields:
             self.by_key = KeyedState(self.groups, min(fields), f"{name}, task {task}", wall)
             self.by_key.load(restored.blocks)
+            self._checked = setting(plan.topology.config, Keys.TOPOLOGY_STATEFUL_CHECK_REFERENCES)
+            self.check_references()
         for owner, rows in sorted(restored.own.items()):
             state = {key: value for (kind, key), value in rows if kind == OF_TASK}
             positions = [(key, value) for (kind, key), value in rows if kind == OF_SPLIT]
@@ -91,6 +95,11 @@ class KeptState:
     def keyed(self) -> KeyedState | Positions | None:
         """What the component sees as ``self.keyed``."""
         return self.by_key if self.positions is None else self.positions
+
+    def check_references(self) -> None:
+        """Where it is asked for, before a snapshot. Raises KeptReference."""
+        if self._checked and self.by_key is not None:
+            self.by_key.check_references()
 
     def take(self, checkpoint: int, turn: int) -> tuple[list[Row], Iterator[GroupRows]]:
         """What a checkpoint holds: the rows of the task's block, the blocks of key groups."""

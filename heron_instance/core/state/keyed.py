@@ -25,6 +25,7 @@ import numpy as np
 from heron_instance.core.key_groupings import groups_of_keys
 from heron_instance.core.state.expiry import Expiry
 from heron_instance.core.state.key_index import OWN_INDEX, index_of, index_of_many
+from heron_instance.core.state.references import KeptReference, References
 from heron_runtime.model.checkpoints import FULL_EVERY, full_groups
 from heron_runtime.model.keys import group_of, group_of_many
 
@@ -69,6 +70,7 @@ class KeyedState(MutableMapping[Any, Any]):
         self._changed: set[Any] = set()
         self._taken: dict[int, set[Any]] = {}  # by checkpoint, until one that is as new or newer is complete
         self._expiry = Expiry(wall)
+        self._references = References(UNCHANGEABLE)
         self._before: dict[Any, tuple[Any, float | None]] | None = None  # for ``undo``: value, when it ended
 
     # What users call.
@@ -214,6 +216,18 @@ class KeyedState(MutableMapping[Any, Any]):
         return mine
 
     # Checkpoints.
+
+    def check_references(self) -> None:
+        """Before each ``take``, and after ``load``, where mistakes are looked for. Raises KeptReference."""
+        lost = self._references.lost(self._values, self._changed)
+        if lost:
+            key = self._keys.get(lost[0], lost[0])
+            raise KeptReference(
+                f"the value of key {key!r:.80} in self.keyed of {self._where} has changed although no call has read it "
+                "since the last checkpoint, so the change would be lost: some code keeps a reference beyond the call "
+                "that read it, or changes what peek() gave; read self.keyed[key] in the call that changes it"
+                + (f" ({len(lost)} such keys)" if len(lost) > 1 else "")
+            )
 
     def take(self, checkpoint: int, turn: int) -> Iterator[GroupRows]:
         """What this checkpoint holds, in order of groups; values are those of this moment, not copies.

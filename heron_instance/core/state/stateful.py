@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from heron_instance.core.outbox import Flush
-from heron_instance.core.state.barriers import barrier_frame, barrier_of
+from heron_instance.core.state.barriers import barrier_frame, barrier_of, channels
 from heron_instance.core.state.kept import NOTHING_RESTORED, KeptState, Restored
 from heron_instance.core.state.part_file import encode_part
 from heron_instance.core.state.participant import Align, Barrier, Participant
@@ -63,8 +63,7 @@ class Stateful:
         self._user_code = user_code
         self._codec = codec
         self._setup = setup
-        self._downstream = _tasks_of(plan, {e.destination for e in plan.topology.edges() if e.source == self._name})
-        upstream = _tasks_of(plan, {e.source for e in plan.topology.edges() if e.destination == self._name})
+        upstream, self._downstream = channels(plan, self._name)
         self._participant = Participant(self.generation, upstream, setup.timeout_ms)
         self._tokens = Tokens(component, self.generation)
         self._sent: Counter[int] = Counter()  # frames, by task, in this generation
@@ -123,9 +122,10 @@ class Stateful:
 
     def take(self, align: Align, routing_version: int, now_ms: float, clock: Callable[[], float]) -> list[Frame]:
         """Take the snapshot and fall silent; returns the barriers, to be sent behind all that was. Raises
-        CannotEncode."""
+        CannotEncode, KeptReference."""
         began = clock()
         number = align.checkpoint
+        self.kept.check_references()
         with self._user_code("splits"):
             own, groups = self.kept.take(number, align.turn)
         draft = Part(
@@ -285,7 +285,3 @@ class Stateful:
         if self.kept.by_key is not None:
             self.kept.by_key.check()
         assert not self._runs or self.report.restored
-
-
-def _tasks_of(plan: PhysicalPlan, components: set[str]) -> list[int]:
-    return sorted(task for name in components for task in plan.tasks_of(name))

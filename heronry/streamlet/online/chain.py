@@ -9,12 +9,14 @@ from typing import Any
 
 from heronry.streamlet.columns import each
 from heronry.streamlet.errors import shown
+from heronry.streamlet.lookup import Lookup
 from heronry.streamlet.online.block import Block
 from heronry.streamlet.program import (
     BranchStep,
     FilterStep,
     FlatMapStep,
     LogStep,
+    LookupStep,
     MapStep,
     Program,
     Ref,
@@ -37,6 +39,7 @@ class Chain:
             BranchStep: self._branch,
             TapStep: self._tap,
             LogStep: self._write,
+            LookupStep: self._lookup,
             UnionStep: self._union,
         }
         found = [program.by_name[name] for name in steps]
@@ -77,6 +80,11 @@ class Chain:
             return {0: block.flattened(each(step.name, listed, block.records))}
 
         return apply
+
+    def _lookup(self, step: LookupStep) -> Callable[[Block], dict[int, Block]]:
+        function = Lookup(step)
+        function.load()  # now, not at a record
+        return lambda block: {0: block.flattened(each(step.name, function, block.records))}
 
     def _filter(self, step: FilterStep) -> Callable[[Block], dict[int, Block]]:
         def apply(block: Block) -> dict[int, Block]:

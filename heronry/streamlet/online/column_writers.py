@@ -1,4 +1,4 @@
-"""Writers of Parquet: what comes between two checkpoints is gathered in memory."""
+"""The writer of archives: what comes between two checkpoints is gathered in memory."""
 
 from __future__ import annotations
 
@@ -7,55 +7,14 @@ from typing import Any
 
 import msgspec
 
-from heronry.streamlet.columns import each, times_of
+from heronry.streamlet.columns import times_of
 from heronry.streamlet.endpoints import ArchiveSink
 from heronry.streamlet.errors import StepFailed
 from heronry.streamlet.online.block import Block
 from heronry.streamlet.online.writers import StagedWriter, TaskOf
 from heronry.streamlet.program import EventTime, SinkStep
 from heronry.streamlet.reading import ARCHIVE_COLUMNS, parquet_library
-from heronry.streamlet.records import named_fields, table_of
 from heronry.streamlet.windows import hour_folder
-
-
-class ParquetWriter(StagedWriter):
-    """Rows are gathered in memory from one checkpoint to the next."""
-
-    def __init__(self, step: SinkStep, root: Path, task: TaskOf) -> None:
-        super().__init__(step.name, root, task)
-        self._arrow = parquet_library()
-        self._tables: list[Any] = []
-        self._schema = self._arrow.schema([])  # what holds everything that waits
-
-    def encode(self, block: Block) -> tuple[Any, Any]:
-        """A table, and the schema of the file with it. Raises StepFailed."""
-        records = each(self._name, named_fields, block.records)
-        try:
-            return self._table(records, self._schema)
-        except Exception as error:
-            schema = self._schema
-            for record in records:
-                try:
-                    _, schema = self._table([record], schema)
-                except Exception as cause:
-                    raise StepFailed(self._name, record) from cause
-            raise StepFailed(self._name, records[0]) from error
-
-    def _table(self, records: list[Any], schema: Any) -> tuple[Any, Any]:
-        table = table_of(records)
-        return table, self._arrow.unify_schemas([schema, table.schema], promote_options="permissive")
-
-    def take(self, encoded: tuple[Any, Any]) -> None:
-        """Keep it for the next checkpoint."""
-        table, self._schema = encoded
-        self._tables.append(table)
-
-    def _flush(self, name: str) -> None:
-        if self._tables:
-            table = self._arrow.concat_tables(self._tables, promote_options="permissive")
-            path = self._staging.file(f"{name}.parquet")
-            self._arrow.parquet.write_table(table, path, compression="zstd")
-            self._tables, self._schema = [], self._arrow.schema([])
 
 
 class ArchiveWriter(StagedWriter):

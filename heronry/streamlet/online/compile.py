@@ -9,9 +9,11 @@ from typing import Any
 from heron_runtime.model.settings import Keys
 from heron_runtime.model.topology import TopologyDefinition
 from heronry.api.builder import TopologyBuilder
+from heronry.api.component import AT_LEAST_ONCE
 from heronry.api.config import Config
 from heronry.api.errors import TopologyError
 from heronry.api.grouping import Grouping
+from heronry.api.state import SHOWN_AGAIN
 from heronry.api.stream import Stream
 from heronry.streamlet.aside import policy_of
 from heronry.streamlet.endpoints import FileSource, is_url
@@ -31,7 +33,7 @@ from heronry.streamlet.online.streams import (
     exchange_stream,
     rows_stream,
 )
-from heronry.streamlet.program import Program, ReduceStep, SourceStep
+from heronry.streamlet.program import Program, ReduceStep, SinkStep, SourceStep
 from heronry.streamlet.reading import missing, refusals
 
 TICK_MS = 250
@@ -97,6 +99,8 @@ def add_stages(builder: TopologyBuilder, stages: Stages, config: dict[str, Any])
             continue
         bolt = ChainBolt if stage.kind is StageKind.CHAIN else ReduceBolt
         own[Config.TOPOLOGY_TICK_TUPLE_FREQ_MS] = TICK_MS
+        if again := _shown_again(program, stage):
+            own[SHOWN_AGAIN] = again
         builder.add_bolt(stage.name, bolt, stage.parallelism, _inputs(stages, stage), own, outputs)
 
 
@@ -104,6 +108,13 @@ def _told(program: Program, stage: Stage) -> list[str]:
     """What runs in the stage, for people."""
     steps = [f"{name} ({program.by_name[name].kind})" for name in stage.steps]
     return steps + [f"{name} (map side)" for name in stage.combines]
+
+
+def _shown_again(program: Program, stage: Stage) -> list[str]:
+    """Sinks of the stage that may show records again after a fault, as they say. Those of Heronry show each once, and
+    so does one that is plugged in, which has two phases, too, unless its ``output_effect`` says otherwise."""
+    sinks = {name: step.sink for name in stage.steps if isinstance(step := program.by_name[name], SinkStep)}
+    return [name for name, sink in sinks.items() if getattr(sink, "output_effect", "") == AT_LEAST_ONCE]
 
 
 def _outputs(program: Program, stage: Stage) -> list[Stream]:

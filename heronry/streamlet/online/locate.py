@@ -18,7 +18,7 @@ from functools import reduce
 from typing import Any, cast
 
 from heronry.api.errors import TopologyError
-from heronry.streamlet.program import Program, ReduceStep, SinkStep, SourceStep, Step
+from heronry.streamlet.program import LookupStep, Program, ReduceStep, SinkStep, SourceStep, Step
 
 PROGRAM = "user.streamlet.program"  # module:variable
 ARGUMENTS = "user.streamlet.arguments"
@@ -36,7 +36,7 @@ def fingerprint(program: Program) -> str:
         if isinstance(step, ReduceStep):
             windowing = step.windowing
             lines.append(f"{step.monoid!r} {windowing.window if windowing else None} {step.updates}")
-        for side in ("source", "sink"):
+        for side in ("source", "table", "sink"):
             spec = getattr(step, side, None)
             if spec is not None:
                 names = [n for n in spec.__slots__ if n != "path" and not callable(getattr(spec, n))]
@@ -47,7 +47,7 @@ def fingerprint(program: Program) -> str:
 
 def paths_of(program: Program) -> dict[str, str]:
     """Where its sources and sinks are, by step."""
-    specs = [(s.name, s.source) for s in program.sources()] + [(s.name, s.sink) for s in program.sinks()]
+    specs = [*program.reads(), *((s.name, s.sink) for s in program.sinks())]
     return {name: spec.path for name, spec in specs if hasattr(spec, "path")}
 
 
@@ -59,6 +59,8 @@ def _with_paths(program: Program, paths: Mapping[str, str]) -> Program:
             path: Any = {"path": paths[step.name]}
             if isinstance(step, SourceStep):
                 step = replace(step, source=replace(step.source, **path))
+            elif isinstance(step, LookupStep):
+                step = replace(step, table=replace(step.table, **path))
             elif isinstance(step, SinkStep):
                 step = replace(step, sink=replace(cast(Any, step.sink), **path))
         steps.append(step)

@@ -32,7 +32,7 @@ class _Target:
         # A view's buckets never close, but it says how far they are whole.
         self.windowed = windowing is not None or bucket_ms is not None
         self.from_source = windowing.event_time is None if windowing else bucket_ms is not None
-        self._offset_ms = windowing.window.length_ms + windowing.allowed_lateness_ms if windowing else 0
+        self._offset_ms = windowing.window.length_ms + windowing.wait_ms if windowing else 0
         self._every_ms = windowing.window.every_ms if windowing else bucket_ms or 1
         self._told: tuple[Mark, int] | None = None
 
@@ -42,7 +42,8 @@ class _Target:
             latest = self._combiner.add(block.records, block.times_ms)
         finally:
             rows = list(self._combiner.take())
-        if rows and not {type(row[-1]) for row in rows} <= PLAIN:
+        accs = (row[-1][1] for row in rows) if self.step.merges else (row[-1] for row in rows)
+        if not {*map(type, accs)} <= PLAIN:
             _pickled(rows, self.step.name)
         return rows, latest
 

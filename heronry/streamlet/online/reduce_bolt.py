@@ -18,12 +18,15 @@ from heronry.streamlet.endpoints import ViewSink
 from heronry.streamlet.errors import StepFailed
 from heronry.streamlet.online.block import Block
 from heronry.streamlet.online.outlet import Outlet
+from heronry.streamlet.online.process_state import ProcessState, kept_of
 from heronry.streamlet.online.published import PublishedView
+from heronry.streamlet.online.session_state import SessionState, packing
 from heronry.streamlet.online.stage_bolt import StageBolt
 from heronry.streamlet.online.stages import view_of
 from heronry.streamlet.online.state import Entry, ReduceState, RowFailed
 from heronry.streamlet.online.streams import MARKS
 from heronry.streamlet.online.watermark import FOREVER, Mark, Watermark
+from heronry.streamlet.process import Outcome
 from heronry.streamlet.program import LATE, Program, ReduceStep, Ref, SinkStep
 
 UPDATE_SECONDS = 1.0
@@ -47,21 +50,25 @@ class ReduceBolt(StageBolt):
         windowing = step.windowing
         self._windowed = windowing is not None
         self._started = self._windowed or view is not None
-        self._shows = _is_read(program, step)
-        self._state = ReduceState(
-            step.monoid,
-            windowing.window.length_ms if windowing else None,
-            windowing.allowed_lateness_ms if windowing else 0,
-            totals=self._started and not self._windowed and self._shows,
-        )
-        self._overdue = self._state.restore(self._kept_entries(), self.state.get(CLOSED))
+        self._shows = _is_read(program, step) or step.process is not None  # handlers may fail
+        length_ms, wait_ms = (windowing.window.length_ms, windowing.wait_ms) if windowing else (None, 0)
+        self._pack, self._unpack = packing(step)
+        table = ReduceState(step.monoid, length_ms, wait_ms, self._started and not self._windowed and self._shows)
+        self._state: ReduceState | SessionState | ProcessState = table
+        if step.process is not None:
+            self._state = ProcessState(step.name, step.process, wait_ms)
+            self._pack, self._unpack = kept_of(step.name)
+        elif step.merges:
+            self._state = SessionState(step.monoid, length_ms or 0, wait_ms)
+        self._state.restore(self._kept_entries(), self.state.get(CLOSED))
+        self._overdue = True
         self.late_count = context.register_metric("late-count", CountMetric())
         self.outlet = Outlet(self, stages, stage, self.sinks, [(self.task, self.task)])
         self.outlet.restore(self.state.get(TARGETS, {}))
         self._view: PublishedView | None = None
         if view is not None:
             count = context.register_metric("unpublished-count", CountMetric())
-            self._view = PublishedView(view, step, self.place, config, self.state, self._state, self.log, count)
+            self._view = PublishedView(view, step, self.place, config, self.state, table, self.log, count)
             self.writers.append(self._view.files)
         self._shown_at = self.clock()
         self._told_ms: int | None = None
@@ -134,16 +141,17 @@ class ReduceBolt(StageBolt):
 
     def _close_overdue(self) -> None:
         """After a rescale: windows of keys that came from a task that was not as far as another one."""
-        overdue, self._overdue = self._overdue, []
-        for start in overdue:
-            self._closed(start, self._state.drop(start))
+        if self._overdue:
+            self._overdue = False
+            for start, entries in self._state.due():
+                self._closed(start, entries)
 
     def _tell(self, mark: Mark) -> None:
         """How far event time is."""
         windowing, closed_ms = self.step.windowing, self._state.closed_ms
         if windowing is not None and closed_ms is not None and closed_ms != self._told_ms:
             self._told_ms = closed_ms
-            if closed_ms < FOREVER - windowing.allowed_lateness_ms:
+            if closed_ms < FOREVER - windowing.wait_ms:
                 self._pass_on(Mark.TIME, closed_ms)
         if mark is Mark.IDLE and self._watermark.is_idle:
             self._pass_on(Mark.IDLE, 0)
@@ -193,22 +201,30 @@ class ReduceBolt(StageBolt):
             self.outlet.deliver(self.chain.run(ref, block), channel, self.task)
 
         for begin in range(0, len(entries), BLOCK_RECORDS):
-            results = self._finished(entries[begin : begin + BLOCK_RECORDS])
-            if results:
-                self.letters.run(Block(results, [r.end - 1 for r in results] if self._windowed else None), run)
+            block = self._block(entries[begin : begin + BLOCK_RECORDS], output)
+            if block.records:
+                self.letters.run(block, run)
+
+    def _block(self, entries: list[Entry], output: int) -> Block:
+        if self.step.process is None or output:
+            results = self._finished(entries)
+            return Block(results, [r.end - 1 for r in results] if self._windowed else None)
+        outcomes: list[Outcome] = [entry.acc for entry in entries]
+        for outcome in outcomes:
+            if outcome.error is not None:
+                self.letters.put(outcome.record, outcome.error)
+        emitted = [outcome for outcome in outcomes if outcome.error is None]
+        return Block([outcome.record for outcome in emitted], [outcome.time_ms for outcome in emitted])
 
     def _finished(self, entries: list[Entry]) -> list[Any]:
         results: list[Any] = []
-        finish = self.step.monoid.finish
         for start, key, acc in entries:
             try:
-                value = finish(acc)
+                results.append(emitted(self.step, key, start, acc))
             except Exception as error:
                 failed = StepFailed(self.step.name, key)
                 failed.__cause__ = error
                 self.letters.put([key, start], failed)
-                continue
-            results.append(emitted(self.step, key, start, value))
         return results
 
     # State.
@@ -227,7 +243,7 @@ class ReduceBolt(StageBolt):
         self.state[TARGETS] = self.outlet.saved()
 
     def _keep(self, dropped: list[tuple[int | None, Any]], changed: list[Entry]) -> None:
-        keyed, pack = self.keyed, self.step.monoid.pack
+        keyed, pack = self.keyed, self._pack
         if not self._started:
             for _, key, acc in changed:
                 keyed[key] = pack(acc)
@@ -246,7 +262,7 @@ class ReduceBolt(StageBolt):
                 kept[start] = pack(acc)
 
     def _kept_entries(self) -> list[Entry]:
-        keyed, unpack = self.keyed, self.step.monoid.unpack
+        keyed, unpack = self.keyed, self._unpack
         if not self._started:
             return [Entry(None, key, unpack(keyed.peek(key))) for key in keyed]
         return [Entry(start, key, unpack(acc)) for key in keyed for start, acc in keyed.peek(key).items()]

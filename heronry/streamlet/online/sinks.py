@@ -6,8 +6,10 @@ from pathlib import Path
 
 from heronry.streamlet.endpoints import ArchiveSink, CollectSink, FileSink, ViewSink
 from heronry.streamlet.online.chain import Streams
-from heronry.streamlet.online.column_writers import ArchiveWriter, ParquetWriter
-from heronry.streamlet.online.writers import JsonWriter, TaskOf, Writer
+from heronry.streamlet.online.column_writers import ArchiveWriter
+from heronry.streamlet.online.lines import JsonLines, lines_of
+from heronry.streamlet.online.paged_writers import PagedWriter
+from heronry.streamlet.online.writers import TaskOf, TextWriter, Writer
 from heronry.streamlet.program import Program, Ref, SinkStep
 
 
@@ -35,9 +37,11 @@ def _writer(step: SinkStep, task: TaskOf) -> Writer:
     if isinstance(sink, ArchiveSink):
         return ArchiveWriter(step, sink, task)
     if isinstance(sink, CollectSink):
-        return JsonWriter(step, task.folder / "collect" / step.name, task)
+        return TextWriter(step.name, task.folder / "collect" / step.name, task, JsonLines(step.name))
     assert not isinstance(sink, ViewSink)
     if not isinstance(sink, FileSink):
         made: Writer = sink.writer(step.name, str(task.number), task.folder)
         return made
-    return (JsonWriter if sink.format == "json" else ParquetWriter)(step, Path(sink.path), task)
+    if sink.format == "parquet" or sink.partition_by:
+        return PagedWriter(step, sink, task)
+    return TextWriter(step.name, Path(sink.path), task, lines_of(step.name, sink))

@@ -1,13 +1,15 @@
 """What chains and reducers share: the program, the sinks and records put aside of a stage, and their two phases.
 
 Everything that the writers of a task have at a checkpoint stands under one token, the checkpoint's name for this task.
-What the bolt itself knows goes into ``self.state`` just before (``pre_save``). Where no checkpoints are taken the bolt
+What the bolt itself knows goes into ``self.state`` just before (``pre_save``); so does which writers had something, for
+a commit must find that, or that it was committed before. Where no checkpoints are taken the bolt
 prepares and commits by itself, each two seconds and at its end: that is as often as records are shown otherwise.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from heronry.api.metrics import CountMetric
@@ -24,7 +26,8 @@ from heronry.streamlet.program import Program
 
 SHOW_SECONDS = 2.0
 FINAL = "final"  # in the task's state: of how many tasks, when the end was told to readers
-OWN = (FINAL, PUT)  # no task has these from another one
+PREPARED = "prepared"  # in the task's state: token → the topology's life, places of the writers that had something
+OWN = (FINAL, PUT, PREPARED)  # no task has these from another one
 
 
 class StageBolt(TwoPhaseSink):
@@ -35,6 +38,7 @@ class StageBolt(TwoPhaseSink):
     exception_policy = "fail"
     commits_alone: ClassVar[bool] = True
     clock = staticmethod(time.monotonic)
+    _prepared_by_others: Mapping[str, tuple[int, list[int]]] = {}  # of tasks that went, perhaps
 
     def begin_stage(self, config: dict[str, Any], context: Any) -> tuple[Program, Stages, Stage]:
         """Find the program and this stage of it."""
@@ -65,6 +69,7 @@ class StageBolt(TwoPhaseSink):
 
     def union_state(self, states: list[dict[Any, Any]]) -> None:
         """A task that is new knows what the others knew."""
+        self._prepared_by_others = {token: had for state in states for token, had in state.get(PREPARED, {}).items()}
         if not self.state and states:
             self.state.update({name: value for name, value in states[0].items() if name not in OWN})
 
@@ -84,15 +89,28 @@ class StageBolt(TwoPhaseSink):
         some = [writer.prepare(checkpoint, final) for writer in self.writers]
         if final:
             self.state[FINAL] = self.place.of
-        return checkpoint.name if any(some) else None
+        if not any(some):
+            return None
+        if not self._alone:
+            had = [place for place, something in enumerate(some) if something]
+            self.state.setdefault(PREPARED, {})[checkpoint.name] = (self.place.life, had)
+        return checkpoint.name
 
     def commit(self, checkpoint: int, token: str) -> None:
-        """Readers see it."""
-        for writer in self.writers:
-            writer.commit(token)
+        """Readers see it. Raises OutputIsGone if what was prepared is not there."""
+        mine = self.state.get(PREPARED, {})
+        life, had = mine.get(token) or self._prepared_by_others.get(token) or (None, [])
+        known = life == self.place.life  # or it is another topology's that this one goes on from, or of no checkpoint
+        for place, writer in enumerate(self.writers):
+            if known and place in had and isinstance(writer, StagedWriter):
+                writer.commit(token, certain=True)
+            elif not known or place in had:
+                writer.commit(token)
+        mine.pop(token, None)
 
     def abort(self, token: str) -> None:
         """They never will."""
+        self.state.get(PREPARED, {}).pop(token, None)
         for writer in self.writers:
             writer.abort(token)
 

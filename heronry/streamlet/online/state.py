@@ -48,19 +48,19 @@ def identity(key: Any) -> Hashable:
 
 
 class ReduceState:
-    """``length_ms`` and ``lateness_ms`` are the window's; without windows nothing is ever closed."""
+    """``length_ms`` and ``wait_ms`` are the window's; without windows nothing is ever closed."""
 
     def __init__(
         self,
         monoid: Monoid,
         length_ms: int | None,
-        lateness_ms: int = 0,
+        wait_ms: int = 0,
         totals: bool = False,
     ) -> None:
         self._add, self._zero = monoid.add, monoid.zero
         self._totals = totals
         self._length_ms = length_ms
-        self._lateness_ms = lateness_ms
+        self._wait_ms = wait_ms
         self._accs: dict[Start, dict[Hashable, Any]] = {}
         self._keys: dict[Hashable, Any] = {}
         self._changed: dict[Start, set[Hashable]] = {}  # since it was shown
@@ -140,12 +140,18 @@ class ReduceState:
         """Close every window whose end and lateness the watermark has reached; their entries, in order."""
         if self._length_ms is None:
             return []
-        closed_ms = watermark_ms - self._lateness_ms
+        closed_ms = watermark_ms - self._wait_ms
         if self.closed_ms is not None and closed_ms <= self.closed_ms:
             return []
         self.closed_ms = closed_ms
-        done = sorted(s for s in self._accs if s is not None and s + self._length_ms <= closed_ms)
-        return [(start, self.drop(start)) for start in done]
+        return self.due()
+
+    def due(self) -> list[tuple[int, list[Entry]]]:
+        """Let go of windows that are closed and still here: of a restore, another task had closed them."""
+        length_ms, closed_ms = self._length_ms, self.closed_ms
+        if length_ms is None or closed_ms is None:
+            return []
+        return [(start, self.drop(start)) for start in sorted(self.starts()) if start + length_ms <= closed_ms]
 
     def drop(self, start: int) -> list[Entry]:
         """Let go of a window or bucket; what it was, in order of keys."""
@@ -155,7 +161,7 @@ class ReduceState:
         entries = [Entry(start, self.key_of(name), acc) for name, acc in accs.items()]
         self._dropped += [(start, entry.key) for entry in entries]
         self._forget(accs)
-        return sorted(entries, key=_by_key)
+        return sorted(entries, key=by_key)
 
     def _forget(self, names: Iterable[Hashable]) -> None:
         """Let go of keys that no open window holds, or a stream of ever new keys would fill the memory."""
@@ -194,14 +200,11 @@ class ReduceState:
         """Of the windows or buckets that are open, oldest begun first."""
         return [start for start in self._accs if start is not None]
 
-    def restore(self, entries: Iterable[Entry], closed_ms: int | None) -> list[int]:
-        """What was kept. Returns the windows that are open and should be closed: another task had closed them."""
+    def restore(self, entries: Iterable[Entry], closed_ms: int | None) -> None:
+        """What was kept."""
         self.closed_ms = closed_ms
         for start, key, acc in entries:
             self._begin(start)[self._named(key)] = acc
-        if closed_ms is None:
-            return []
-        return sorted(start for start in self.starts() if start + (self._length_ms or 0) <= closed_ms)
 
     def __len__(self) -> int:
         return sum(map(len, self._accs.values()))
@@ -212,5 +215,6 @@ class ReduceState:
             assert names <= self._accs.get(start, {}).keys(), "what was let go of has changed"
 
 
-def _by_key(entry: Entry) -> bytes:
+def by_key(entry: Entry) -> bytes:
+    """In what order a window's results are shown."""
     return canonical(entry.key)

@@ -83,8 +83,8 @@ class ViewFiles(StagedWriter):
         """The buckets that were written. Raises OSError."""
         return super().prepare(checkpoint, False)
 
-    def commit(self, token: str) -> None:
-        """Settled buckets first; a second time nothing is left to do."""
+    def commit(self, token: str, certain: bool = False) -> None:
+        """Settled buckets first; a second time nothing is left to do. Raises OutputIsGone."""
         staged = self._staging.place_of(token)
         for mark in sorted(staged.glob(f"{SETTLED}/*")):
             index, name = json.loads(mark.read_bytes())
@@ -94,7 +94,7 @@ class ViewFiles(StagedWriter):
             mark.unlink()
         for path in staged.glob(f"{ONLINE}/*/*{SUFFIX}"):
             self._forget_earlier(self.root / ONLINE / path.parent.name, path.stem)
-        super().commit(token)
+        super().commit(token, certain)
 
     def _forget_earlier(self, folder: Path, index: str) -> None:
         """What an earlier topology has settled was counted from the same records."""

@@ -13,15 +13,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import msgspec
-
 from heron_runtime.files import append_whole
 from heronry.api.state import Checkpoint
-from heronry.streamlet.errors import StepFailed
 from heronry.streamlet.online.block import Block
+from heronry.streamlet.online.lines import Lines
 from heronry.streamlet.online.staging import Staging
-from heronry.streamlet.program import SinkStep
-from heronry.streamlet.records import fields_of
 
 
 class TaskOf(NamedTuple):
@@ -75,7 +71,7 @@ class StagedWriter:
         self._name = step
         self._task = task
         self.root = root
-        self._staging = Staging(root, step, task.number, task.of)
+        self._staging = Staging(root, step, task.number, task.of, task.life)
 
     def prepare(self, checkpoint: Checkpoint, final: bool) -> bool:
         """All files of this checkpoint; ``_final-STEP-TASK-of-N``, an empty one, at the end. Raises OSError."""
@@ -84,9 +80,9 @@ class StagedWriter:
             self._finish()
         return self._staging.prepare(checkpoint.name)
 
-    def commit(self, token: str) -> None:
-        """Readers see them."""
-        self._staging.commit(token)
+    def commit(self, token: str, certain: bool = False) -> None:
+        """Readers see them. ``certain``: some were prepared; raises OutputIsGone if they are lost."""
+        self._staging.commit(token, certain)
 
     def abort(self, token: str) -> None:
         """They never will."""
@@ -126,9 +122,10 @@ def _marks_of_others(folder: Path, step: str, of: int) -> list[Path]:
 
 
 class LinesWriter(StagedWriter):
-    """Whole lines, as they come."""
+    """Whole lines, as they come. ``head``: what each file begins with."""
 
     suffix = ""
+    head = b""
 
     def __init__(self, step: str, root: Path, task: TaskOf) -> None:
         super().__init__(step, root, task)
@@ -140,6 +137,7 @@ class LinesWriter(StagedWriter):
         if self._file is None:
             self._path = self._staging.file("lines")
             self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+            data = self.head + data
         append_whole(self._file, data)
 
     def _flush(self, name: str) -> None:
@@ -158,30 +156,14 @@ class LinesWriter(StagedWriter):
         super().close()
 
 
-class JsonWriter(LinesWriter):
-    """One record a line."""
+class TextWriter(LinesWriter):
+    """Records as lines of a format."""
 
-    suffix = ".json"
-
-    def __init__(self, step: SinkStep, root: Path, task: TaskOf) -> None:
-        super().__init__(step.name, root, task)
-        self._encoder = msgspec.json.Encoder(decimal_format="number")  # as the batch writes them
+    def __init__(self, step: str, root: Path, task: TaskOf, lines: Lines) -> None:
+        super().__init__(step, root, task)
+        self._lines = lines
+        self.suffix, self.head = lines.suffix, lines.head
 
     def encode(self, block: Block) -> bytes:
         """Lines. Raises StepFailed."""
-        records = block.records
-        if isinstance(records[0], tuple) or not {*map(type, records)} <= {dict, str, int, float}:
-            records = list(map(fields_of, records))
-        try:
-            return self._encoder.encode_lines(records)
-        except Exception:
-            return self._one_by_one(records)
-
-    def _one_by_one(self, records: list[Any]) -> bytes:
-        lines = []
-        for record in records:
-            try:
-                lines.append(self._encoder.encode(record))
-            except Exception as error:
-                raise StepFailed(self._name, record) from error
-        return b"\n".join(lines) + b"\n"
+        return self._lines.encode(block.records)

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import psutil
 
+from heron_runtime import cgroups
 from heron_runtime.state import open_store, paths
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -35,12 +36,12 @@ T = TypeVar("T")
 Done = subprocess.CompletedProcess[str]
 
 
-def eventually(condition: Callable[[], T], what: str, seconds: float = PATIENCE_SECONDS) -> T:
+def eventually(condition: Callable[[], T], what: str, seconds: float = PATIENCE_SECONDS, poll: float = 0.1) -> T:
     """What ``condition`` answers, as soon as that is true."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.1)
+        time.sleep(poll)
     return found
 
 
@@ -152,11 +153,13 @@ class FrontDoor:
     # What is left.
 
     def nothing_is_left(self, name: str) -> None:
-        """No process, socket, node or folder of this topology."""
+        """No process, socket, node, folder or control group of this topology."""
         eventually(lambda: not titles(name), f"every process of {name} ends", 20)
         for launch in self.submitted.get(name, ()):
             assert not Path(launch["runtime_dir"]).exists(), launch["runtime_dir"]
             assert not Path(launch["home"]).exists(), launch["home"]
+            if (above := cgroups.place()) is not None:
+                assert list(above.glob(f"*{Path(launch['runtime_dir']).name}*")) == []
         assert self.nodes(name) == []
         assert list((self.home / "topologies").glob(f"local/*/default/*{name}*")) == []
 

@@ -178,6 +178,26 @@ def test_spouts_that_wait_in_vain_are_warned_of_and_refused_if_strict(
         assert "warning" not in door.heron("submit", "local", str(file), *given).stderr
 
 
+def test_ends_of_the_graph_that_are_no_safe_sinks_are_warned_of_and_refused_if_strict(
+    refused: Refused, door: FrontDoor, tmp_path: Path
+) -> None:
+    file = program(tmp_path)
+    exact = ("--config-property", "topology.reliability.mode=EFFECTIVELY_ONCE")
+    said = refused(file, "--strict", *exact, code=7).stderr
+    assert "bolt 'sink': nobody reads it and it is no TwoPhaseSink" in said
+    assert 'output_effect = "idempotent", or "at_least_once"' in said
+    said = door.heron("submit", "local", str(file), "--dry-run", *exact).stderr
+    assert "warning: bolt 'sink': nobody reads it" in said
+    text = file.read_text()
+    for effect, told in (("idempotent", False), ("at_least_once", True)):
+        file.write_text(
+            text.replace("class Sink(BasicBolt):", f"class Sink(BasicBolt):\n    output_effect = {effect!r}")
+        )
+        said = door.heron("submit", "local", str(file), "--strict", "--dry-run", *exact).stderr
+        assert "warning" not in said
+        assert ("note: sink: what it shows may come again after a fault" in said) is told
+
+
 def test_no_setting_names_a_port() -> None:
     """So a port in use cannot be asked for; where one is, it must get an error of its own, tested here."""
     assert [name for name in ALL_SETTINGS if "port" in name.split(".")] == []

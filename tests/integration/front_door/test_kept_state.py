@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,6 +123,27 @@ def test_a_restore_to_an_older_one_strikes_off_the_later_ones(run: Run) -> None:
     assert [row["checkpoint"] for row in run.list() if row["complete"]][-1] == older
     run.heron("checkpoint", "create", more=("--wait",))
     assert [row["checkpoint"] for row in run.list() if row["complete"]][-2:] == [older, last + 1]
+
+
+def test_where_the_last_manifest_is_damaged_one_can_go_back_to_an_older_one(run: Run) -> None:
+    for _ in range(2):
+        run.heron("checkpoint", "create", more=("--wait",))
+    older, last = [row["checkpoint"] for row in run.list() if row["complete"]][-2:]
+    file = run.folder.folder / "manifests" / f"{last}.json"
+    file.write_bytes(file.read_bytes()[:-9])
+    os.kill(run.door.pids(run.name)["topology_master-0"], signal.SIGKILL)  # the one that took it knows it by heart
+    fault = eventually(lambda: run.status()["tasks_state"]["storage_fault"], "the next one looks")
+    assert f"checkpoint {last}: its manifest below" in fault
+    done = run.heron("restore", code=1)
+    assert fault in done.stderr
+    assert "go back to an older one" in done.stderr
+    said = run.heron("restore", more=(str(last), "--repeat-output"), code=1).stderr
+    assert said.rstrip().endswith(f", {older}"), "which are whole, and kept"
+    done = run.heron("restore", more=(str(older), "--repeat-output"))
+    assert f"runs again from checkpoint {older}" in done.stderr
+    assert run.status()["tasks_state"]["storage_fault"] is None
+    run.heron("checkpoint", "create", more=("--wait",))
+    assert run.list()[-1]["checkpoint"] == last + 1
 
 
 def test_one_that_has_failed_says_why_and_a_restore_takes_it_out_of_it(run: Run) -> None:

@@ -13,6 +13,8 @@ import psutil
 import pytest
 from front_door import FrontDoor, eventually, front_door, unique
 
+from heron_runtime import cgroups
+
 pytestmark = pytest.mark.integration
 
 
@@ -109,9 +111,30 @@ def test_exec_ed_instances_leave_nothing_either(tmp_path: Path) -> None:
         nothing_survives(run, {first, second})
 
 
-def test_when_all_parents_were_killed_the_marks_are_found(run: Run) -> None:
-    """Scheduler first, then the whole container: nobody is left who could adopt. What has neither mark, since it is
-    another program with an empty environment, is what this cannot hold (docs/security.md)."""
+def without_witness() -> set[str]:
+    """What has neither parent nor mark is held by its container's control group alone (docs/security.md)."""
+    return {"emptied"} if cgroups.place() is None else set()
+
+
+def test_none_survives_a_container_that_another_scheduler_has_taken_over(run: Run) -> None:
+    first = run.all_there()
+    scheduler = run.door.pids(run.name)["heron_scheduler"]
+    os.kill(scheduler, signal.SIGKILL)
+    eventually(lambda: run.door.pids(run.name)["heron_scheduler"] not in (0, None, scheduler), "there is another one")
+    daemons = run.daemons(first)
+    os.killpg(run.leader(), signal.SIGKILL)  # with it all who could adopt
+    try:
+        second = run.all_there(other_than=first)
+        eventually(lambda: set(run.daemons(first)) <= without_witness(), "what it has left behind ends")
+        run.door.kill(run.name)
+        assert run.daemons(second) == {}
+    finally:
+        if without_witness():
+            daemons["emptied"].kill()
+
+
+def test_when_all_parents_were_killed_all_is_found_by_its_group_and_its_marks(run: Run) -> None:
+    """Scheduler first, then the whole container: nobody is left who could adopt."""
     instance = run.all_there()
     daemons = run.daemons(instance)
     pids = run.door.pids(run.name)
@@ -122,6 +145,7 @@ def test_when_all_parents_were_killed_the_marks_are_found(run: Run) -> None:
             os.killpg(pids[leader], signal.SIGKILL)
         eventually(lambda: not psutil.pid_exists(instance), "the instance ends")
         run.door.kill(run.name)
-        assert set(run.daemons(instance)) <= {"emptied"}
+        assert set(run.daemons(instance)) <= without_witness()
     finally:
-        daemons["emptied"].kill()
+        if without_witness():
+            daemons["emptied"].kill()

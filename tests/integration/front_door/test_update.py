@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from collections import Counter
@@ -29,6 +30,15 @@ class Run(KeptCounts):
     def update(self, *parallelism: str, more: tuple[str, ...] = (), code: int = 0) -> Done:
         options = [part for text in parallelism for part in ("--component-parallelism", text)]
         return self.door.heron("update", "local", self.name, *options, *more, code=code)
+
+    def would_be(self, parallelism: str) -> int:
+        """How many tasks such an update would start and end, by the plan that is written."""
+        options = ("--component-parallelism", parallelism, "--dry-run", "-o", "json")
+        done = self.door.finish(self.door.start("update", "local", self.name, *options), None)
+        if "nothing would change" in done.stderr:
+            return 0
+        planned = json.loads(done.stdout)
+        return len(planned["new_tasks"]) + len(planned["removed_tasks"])
 
     def status(self) -> dict[str, Any]:
         return self.door.status(self.name)
@@ -200,12 +210,13 @@ def test_ctrl_c_takes_it_back_and_a_killed_command_leaves_one_plan(kept: Run) ->
     assert "was interrupted: it runs by its old plan again" in done.stderr
     becomes(lambda: kept.tasks()["count"], 1, "the old plan runs")
     process = kept.door.start(*options)
-    eventually(lambda: kept.status()["tasks_state"]["phase"] == "restoring", "the new plan is tried")
+    eventually(lambda: kept.would_be("count:2") == 0, "the new plan is written")
     process.kill()
     process.communicate()
     waits.unlink()
     becomes(lambda: kept.tasks()["count"], 2, "the plan that was written is gone on to")
     becomes(lambda: kept.status()["state"], "running", "it runs")
+    assert kept.would_be("count:2") == 0
     assert kept.status()["tasks_state"]["restore_from"] > before
     there = kept.every_count_is_there_once()
     eventually(lambda: kept.every_count_is_there_once() > there, "it goes on")

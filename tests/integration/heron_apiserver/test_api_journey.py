@@ -77,6 +77,8 @@ def test_a_life(home: Path, heron: Heron) -> None:
         follower.kill()
         follower.wait(30)
         follower.stdout.close()
+        refused = heron.run("update", PLACE, NAME, "--component-parallelism", "numbers:1", code=2)
+        assert "nothing would change" in refused.stderr, "with the exit code that it has on the embedded cluster"
         heron.run("deactivate", PLACE, NAME)
         until(lambda: heron.data("status", PLACE, NAME)["state"] == "paused")
         heron.run("activate", PLACE, NAME)

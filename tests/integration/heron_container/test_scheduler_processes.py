@@ -1,4 +1,4 @@
-"""heron_scheduler with real containers: start, restart, adoption, killed state, and container 0 bringing it back."""
+"""heron_scheduler with real containers: start, restart, adoption, killed state, and containers bringing it back."""
 
 from __future__ import annotations
 
@@ -101,6 +101,26 @@ async def test_a_scheduler_that_dies_comes_back_and_adopts(world: LocalWorld) ->
     world.kill_topology()
     await eventually(lambda: not world.ours())
     assert not Path(world.runtime).exists()
+
+
+async def test_scheduler_and_container_0_that_die_together_come_back(world: LocalWorld) -> None:
+    pid = local.start(world.launch, world.launch_file)
+    pids = await all_up(world)
+    kill_9(pid)
+    kill_9(pids[0])
+    await eventually(lambda: (place := world.scheduler()) is not None and place.pid != pid)
+    again = await all_up(world, {0: pids[0]})
+    assert {n: again[n] == pids[n] for n in pids} == {0: False, 1: True, 2: True}
+
+
+async def test_a_restart_brings_back_what_has_died_with_its_machine(world: LocalWorld) -> None:
+    pid = local.start(world.launch, world.launch_file)
+    pids = await all_up(world)
+    for number in (pid, *pids.values()):
+        kill_9(number)
+    await eventually(lambda: not world.ours())
+    assert await asyncio.to_thread(local.LocalScheduler().restart, world.launch, -1, 60.0) == (0, 1, 2)
+    await all_up(world, pids)
 
 
 async def test_a_second_scheduler_leaves(world: LocalWorld) -> None:

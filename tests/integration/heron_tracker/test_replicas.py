@@ -97,8 +97,9 @@ def test_most_paths_really_answer(replicas: tuple[TrackerProcess, TrackerProcess
         for path in PATHS
         if replicas[0].raw(f"{path}?{urlencode(arguments(path, now), doseq=True)}")[0] not in (200, 206)
     }
-    # A played container has no processes to look into, and there is no merged view.
-    assert refused == {"/topologies/jstack", "/topologies/stacks", "/views/{name}"}
+    # A played container has no processes to look into, and there is neither a merged view nor a history.
+    history = {"/topologies/history/events", "/topologies/history/metrics"}
+    assert refused == {"/topologies/jstack", "/topologies/stacks", "/views/{name}", *history}
 
 
 def test_a_page_begun_at_one_goes_on_at_the_other(replicas: tuple[TrackerProcess, TrackerProcess]) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,6 +13,7 @@ from played_topology import until
 from tracker_process import TrackerProcess, tracker
 from view_rows import write_rows
 
+from heron_control.inspection.stream_runs import claimed
 from heron_runtime.state import open_store
 from heronry.pipeline.registry import Registered, register
 from heronry.pipeline.rows import row_of
@@ -50,6 +53,16 @@ def views(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrackerProcess]:
 
 def test_views_are_listed_with_t(views: TrackerProcess) -> None:
     assert views.result("/views") == {"clicks": {"to": 10}}
+
+
+def test_streaming_runs_are_listed_while_they_live(views: TrackerProcess) -> None:
+    folder = Path(os.environ["HERONRY_HOME"]) / "pipeline" / "runs"
+    about = {"file": "/p.py", "master": "local[2]", "checkpoint": "/c", "output": "/o", "every_seconds": 1.0}
+    with claimed("words", folder, **about) as claim:
+        claim.tell(state="waiting", micro_batch=2, rows=10, batch_seconds=2.0)
+        (found,) = views.result("/pipeline/runs")
+        assert (found["name"], found["micro_batch"], found["input_rate"]) == ("words", 2, 5.0)
+    assert views.result("/pipeline/runs") == []
 
 
 def test_the_answer_merges_both_layers(views: TrackerProcess) -> None:

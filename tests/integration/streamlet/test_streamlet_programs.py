@@ -7,6 +7,7 @@ import logging
 import os
 import random
 import re
+import runpy
 import signal
 from collections import Counter
 from pathlib import Path
@@ -18,6 +19,7 @@ from front_door import ROOT, TEXT, FrontDoor, eventually, unique
 from heronry.pipeline.views import FOREVER, open_view, settled_ms
 from heronry.streamlet import files
 from heronry.streamlet.decoding import read_all
+from heronry.streamlet.reference import run
 from heronry.streamlet.results import finished, latest, read
 
 pytestmark = pytest.mark.integration
@@ -59,6 +61,24 @@ def test_windows_late_data_and_the_archive(door: FrontDoor, tmp_path: Path) -> N
         seen.setdefault((view["site"], view["time"] // 60_000 * 60_000), set()).add(view["visitor"])
     assert visitors.keys() == {(row.key, row.start) for row in minutes}
     assert all(abs(visitors[place] - len(seen[place])) <= max(3, 0.1 * len(seen[place])) for place in visitors)
+
+
+def test_sessions_and_joins_are_those_of_the_reference(
+    door: FrontDoor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = {"visits": "streamlet_sessions.py", "ads": "streamlet_joins.py"}
+    names = {program: unique(program) for program in programs}
+    for program, file in programs.items():
+        door.submit(names[program], EXAMPLES / file, program, "--", str(tmp_path / program), "6000")
+    for program, file in programs.items():
+        monkeypatch.setattr("sys.argv", [file, str(tmp_path / program), "6000"])
+        expected = run(runpy.run_path(str(EXAMPLES / file))[program].build())
+        for sink, out in (("visits_out", "visits"), ("clicked", "clicked"), ("late", "late")):
+            if sink in expected:
+                folder = tmp_path / program / out
+                eventually(lambda folder=folder: finished(folder), f"{folder} is final")  # type: ignore[misc]
+                assert sorted(map(repr, read(folder))) == sorted(map(repr, expected[sink])), sink
+        door.kill(names[program])
 
 
 def test_each_line_counts_once_when_instances_die_and_tasks_come_and_go(door: FrontDoor, tmp_path: Path) -> None:

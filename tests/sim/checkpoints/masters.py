@@ -87,8 +87,9 @@ class Master:
         coordinator, plan = self.coordinator, self.plan
         if plan.wanted and not coordinator.quiet and self.world.store.running:
             coordinator.ask(hold=True)
-        wanted = self.generations.wanted(coordinator.record.complete)
-        following = plan
+        back = plan.back if plan.back in self.world.behind() else 0
+        wanted = self.generations.wanted(back or coordinator.record.complete, asked="the owner asks" if back else "")
+        following = replace(plan, back=0) if back else plan
         if wanted is None and coordinator.quiet and coordinator.quiet == coordinator.record.complete:
             if not plan.wanted:
                 coordinator.release()
@@ -100,7 +101,8 @@ class Master:
             return
         record = None
         if wanted.number != plan.generation.number:
-            record = (coordinator.record, replace(coordinator.record, generation=wanted.number))
+            changed = replace(coordinator.record, generation=wanted.number, complete=wanted.restore_from)
+            record = (coordinator.record, changed)
         if wanted.phase is Phase.FAILED:
             self.world.failed(wanted.cause)
         self._planning = Transaction(self.epoch, (plan, replace(following, generation=wanted)), record)

@@ -330,3 +330,11 @@ def tokens_of_tasks_that_went_are_nobodys(patch: pytest.MonkeyPatch) -> None:
         return tokens_of(self, task, (*now, *(part.task for part in self.parts)), component)
 
     around(patch, Manifest, "tokens_of", own)
+
+
+@mutation
+def a_new_history_is_built_on_what_was_struck_off(patch: pytest.MonkeyPatch) -> None:
+    def keep(read: Callable[..., None], self: Coordinator, record: Any, base: Manifest) -> None:
+        read(self, record, max(base, self.base, key=lambda manifest: manifest.checkpoint))
+
+    around(patch, Coordinator, "read", keep)

@@ -25,6 +25,7 @@ class Plan:
     tasks: Mapping[str, tuple[int, ...]]
     table: tuple[int, ...]
     wanted: tuple[str, int] | None = None  # the owner's update: so many tasks of this component
+    back: int = 0  # the older checkpoint that the owner wants to go back to; 0: none
 
     @property
     def all_tasks(self) -> tuple[int, ...]:
@@ -88,13 +89,19 @@ class Storage:
 
 
 class Outside:
-    """A system with transactions: what is prepared under a token is seen once the token is committed."""
+    """A system with transactions: what is prepared under a token is seen once the token is committed.
+
+    A restore to an older checkpoint begins a new *history*: of what has been seen only what that checkpoint and those
+    before it name belongs to it. What the others name is *struck off*: it may be aborted, or committed late by a
+    process that has not heard of it yet, and counts in no history that goes on.
+    """
 
     def __init__(self) -> None:
         self.prepared: dict[str, tuple[Output, ...]] = {}
         self.committed: dict[str, tuple[Output, ...]] = {}
-        self.seen: Counter[Output] = Counter()
-        self.named: set[str] = set()  # by a complete checkpoint
+        self.seen: Counter[Output] = Counter()  # in this history
+        self.named: set[str] = set()  # by a complete checkpoint of this history
+        self.struck: set[str] = set()
 
     def prepare(self, token: str, rows: list[Output]) -> None:
         self.prepared[token] = tuple(rows)
@@ -102,11 +109,15 @@ class Outside:
     def commit(self, token: str) -> None:
         if token in self.committed:
             return
-        if token not in self.named:
+        if token not in self.named | self.struck:
             raise Violation(f"S2: {token} is committed, and no complete checkpoint names it")
         if token not in self.prepared:
+            if token in self.struck:
+                return
             raise Violation(f"S6: {token} is committed, and nothing is prepared under it")
         self.committed[token] = rows = self.prepared.pop(token)
+        if token in self.struck:
+            return
         self.seen.update(rows)
         if self.seen and max(self.seen.values()) > 1:
             raise Violation(f"S5: {token} brings something a second time")
@@ -116,3 +127,9 @@ class Outside:
             if token in self.named:
                 raise Violation(f"S6: {token} is aborted, and a complete checkpoint names it")
             del self.prepared[token]
+
+    def go_back(self, named: set[str]) -> None:
+        """A new history, in which complete checkpoints have named these."""
+        self.struck |= self.named - named
+        self.named = named
+        self.seen = Counter(row for token in named for row in self.committed.get(token, ()))

@@ -59,6 +59,7 @@ class World:
         self.store.plans[1] = self.store.plan
         self.storage, self.outside = Storage(), Outside()
         self.complete: list[int] = [0]
+        self.removed: set[int] = set()  # checkpoints that went, since newer ones were there
         self.tasks: dict[int, Task] = {}
         self.everybody: list[Any] = []
         self.channels: dict[tuple[int, int, int], Channel] = {}
@@ -170,8 +171,10 @@ class World:
         before = self.store.record
         result = self.store.apply(transaction)
         if result == "done":
-            if self.store.record.complete != before.complete:
+            if self.store.record.complete > before.complete:
                 self._completed(self.store.record.complete)
+            elif self.store.record.complete < before.complete:
+                self._went_back(self.store.record.complete)
             if transaction.plan:
                 generation = self.store.plan.generation
                 phase, start = generation.phase.value, generation.restore_from
@@ -209,6 +212,26 @@ class World:
                 raise Violation(f"S7: {part.name} is of a process that is not named in {plan.generation}")
             self.outside.named.update(token.name for token in part.tokens)
         self._check_cut(manifest, self.store.plans[manifest.generation])
+        self._check_history(manifest)
+        self._remove_old()
+
+    def _went_back(self, number: int) -> None:
+        """A new history begins with this checkpoint; those behind it are struck off."""
+        self.counts["histories"] += 1
+        self.log(f"back to checkpoint {number}")
+        self.complete = self.complete[: self.complete.index(number) + 1]
+        manifests = [self.storage.manifests[each] for each in self.complete]
+        self.outside.go_back({token.name for manifest in manifests for part in manifest.parts for token in part.tokens})
+        self._check_history(manifests[-1])
+
+    def behind(self) -> list[int]:
+        """The older checkpoints that are kept: what went while newer ones were there is not there again when they are
+        struck off."""
+        return [number for number in self.complete[-KEPT:-1] if number and number not in self.removed]
+
+    def _check_history(self, manifest: Manifest) -> None:
+        """State and output, with what is prepared and named, are those of one execution up to these positions."""
+        number = manifest.checkpoint
         positions = {
             split: position
             for part in manifest.parts
@@ -228,7 +251,6 @@ class World:
                 seen.update(self.outside.prepared[name])
         if seen != output:
             raise Violation(f"S5: {number} brings {seen - output} too much, {output - seen} too little")
-        self._remove_old()
 
     def _check_cut(self, manifest: Manifest, plan: Plan) -> None:
         names = {part.task: part.name for part in manifest.parts}
@@ -267,6 +289,7 @@ class World:
     def _remove_old(self) -> None:
         kept = [self.storage.manifests[number] for number in self.complete[-KEPT:]]
         needed = {name for manifest in kept for name in manifest.files}
+        self.removed.update(self.complete[1:-KEPT])
         for number in self.complete[1:-KEPT]:
             manifest = self.storage.manifests[number]
             for name in manifest.files - needed:
@@ -343,17 +366,17 @@ class World:
 
     def _fault(self) -> None:
         kind = self.draw.random()
-        if kind < 0.6:
+        if kind < 0.55:
             task = self.tasks[self.draw.choice(sorted(self.tasks))]
             if not task.dead and not task.cut_off:
                 self._harm(task)
-        elif kind < 0.75:
+        elif kind < 0.68:
             whole = [c for c in self.channels.values() if not c.broken]
             if whole:
                 channel = self.draw.choice(whole)
                 self.log(f"channel {channel.source} to {channel.destination} breaks")
                 self._break(channel)
-        elif kind < 0.9:
+        elif kind < 0.8:
             masters = [m for m in self.everybody if isinstance(m, Master)]
             if masters and self.draw.random() < 0.7:
                 if self.draw.random() < 0.5:
@@ -362,6 +385,10 @@ class World:
                     masters[-1].stalled_until = self.now + self.draw.choice([300, 3000])
             self.log("another master")
             self._new_master()
+        elif self.behind() and self.draw.random() < 0.6:
+            plan, back = self.store.plan, self.draw.choice(self.behind())
+            self.log(f"the owner asks for checkpoint {back} again")
+            self.store.plan = replace(plan, back=back, version=plan.version + 1)
         elif not self.store.plan.wanted:
             plan = self.store.plan
             component, most = self.draw.choice([(COUNT, 3), (COUNT, 3), (SINK, 2)])

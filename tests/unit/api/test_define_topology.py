@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+from heron_control.packaging.definer import Said
 from heron_control.packaging.load import define_topology
 from heron_runtime.wire.codec import TOPOLOGY
 from heronry.api.errors import TopologyError, TopologyNotFound, UserCodeError
@@ -194,9 +195,33 @@ def test_spouts_that_wait_for_what_became_of_tuples_are_told(write: Any) -> None
         "class Sub(Heard): pass\n"
         "class T(Topology):\n    a = Words.spec()\n    b = Sub.spec()\n    c = Count.spec(inputs=[a, b])\n"
     )
-    heard: list[dict[str, list[str]]] = []
-    define_topology(write(text), "T", hears=heard.append)
-    assert heard == [{"b": ["ack", "fail"]}]
+    said: list[Said] = []
+    define_topology(write(text), "T", tells=said.append)
+    assert said[0].hearing == {"b": ["ack", "fail"]}
+
+
+def test_ends_of_the_graph_and_what_a_fault_makes_of_them_are_told(write: Any) -> None:
+    text = PARTS + (
+        "from heronry import TwoPhaseSink\nclass Middle(Count):\n    outputs = ['word']\n"
+        "class Safe(TwoPhaseSink):\n    commits_alone = True\n    def process(self, tup): pass\n"
+        "class Upsert(Count):\n    output_effect = 'idempotent'\n"
+        "class Print(Count):\n    output_effect = 'at_least_once'\n"
+        "class T(Topology):\n    a = Words.spec()\n    middle = Middle.spec(inputs=[a])\n"
+        "    plain = Count.spec(inputs=[middle])\n    safe = Safe.spec(inputs=[middle])\n"
+        "    upsert = Upsert.spec(inputs=[middle])\n    shown = Print.spec(inputs=[middle])\n"
+    )
+    said: list[Said] = []
+    define_topology(write(text), "T", tells=said.append)
+    assert said[0].ends == {"plain": "", "upsert": "idempotent", "shown": "at_least_once"}
+
+
+def test_an_effect_that_nobody_knows_is_refused(write: Any) -> None:
+    text = PARTS + (
+        "class Odd(Count):\n    output_effect = 'twice'\n"
+        "class T(Topology):\n    a = Words.spec()\n    b = Odd.spec(inputs=[a])\n"
+    )
+    with pytest.raises(TopologyError, match=r"Odd.output_effect is 'twice'; write 'idempotent' or 'at_least_once'"):
+        define_topology(write(text), "T")
 
 
 def test_a_neighbour_is_not_shipped_and_so_not_found(write: Any) -> None:

@@ -271,7 +271,9 @@ def test_version(world: World) -> None:
 def test_a_process_that_keeps_dying_makes_it_failing(world: World) -> None:
     all_well(world)
     error = "ZeroDivisionError: x"
-    dying = process("heron_instance", "container_1_word_1", 1, ProcessState.RESTARTING, restarts=5, last_error=error)
+    dying = process(
+        "heron_instance", "container_1_word_1", 1, ProcessState.RESTARTING, restarts=5, young_deaths=5, last_error=error
+    )
     world.add_container(1, *all_processes(1)[:2], dying)
     shown = heron("status", PLACE, NAME)
     assert "failing" in shown.stdout

@@ -13,13 +13,17 @@ class Place:
 
     def __init__(
         self, component: str = "sink", task: int = 1, tasks: tuple[int, ...] = (1, 2), topology: str = "Topology",
-        **sources: tuple[str, ...],
+        life: int = 1, **sources: tuple[str, ...],
     ) -> None:  # fmt: skip
+        self._id = f"{topology}-{life}"
         self._component, self._task, self._tasks, self._topology = component, task, tasks, topology
         self._sources = sources
 
     def get_topology_name(self) -> str:
         return self._topology
+
+    def get_topology_id(self) -> str:
+        return self._id
 
     def get_component_id(self) -> str:
         return self._component
@@ -35,6 +39,20 @@ class Place:
 
     def get_fields(self, component: str, stream: str) -> tuple[str, ...]:
         return self._sources[component]
+
+
+class Recorded:
+    """What the engine gives a source that keeps positions: derive from this and the source."""
+
+    def __init__(self, keyed: dict[str, Any]) -> None:
+        self.keyed = keyed
+        self.found: list[list[Any]] = []
+
+    def emit_many(self, rows: Any, *_: Any, **__: Any) -> None:
+        self.found += rows
+
+    def owned_splits(self) -> list[str]:
+        return [name for name, _ in self.splits()]  # type: ignore[attr-defined]
 
 
 def made(sink: Any, config: dict[str, Any], place: Place | None = None) -> Any:

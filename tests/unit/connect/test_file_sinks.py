@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import resource
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -73,6 +74,63 @@ def test_what_was_prepared_and_is_gone_is_said(tmp_path: Path) -> None:
     sink = made(CsvSink(), {"user.sink.folder": str(tmp_path)})
     with pytest.raises(ConnectError, match=r"1-7-1-abc.csv was prepared for checkpoint 7 and is gone"):
         sink.commit(7, "1-7-1-abc")
+
+
+# What happens to a task's output: a checkpoint that writes something or nothing, a commit that dies on its way (before
+# the file is seen, behind it), readers that take all files away, a new process.
+STEPS = st.lists(st.sampled_from(["write", "nothing", "marked", "seen", "taken", "restart"]), max_size=12)
+
+
+@given(STEPS)
+def test_a_commit_that_comes_again_is_one_whoever_has_taken_the_file_away(steps: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder, tokens = Path(name), list[str]()
+        config, read = {"user.sink.folder": name}, list[int]()
+        sink = made(JsonLinesSink(), config)
+
+        def take_away() -> None:
+            for file in sorted(folder.glob("Topology.sink-*"), key=lambda file: int(file.name.split("-")[2])):
+                read.extend(json.loads(line)["n"] for line in file.read_text().splitlines())
+                file.unlink()
+
+        for number, step in enumerate(steps, 1):
+            if step == "taken":
+                take_away()
+            elif step == "restart":
+                sink = made(JsonLinesSink(), config)
+            elif step != "nothing":
+                sink.process(row(n=number))
+                tokens.append(sink.prepare(checkpoint(number)))
+                if step == "marked":
+                    sink._marks.leave(tokens[-1])
+                    sink = made(JsonLinesSink(), config)
+                sink.commit(number, tokens[-1])
+                if step == "seen":
+                    take_away()
+            other = made(JsonLinesSink(), config, Place(task=2))  # a restore, and who commits for others
+            for token in tokens:
+                other.commit(number, token)
+        take_away()
+        assert read == [int(token.split("-")[1]) for token in tokens], "each once"
+        assert len(list(folder.iterdir())) == min(1, len(tokens)), "a mark is left, and nothing else"
+
+
+def test_marks_are_of_one_task_and_one_life(tmp_path: Path) -> None:
+    config = {"user.sink.folder": str(tmp_path)}
+    sink = made(JsonLinesSink(), config)
+    sink.process(row(n=1))
+    sink.commit(9, sink.prepare(checkpoint(9)))
+    for file in tmp_path.glob("Topology.sink-*"):
+        file.unlink()
+    sink.commit(9, "1-9-1-abc")
+    sink.commit(8, "1-8-1-abc")
+    for token in ("1-10-1-abc", "1-9-2-abc"):
+        with pytest.raises(ConnectError, match="was never committed"):
+            sink.commit(9, token)
+    namesake = made(JsonLinesSink(), config, Place(life=2))
+    namesake.commit(9, "1-9-1-abc")  # it goes on from a checkpoint of the other
+    with pytest.raises(ConnectError, match="was never committed"):
+        namesake.commit(8, "1-8-1-abc")
 
 
 _CELLS = st.one_of(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pickle
 import random
+from collections.abc import Iterable
 from typing import Any
 
 from data_pipeline.core.combine import Limits, Rows
 from data_pipeline.core.decode import Decoding
-from data_pipeline.core.merge import merged, result_of
+from data_pipeline.core.merge import Merged, merged, processed, result_of
 from data_pipeline.core.plan import Plan, Unit
 from data_pipeline.core.render import to_pickle
 from data_pipeline.core.runner import Runner
+from heronry.streamlet.program import ReduceStep
 
 PARTITIONS = 3
 
@@ -31,13 +33,21 @@ def evaluate(plan: Plan, seed: int = 0, limits: Limits | None = None) -> dict[st
         rows = [row for place in reduction.inputs for row in exits.get(place, ())]
         for part in by_key(rows):
             chance.shuffle(part)
-            pairs = [result_of(reduction.step, item) for item in merged(reduction.step, sorted(part, key=sort_key))]
-            records, times = [record for record, _ in pairs], [time for _, time in pairs]
+            records, times = results_of(reduction.step, merged(reduction.step, sorted(part, key=sort_key)))
             collect(exits, reduction.unit, run(reduction.unit, records, times, limits))
     return {
         output.step: [pickle.loads(row[2]) for place in output.inputs for row in exits.get(place, ())]
         for output in plan.outputs
     }
+
+
+def results_of(step: ReduceStep, found: Iterable[Merged]) -> tuple[list[Any], list[Any]]:
+    if step.process is None:
+        pairs = [result_of(step, item) for item in found]
+        return [record for record, _ in pairs], [time for _, time in pairs]
+    outcomes = list(processed(step, found))
+    assert not [outcome for outcome in outcomes if outcome.error is not None]
+    return [outcome.record for outcome in outcomes], [outcome.time_ms for outcome in outcomes]
 
 
 def dealt(chance: random.Random, items: list[Any]) -> list[list[Any]]:

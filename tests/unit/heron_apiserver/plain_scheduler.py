@@ -66,6 +66,9 @@ class PlainScheduler:
         self.at("prepare")
         return replace(launch, host="inside")
 
+    def bring(self, launch: Launch, folder: Path) -> None:
+        """It sees the same folder."""
+
     def start(self, launch: Launch, launch_file: Path) -> int:
         """It runs."""
         assert Launch.load(launch_file).topology_id == launch.topology_id

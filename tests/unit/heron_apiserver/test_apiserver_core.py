@@ -139,6 +139,9 @@ def test_fields_of_a_good_request() -> None:
     assert (found.name, found.environ, found.state) == ("words", "prod", TopologyState.PAUSED)
     assert found.settings == {"heron.logging.level": "DEBUG"}
     assert read_fields({**FIELDS, "package": "d" * 64}, {"definition"}, "box").package == "d" * 64
+    assert (found.without_state, found.timeout_seconds) == (False, 120.0)
+    other = read_fields({**FIELDS, "replace": "true", "without_state": "true", "timeout_seconds": "7.5"}, FILES, "box")
+    assert (other.replace, other.without_state, other.timeout_seconds) == (True, True, 7.5)
 
 
 def test_missing_fields_are_all_named() -> None:
@@ -154,6 +157,7 @@ def test_missing_fields_are_all_named() -> None:
         {"settings": "["}, {"settings": "[1]"}, {"settings": "[" * 100_000}, {"settings": '{"topology.debug": true}'},
         {"settings": '{"heron.scheduler": "local"}'}, {"settings": '{"heron.logging.level": "LOUD"}'},
         {"settings": '{"heron.state.url": "files:///etc"}'}, {"settings": '{"heron.state.credential.file": "/etc/x"}'},
+        {"without_state": "1"}, *({"timeout_seconds": seconds} for seconds in ("0", "nan", "2000", "soon")),
         {"user": "a" * 129}, {"user": "a\nb"}, {"config.override": "1"},
     ],
 )  # fmt: skip

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heron_container.core.liveness import Judgement, Liveness, Silence
-from heron_container.core.scheduler_watch import SchedulerWatch
+from heron_container.core.scheduler_watch import PATIENCE, SchedulerWatch, patience_of
 from heron_runtime.model.backoff import BackoffPolicy
 
 TICK = 500
@@ -97,17 +97,30 @@ def test_a_lease_is_added_and_a_new_process_starts_afresh() -> None:
     assert run(judge, 19, {0: 0}, {0: 1.0}) == []
 
 
-@given(st.lists(st.tuples(st.integers(1, 5000), st.booleans()), max_size=60))
+@given(st.integers(0, 300), st.lists(st.tuples(st.integers(1, 5000), st.booleans()), max_size=60))
 @settings(max_examples=100)
-def test_a_scheduler_is_started_only_when_it_is_really_gone_and_not_in_a_hurry(looks: list[tuple[int, bool]]) -> None:
-    watch, now, missing, last = SchedulerWatch(BackoffPolicy(1000, 30_000, 60_000)), 0, 0, None
+def test_a_scheduler_is_started_only_when_it_is_really_gone_and_not_in_a_hurry(
+    container: int, looks: list[tuple[int, bool]]
+) -> None:
+    patience = patience_of(container)
+    watch, now, missing, last = SchedulerWatch(BackoffPolicy(1000, 30_000, 60_000), patience), 0, 0, None
     for passed, present in looks:
         now += passed
         missing = 0 if present else missing + 1
         if watch.looked(now, present):
-            assert missing >= 2
+            assert missing >= patience
             assert last is None or now - last >= 2000
             last = now
+
+
+@given(st.integers(0, 300), st.integers(1, 3))
+def test_of_those_who_look_alike_container_0_acts_first_and_whoever_is_left_acts_too(least: int, more: int) -> None:
+    def first(container: int) -> int:
+        watch = SchedulerWatch(BackoffPolicy(1000, 30_000, 60_000), patience_of(container))
+        return next(look for look in range(1, 100) if watch.looked(1500 * look, False))
+
+    assert first(0) == patience_of(0) == PATIENCE
+    assert first(0) + 2 <= first(max(least, 1)) <= first(max(least, 1) + more)
 
 
 def test_a_scheduler_is_started_at_the_second_look_in_vain_and_then_at_growing_distances() -> None:

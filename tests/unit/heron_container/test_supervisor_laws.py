@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 import heron_container
-from heron_container.core.processes import ProcessSpec, master_container, worker_container
+from heron_container.core.processes import ProcessSpec, master_container, processes_of, worker_container
 from heron_container.core.supervisor import (
     STAGGER_MS,
     TRANSITIONS,
@@ -42,6 +42,7 @@ class World(RuleBasedStateMachine):
         self.asked: set[int] = set()
         self.due_latest: dict[int, int] = {}
         self.left_out: set[int] = set()
+        self.held = False
         self.apply(self.core.want(0, SPECS))
 
     def apply(self, effects: list) -> None:
@@ -51,6 +52,7 @@ class World(RuleBasedStateMachine):
                     assert spec.slot not in self.ordered, "started twice"
                     assert spec.slot not in self.living, "two live processes for one slot"
                     assert not self.core.stopping
+                    assert not (self.held and spec.is_instance), "a held instance was started"
                     self.due_latest.pop(spec.slot, None)
                     self.ordered.add(spec.slot)
                 case Terminate(slot, pid):
@@ -76,7 +78,8 @@ class World(RuleBasedStateMachine):
         if not self.core.stopping and not replaced:
             delay = 0 if lived >= POLICY.reset_ms else POLICY.delay_ms(young + 1)
             # Nothing waits for another but by the stagger.
-            if slot in self.core.processes and self.core.processes[slot].state is ProcessState.RESTARTING:
+            restarting = slot in self.core.processes and self.core.processes[slot].state is ProcessState.RESTARTING
+            if restarting and not (self.held and SPECS[slot].is_instance):
                 self.due_latest[slot] = self.now + delay + STAGGER_MS * len(SPECS)
 
     @precondition(lambda self: self.ordered)
@@ -86,6 +89,22 @@ class World(RuleBasedStateMachine):
         self.ordered.remove(slot)
         self.living[slot] = next(self.pids)
         self.apply(self.core.born(self.now, slot, self.living[slot]))
+
+    @rule(why=st.sampled_from(["", "the volume is full"]))
+    def held_or_free(self, why: str) -> None:
+        """Held instances end, whatever they are at, and start when they are free and due; nobody else minds."""
+        was, self.held = self.held, bool(why)
+        others = {slot: process.state for slot, process in self.core.processes.items() if not process.spec.is_instance}
+        for slot in (2, 3):
+            self.due_latest.pop(slot, None)
+        self.apply(self.core.hold(self.now, why))
+        now = {slot: process.state for slot, process in self.core.processes.items() if not process.spec.is_instance}
+        assert self.core.stopping or now == others or not why
+        if was and not why:
+            waits = [p for p in self.core.processes.values() if p.state is ProcessState.RESTARTING]
+            for process in waits:
+                latest = max(self.now, process.due_ms or 0) + STAGGER_MS * len(SPECS)
+                self.due_latest.setdefault(process.spec.slot, latest)
 
     @precondition(lambda self: self.living or self.ordered)
     @rule(data=st.data(), replaced=st.booleans())
@@ -144,6 +163,7 @@ class World(RuleBasedStateMachine):
         for slot, process in self.core.processes.items():
             assert process.alive == (slot in self.ordered or slot in self.living)
             assert process.pid == self.living.get(slot, 0)
+        assert not (self.held and not self.core.stopping and {2, 3} & set(self.living)), "a held instance lives"
         for slot, latest in self.due_latest.items():
             assert self.now <= latest, f"slot {slot} waits longer than its own delay"
 
@@ -173,6 +193,24 @@ def test_backoff_is_at_once_then_doubles_to_its_bound_and_is_forgotten() -> None
     assert backoff.died(60_000) == 0
     assert backoff.died(59_999) == 100
     assert POLICY.delay_ms(10**9) == 10_000
+
+
+def test_who_is_held_says_why_and_no_restart_is_counted_before_it_begins_again() -> None:
+    core = Supervisor(POLICY, 5000)
+    assert core.want(0, SPECS[1:3]) == [Start(SPECS[1], 0), Start(SPECS[2], 0)]
+    core.born(0, 1, 11)
+    assert core.hold(5, "full") == [], "it is being born"
+    (kill,) = core.born(10, 2, 12)
+    assert kill == Kill(2, 12)
+    assert core.ended(20, 2, "killed by SIGKILL") == []
+    process = core.processes[2]
+    assert (process.state, process.last_error, process.restarts) == (ProcessState.RESTARTING, "full", 0)
+    assert core.tick(100_000) == []
+    assert core.next_deadline_ms() is None
+    assert core.want(100_000, SPECS[1:]) == [], "nor is one started that is new"
+    assert core.processes[1].state is ProcessState.STARTING, "others go on"
+    assert core.hold(100_000, "") == [Start(SPECS[2], 1)]
+    assert core.tick(100_000 + STAGGER_MS) == [Start(SPECS[3], 0)]
 
 
 def test_the_death_of_many_is_staggered() -> None:
@@ -221,6 +259,40 @@ def test_container_0_has_its_replicas() -> None:
     names = [spec.name for spec in master_container(3)]
     assert [spec.replica for spec in master_container(3)] == [0, 1, 2, 0]
     assert names == ["topology_master-0", "topology_master-0-1", "topology_master-0-2", "metrics_manager-0"]
+
+
+def test_only_container_0_has_masters() -> None:
+    plan = PackingPlan(
+        "t", (ContainerPlan(1, (InstancePlan(1, "a", 0),)), ContainerPlan(2, (InstancePlan(2, "a", 1),)))
+    )
+    assert processes_of(0, plan, 2) == master_container(2)
+    for container in (1, 2):
+        assert processes_of(container, plan, 2) == worker_container(container, plan)
+
+
+def test_a_plan_that_leaves_a_process_out_takes_its_second_try_away() -> None:
+    """One that says it was replaced is tried once more if a later plan wants it, and not if the last one does not."""
+    for last, effects in ((SPECS[2:3], [Start(SPECS[2], 0)]), ((), [FindReplacement(2)])):
+        core = Supervisor(POLICY, 5000)
+        core.want(0, SPECS[2:3])
+        core.born(0, 2, 100)
+        core.want(10, SPECS[2:3])
+        core.want(20, last, settled=False)
+        assert core.ended(1_000, 2, "exit 3", replaced=True) == effects
+
+
+def test_who_leaves_by_the_plan_before_has_no_fault_however_often_plans_change() -> None:
+    core = Supervisor(POLICY, 5000)
+    core.want(0, SPECS[2:3])
+    core.born(0, 2, 100)
+    for now in (1_000, 1_100, 1_200, 1_300):  # moved away and back within an instant, each time
+        core.want(now, SPECS[2:3])
+        assert core.ended(now, 2, "exit 121", replaced=True) == [Start(SPECS[2], 0)]
+        core.born(now, 2, now)
+        process = core.processes[2]
+        assert (process.restarts, process.last_error, process.backoff.young_deaths) == (0, "", 0)
+        core.check()
+    assert core.ended(1_400, 2, "exit 121", replaced=True) == [FindReplacement(2)], "no plan has come since"
 
 
 def test_the_readme_shows_the_table_as_it_is() -> None:

@@ -21,7 +21,7 @@ class Shell:
         self.world = world
         self.task = task
         self.executor: Any = world.executors[task]
-        self.watched = 0
+        self.watched = self.served = 0
         self.waits: list[float] = []
         self.meanwhile: Callable[[], None] = lambda: None
         self.executor.gate.shell = self
@@ -34,6 +34,7 @@ class Shell:
             self.world.send(self.task, flush)
 
     def serve(self, wait_ms: float) -> None:
+        self.served += 1
         if wait_ms:
             self.waits.append(wait_ms)
             assert len(self.waits) < 10_000, "it waits for ever"

@@ -165,10 +165,12 @@ class World:
             executor.on_stream_manager(self.clock.ms, 7)
 
     def add(self, task: int, seed: int) -> None:
-        name = self.plan.component_of(task)
+        self.executors[task] = (SpoutExecutor if self.plan.is_spout(task) else BoltExecutor)(self.setup_of(task, seed))
+
+    def setup_of(self, task: int, seed: int = 0) -> Setup:
         self.telemetry[task] = Counts()
-        setup = Setup(
-            component=self.parts[name].make(),
+        return Setup(
+            component=self.parts[self.plan.component_of(task)].make(),
             plan=self.plan,
             task=task,
             incarnation=5,
@@ -179,7 +181,6 @@ class World:
             load=lambda path: self.loaded[path],
             lock=self.make_lock(),
         )
-        self.executors[task] = (SpoutExecutor if self.plan.is_spout(task) else BoltExecutor)(setup)
 
     def of(self, component: str) -> list[Any]:
         return [self.executors[task] for task in self.plan.tasks_of(component)]

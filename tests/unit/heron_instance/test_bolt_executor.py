@@ -7,69 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from instance_world import SHUFFLE, Part, World, fields
+from bolt_alone import Alone
 
-from heron_instance.core.bolt_executor import BoltExecutor
-from heron_instance.core.executor import RunResult
-from heron_instance.core.outbox import Flush
-from heron_runtime.model.ids import root_base
 from heron_runtime.model.reasons import FailKind
-from heron_runtime.wire.data import Frame
-from heronry.api.component import BasicBolt, BatchBolt, Bolt, Spout
+from heronry.api.component import BasicBolt, BatchBolt, Bolt
 from heronry.api.hooks import TaskHook
-
-
-class Idle(Spout):
-    def next_tuple(self) -> None:
-        pass
-
-
-class Alone:
-    """One bolt executor, fed by hand; ``readers`` tasks read it."""
-
-    def __init__(self, bolt: type[Bolt], config: dict[str, Any] | None = None, readers: int = 1, seed: int = 0) -> None:
-        class Sink(BasicBolt):
-            def process(self, tup: Any) -> None:
-                pass
-
-        self.world = World(
-            {
-                "s": Part(Idle, 1, {"default": ["n"], "odd": ["n", "m"]}),
-                "b": Part(bolt, 1, {"default": ["n"]}, [("s", "default", SHUFFLE), ("s", "odd", SHUFFLE)]),
-                "r": Part(Sink, readers, {}, [("b", "default", fields("n"))]),
-            },
-            config,
-            seed,
-        )
-        self.executor: BoltExecutor = self.world.executors[2]  # type: ignore[assignment]
-        self.bolt: Any = self.world.components[2]
-        self.next_root = 0
-
-    def frame(self, rows: list[tuple[Any, ...]], stream: str = "default", tracked: bool = True) -> Frame:
-        codec, data = self.executor.task.codec.encode(rows)
-        number = self.world.plan.stream_number["s", stream]
-        frame = Frame(1, number, 2, len(rows), 1, int(codec), data)
-        if tracked:
-            first = root_base(1, 5) + self.next_root
-            self.next_root += len(rows)
-            frame.roots = (np.arange(len(rows), dtype=np.uint64) + np.uint64(first)).tobytes()
-            frame.keys = np.random.default_rng(first).bytes(8 * len(rows))
-        return frame
-
-    def feed(self, *frames: Frame) -> None:
-        self.executor.on_frames(self.world.clock.ms, list(frames))
-
-    def step(self, after_ms: float = 1.0) -> RunResult:
-        self.world.clock.now += after_ms / 1000
-        step = self.executor.run(self.world.clock.ms)
-        self.executor.check()
-        return step
-
-    def all(self) -> list[Flush]:
-        flushes = self.step().flushes
-        while self.executor.data_in.size or self.executor._work is not None or self.executor.output.unsent():
-            flushes += self.step().flushes
-        return flushes
 
 
 class Collect(Bolt):
@@ -369,16 +311,21 @@ def test_missed_ticks_are_not_made_up_for() -> None:
 
 def test_hooks_see_what_a_bolt_does() -> None:
     seen: list[str] = []
+    ages: list[float] = []
+    took: list[float] = []
 
     class Watch(TaskHook):
         def bolt_execute(self, info: Any) -> None:
             seen.append(f"execute {info.tuple['n']}")
+            took.append(info.execute_latency_ms)
 
         def bolt_ack(self, info: Any) -> None:
             seen.append("ack")
+            ages.append(info.process_latency_ms)
 
         def bolt_fail(self, info: Any) -> None:
             seen.append("fail")
+            ages.append(info.fail_latency_ms)
 
         def emit(self, info: Any) -> None:
             seen.append(f"emit {info.values}")
@@ -388,6 +335,7 @@ def test_hooks_see_what_a_bolt_does() -> None:
             context.add_task_hook(Watch())
 
         def process(self, tup: Any) -> None:
+            alone.world.clock.now += tup["n"] / 1000
             if tup["n"] == 2:
                 self.fail(tup)
             else:
@@ -396,7 +344,10 @@ def test_hooks_see_what_a_bolt_does() -> None:
     alone = Alone(Watched)
     frame = alone.frame([(1,), (2,)])
     alone.feed(frame)
+    alone.world.clock.now += 0.25
     (flush,) = alone.all()
+    assert ages == pytest.approx([252, 255], abs=1), "since the tuple arrived"
+    assert took == pytest.approx([2, 3], abs=1)
     assert seen == ["emit (1,)", "execute 1", "ack", "fail", "execute 2"]
     assert flush.frames[0].roots == frame.roots[:8]
     assert flush.acks[0].roots == frame.roots[:8]

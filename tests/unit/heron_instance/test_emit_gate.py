@@ -68,6 +68,32 @@ def test_poll_tells_a_spout_in_the_middle_of_a_call() -> None:
     assert max(behind[100:]) <= 12
 
 
+def test_ids_that_nothing_tracks_are_not_acked_in_the_middle_of_an_emit() -> None:
+    world, shell, spout = looping({"topology.reliability.mode": "ATMOST_ONCE"}, total=300)
+    seen: list[int] = []
+    spout.look = lambda: seen.append(len(spout.acked))
+    world.step(SPOUT)
+    assert set(seen) == {0}
+    assert shell.served > 0, "it was a long call"
+    world.step(SPOUT)
+    assert spout.acked == list(range(1, 301))
+
+
+def test_poll_takes_what_has_arrived_and_waits_for_nothing() -> None:
+    world, shell, spout = looping(total=20)
+    taken: list[int] = []
+
+    def look() -> None:
+        before = shell.served
+        spout.poll()
+        taken.append(shell.served - before)
+
+    spout.look = look
+    world.step(SPOUT)
+    assert taken == [1] * 20
+    assert shell.waits == []
+
+
 def test_acks_that_nobody_polls_for_do_not_gather_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("heron_instance.core.outcomes.MOST_UNTOLD", 50)
     world, shell, spout = looping({"topology.max.spout.pending": 10}, total=1000)

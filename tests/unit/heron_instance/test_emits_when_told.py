@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,22 @@ def activate(alone: Alone) -> None:
 
 def told(alone: Alone) -> int:
     return len(alone.spout.acked) + len(alone.spout.failed)
+
+
+def test_a_call_that_says_whether_it_is_active_is_known_by_its_name() -> None:
+    doing: list[str] = []
+
+    def note(self: Any) -> None:
+        doing.append(self.user_code.call.method if hasattr(self, "user_code") else "at the start")
+
+    alone = Alone(activate=note, deactivate=note)
+    alone.step()
+    doing.clear()
+    alone.spout.user_code = alone.executor.task.user_code
+    for tell in (deactivate, activate):
+        tell(alone)
+        alone.step()
+    assert doing == ["deactivate", "activate"]
 
 
 def law_a_spout_that_may_not_emit_emits_nothing(way: Way, stop: Any = pause, resume: Any = go_on) -> None:
@@ -170,6 +187,30 @@ def test_acks_of_untracked_tuples_that_emit_do_not_go_on_for_ever() -> None:
     alone.step(50)
     assert alone.spout.n <= emitted + 1
     assert alone.step(50).wait_ms != 0
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_nothing_tracks_is_acked_at_once_however_it_is_emitted(way: Way) -> None:
+    alone = Alone({"topology.reliability.mode": "ATMOST_ONCE"}, next_tuple=lambda self: way(self, 3 * (self.n < 9)))
+    for _ in range(5):
+        alone.step(6.0)
+        alone.drain()
+    assert alone.spout.acked == list(range(9))
+
+
+@given(st.integers(0, 30), st.lists(st.integers(0, 2), min_size=1, max_size=60), st.integers(0, 20))
+def test_the_room_is_used_up_with_its_last_row(room: int, emits: list[int], looked_at: int) -> None:
+    """Whatever streams had been told before: as an emit does, who finds ``look_at`` rows waiting looks first."""
+    streams: dict[int, Any] = {number: SimpleNamespace(rows=[], look_at=looked_at) for number in range(3)}
+    collector: Any = SimpleNamespace(streams=streams, emitted_ever=lambda: sum(len(s.rows) for s in streams.values()))
+    allowance = Allowance(collector)
+    allowance.begin(room)
+    for emitted, number in enumerate(emits, 1):
+        out = streams[number]
+        if len(out.rows) >= out.look_at:
+            allowance.look(out, 1)
+        out.rows.append(["x"])
+        assert allowance.used_up == (emitted >= room)
 
 
 def law_order_is_kept_across_a_hold() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from instance_world import ALL, SHUFFLE, Part, World, fields, make_plan
 
-from heron_instance.core.groupings import Direct, Grouping
+from heron_instance.core.groupings import Direct, Grouping, OneOfMany
 from heron_instance.core.key_groupings import Fields, PartialKey
 from heron_instance.core.make_grouping import make_grouping
 from heron_runtime.model.keys import UnsupportedKey, key_group
@@ -185,6 +185,17 @@ def test_direct_needs_a_task_that_reads() -> None:
         made.decide((9,), None)
 
 
+def test_of_many_readers_of_a_direct_stream_each_gets_the_rows_for_its_own_tasks() -> None:
+    made = OneOfMany((2, 4), "s.default")
+    chosen = [4, 9, 2, 4, None]
+    for task in chosen:
+        made.decide((task,), task)
+    parts = made.split([(task,) for task in chosen])
+    assert [(part.tasks, list(part.rows)) for part in parts] == [((2,), [(2,)]), ((4,), [(4,), (4,)])]
+    made.decide((2,), 2)
+    assert [part.tasks for part in made.split([(2,)])] == [(2,)], "each choice is used once"
+
+
 def deal_decided(made: Grouping, rows: Rows) -> dict[int, Rows]:
     return {task: list(part.rows) for part in made.split(rows) for task in part.tasks}
 
@@ -263,6 +274,29 @@ def test_direct_streams_reach_the_named_task_and_task_ids_are_returned() -> None
     for index, bolt in enumerate(world.objects("r")):
         assert [n for stream, n in bolt.got if stream == "straight"] == list(range(index, 40, 3))
     assert sorted(spout.acked) == list(range(40))
+
+
+def test_a_stream_whose_only_direct_reader_is_not_its_only_reader_still_names_the_task() -> None:
+    """Where there is one direct reader a task that does not read it is refused; beside others each takes its own."""
+
+    class Chooser(Numbers):
+        def send(self, n: int) -> None:
+            with pytest.raises(ValueError, match="does not read it"):
+                self.emit([n], n, "straight", direct_task=1)
+            self.emit([n], n, "straight", direct_task=self.readers[n % 3])
+
+    direct = GroupingSpec(GroupingKind.DIRECT)
+    world = World(
+        {
+            "s": Part(Chooser, 1, {"straight": ["n"]}, direct=["straight"]),
+            "r": Part(Keep, 3, {}, [("s", "straight", direct)]),
+            "a": Part(Keep, 2, {}, [("s", "straight", ALL)]),
+        }
+    )
+    world.run()
+    for index, bolt in enumerate(world.objects("r")):
+        assert [n for _, n in bolt.got] == list(range(index, 40, 3))
+    assert all([n for _, n in bolt.got] == list(range(40)) for bolt in world.objects("a"))
 
 
 def test_order_is_kept_across_streams_that_one_task_reads() -> None:

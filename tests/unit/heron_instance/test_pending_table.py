@@ -116,7 +116,13 @@ def test_streams_are_whole_numbers_wherever_a_root_was() -> None:
 
 @pytest.mark.parametrize(
     ("timeout_secs", "buckets", "each_ms", "net_ms"),
-    [(30, 3, 1000.0, 60_000.0), (1, 3, 500.0, 2000.0), (1, 41, 50.0, 1050.0), (None, 3, 1000.0, None)],
+    [
+        (30, 3, 1000.0, 60_000.0),
+        (1, 3, 500.0, 2000.0),
+        (1, 6, 200.0, 1400.0),
+        (1, 41, 50.0, 1050.0),
+        (None, 3, 1000.0, None),
+    ],
 )
 def test_the_net_below_the_tracker_is_two_buckets_wider_than_the_timeout(
     timeout_secs: int | None, buckets: int, each_ms: float, net_ms: float | None

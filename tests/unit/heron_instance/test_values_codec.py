@@ -88,6 +88,14 @@ def test_a_batch_is_cut_at_one_mebibyte_and_keeps_its_order() -> None:
     assert [row for piece in pieces for row in codec.decode(piece.codec, piece.data)] == rows
 
 
+def test_what_fills_a_piece_to_the_last_byte_is_not_cut() -> None:
+    codec = ValuesCodec()
+    spare = len(codec.encode([("a",), ("x" * 100_000,)])[1]) - 100_000
+    for more, pieces in ((0, 1), (1, 2)):
+        rows = [("a",), ("x" * (MAX_BATCH_BYTES - spare + more),)]
+        assert len(codec.encode_cut(rows)) == pieces
+
+
 @pytest.mark.parametrize("serializer", ["auto", "msgpack", "pickle"])
 def test_large_rows_are_never_encoded_together_only_to_be_cut(serializer: str) -> None:
     rows = [(i, "x" * 500_000) for i in range(400)]  # 200 MB
@@ -155,3 +163,8 @@ def test_arrow_without_pyarrow_says_so() -> None:
         assert codec.encode(rows)[0] == CodecNumber.ARROW
         assert codec.decode(*codec.encode(rows)) == rows
         assert codec.decode(*codec.encode([(1, True), ("x", 1)])) == [(1, True), ("x", 1)]
+
+
+def test_what_fits_one_piece_is_not_cut_whatever_a_sample_says() -> None:
+    rows = [("x" * 200,)] * 1000
+    assert [(piece.start, piece.stop) for piece in ValuesCodec().encode_cut(rows)] == [(0, 1000)]

@@ -167,3 +167,6 @@ def test_deaths_in_a_row_wait_longer_and_longer() -> None:
         waits.append(bool(core.gone(0, 1)) or core.rows[1].due_ms)
         core.tick(core.rows[1].due_ms or 0)
     assert waits == [True, 100, 200, 400, 800]
+    assert core.rows[1].backoff.young_deaths == 5
+    core.restart(0, 1)
+    assert core.rows[1].backoff.young_deaths == 0, "who asks for it may have mended what ended it"

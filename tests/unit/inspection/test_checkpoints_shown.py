@@ -10,12 +10,15 @@ import pytest
 from topology_world import definition, execution, packing
 
 from heron_control.inspection.checkpoints import complete_ones, details, read_manifest, rows, storage_of
+from heron_control.inspection.remote_checkpoints import RemoteCheckpoints, reachable_storage
 from heron_control.inspection.whole_files import damaged_parts
+from heron_control.schedulers.topology_folder import write_secrets
 from heron_instance.core.state.keyed import GroupRows
 from heron_instance.core.state.part_file import encode_part
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.checkpoint_files import CheckpointFolder
-from heron_runtime.failures import Failure, NotFound, UsageError
+from heron_runtime.failures import Failure, NotFound, Unavailable, UsageError
+from heron_runtime.launch import Launch
 from heron_runtime.model.checkpoints import (
     Manifest,
     Part,
@@ -124,3 +127,28 @@ def test_where_none_are_taken_it_is_said() -> None:
     assert storage_of(record(**mode)).folder == Path("/home/x/checkpoints")
     with pytest.raises(UsageError, match="s3://b"):
         storage_of(record(**mode, topology__stateful__checkpoint__storage="s3://b"))
+
+
+@pytest.mark.parametrize("storage", [None, "file:///shared"])
+def test_what_lies_in_a_volume_is_read_through_containers(tmp_path: Path, storage: str | None) -> None:
+    config = {"topology.reliability.mode": "EFFECTIVELY_ONCE"} | (
+        {} if storage is None else {"topology.stateful.checkpoint.storage": storage}
+    )
+    made = replace(definition(), config=config)
+    record = TopologyRecord(made, packing(), None, execution(str(tmp_path)), None, None, ())
+    launch = Launch("c", "me", "default", made.name, made.id, "memory://", str(tmp_path), str(tmp_path))
+    launch.save(tmp_path / "launch.json")
+    write_secrets(tmp_path)
+    here = reachable_storage(record)
+    assert not isinstance(here, RemoteCheckpoints)
+    assert here.folder == (tmp_path / "checkpoints" if storage is None else Path("/shared"))
+    replace(launch, home="/heronry/topology").save(tmp_path / "launch.json")
+    if storage is not None:
+        with pytest.raises(Failure, match=r"lie in /shared of its containers, which show their own folder alone"):
+            reachable_storage(record)
+        return
+    there = reachable_storage(record)
+    assert isinstance(there, RemoteCheckpoints)
+    assert there.folder == Path("/heronry/topology/checkpoints")
+    with pytest.raises(Unavailable, match="no container is there"):
+        there.manifests()

@@ -105,7 +105,40 @@ def test_restarts_of_a_container_and_their_cause_come_from_its_scheduler() -> No
 def test_after_submit_everything_is_starting_and_not_for_ever() -> None:
     young = replace(record(planned=False, containers=()), scheduler=None)
     assert topology_status(young, Answers(), 1000.0 + START_GRACE_SECS - 1).state == "starting"
-    assert topology_status(young, Answers(), 1000.0 + START_GRACE_SECS + 1).state == "failing"
+    old = topology_status(young, Answers(), 1000.0 + START_GRACE_SECS + 1)
+    assert (old.state, old.cause()) == (
+        "failing", f"nothing of it runs, as after the end of its machine; `heron restart {old.execution.cluster} "
+        f"{old.execution.topology}` starts it",
+    )  # fmt: skip
+
+
+def test_what_is_starting_and_waits_for_a_node_says_so() -> None:
+    told = answers(0)
+    assert told.scheduler is not None
+    waits = process(
+        "heron_container", "heron_container-1", 1, S.STARTING, last_error="waits for a place: none is large"
+    )
+    scheduler = SchedulerStatus(told.scheduler.scheduler, (told.scheduler.containers[0], waits))
+    young = replace(record(planned=False, containers=(0,)))
+    status = topology_status(young, replace(told, scheduler=scheduler), 1000.0 + START_GRACE_SECS - 1)
+    assert (status.state, status.cause()) == (
+        "starting", "heron_container-1 is starting: waits for a place: none is large",
+    )  # fmt: skip
+
+
+def test_what_waits_in_a_queue_is_waiting_however_long_and_says_why() -> None:
+    own = replace(process("heron_scheduler", "heron_scheduler", 0, S.STARTING), last_error="waiting: job 7 (Resources)")
+    told = Answers(SchedulerStatus(own))
+    for planned in (False, True):  # for the first time, or put back after a node was lost
+        status = topology_status(record(planned=planned, containers=()), told, NOW)
+        assert (status.state, status.cause()) == ("waiting", "waiting: job 7 (Resources)")
+        assert {p.state for p in status.processes} == {S.STARTING}
+    status = topology_status(record(), replace(answers(2), scheduler=told.scheduler), NOW)
+    assert status.state == "waiting", "a container on a node that is cut off does not change that"
+    gone = Answers(SchedulerStatus(replace(own, state=S.DEAD, last_error="job 7 is CANCELLED")))
+    status = topology_status(record(containers=()), gone, NOW)
+    assert (status.state, status.processes[0].last_error) == ("failing", "job 7 is CANCELLED")
+    assert "heron restart" not in status.cause(), "somebody has said more"
 
 
 def test_a_dead_scheduler_degrades_what_runs() -> None:
@@ -197,8 +230,16 @@ def test_a_topology_whose_spouts_are_at_their_end_has_finished(
 def test_the_state_of_the_whole(
     wanted: TopologyState, states: list[ProcessState], restarts: int, planned: bool, state: str
 ) -> None:
-    processes = [process("k", f"p{n}", 1, s, restarts=restarts if n else 0) for n, s in enumerate(states)]
+    past = {"restarts": restarts, "young_deaths": restarts}
+    processes = [process("k", f"p{n}", 1, s, **(past if n else {})) for n, s in enumerate(states)]
     assert topology_state(wanted, processes, planned) == state
+
+
+def test_what_has_died_now_and_then_in_a_long_life_does_not_keep_dying() -> None:
+    old = process("k", "old", 1, S.STARTING, restarts=40, young_deaths=1)
+    assert topology_state(RUNNING, [process("k", "p", 1), old], True) == "degraded"
+    asked = process("k", "asked", 1, S.STARTING, restarts=2, young_deaths=3)  # it left by itself, as a plan said
+    assert topology_state(RUNNING, [process("k", "p", 1), asked], True) == "degraded"
 
 
 @settings(max_examples=100)
@@ -210,7 +251,7 @@ def test_the_state_of_the_whole(
 def test_it_is_running_exactly_when_all_run(
     wanted: TopologyState, told: list[tuple[ProcessState, int]], planned: bool
 ) -> None:
-    processes = [process("k", "p", 1, state, restarts=restarts) for state, restarts in told]
+    processes = [process("k", "p", 1, state, restarts=restarts, young_deaths=restarts) for state, restarts in told]
     state = topology_state(wanted, processes, planned)
     all_run = all(p.state is S.RUNNING for p in processes)
     assert (state in ("running", "paused")) == (all_run and wanted is not KILLED)

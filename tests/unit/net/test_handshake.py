@@ -67,6 +67,20 @@ def test_garbage_is_no_opening_and_no_challenge(data: bytes) -> None:
             decode(data)
 
 
+def test_a_garbled_opening_is_malformed_or_another_one() -> None:
+    data = opening()
+    malformed = 0
+    for place in range(len(data)):
+        for wrong in (0xCF, 0xFF, data[place] ^ 1):
+            try:
+                decode_opening(data[:place] + bytes([wrong]) + data[place + 1 :])
+            except MalformedMessage:
+                malformed += 1
+            except LinkRefused:
+                continue  # another version
+    assert malformed > 0
+
+
 def test_an_opening_says_version_stream_and_a_whole_nonce() -> None:
     assert decode_opening(opening()).task == 7
     with pytest.raises(LinkRefused, match="version 1 here, not 9"):

@@ -63,7 +63,7 @@ def test_only_what_is_asked_for_changes_and_no_task_moves() -> None:
         {"component": "b", "key": "user.limit", "from": 1, "to": 7},
     ]
     assert planned.begun_anew == ("a", "b", "c"), "what holds for all concerns all"
-    (note,) = planned.notes
+    _, _, note = planned.notes
     assert "processes of a, b, c begin anew" in note
     assert plan_update(definition, packing, UpdateRequest(settings=read_settings(["b:user.limit:7"]))).begun_anew == (
         "b",

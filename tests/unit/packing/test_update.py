@@ -70,7 +70,7 @@ def test_what_it_says_of_itself() -> None:
     (note,) = plan_update(exact, pack(exact), UpdateRequest({"b": 2}, 1)).notes
     assert "checkpoint" in note
     acked = replace(definition, config={**definition.config, "topology.reliability.mode": "ATLEAST_ONCE"})
-    assert "emit them again" in plan_update(acked, pack(acked), UpdateRequest({"b": 2}, 1)).notes[0]
+    assert "its spout emits it again" in plan_update(acked, pack(acked), UpdateRequest({"b": 2}, 1)).notes[0]
     assert plan_update(acked, pack(acked), UpdateRequest({"b": 5})).notes == ()
 
 

@@ -59,7 +59,7 @@ def test_t_is_what_the_slowest_source_has_passed(
     tmp_path: Path, seen: list[int | None], to_ms: int | None, force: bool, expected: Any
 ) -> None:
     pytest.importorskip("pyspark")
-    from data_pipeline.shell.job import Request
+    from data_pipeline.shell.request import Request
     from data_pipeline.shell.until import bounded
     from heron_runtime.failures import UsageError
 

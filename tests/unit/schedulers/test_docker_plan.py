@@ -90,7 +90,7 @@ def test_a_container_is_confined_and_nothing_in_it_is_secret() -> None:
 
 def test_the_launch_inside_names_only_places_inside() -> None:
     launch = plan.launch_inside(launch_named("T"), "http://api:9000")
-    own = plan.launch_of(launch, "heronry", 2)
+    own = plan.launch_of(launch, plan.container_host("heronry", launch, 2), 2)
     assert own.host == plan.container_host("heronry", launch, 2)
     assert own.bind_host == "0.0.0.0"
     for path in (own.home, own.runtime_dir, own.store_credential):
@@ -100,7 +100,7 @@ def test_the_launch_inside_names_only_places_inside() -> None:
     assert own.settings["heron.user.code.user"] == "heronry-code", "whatever was given"
     assert (
         plan.launch_of(
-            plan.launch_inside(replace(launch_named("T"), store_credential=""), ""), "heronry", 2
+            plan.launch_inside(replace(launch_named("T"), store_credential=""), ""), "host", 2
         ).store_credential
         == ""
     )

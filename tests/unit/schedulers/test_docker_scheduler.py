@@ -157,6 +157,8 @@ def test_the_containers_of_the_plan_are_started_each_with_its_files(world: World
     assert world.status(launch).state is ProcessState.RUNNING
     world.scheduler.observe()
     assert len(world.states(launch)) == 2, "nothing is started twice"
+    assert world.machine.expected == {name: 2}, "whoever empties machines is told how many there are to be"
+    assert started.host == f"{host(launch, 1)}.{world.machine.domain}", "as the engine says"
 
 
 def test_a_container_gets_its_topologys_own_credential_for_the_store(world: World) -> None:

@@ -216,6 +216,19 @@ def test_roots_without_copies_complete_at_once_and_too_many_are_refused() -> Non
     tracker.check()
 
 
+@given(st.integers(0, 7), st.integers(1, 6))
+def test_a_root_that_is_opened_again_is_replaced(first: int, count: int) -> None:
+    tracker = AckTracker(TASK, None, 3, 0, min_slots=16, max_slots=16)
+    tracker.begin(INCARNATION)
+    for keys in (range(100, 100 + count), range(200, 200 + count)):
+        tracker.init(BASE | first, data(list(keys)))
+        tracker.check()
+        assert tracker.live == count
+    roots = roots_from(first, count)
+    assert tracker.ack(array(roots), array(list(range(200, 200 + count)))).tolist() == roots
+    assert tracker.live == 0
+
+
 def test_root_zero_is_no_root_though_free_slots_look_like_it() -> None:
     tracker = AckTracker(TASK, None)
     tracker.begin(INCARNATION)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sm_world import column, failed, frame
@@ -11,7 +12,8 @@ from sm_world import column, failed, frame
 from heron_runtime.model.reasons import FailKind
 from heron_runtime.wire.data import Packet, Reason
 from heron_runtime.wire.data_codec import encode_packet
-from stream_manager.core.links import PACKET_BYTES, Link
+from stream_manager.core.links import PACKET_BYTES, Destination, Link
+from stream_manager.core.routing import roots_by_spout, tracked_count
 from stream_manager.core.settlements import MAX_REASONS, Settlements
 
 EXPIRED = Reason(FailKind.TIMEOUT)
@@ -102,6 +104,44 @@ def test_destinations_take_turns_and_one_without_credit_holds_up_nobody() -> Non
     assert [f.destination_task for f in packets(link)[0].frames] == [3]
 
 
+def test_what_fits_goes_in_one_packet() -> None:
+    queue, packet = Settlements(), Packet()
+    for task in (1, 2, 3):
+        queue.ack(task, column([task]), column([task]))
+        queue.fail(task, column([task]), failed())
+        queue.verdict(task, column([task]), EXPIRED)
+    left = queue.fill(packet, PACKET_BYTES)
+    assert not queue
+    assert 0 < left < PACKET_BYTES, "and frames may go with it"
+    assert [len(packet.acks), len(packet.fails), len(packet.verdicts)] == [3, 3, 3]
+
+
+@given(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))
+def test_what_is_sendable_is_queued_and_within_credit(queued: int, limit: int, sent: int) -> None:
+    destination = Destination(1)
+    destination.weight, destination.limit, destination.sent = queued, limit, sent
+    assert destination.sendable_weight() == min(queued, max(0, limit - sent))
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 5)), max_size=12))
+def test_roots_go_to_the_spouts_that_opened_them(pairs: list[tuple[int, int]]) -> None:
+    roots = {(task << 48) | number for task, number in pairs}
+    found = roots_by_spout(frame(9, 1, roots=column([(task << 48) | number for task, number in pairs])))
+    assert [task for task, _ in found] == sorted({root >> 48 for root in roots}), "each spout once"
+    assert [root for _, some in found for root in memoryview(some).cast("Q")] == sorted(roots)
+    assert all(root >> 48 == task for task, some in found for root in memoryview(some).cast("Q"))
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=8))
+def test_a_tuple_is_tracked_that_hangs_on_a_root(roots_of_each: list[int]) -> None:
+    offsets = np.cumsum([0, *roots_of_each]).astype("<u4").tobytes()
+    roots = column(list(range(sum(roots_of_each))))
+    count = len(roots_of_each)
+    assert tracked_count(frame(9, 1, count=count, roots=roots, offsets=offsets)) == sum(map(bool, roots_of_each))
+    assert tracked_count(frame(9, 1, count=count, roots=column([5] * count))) == count, "one root each"
+    assert tracked_count(frame(9, 1, count=count)) == 0
+
+
 def test_texts_of_reasons_are_bounded() -> None:
     queue = Settlements()
     for number in range(2 * MAX_REASONS):
@@ -118,3 +158,17 @@ def test_texts_of_reasons_are_bounded() -> None:
     assert found == 2 * MAX_REASONS
     assert len(kinds) <= MAX_REASONS + 1
     assert count > 1
+
+
+def test_a_packet_is_bounded_whatever_the_script_of_its_texts() -> None:
+    """A character may take four bytes, and a column fills what the text has left."""
+    for text in ("x", "é", "水", "😀"):
+        queue, reason = Settlements(), Reason(FailKind.EXCEPTION, "split", 2, text * 1_000, text * 60_000)
+        queue.fail(1, column(list(range(1, 300_000))), reason)
+        found = 0
+        while queue:
+            packet = Packet()
+            queue.fill(packet, PACKET_BYTES)
+            assert len(encode_packet(packet)) <= PACKET_BYTES
+            found += sum(len(fail.roots) for fail in packet.fails) // 8
+        assert found == 299_999

@@ -11,7 +11,7 @@ from sm_world import World, frame, make_plan
 from heron_runtime.model.causes import Cause, CauseKind
 from heron_runtime.wire.control import CauseChange, CauseSet, Pause, TaskWeight, TaskWeights
 from stream_manager.core.backpressure import Pressure, is_slow
-from stream_manager.core.control_outbox import ControlOutbox, peer_credit
+from stream_manager.core.control_outbox import MAX_CHANGES, ControlOutbox, peer_credit
 from stream_manager.core.credit import Grant
 
 HIGH, LOW, WINDOW = 20_000, 8_000, 65_536
@@ -217,8 +217,105 @@ def test_credit_is_never_exceeded_by_more_than_a_frame_and_comes_back(
     assert limit - grant.used > window // 2
 
 
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(("send", "use", "lose")), st.integers(1, 50)), max_size=80), st.integers(60, 200)
+)
+def test_credit_holds_over_connections(steps: list[tuple[str, int]], window: int) -> None:
+    """Whoever keeps to the limit fills the window and one frame at most, whatever is left of the connections before."""
+    grant, sent, queued = Grant(window), 0, list[int]()
+    for what, size in steps:
+        match what:
+            case "send" if sent < grant.limit:
+                assert grant.receive(size), "within the limit"
+                sent += size
+                queued.append(size)
+            case "use" if queued:
+                grant.use(queued.pop(0))
+                grant.renewal()
+            case "lose":
+                grant.restart(open_now=size > 5)
+                sent = 0
+                assert grant.limit in (0, max(0, window - sum(queued)))
+                assert (grant.limit == 0) == (size <= 5 or sum(queued) >= window)
+        assert sum(queued) <= window + 50
+        assert grant.received - grant.used == sum(queued)
+        assert grant.taken <= sent, "nobody is told that more is taken than he has sent"
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 500), st.sets(st.sampled_from(ALL_CAUSES))), max_size=20))
+def test_the_time_under_pressure_is_that_of_the_causes_that_last(steps: list[tuple[int, set[Cause]]]) -> None:
+    """A cause is charged for the time between two looks at both of which it stood; what a task causes adds up."""
+    routes = started().cores[1].standing.routes
+    pressure, seconds, initiated = Pressure(1), dict.fromkeys(ALL_CAUSES, 0), 0
+    before: set[Cause] = set()
+    for elapsed_ms, now in steps:
+        for cause in ALL_CAUSES:
+            pressure.set_slow(cause, cause in now)
+        pressure.pass_time(elapsed_ms)
+        initiated += elapsed_ms if now else 0
+        for cause in now & before:
+            seconds[cause] += elapsed_ms
+        before = now
+    names = {cause: routes.instance_name(cause.task) if cause.task else "stream_manager-2" for cause in ALL_CAUSES}
+    totals = pressure.totals(routes)
+    assert totals["__server/__time_spent_back_pressure_initiated"] == initiated
+    for name in set(names.values()):
+        spent = sum(seconds[cause] for cause in ALL_CAUSES if names[cause] == name)
+        assert totals.get(f"__time_spent_back_pressure_by_compid/{name}", 0) == spent
+    pressure.set_routes(routes)
+    assert pressure.totals(routes) == totals, "tasks of the plan are timed on"
+
+
 def light(task: int) -> int:
     return 0
+
+
+MESSAGES = st.one_of(
+    st.builds(CauseSet, st.integers(0, 9)),
+    st.builds(CauseChange, st.integers(0, 200)),
+    st.builds(Pause, st.booleans()),
+    st.builds(lambda weights: TaskWeights(tuple(TaskWeight(t, w) for t, w in sorted(weights.items()))),
+              st.dictionaries(st.integers(1, 4), st.integers(0, 9))),
+    st.builds(lambda limits: peer_credit([Grant(limit, task=t) for t, limit in limits.items()], light),
+              st.dictionaries(st.integers(1, 4), st.integers(1, 9))),
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(MESSAGES, max_size=40), st.booleans())
+def test_what_comes_out_of_the_outbox_means_what_went_in(messages: list[Any], many: bool) -> None:
+    """Whoever hears only what comes out knows the same in the end, and the outbox is bounded."""
+    outbox = ControlOutbox()
+    changes = [CauseChange(n) for n in range(1_000, 1_000 + 2 * MAX_CHANGES)] if many else []
+    for message in [*changes, *messages]:
+        outbox.put(message)
+    out = []
+    while outbox:
+        out.append(outbox.take())
+    assert outbox.take() is None
+    assert len(out) <= MAX_CHANGES + 4
+    heard, told = meaning([*changes[:MAX_CHANGES], *messages], MAX_CHANGES), meaning(out, MAX_CHANGES)
+    assert told == heard
+
+
+def meaning(messages: list[Any], most: int) -> dict[Any, Any]:
+    """What they say in the end: the last of each kind, of each task, and the changes since the last whole set."""
+    found: dict[Any, Any] = {}
+    changes: dict[int, CauseChange] = {}
+    for message in messages:
+        if isinstance(message, CauseChange):
+            if len(changes) < most:
+                changes[message.number] = message
+        elif isinstance(message, CauseSet):
+            changes.clear()
+            found[CauseSet] = message
+        elif isinstance(message, Pause):
+            found[Pause] = message
+        else:
+            found.setdefault(type(message), {}).update({about.task: about for about in message.tasks})
+    return {**found, "changes": set(changes)}
 
 
 def test_control_messages_are_coalesced() -> None:

@@ -102,6 +102,12 @@ def test_a_call_that_lasts_longer_than_any_queue_is_named(world: World) -> None:
     assert flow(world).holder.task == 2
 
 
+def test_who_is_gone_holds_nothing(world: World) -> None:
+    busy(world, 3, 41_000)
+    world.disconnect(3)
+    assert flow(world).holder == NOBODY
+
+
 def test_a_timeout_says_who_held_the_tuple(world: World) -> None:
     world.tell(1, MasterHeard(HeartbeatReply(1, Holder("count", 8, 12.0))))
     world.open_root(1, [11])

@@ -63,6 +63,15 @@ def test_an_instance_is_told_hello_credit_plan_and_pause_in_this_order(world: Wo
     assert Pause not in bolt, "bolts never pause"
 
 
+def test_each_connection_of_a_spout_is_told_whether_to_pause_whatever_has_changed_before(world: World) -> None:
+    for revision in range(4):
+        world.disconnect(1)
+        world.cores[1].pressure.revision = revision
+        world.instances[1].heard.clear()
+        world.connect(1)
+        assert [m for m in world.instances[1].heard if isinstance(m, Pause)] == [Pause(False, ())]
+
+
 def test_a_tuple_tree_across_containers_completes_at_its_spout(world: World) -> None:
     a, b, c = 11, 22, 33
     root = world.open_root(1, [a, b])
@@ -90,6 +99,10 @@ def test_a_fail_travels_to_the_spout_with_its_reason(world: World) -> None:
     world.settle()
     assert len(world.instances[1].verdicts) == 1
     assert world.cores[1].tracking.late == 1
+    world.send(4, acks=[Ack(99, column([1, 2, 3]), column([4, 5, 6]))], fails=[Fail(99, column([1, 2]), failed())])
+    world.settle()
+    late = [core.tracking.late for core in world.cores.values()]
+    assert sum(late) == 1 + 5, "also of a task that is nowhere"
 
 
 def test_roots_expire_by_ticks_but_not_by_a_pause_of_the_stream_manager(world: World) -> None:
@@ -155,7 +168,10 @@ def test_what_was_handed_over_when_a_link_breaks_is_lost_and_counted_what_is_que
     assert world.take(6) == frame(1, 6, b"kept", count=2)
     assert world.take(6) is None
     assert world.cores[1].connections.peers[2].link.lost == {0: 3}
-    assert world.cores[1].totals()["__lost_on_break/stream_manager-2/word/default"] == 3
+    totals = world.cores[1].totals()
+    assert totals["__lost_on_break/stream_manager-2/word/default"] == 3
+    lost = {name: tuples for name, tuples in totals.items() if "_lost/" in name}
+    assert lost == {"__server/__tuples_to_stmgrs_lost/stream_manager-2": 3}, "who has lost nothing is not named"
 
 
 @pytest.mark.parametrize(

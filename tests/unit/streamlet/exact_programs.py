@@ -6,7 +6,8 @@ import random
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,19 @@ from comparing import difference
 from online_world import OnlineWorld, definition_of, importable
 
 from heronry.pipeline.views import open_view
-from heronry.streamlet import Builder, Monoid, collect, sequence, sliding, to_files, tumbling, view
+from heronry.streamlet import (
+    Builder,
+    Context,
+    Monoid,
+    Process,
+    collect,
+    sequence,
+    session,
+    sliding,
+    to_files,
+    tumbling,
+    view,
+)
 from heronry.streamlet.monoid import count
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import finished, latest, read
@@ -61,7 +74,10 @@ def survive(builder: Builder, folder: Path, trial: Trial) -> OnlineWorld:
             if table is not None:
                 table.check()
         world.stop()
-    assert not [path for path in folder.rglob(".*") if path.name != "."], "something was left prepared"
+    hidden = [path for path in folder.rglob(".*") if path.name != "."]
+    marks = [path for path in hidden if "-done-" in path.name]
+    assert hidden == marks, "something was left prepared"
+    assert not [left for mark in marks for left in mark.iterdir()]
     return world
 
 
@@ -146,6 +162,74 @@ def reducers_in_a_row(trial: Trial) -> None:
     assert found == once(truth["m"])
 
 
+def sessions(trial: Trial) -> None:
+    """Sessions that join, of records that may come late; and sessions of sessions."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        builder = Builder("sessions", {"user.streamlet.folder": f"{folder}/own", "user.streamlet.idle.secs": 1})
+        keyed = source(builder, trial, rate=10).key_by("k")  # over several checkpoints
+        counts = keyed.window(session(3), allowed_lateness=300).count_by_key(name="counts", parallelism=2)
+        counts.sink(to_files(folder / "counts"), name="c")
+        again = counts.window(session(9)).key_by("key").sum_by_key("value", name="again", parallelism=2)
+        again.sink(to_files(folder / "again"), name="a")
+        counts.late().sink(to_files(folder / "late"), name="l")
+        survive(builder, folder, trial)
+        truth = run(builder.build())
+        assert read(folder / "late") == []
+        assert difference(read(folder / "counts"), truth["c"]) == ""
+        assert difference(read(folder / "again"), truth["a"]) == ""
+
+
+class Visits(Process):
+    """Counts of a key's visits, told forty seconds after its last record; ticks on the way."""
+
+    def on_record(self, context: Context, record: Any) -> None:
+        context.state = (context.state or 0) + 1
+        context.set_timer(context.time_ms + 40_000, "end")
+        if context.state == 1:
+            context.set_timer(context.time_ms + 15_000, "tick")
+
+    def on_timer(self, context: Context, name: str) -> None:
+        context.emit({"key": context.key, "at": context.time_ms, "what": name, "seen": context.state})
+        if name == "end":
+            context.state = None
+            context.cancel_timer("tick")
+        else:
+            context.set_timer(context.time_ms + 15_000, "tick")
+
+
+def stories(trial: Trial) -> None:
+    """State and timers by key, and windows of what they emit."""
+    trial = replace(trial, records=sorted(trial.records, key=itemgetter("t")))  # so that much is told before the end
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        builder = Builder("stories", {"user.streamlet.folder": f"{folder}/own", "user.streamlet.idle.secs": 1})
+        keyed = source(builder, trial, rate=4).key_by("k")  # over several checkpoints
+        told = keyed.process(Visits, allowed_lateness=5, name="told", parallelism=2)
+        told.sink(to_files(folder / "told"), name="t")
+        counts = told.key_by("key").window(tumbling(20)).count_by_key(name="counts", parallelism=1)
+        counts.sink(to_files(folder / "counts"), name="c")
+        told.late().sink(to_files(folder / "late"), name="l")
+        survive(builder, folder, trial)
+        truth = run(builder.build())
+        assert read(folder / "late") == []
+        assert difference(read(folder / "told"), truth["t"]) == ""
+        assert difference(read(folder / "counts"), truth["c"]) == ""
+
+
+def joins(trial: Trial) -> None:
+    """Pairs of the even and of the odd seconds."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        builder = Builder("joins", {"user.streamlet.folder": f"{folder}/own", "user.streamlet.idle.secs": 1})
+        even, odd = source(builder, trial, rate=10).branch(lambda record: record["t"] % 2 == 0, parallelism=2)
+        keyed = even.key_by("k").window(tumbling(20), allowed_lateness=300)
+        pairs = keyed.join(odd.map(same).key_by("k"), "outer", name="join", parallelism=2)
+        pairs.sink(to_files(folder / "out"), name="out")
+        survive(builder, folder, trial)
+        assert difference(read(folder / "out"), run(builder.build())["out"]) == ""
+
+
 def views_of(trial: Trial, keys: int = 500_000, monoid: Monoid | None = None) -> None:
     """A view of buckets, with so much room for them, beside running totals; and one of windows."""
     with tempfile.TemporaryDirectory() as name:
@@ -196,6 +280,9 @@ PROGRAMS: dict[str, Callable[[Trial], None]] = {
     "windows": counted_windows,
     "results": results_elsewhere,
     "rows": reducers_in_a_row,
+    "sessions": sessions,
+    "stories": stories,
+    "joins": joins,
     "views": views_of,
     "few keys": few_keys,
     "bad": bad_records,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,11 +11,14 @@ from typing import Any
 import pytest
 from exact_programs import PROGRAMS, drawn
 
+from heronry.streamlet.online.process_state import ProcessState
 from heronry.streamlet.online.published import PublishedView
 from heronry.streamlet.online.reduce_bolt import CLOSED, ENDED, ReduceBolt
 from heronry.streamlet.online.sequence_spout import SequenceSpout
+from heronry.streamlet.online.session_state import SessionState
 from heronry.streamlet.online.source_spout import SourceSpout
 from heronry.streamlet.online.stage_bolt import StageBolt
+from heronry.streamlet.online.staging import Staging
 from heronry.streamlet.online.view_files import ViewFiles
 from heronry.streamlet.online.writers import LinesWriter
 
@@ -132,6 +136,31 @@ def files_of_tasks_that_went_stay_in_views(patch: Patch) -> None:
     patch.setattr(ViewFiles, "open_buckets", lambda self, index, closed_ms: [])
 
 
+def sessions_are_closed_before_a_record_at_their_end(patch: Patch) -> None:
+    begun = SessionState.__init__
+    patch.setattr(SessionState, "__init__", lambda self, m, gap, wait: begun(self, m, gap, wait - 300_000))
+
+
+def timers_run_ahead_of_records(patch: Patch) -> None:
+    begun = ProcessState.__init__
+    patch.setattr(ProcessState, "__init__", lambda self, s, handlers, wait: begun(self, s, handlers, wait - 90_000))
+
+
+def memories_are_not_kept(patch: Patch) -> None:
+    changed = ProcessState.take_changed
+
+    def take_changed(self: Any) -> Any:
+        dropped, found = changed(self)
+        return dropped, [entry for entry in found if entry.start is not None]
+
+    patch.setattr(ProcessState, "take_changed", take_changed)
+
+
+def commits_leave_no_mark(patch: Patch) -> None:
+    """So what comes again looks like output that is gone."""
+    patch.setattr(Staging, "_mark", lambda self, hidden, token: shutil.rmtree(hidden))
+
+
 MUTATIONS: dict[Callable[[Patch], None], str] = {
     positions_are_not_kept: "windows",
     positions_run_ahead: "windows",
@@ -145,8 +174,12 @@ MUTATIONS: dict[Callable[[Patch], None], str] = {
     prepared_files_are_not_committed_again: "windows",
     nothing_is_swept: "windows",
     files_of_a_checkpoint_have_one_name: "results",
+    sessions_are_closed_before_a_record_at_their_end: "sessions",
+    timers_run_ahead_of_records: "stories",
+    memories_are_not_kept: "stories",
     views_are_not_written_anew_when_keys_move: "views",
     files_of_tasks_that_went_stay_in_views: "views",
+    commits_leave_no_mark: "windows",
 }
 
 

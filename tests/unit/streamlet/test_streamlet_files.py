@@ -97,6 +97,13 @@ def test_what_cannot_be_read_is_named(
         records(source)
 
 
+def test_a_json_line_that_is_no_utf_8_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(b'{"a": 1}\n"\xcf"\n')
+    with pytest.raises(ReadError, match=r"a\.json, line 2: no JSON \('utf-8' codec"):
+        records(files(path))
+
+
 def test_a_csv_field_may_be_long_and_quotes_inside_stand_for_themselves(tmp_path: Path) -> None:
     long = "x" * 300_000
     path = write(tmp_path / "a.csv", "a,b", f"1,{long}", '2,5" pipe', '3,"5"" pipe, long"')

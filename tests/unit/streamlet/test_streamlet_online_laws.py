@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 from comparing import difference
+from exact_programs import Visits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from online_world import OnlineWorld, definition_of, importable
@@ -17,13 +19,16 @@ from online_world import OnlineWorld, definition_of, importable
 from heronry import TopologyError
 from heronry.streamlet import (
     Builder,
+    Context,
     Monoid,
+    collect,
     count,
     distinct,
     max_,
     mean,
     min_,
     monoid,
+    session,
     sliding,
     sum_,
     to_files,
@@ -56,6 +61,9 @@ OPERATIONS: dict[str, Callable[[Any, int | None], Any]] = {
     "flat_map": lambda s, par: s.flat_map(_twice, parallelism=par),
     "branch": lambda s, par: s.branch(_odd, parallelism=par)[1],
     "union": lambda s, par: s.union(s.filter(_odd), parallelism=par),
+    "lookup": lambda s, par: s.lookup([{"k": "a", "n": 2}, {"k": 2.5, "n": 3}], "k", how="left", parallelism=par).map(
+        lambda found: {**found.record, "t": found.record["t"] + (found.row["n"] if found.row else 0)}
+    ),
     "split and union": lambda s, par: (lambda a, b: a.map(_half).union(b, parallelism=par))(*s.branch(_odd)),
 }
 MONOIDS: dict[str, Monoid] = {
@@ -68,6 +76,7 @@ MONOIDS: dict[str, Monoid] = {
     "distinct": distinct(6),
     "own": monoid(frozenset, lambda a, b: a | b, sorted, lambda v: frozenset([str(v)]), name="own"),
 }
+WINDOWS = {"tumbling": tumbling(30), "sliding": sliding(30, 7), "session": session(6)}
 RECORDS = st.lists(
     st.fixed_dictionaries(
         {
@@ -98,7 +107,7 @@ SHAPES = st.builds(
     RECORDS,
     st.lists(st.tuples(st.sampled_from(sorted(OPERATIONS)), st.sampled_from([None, None, 1, 2, 3])), max_size=4),
     st.sampled_from(sorted(MONOIDS)),
-    st.sampled_from(["none", "tumbling", "sliding"]),
+    st.sampled_from(["none", *sorted(WINDOWS)]),
     st.booleans(),
     st.tuples(st.integers(1, 2), st.sampled_from([None, 1, 3])),
     st.booleans(),
@@ -114,7 +123,7 @@ def built(shape: Shape, folder: Path, out: list[Any]) -> Builder:
     for name, par in shape.operations:
         stream = OPERATIONS[name](stream, par)
     if shape.window != "none":
-        window = tumbling(30) if shape.window == "tumbling" else sliding(30, 7)
+        window = WINDOWS[shape.window]
         time = None if shape.time_from_source else "t"
         stream = stream.window(window, event_time=time, allowed_lateness=10 * SPAN_SECONDS)
     reduced = stream.key_by("k").reduce_by_key(
@@ -143,6 +152,59 @@ def test_online_equals_the_reference(shape: Shape, seed: int) -> None:
             world.stop()
     online = latest(out) if shape.updates and shape.window == "none" else out
     assert difference(online, expected) == ""
+
+
+@settings(max_examples=25)
+@given(RECORDS, st.tuples(st.integers(1, 2), st.integers(1, 3)), st.booleans(), st.integers(0, 1000))
+def test_stories_online_are_those_of_the_reference(
+    records: list[dict[str, Any]], parallelism: tuple[int, int], time_from_source: bool, seed: int
+) -> None:
+    out: list[Any] = []
+    with tempfile.TemporaryDirectory() as folder:
+        builder = Builder("law", {"user.streamlet.folder": folder})
+        stream = builder.source(records, event_time="t" if time_from_source else None, parallelism=parallelism[0])
+        told = stream.key_by("k").process(
+            Visits, event_time=None if time_from_source else "t", allowed_lateness=SPAN_SECONDS,
+            parallelism=parallelism[1],
+        )  # fmt: skip
+        told.tap(out.append, name="out")
+        told.late().tap(out.append, name="late")
+        told.key_by("key").window(tumbling(10)).count_by_key().tap(out.append, name="counts")
+        expected = reference(builder.build(), out)
+        with importable(builder):
+            world = OnlineWorld(definition_of(builder), Path(folder), seed)
+            world.until_final()
+            world.stop()
+    assert difference(out, expected) == ""
+
+
+def test_handlers_that_fail_online_put_aside_what_the_reference_does() -> None:
+    def picky(context: Context, record: dict[str, Any]) -> None:
+        if record["t"] % 10 == 7:
+            raise ValueError("no sevens")
+        context.state = (context.state or 0) + 1
+        context.emit(context.state)
+
+    out: list[Any] = []
+    with tempfile.TemporaryDirectory() as folder:
+        builder = Builder("picky", {"user.streamlet.folder": folder})
+        stream = builder.source([{"k": n % 3, "t": n} for n in range(100)], event_time="t")
+        told = stream.key_by("k").process(picky, name="picky")
+        told.tap(out.append, name="out").sink(collect(), name="kept")
+        expected: list[Any] = []
+        truth = run(builder.build(), failed=expected)["kept"]
+        out.clear()
+        with importable(builder):
+            world = OnlineWorld(definition_of(builder), Path(folder), 1)
+            world.until_final()
+            world.stop()
+        files = Path(folder, "failed").glob("*.jsonl")
+        letters = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    keys = ("step", "record", "failed_on", "error")
+    found, wanted = (sorted(repr([one[key] for key in keys]) for one in those) for those in (letters, expected))
+    assert found == wanted
+    assert len(found) == 10
+    assert difference(out, truth) == ""
 
 
 def test_two_reducers_in_a_row() -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import sqlite3
 from contextlib import closing
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,23 +20,23 @@ from online_world import OnlineWorld, definition_of, importable
 from data_pipeline.core.plan import CannotPlan
 from data_pipeline.core.planner import plan
 from heronry import TopologyError
-from heronry.api.state import Checkpoint
+from heronry.api.state import SHOWN_AGAIN, Checkpoint
 from heronry.streamlet import Builder, collect, files, sink_of, to_files
 from heronry.streamlet.decoding import read_all
 from heronry.streamlet.online.block import Block
-from heronry.streamlet.online.writers import JsonWriter, TaskOf
-from heronry.streamlet.program import Ref, SinkStep
+from heronry.streamlet.online.lines import JsonLines
+from heronry.streamlet.online.writers import TaskOf, TextWriter
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import finished, read
 
 
-def writer_in(folder: Path, number: int = 0, of: int = 1) -> JsonWriter:
-    made = JsonWriter(SinkStep("out", Ref("s"), to_files(folder)), folder, TaskOf(number, of, 1, folder))
+def writer_in(folder: Path, number: int = 0, of: int = 1) -> TextWriter:
+    made = TextWriter("out", folder, TaskOf(number, of, 1, folder), JsonLines("out"))
     made.begin()
     return made
 
 
-def show(writer: JsonWriter, number: int, final: bool = False) -> None:
+def show(writer: TextWriter, number: int, final: bool = False) -> None:
     checkpoint = Checkpoint(number, 1, f"1-{number}-7-ab")
     assert writer.prepare(checkpoint, final)
     assert writer.prepared() == [checkpoint.name]
@@ -85,6 +86,27 @@ def test_a_sink_that_is_plugged_in_writes_online_and_is_refused_by_name_on_spark
         sink_of("sqlit")
 
 
+@pytest.mark.parametrize("effect", ["", "at_least_once"])
+def test_a_sink_that_may_show_records_again_says_so_to_who_submits(tmp_path: Path, effect: str) -> None:
+    @dataclass(frozen=True, slots=True)
+    class Loose:
+        path: str = str(tmp_path / "loose")
+        kind: str = "loose"
+        output_effect: str = effect
+
+        def writer(self, step: str, task: str, folder: Path) -> Any:
+            """Nobody asks for it here."""
+
+    builder = builder_in(tmp_path)
+    source = builder.source(list(range(50)))
+    source.sink(Loose(), name="loose")
+    source.sink(to_files(tmp_path / "out"), name="exact")
+    with importable(builder):
+        definition = definition_of(builder)
+    told = [spec.config[SHOWN_AGAIN] for spec in definition.components if SHOWN_AGAIN in spec.config]
+    assert told == ([["loose"]] if effect else [])
+
+
 def test_parquet_keeps_fields_that_only_some_records_have(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     rows = [
@@ -118,7 +140,9 @@ def test_a_record_that_does_not_fit_its_parquet_column_is_put_aside_and_no_other
     kept = [row for number, row in enumerate(rows) if number != 2048]
     assert difference([{name: v for name, v in row.items() if v is not None} for row in found], kept) == ""
     aside = [
-        json.loads(line) for file in (tmp_path / "own" / "failed").iterdir() for line in file.read_text().splitlines()
+        json.loads(line)
+        for file in (tmp_path / "own" / "failed").glob("*.jsonl")
+        for line in file.read_text().splitlines()
     ]
     assert [line["failed_on"] for line in aside] == [repr({"a": "text"}), "7"]
     assert "named fields" in aside[1]["error"]

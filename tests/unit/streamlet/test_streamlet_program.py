@@ -86,7 +86,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "window of parts": (lambda: tumbling(0.0001), "whole milliseconds"),
     "top_k of none": (lambda: top_k(0), "write how many"),
     "format": (lambda: files("x", "jsno"), "did you mean 'json'?"),
-    "sink format": (lambda: to_files("x", "csv"), "one of json, parquet"),
+    "sink format": (lambda: to_files("x", "xml"), "one of json, parquet, csv"),
     "schema of text": (lambda: files("x", "text", schema={"a": "int"}), "takes no schema"),
     "schema type": (lambda: files("x", schema={"a": "integer"}), "one of str, int, float, bool"),
     "key_by and nothing": (later(lambda: stream().tap(abs).key_by(name="k")), "'k': key_by is followed by no reducer"),

@@ -17,7 +17,7 @@ from heron_control.submission.submission import ClusterConfig, StartFrom, Submis
 from heron_instance.core.state.part_file import encode_part
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.checkpoint_files import CheckpointFolder
-from heron_runtime.failures import ExistsAlready, Failure, InvalidTopology, NotFound, UsageError
+from heron_runtime.failures import ExistsAlready, InvalidTopology, NotFound, UsageError
 from heron_runtime.launch import Launch
 from heron_runtime.model.checkpoints import Manifest, Part, initial_manifest, next_manifest
 from heron_runtime.model.plan import NO_PLAN
@@ -145,7 +145,7 @@ def test_of_several_one_has_to_be_said(world: World) -> None:
     world.submit(f"{world.kept.folder.as_uri()}@9")
 
 
-def test_an_api_server_takes_no_folders_and_a_volume_is_out_of_reach(tmp_path: Path) -> None:
+def test_an_api_server_takes_no_folders_and_puts_nothing_elsewhere_into_containers(tmp_path: Path) -> None:
     world = World(tmp_path, shared=False)
     with pytest.raises(UsageError, match="the api server takes checkpoints of its own cluster only"):
         world.submit(world.kept.folder.as_uri())
@@ -154,8 +154,8 @@ def test_an_api_server_takes_no_folders_and_a_volume_is_out_of_reach(tmp_path: P
         return replace(launch, home="/var/lib/inside")
 
     world.scheduler.prepare = inside  # type: ignore[method-assign]
-    with pytest.raises(Failure, match="lie in a volume of its containers"):
-        world.submit("local/me/default/before@good")
+    with pytest.raises(InvalidTopology, match="nothing can be put there from outside"):
+        world.submit("local/me/default/before@good", **{"topology.stateful.checkpoint.storage": "file:///mnt"})
     assert world.nothing_is_left()
 
 

@@ -16,32 +16,38 @@ from test_submission_service import SPOUT, ScriptedScheduler
 from heron_control.packing import pack
 from heron_control.progress import silent
 from heron_control.schedulers import grants
-from heron_control.schedulers.grants import Amount, Quota, QuotaSpent, all_granted, amount_of, read_granted
+from heron_control.schedulers.grants import Amount, Granted, Quota, QuotaSpent, all_granted, amount_of, read_granted
 from heron_control.schedulers.topology_folder import Homes
 from heron_control.submission.service import SubmissionService
 from heron_control.submission.submission import ClusterConfig, Submission
 from heron_runtime.files import entries
 from heron_runtime.model.settings import MiB
 from heron_runtime.model.topology import TopologyDefinition
+from heron_runtime.model.volume import DEFAULT_BYTES
 from heron_runtime.state import open_store
 from heron_runtime.state.local import StoreAddress
 
-ONE = amount_of(pack(TopologyDefinition("words", "words-1", (SPOUT,))))
-_amounts = st.builds(Amount, st.integers(0, 9).map(float), st.integers(0, 9), st.integers(0, 9))
+WORDS = TopologyDefinition("words", "words-1", (SPOUT,))
+ONE = amount_of(Granted(WORDS, pack(WORDS)))
+_amounts = st.builds(Amount, st.integers(0, 9).map(float), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))
 _bounds = st.none() | st.integers(0, 30)
-_quotas = st.builds(Quota, _bounds, _bounds, _bounds)
+_quotas = st.builds(Quota, _bounds, _bounds, _bounds, _bounds)
 
 
 def test_a_plan_is_counted_with_the_masters_container() -> None:
     assert ONE.containers == 2
     assert ONE.cores > 0
     assert ONE.ram_bytes > 0
+    assert ONE.disk_bytes == DEFAULT_BYTES
 
 
 @given(_quotas, st.lists(_amounts, max_size=4), _amounts)
 def test_what_is_granted_stays_within_every_bound(quota: Quota, granted: list[Amount], wanted: Amount) -> None:
     total = sum(granted, wanted)
-    bounds = ((quota.cores, total.cores), (quota.ram_bytes, total.ram_bytes), (quota.containers, total.containers))
+    bounds = (
+        (quota.cores, total.cores), (quota.ram_bytes, total.ram_bytes), (quota.containers, total.containers),
+        (quota.disk_bytes, total.disk_bytes),
+    )  # fmt: skip
     fits = all(most is None or has <= most for most, has in bounds)
     try:
         quota.check(granted, wanted)
@@ -57,6 +63,7 @@ def test_what_is_granted_stays_within_every_bound(quota: Quota, granted: list[Am
         (Quota(cores=1.5 * ONE.cores), "cores"),
         (Quota(ram_bytes=ONE.ram_bytes + MiB), "MiB of memory"),
         (Quota(containers=3), "containers"),
+        (Quota(disk_bytes=2 * ONE.disk_bytes - 1), "MiB of disk"),
     ],
 )
 def test_the_refusal_says_what_is_spent(quota: Quota, what: str) -> None:

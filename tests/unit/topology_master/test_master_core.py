@@ -168,6 +168,16 @@ def test_the_masters_own_pauses_accuse_nobody(gaps: list[int]) -> None:
         assert 1 not in node.core.membership.missing()
 
 
+@pytest.mark.parametrize(("silent_ms", "missing"), [(10_000, []), (10_001, [2])])
+def test_a_lease_runs_from_the_last_word_to_the_millisecond(silent_ms: int, missing: list[int]) -> None:
+    node = registered(leader(), 1, 1)
+    node.tell(e.Tick(), now_ms=0)
+    node.tell(e.Heard(101, Heartbeat()), e.Heard(102, Heartbeat()))
+    for now in [*range(500, silent_ms, 500), silent_ms]:
+        node.tell(e.Heard(101, Heartbeat()), e.Tick(), now_ms=now)
+    assert node.core.membership.missing() == missing
+
+
 def test_exactly_one_new_plan_for_a_stream_manager_that_lapsed() -> None:
     node = registered(leader(), 1, 1)
     for second in range(60):

@@ -145,6 +145,20 @@ def test_garbage_is_a_malformed_message(garbage: bytes) -> None:
             item.decode(garbage)
 
 
+def test_a_garbled_byte_is_malformed_or_another_definition() -> None:
+    text = "a text that may be no UTF-8 any more"
+    data = bytearray(codec.TOPOLOGY.encode(TopologyDefinition("t", "t-1", (), {text: [text]})))
+    malformed = 0
+    for place in range(len(data)):
+        for wrong in (0xCF, 0xFF, data[place] ^ 1):
+            garbled = data[:place] + bytes([wrong]) + data[place + 1 :]
+            try:
+                codec.TOPOLOGY.decode(bytes(garbled))
+            except MalformedMessage:
+                malformed += 1
+    assert malformed > len(text)
+
+
 def test_an_envelope_without_content_is_malformed() -> None:
     with pytest.raises(MalformedMessage, match="without content"):
         codec.PEER_CONTROL.decode(b"")

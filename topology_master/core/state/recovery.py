@@ -4,7 +4,8 @@ Theory of operation. What the store holds (plan, record, manifest of the last co
 report are facts; ``wanted`` is the generation that the next plan shall have, ``next_write`` what the coordinator wants
 written. The master stores one thing at a time: a plan that begins a generation goes with the record in one transaction,
 so it and a checkpoint's completion refuse each other. While the manifest of the last complete checkpoint cannot be read
-nothing is decided at all, since nobody could be restored from it.
+nothing is decided at all, since nobody could be restored from it, unless somebody wants to go back to an older one
+(``damage.py``).
 
 Silence is counted as leases are (``core/membership.py``): in the master's own ticks, of bounded length. A generation
 that has ended is followed by the next one at once, and by those after that with growing delays, until a checkpoint is
@@ -34,6 +35,7 @@ from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.master import CheckpointSummary, PlaceReport, StateStatus
 from topology_master.core.events import Note, RemoveOld, RestoreRequested, Stored, WriteResult
 from topology_master.core.state.coordinator import Coordinator, Participants, StoreRecord, Write
+from topology_master.core.state.damage import Unread
 from topology_master.core.state.generations import Generations
 from topology_master.core.state.retention import kept
 from topology_master.core.state.silence import Silence
@@ -72,6 +74,7 @@ class Recovery:
         self._due_ms: int | None = None  # when the next one is due
         self._back: Manifest | None = None  # the older checkpoint that a restore is asked for to
         self.holds = False  # a restore is due, and waits: nobody needs another plan before it
+        self._unread: Unread | None = None
         self.fault = "the store has not been read"
         self._completed = self._restores = 0
         self._last = CheckpointSummary()
@@ -97,9 +100,11 @@ class Recovery:
 
     def complete_of(self, record: CheckpointRecord) -> Manifest:
         """That of the last complete checkpoint, as this record that was written has it."""
-        assert self._coordinator is not None
         back = self._back
-        return back if back is not None and back.checkpoint == record.complete else self._coordinator.base
+        if back is not None and back.checkpoint == record.complete:
+            return back
+        assert self._coordinator is not None
+        return self._coordinator.base
 
     @property
     def _running(self) -> int:
@@ -120,7 +125,11 @@ class Recovery:
             self.fault = f"the plan is of generation {number}, the record of checkpoints of {record.generation}"
         if self.fault or stored.complete is None:
             self.fault = self.fault or f"the manifest of checkpoint {record.complete} has not been read"
+            self._unread = None
+            if stored.storage_fault and stored.plan is not None and self._coordinator is None:
+                self._unread = Unread(record, stored.plan.generation, self.fault)
             return
+        self._unread = None
         if self._coordinator is None:
             self._coordinator = Coordinator(self._interval_ms, self._timeout_ms, stored.complete, record)
         else:
@@ -221,7 +230,11 @@ class Recovery:
 
     def go_back(self, asked: RestoreRequested) -> str:
         """A restore is asked for, perhaps to an older checkpoint, whose files stay from now on; or why it cannot be."""
-        assert self._coordinator is not None, "it is asked where nothing is at fault"
+        if self.fault:
+            past = self._unread.past(asked, self._keep) if self._unread is not None else self.fault
+            self._back = None if isinstance(past, str) else past
+            return past if isinstance(past, str) else ""
+        assert self._coordinator is not None
         number, complete = asked.checkpoint, self._coordinator.record.complete
         if number in (NO_CHECKPOINT, complete):
             return ""
@@ -236,6 +249,11 @@ class Recovery:
             )
         self._back = manifest
         return ""
+
+    @property
+    def goes_past_damage(self) -> bool:
+        """Whether somebody goes back to an older checkpoint while the last one cannot be read."""
+        return self._unread is not None and self._back is not None
 
     # Decisions.
 
@@ -256,9 +274,11 @@ class Recovery:
 
     def wanted(self, now_ms: int, *, asked: str = "") -> Generation | None:
         """The generation of the next plan, if it shall have another one. ``asked``: why a restore is asked for."""
+        self._back = self._back if asked else None  # nobody asks any more
+        if self._unread is not None:
+            return self._unread.wanted(self._back, asked) if self._back is not None else None
         assert self._coordinator is not None
         record = self._coordinator.record
-        self._back = self._back if asked else None  # nobody asks any more
         if self._generations is None:
             return Generation(record.generation + 1, Phase.RESTORING, record.complete)
         now = self._generations.generation
@@ -277,8 +297,11 @@ class Recovery:
 
     def record_of(self, generation: Generation) -> CheckpointRecord | None:
         """The record that goes with a plan of this generation, if it must change."""
-        assert self._coordinator is not None
-        record = self._coordinator.record
+        if self._unread is not None:
+            record = self._unread.record
+        else:
+            assert self._coordinator is not None
+            record = self._coordinator.record
         if generation.number == record.generation:
             return None
         return replace(record, generation=generation.number, complete=generation.restore_from)
@@ -331,7 +354,8 @@ class Recovery:
         """For whoever asks."""
         coordinator, generations = self._coordinator, self._generations
         if coordinator is None or generations is None:
-            return StateStatus(phase=Phase.RESTORING, storage_fault=self.fault)
+            stands = self._unread.generation.number if self._unread is not None else 0
+            return StateStatus(stands, Phase.RESTORING, storage_fault=self.fault)
         now = generations.generation
         under, under_ms = coordinator.under_way(now_ms)
         return StateStatus(

@@ -10,6 +10,7 @@ import numpy as np
 from instance_world import Counts, Part, World
 
 from heron_instance.core.bolt_executor import BoltExecutor
+from heron_instance.core.own_thread import Threads
 from heron_instance.core.setup import Setup
 from heron_instance.core.spout_executor import SpoutExecutor
 from heron_instance.core.state.kept import NOTHING_RESTORED, Restored
@@ -29,10 +30,12 @@ class KeptWorld(World):
         seed: int = 0,
         restored: Mapping[int, Restored] | None = None,
         wall_s: float = 0.0,
+        threads: Threads | None = None,
         **kw: Any,
     ) -> None:
         self.restored = restored or {}
         self.wall_s = wall_s
+        self.threads, self.wakes = threads, 0
         super().__init__(parts, {"topology.reliability.mode": "EFFECTIVELY_ONCE", **(config or {})}, seed, **kw)
         for executor in self.executors.values():
             self.state_of(executor).linked()
@@ -50,9 +53,13 @@ class KeptWorld(World):
             component=self.parts[self.plan.component_of(task)].make(), plan=self.plan, task=task,
             incarnation=INCARNATION, rng=np.random.default_rng(seed * 1000 + task), telemetry=self.telemetry[task],
             clock=self.clock, wall=lambda: self.wall_s, load=lambda path: self.loaded[path], lock=self.make_lock(),
+            threads=self.threads, wake=self._wake,
             state=StateSetup(lambda part, pieces: None, 1000.0, self.restored.get(task, NOTHING_RESTORED)),
         )  # fmt: skip
         self.executors[task] = (SpoutExecutor if self.plan.is_spout(task) else BoltExecutor)(setup)
+
+    def _wake(self) -> None:
+        self.wakes += 1
 
     def run(self, rounds: int = 4000) -> None:
         """Until nothing happens any more, and nobody has input in hand: a run of a bolt takes frames of one stream."""

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from heron_instance.core.state.kept import NoPlace, Restored
-from heron_instance.core.state.tokens import Tokens
+from heron_instance.core.state.tokens import BadToken, Tokens
 from heron_runtime.model.checkpoints import Adopted, Token
-from heronry.api.state import TwoPhaseSink
+from heronry.api.state import Checkpoint, TwoPhaseSink
 
 TOKENS = (Token(8, "4-8-1-a"), Token(9, "4-9-1-a"))
 NAMES = frozenset(token.name for token in TOKENS)
@@ -39,6 +39,19 @@ def restored(adopted: Adopted) -> Restored:
     return Restored(9, tokens=TOKENS, known_tokens=NAMES, adopted=adopted)
 
 
+@pytest.mark.parametrize(("given", "kept"), [("4-9-1-a", ["4-9-1-a"]), (None, []), ("mine", None), (7, None)])
+def test_a_token_begins_with_the_name_of_its_checkpoint_and_none_is_none(given: Any, kept: list[str] | None) -> None:
+    sink = Sink()
+    sink.prepare = lambda checkpoint: given  # type: ignore[method-assign]  # each case its own
+    tokens = Tokens(sink, 4)
+    if kept is None:
+        with pytest.raises(BadToken, match="a token begins with"):
+            tokens.prepare(Checkpoint(9, 4, "4-9-1"))
+    else:
+        tokens.prepare(Checkpoint(9, 4, "4-9-1"))
+        assert [token.name for token in tokens.unconfirmed] == kept
+
+
 def test_only_what_waits_is_committed_and_what_nobody_knows_is_aborted() -> None:
     sink = Sink("4-9-1-a", "4-10-1-a")
     Tokens(sink, 5).restore(restored(Adopted.WHOLE))
@@ -49,6 +62,12 @@ def test_of_its_own_checkpoint_everything_is_committed_again() -> None:
     sink = Sink()
     Tokens(sink, 5).restore(restored(Adopted.NO))
     assert sink.committed == [token.name for token in TOKENS]
+
+
+def test_only_what_lower_generations_have_left_is_aborted() -> None:
+    sink = Sink("4-8-1-a", "4-10-1-a", "5-11-1-a", "6-11-1-a", "no token", "x-1-1-a")
+    Tokens(sink, 5).sweep(["4-8-1-a"])
+    assert sink.waiting == ["4-8-1-a", "5-11-1-a", "6-11-1-a", "no token", "x-1-1-a"]
 
 
 def test_where_no_sink_is_any_more_it_is_said_unless_that_is_well_so() -> None:

@@ -325,3 +325,15 @@ def test_emits_outside_of_process_are_not_held() -> None:
             assert self.emit([2], need_task_ids=True) == [3]
 
     assert world_of(Early).objects("all")[0].rows == [(DEFAULT_STREAM, (1,)), (DEFAULT_STREAM, (2,))]
+
+
+def test_emits_that_were_held_leave_in_the_order_in_which_they_were_made() -> None:
+    """Also those of several streams that one task reads."""
+    acts = ("emit", "many", "custom", "direct", "emit", "many")
+    records = [Record(number % KEYS, number, acts, "well") for number in range(40)]
+    for basic in (False, True):
+        outcome = run(records, basic, True, (3,))
+        for rows in outcome.read:
+            numbers = [values[1] for _, values in rows]
+            assert len(numbers) > 40
+            assert numbers == sorted(numbers)

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from instance_world import SHUFFLE, Part, fields, make_plan
 
-from heron_instance.core.state.kept import KeptState, Restored
+from heron_instance.core.state.kept import KeptState, NoPlace, Restored
 from heron_instance.core.state.participant import Align
 from heron_instance.core.state.splits import Positions, SplitNotOwned
 from heron_instance.core.state.stateful import Stateful, StateSetup
 from heron_instance.core.user_code import NoLock, UserCode
 from heron_instance.core.values_codec import ValuesCodec
+from heron_runtime.model.checkpoints import Adopted, CheckpointWish
 from heron_runtime.model.checkpoints import Part as FilePart
 from heron_runtime.model.generations import Generation, Member, Phase, task_place
 from heron_runtime.model.plan import PhysicalPlan
@@ -70,10 +71,14 @@ def test_positions_belong_to_the_owners_of_splits() -> None:
     with pytest.raises(SplitNotOwned, match="owned_splits"):
         first["b"] = 1
     assert dict(first) == {"a": 5}
+    first["c"] = 1
+    assert len(first) == 2
+    del first["c"]
     again = Positions(1, (1, 2, 3), Source().splits)
     again.load([("a", 5), ("b", 7), ("d", 9), ("gone", 1)])
     assert again.owned() == ["a", "d"], "with three tasks another one reads d"
     assert (again["a"], again["d"]) == (5, 9)
+    assert len(again) == len(list(again)) > 0
     assert again.taken() == [("a", 5), ("d", 9)], "what is not listed any more is forgotten"
 
 
@@ -85,6 +90,14 @@ def test_which_component_has_what() -> None:
     assert keyed.by_key is not None
     assert keyed.groups
     assert plain.keyed is None
+
+
+def test_positions_without_splits_need_a_word() -> None:
+    own = {1: [(("split", "a"), 5)]}
+    for adopted in (Adopted.NO, Adopted.WHOLE):
+        with pytest.raises(NoPlace, match="had positions of splits, as of 'a', and lists none now"):
+            KeptState(plan_of(), 1, Plain(), Restored(4, own=own, adopted=adopted), midnight)
+    assert KeptState(plan_of(), 1, Plain(), Restored(4, own=own, adopted=Adopted.IN_PART), midnight).own == {}
 
 
 def test_user_code_sees_its_state_and_says_if_it_throws_it_away() -> None:
@@ -115,6 +128,31 @@ def test_only_the_incarnation_that_is_named_runs() -> None:
         assert made.stands_still is not runs
 
 
+def test_keyed_state_hears_of_a_complete_checkpoint_once_and_in_its_generation_only() -> None:
+    made = stateful(Keyed(), 3)
+    heard: list[int] = []
+    made.kept.completed = heard.append  # type: ignore[method-assign]
+    made.linked()
+    made.hear(CheckpointWish(1, complete=1))
+    assert heard == [], "it does not run yet"
+    made.follow(plan_of(Generation(1, Phase.RUNNING, members=(Member(task_place(3), 7),))))
+    for complete in (0, 4, 4, 3, 6):
+        made.hear(CheckpointWish(1, complete=complete))
+        made.hear(CheckpointWish(2, complete=9))
+    assert heard == [4, 6]
+
+
+def test_a_complete_checkpoint_is_no_affair_of_a_task_without_keys() -> None:
+    heard: list[int] = []
+    for task, keyed in ((3, True), (5, False)):
+        kept = KeptState(plan_of(), task, Keyed(), Restored(), midnight)
+        assert (kept.by_key is not None) is keyed
+        if kept.by_key is not None:
+            kept.by_key.completed = heard.append  # type: ignore[method-assign]
+        kept.completed(8)
+    assert heard == [8]
+
+
 def test_own_rows_of_other_tasks_are_not_taken_for_ones_own() -> None:
     restored = Restored(4, own={5: [(("state", "n"), 1)], 6: [(("state", "n"), 2), (("state", "m"), 3)]})
     assert KeptState(plan_of(), 5, Keyed(), restored, midnight).own == {"n": 1}
@@ -138,3 +176,26 @@ def test_the_first_task_merges_what_tasks_that_went_had_of_their_own() -> None:
     stateful(Merges(), 4, Restored(4, own=gone))
     assert not merged, "the first task of its component does, and nobody else"
     stateful(Keyed(), 3, Restored(4, own={9: []}))
+
+
+@pytest.mark.parametrize("runs", [True, False])
+@pytest.mark.parametrize("may", [True, False])
+def test_a_frame_is_taken_while_its_generation_runs_and_its_sender_is_not_ahead(
+    runs: bool, may: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, counted = stateful(Keyed(), 3), list[int]()
+    monkeypatch.setattr(made, "_runs", runs)
+    monkeypatch.setattr(made._participant, "may_take", lambda source: may)
+    monkeypatch.setattr(made._participant, "taken", counted.append)
+    assert made.may_take(1) == (runs and may)
+    assert counted == ([1] if runs and may else []), "and then it counts"
+
+
+def test_a_part_that_is_not_written_in_time_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, given_up = stateful(Keyed(), 3), list[tuple[int, str]]()
+    monkeypatch.setattr(made._participant, "decline", lambda number, why: given_up.append((number, why)))
+    made._writing[4] = 5000.0
+    made.tick(6000.0)
+    assert given_up == []
+    made.tick(6600.0)
+    assert given_up == [(4, "its part was not written within 2 s")]

@@ -184,7 +184,9 @@ def test_what_a_record_has_changed_can_be_undone() -> None:
     state.begin()
     state["count"] = 2
     state["count"] = 3
-    state["items"].append(2)
+    mine = state["items"]
+    mine.append(2)
+    assert state["items"] is mine, "one copy for the whole record"
     state["new"] = {}
     del state["gone"]
     state.undo()

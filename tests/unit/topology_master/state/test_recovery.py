@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from heron_runtime.model.checkpoints import CheckpointRecord, initial_manifest, keeps_state
-from heron_runtime.model.generations import Generation, Phase
+from heron_runtime.model.generations import Generation, Phase, task_place
 from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan, PhysicalPlan, PlanVersion
 from heron_runtime.model.topology import TopologyDefinition
-from topology_master.core.events import Stored
+from topology_master.core.events import RemoveOld, Stored
+from topology_master.core.membership import MAX_STEP_MS
 from topology_master.core.state.recovery import Recovery
+from topology_master.core.state.silence import Silence
 
 PACKING = PackingPlan("t", (ContainerPlan(1, (InstancePlan(1, "count", 0),)),))
 
@@ -64,3 +68,31 @@ def test_a_record_without_a_plan_is_followed_by_the_next_generation() -> None:
 def test_short_intervals_are_told_time_often() -> None:
     assert Recovery({"topology.stateful.checkpoint.interval.secs": 0.1}, 1_000).tick_ms == 20
     assert Recovery({}, 1_000).tick_ms == 200
+
+
+def test_no_file_goes_while_no_generation_runs() -> None:
+    """Only a generation that runs says which checkpoints nobody needs: until then tasks read the one it begins from."""
+    recovery, complete = Recovery({}, 1_000), initial_manifest("id")
+    recovery.read(Stored(plan=plan(2), record=CheckpointRecord(2), complete=complete), 0)
+    recovery._remove_old()
+    assert recovery.effects() == []
+    runs = replace(plan(2), generation=Generation(2, Phase.RUNNING))
+    recovery.read(Stored(plan=runs, record=CheckpointRecord(2), complete=complete), 0)
+    removals = [effect for effect in recovery.effects() if isinstance(effect, RemoveOld)]
+    assert [(removal.complete, removal.running) for removal in removals] == [(0, 2)]
+
+
+def test_silence_is_counted_from_the_last_word_or_from_the_beginning() -> None:
+    silence = Silence()
+    one, other = task_place(1), task_place(2)
+    assert silence.of(one) == 0
+    silence.advance(5_000)
+    assert silence.of(one) == 0, "the first word of the time tells no time"
+    silence.advance(5_300)
+    silence.heard(one)
+    silence.advance(5_400)
+    assert (silence.of(one), silence.of(other)) == (100, 400)
+    silence.advance(1_000_000)
+    assert silence.of(one) == 100 + MAX_STEP_MS
+    silence.begin()
+    assert (silence.of(one), silence.of(other)) == (0, 0)

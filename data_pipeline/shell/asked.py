@@ -1,23 +1,69 @@
-"""What the command line says about inputs and times, laid over a program's sources."""
+"""What Spark is asked: the user's program with all that the command line says about it, laid over its sources; and its
+plan."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from data_pipeline.core.plan import CannotPlan, Scan
-from data_pipeline.core.planner import Choice, prepare
+from data_pipeline.core.plan import CannotPlan, Plan, Scan
+from data_pipeline.core.planner import Choice, plan, prepare
+from data_pipeline.shell import until
 from data_pipeline.shell.output import local_path
+from data_pipeline.shell.program import Loaded
+from data_pipeline.shell.request import Request
 from data_pipeline.shell.scan import Tables
 from heron_runtime.failures import UsageError
-from heronry.streamlet.endpoints import ArchiveSink, FileSource
-from heronry.streamlet.program import Program, SourceStep
+from heronry.streamlet.aside import Policy, policy_of
+from heronry.streamlet.endpoints import ArchiveSink, FileSource, ViewSink
+from heronry.streamlet.program import LookupStep, Program, SourceStep
 from heronry.streamlet.reading import refusals
 
 ARCHIVE = "archive"
 
 
-def chosen(program: Program, paths: Sequence[str], form: str, from_ms: int | None, to_ms: int | None) -> Choice:
+@dataclass(frozen=True)
+class Asked:
+    """The request with its T, the program, what was chosen for it, and what becomes of records that fail."""
+
+    request: Request
+    loaded: Loaded
+    choice: Choice
+    policy: Policy
+
+
+def asked(request: Request, loaded: Loaded) -> Asked:
+    """What is asked; what cannot be planned or read is refused before Spark starts. Raises CannotPlan, UsageError."""
+    program = loaded.program
+    if request.views:
+        request = until.bounded(request, program)
+    choice = _chosen(program, request.input_paths, request.input_format, request.from_ms, request.to_ms)
+    if request.views:
+        choice = replace(_of_archive(program, choice), sinks=frozenset(_views(program)))
+    policy = policy_of({**dict(program.config), **request.config})
+    plan(program, choice)
+    check_readable(program, choice)
+    return Asked(request, loaded, choice, policy)
+
+
+def planned(found: Asked, tables: Tables, *, careful: bool) -> Plan:
+    """The plan over these tables. Without SQL if it is ``careful``, for SQL cannot say which record fails, and where
+    Python functions have made them already."""
+    program, choice = found.loaded.program, found.choice
+    if careful or tables.made:
+        return plan(program, replace(choice, sql=False))
+    return plan(program, with_columns(tables, program, choice))
+
+
+def _views(program: Program) -> list[str]:
+    found = [step.name for step in program.sinks() if isinstance(step.sink, ViewSink)]
+    if not found:
+        raise CannotPlan(f"program {program.name!r} has no view; add .sink(view(name, path)) behind a reducer")
+    return found
+
+
+def _chosen(program: Program, paths: Sequence[str], form: str, from_ms: int | None, to_ms: int | None) -> Choice:
     """``--input-path [STEP=]URL …`` and ``--input-format`` as a choice. Raises UsageError, CannotPlan."""
     inputs: dict[str, FileSource] = {}
     archive: FileSource | None = None
@@ -38,7 +84,7 @@ def chosen(program: Program, paths: Sequence[str], form: str, from_ms: int | Non
     return Choice(inputs, archive, from_ms, to_ms)
 
 
-def of_archive(program: Program, choice: Choice) -> Choice:
+def _of_archive(program: Program, choice: Choice) -> Choice:
     """The program's own archive as its input, where it has exactly one and nothing else was said."""
     sinks = [step.sink for step in program.sinks() if isinstance(step.sink, ArchiveSink)]
     if choice.inputs or choice.archive is not None or len(sinks) != 1:
@@ -58,9 +104,13 @@ def with_columns(tables: Tables, program: Program, choice: Choice) -> Choice:
 
 
 def check_readable(program: Program, choice: Choice) -> None:
-    """Raises CannotPlan for files that are there and that no engine can read."""
+    """Raises CannotPlan for files that are there and that no engine can read, and for tables that are not there."""
     prepared, _ = prepare(program, choice)
-    found = refusals(prepared)
+    lookups = [step for step in program.steps if isinstance(step, LookupStep)]
+    found = refusals(prepared) + refusals(replace(program, steps=tuple(lookups)))
+    for step in lookups:
+        if isinstance(step.table, FileSource) and not Path(step.table.path).exists():
+            found.append(f"step {step.name!r}: its table {step.table.path} is not there")
     if found:
         raise CannotPlan("; ".join(found))
 

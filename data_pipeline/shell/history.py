@@ -1,0 +1,209 @@
+"""``heron pipeline roll-up``: the history of all topologies below a folder, rolled up on Spark.
+
+``core/history.py`` decides; here the days are read, added up and given their names. Rows of all topologies go through
+one query for each level: sums and counts by Catalyst, bins of sketches as rows of their own (exploded, added up,
+collected again), so no Python function sees a row and what does not fit into memory goes to disk. One level is made of
+the one before where both have the same news (mostly), which is a sixth of the rows; it is read from the files that were
+just written, for to keep it in Spark costs more.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TextIO
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from data_pipeline.core.history import KEEP_DAYS, Day, Work, outdated, work
+from data_pipeline.shell.output import OutputFolder, spark_url
+from data_pipeline.shell.session import SessionOptions, session
+from heron_control.schedulers.identity import HostLock
+from heron_runtime.failures import Failure, NotFound
+from heron_runtime.history_folder import dates, files, places, taken
+from heron_runtime.model.history import EVENTS, LEVEL_MS, METRICS, RAW, ROLLED, TAKEN, day_folder
+
+LOCK = ".roll-up.lock"
+WORK = ".roll-up.tmp"
+KEY = ("day", "start_ms", "container", "component", "instance", "metric", "kind")
+SCHEMA = (
+    "start_ms long, container int, component string, instance string, metric string, kind string, count double, "
+    "sum double, low double, high double, last double, last_ms long, bins array<int>, counts array<double>"
+)
+DAYS_AT_ONCE = 500  # of a level: what is listed to Spark in one query
+
+
+@dataclass(frozen=True)
+class RollUp:
+    """What the command line asks for."""
+
+    root: Path
+    master: str = "local[*]"
+    conf: Mapping[str, str] = field(default_factory=dict)
+    keep_days: Mapping[str, int] = field(default_factory=lambda: KEEP_DAYS)
+
+
+def run(request: RollUp, out: TextIO) -> str:
+    """Do it; what to print at the end. Raises NotFound, Failure, and Spark's errors."""
+    if not request.root.is_dir():
+        raise NotFound(
+            f"there is no history in {request.root}", "Submit with --config-property heron.history.enabled=true."
+        )
+    lock = HostLock(request.root / LOCK)
+    if not lock.acquire("roll-up"):
+        raise Failure(f"another roll-up is at work in {request.root}", "Wait for it to end.")
+    try:
+        shutil.rmtree(request.root / WORK, ignore_errors=True)  # left by one that was killed
+        now_ms, made = round(time.time() * 1000), 0
+        # What would be removed at once is not made: raw files may be kept longer than a level.
+        todo = [w for w in work(found_days(request.root)) if not outdated(w.level, [w.date], now_ms, request.keep_days)]
+        if todo:
+            with session(SessionOptions("history", request.master, request.conf), out) as spark:
+                made = roll_up(spark, request.root, todo, out)
+        gone = retain(request.root, now_ms, request.keep_days)
+    finally:
+        shutil.rmtree(request.root / WORK, ignore_errors=True)
+        lock.release()
+    return f"rolled up {made} days of levels in {request.root}; {gone} days were too old and are removed"
+
+
+def found_days(root: Path) -> Iterable[Day]:
+    """Every day of raw files below ``root``, and what the levels hold of it."""
+    for place in places(root):
+        metrics = root / place.path / METRICS
+        for date in dates(metrics / RAW):
+            raw = frozenset(file.name for file in files(metrics / RAW, date))
+            there = [level for level in ROLLED if (metrics / level / day_folder(date)).is_dir()]
+            yield Day(place.path, date, raw, {level: taken(metrics / level, date) for level in there})
+
+
+def roll_up(spark: SparkSession, root: Path, todo: list[Work], out: TextIO) -> int:
+    """Make these days; how many there were."""
+    groups: dict[frozenset[tuple[str, str, frozenset[str]]], list[str]] = {}
+    for level in ROLLED:
+        mine = frozenset((w.place, w.date, w.files) for w in todo if w.level == level)
+        if mine:
+            groups.setdefault(mine, []).append(level)
+    for news, levels in groups.items():
+        ordered = sorted(news, key=lambda item: item[:2])
+        for cut in range(0, len(ordered), DAYS_AT_ONCE):
+            part = ordered[cut : cut + DAYS_AT_ONCE]
+            _roll_up_group(spark, root, part, levels, {(w.level, w.place, w.date): w for w in todo}, out)
+    return len(todo)
+
+
+def _roll_up_group(
+    spark: SparkSession, root: Path, news: list[tuple[str, str, frozenset[str]]], levels: list[str],
+    todo: Mapping[tuple[str, str, str], Work], out: TextIO,
+) -> None:  # fmt: skip
+    raw = [
+        (number, str(root / place / METRICS / RAW / day_folder(date) / name))
+        for number, (place, date, names) in enumerate(news)
+        for name in sorted(names)
+    ]
+    rows = _read(spark, raw)
+    for level in levels:
+        began = time.monotonic()
+        mine = [todo[level, place, date] for place, date, _ in news]
+        rows = _written(spark, added_up(rows, level), root / WORK / level)
+        _publish(spark, root, level, mine, rows)
+        out.write(f"{level}: {len(mine)} days of {len({w.place for w in mine})} topologies, ")
+        out.write(f"{time.monotonic() - began:.1f} s\n")
+        out.flush()
+
+
+def added_up(rows: DataFrame, level: str) -> DataFrame:
+    """The rows of a level, of rows of finer ones: ``heron_runtime.model.history.roll_up`` on Spark."""
+    length = LEVEL_MS[level]
+    cut = rows.withColumn("start_ms", F.col("start_ms") - F.col("start_ms") % length)
+    plain = (
+        cut.where("kind <> 'latency'")
+        .groupBy(*KEY)
+        .agg(
+            F.sum("count").alias("count"), F.sum("sum").alias("sum"), F.min("low").alias("low"),
+            F.max("high").alias("high"), F.max(F.struct("last_ms", "last")).alias("newest"),
+        )
+        .select(
+            *KEY, "count", "sum", "low", "high", F.col("newest.last").alias("last"),
+            F.col("newest.last_ms").alias("last_ms"), F.expr("cast(array() as array<int>)").alias("bins"),
+            F.expr("cast(array() as array<double>)").alias("counts"),
+        )
+    )  # fmt: skip
+    sketches = (
+        cut.where("kind = 'latency'")
+        .select(*KEY, F.explode(F.arrays_zip("bins", "counts")).alias("pair"))
+        .groupBy(*KEY, F.col("pair.bins").alias("bin"))
+        .agg(F.sum("pair.counts").alias("n"))
+        .groupBy(*KEY)
+        .agg(F.sum("n").alias("count"), F.array_sort(F.collect_list(F.struct("bin", "n"))).alias("pairs"))
+        .select(
+            *KEY, "count", F.lit(0.0).alias("sum"),
+            *(F.lit(None).cast("double").alias(name) for name in ("low", "high", "last")),
+            F.lit(None).cast("long").alias("last_ms"), F.col("pairs.bin").alias("bins"),
+            F.col("pairs.n").alias("counts"),
+        )
+    )  # fmt: skip
+    return plain.unionByName(sketches)
+
+
+def _read(spark: SparkSession, numbered: list[tuple[int, str]]) -> DataFrame:
+    """Rows of files, with the number of the day that each is of as ``day``."""
+    rows = spark.read.schema(SCHEMA).parquet(*(spark_url(path) for _, path in numbered))
+    folders = {str(Path(path).parent): number for number, path in numbered}
+    days = spark.createDataFrame(sorted(folders.items()), "folder string, day int")
+    # The path as Spark has it is a URL; what stands in it is compared as a path.
+    folder = F.expr("url_decode(regexp_extract(replace(_metadata.file_path, '+', '%2B'), '^file:/*(/.*)/[^/]*$', 1))")
+    return rows.withColumn("folder", folder).join(F.broadcast(days), "folder").drop("folder")
+
+
+def _written(spark: SparkSession, rows: DataFrame, place: Path) -> DataFrame:
+    """The rows, written below ``place`` with a folder for each day, and read from there: they are needed twice."""
+    shutil.rmtree(place, ignore_errors=True)
+    ordered = rows.repartition("day").sortWithinPartitions("day", "component", "metric", "instance", "start_ms")
+    ordered.write.partitionBy("day").option("compression", "zstd").parquet(spark_url(str(place)))
+    return spark.read.schema(f"{SCHEMA}, day int").parquet(spark_url(str(place)))
+
+
+def _publish(spark: SparkSession, root: Path, level: str, mine: list[Work], rows: DataFrame) -> None:
+    """Add up with what the days hold already, and give each its name. ``rows`` are those of ``_written``."""
+    there = [
+        (number, str(file))
+        for number, w in enumerate(mine)
+        if w.merges
+        for file in files(root / w.place / METRICS / level, w.date)
+    ]
+    merged = root / WORK / f"{level}-merged"
+    if there:
+        changed = rows.where(F.col("day").isin(sorted({number for number, _ in there})))
+        _written(spark, added_up(changed.unionByName(_read(spark, there)), level), merged)
+    have = {number for number, _ in there}
+    for number, w in enumerate(mine):
+        made = (merged if number in have else root / WORK / level) / f"day={number}"
+        with OutputFolder(spark, str(root / w.place / METRICS / level / day_folder(w.date)), replace=True) as folder:
+            for file in sorted(made.glob("part-*.parquet")) if made.is_dir() else ():
+                os.link(file, Path(_path_of(folder)) / file.name)  # the next level reads it where it is
+            folder.commit({TAKEN: sorted(w.taken), "level": level})
+
+
+def _path_of(folder: OutputFolder) -> str:
+    return folder.work.removeprefix("file://")
+
+
+def retain(root: Path, now_ms: int, keep_days: Mapping[str, int]) -> int:
+    """Remove what is kept no longer; how many days that were. A submission of which nothing is left goes whole."""
+    gone = 0
+    for place in places(root):
+        folder, before = root / place.path, gone
+        kept = {Path(METRICS, level): level for level in LEVEL_MS} | {Path(EVENTS): "1h"}
+        for kind, level in kept.items():
+            for date in outdated(level, dates(folder / kind), now_ms, keep_days):
+                shutil.rmtree(folder / kind / day_folder(date))
+                gone += 1
+        if gone > before and not any(dates(folder / kind) for kind in kept):
+            shutil.rmtree(folder)
+    return gone

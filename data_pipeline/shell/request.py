@@ -1,0 +1,89 @@
+"""What the command line asks for, and what of it can be refused before anything is loaded or started."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from data_pipeline.shell.output import MANIFEST, OutputExists, is_taken, local_path
+from heron_runtime.failures import ExistsAlready, Unavailable, UsageError
+
+CONNECT_SECS = 5.0
+FILES = 1_000  # in one micro-batch
+
+
+@dataclass(frozen=True)
+class Streaming:
+    """``every_s``: a micro-batch so often, until interrupted; None: what is there now, and then the end. ``files``: of
+    each source, at most, in a micro-batch."""
+
+    checkpoint: str
+    every_s: float | None = None
+    files: int = FILES
+
+
+@dataclass(frozen=True)
+class Request:
+    """Times are milliseconds since 1970 UTC. ``views``: publish views, nothing else."""
+
+    file: Path
+    program: str | None = None
+    arguments: tuple[str, ...] = ()
+    input_paths: tuple[str, ...] = ()
+    input_format: str = ""
+    output_path: str = ""
+    from_ms: int | None = None
+    to_ms: int | None = None
+    master: str = "local[*]"
+    conf: dict[str, str] = field(default_factory=dict)
+    replace: bool = False
+    dry_run: bool = False
+    views: bool = False
+    config: dict[str, str] = field(default_factory=dict)  # above the program's own
+    force: bool = False  # T may lie beyond what the online layer has seen
+    streaming: Streaming | None = None  # None: one batch
+
+    @property
+    def checkpoint(self) -> str:
+        """Where a stream keeps what it has read; "" for a batch."""
+        return self.streaming.checkpoint if self.streaming is not None else ""
+
+
+def check(request: Request) -> None:
+    """Refuse a master nobody answers at, and a place that is taken. Raises UsageError, Unavailable, ExistsAlready."""
+    _check_master(request.master)
+    if request.output_path and not request.dry_run:
+        _check_place(request)
+
+
+def _check_master(master: str) -> None:
+    if not master.startswith(("local", "spark://", "yarn", "k8s://", "mesos://")):
+        raise UsageError(f"{master!r} is no master of Spark", "Write local[*], spark://HOST:PORT, yarn or k8s://URL.")
+    if not master.startswith("spark://"):
+        return
+    for place in master.removeprefix("spark://").split(","):
+        parts = urlsplit(f"//{place}")
+        with contextlib.suppress(OSError, ValueError):
+            socket.create_connection((parts.hostname, parts.port or 7077), CONNECT_SECS).close()
+            return
+    raise Unavailable(f"nobody answers at {master}", "Is the Spark master running, and is this its address?")
+
+
+def _check_place(request: Request) -> None:
+    """A local one; others are looked at when there is a session."""
+    local = local_path(request.output_path)
+    if local is None or not is_taken(local):
+        return
+    if request.streaming is not None and (local / MANIFEST).is_file():
+        return  # perhaps this stream's own; that is looked at again
+    if not request.replace:
+        raise OutputExists(request.output_path)
+    if not (local / MANIFEST).is_file():
+        raise ExistsAlready(
+            f"{request.output_path} holds something that is no result of a program (no {MANIFEST}), and --replace "
+            "would remove it",
+            "Choose another --output-path, or remove it yourself.",
+        )

@@ -1,0 +1,135 @@
+"""What becomes of an execution: folders of the sinks' files, new versions of views, or its plan as text.
+
+Whatever is written appears whole, by one rename (output.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+from pyspark.sql import SparkSession
+
+from data_pipeline.core.describe import described
+from data_pipeline.core.plan import Output, Plan
+from data_pipeline.shell import sinks, until
+from data_pipeline.shell.asked import Asked
+from data_pipeline.shell.execute import Execution
+from data_pipeline.shell.output import OutputFolder
+from data_pipeline.shell.portions import is_of
+from data_pipeline.shell.progress import shown
+from data_pipeline.shell.request import Request
+from heronry.pipeline.registry import Registered, register
+from heronry.pipeline.views import Description, describe_view, next_version, prune
+from heronry.streamlet.aside import TooManyAside
+from heronry.streamlet.endpoints import ViewSink
+from heronry.streamlet.program import Program
+from heronry.version import VERSION
+
+FAILED = "_failed.jsonl"  # beside the folders of sinks; see heronry/streamlet/aside.py
+
+
+def written(spark: SparkSession, asked: Asked, found: Plan, execution: Execution, out: TextIO) -> str:
+    """Run it and write what it gives, as was asked; what to print at the end."""
+    if asked.request.dry_run:
+        return _explained(found, execution)
+    write = _views if asked.request.views else _folder
+    with shown(spark, out) as say:
+        return write(spark, asked, found, execution, say)
+
+
+def _folder(spark: SparkSession, asked: Asked, found: Plan, execution: Execution, say: Callable[[str], None]) -> str:
+    """Every sink into its folder below the output path, all of it at once."""
+    request = asked.request
+    may_go = request.replace or (bool(request.checkpoint) and is_of(spark, request.output_path, request.checkpoint))
+    with OutputFolder(spark, request.output_path, replace=may_go) as folder:
+        say(f"writing {', '.join(output.step for output in found.outputs)}")
+        sinks.write_all(spark, found.outputs, execution, folder.work)
+        for output in found.outputs:
+            folder.rename_parts(output.step, ".json")
+        for frame in execution.ends():
+            frame.write.format("noop").mode("overwrite").save()
+        aside = _put_aside(execution, folder, asked.policy.most)
+        folder.commit(_manifest(request, found, [output.step for output in found.outputs], aside))
+    wrote = ", ".join(output.step for output in found.outputs) or "nothing"
+    return f"wrote {wrote} to {request.output_path}{_told(aside, request.output_path)}"
+
+
+def _put_aside(execution: Execution, folder: OutputFolder, most: int) -> int:
+    """Write the letters, if there are any; how many there are. Raises TooManyAside."""
+    letters = execution.letters(most + 1)
+    if len(letters) > most:
+        failed = json.loads(letters[0])
+        raise TooManyAside(
+            f"more than {most} records fail; step {failed['step']!r} failed on the record {failed['failed_on']} "
+            f"({failed['where'] or 'its file is not known'}): {failed['error']}"
+        )
+    if letters:
+        folder.write(FAILED, b"".join(letters))
+    return len(letters)
+
+
+def _told(aside: int, place: str) -> str:
+    return f"; {aside} records that fail are put aside in {place}/{FAILED}" if aside else ""
+
+
+def _views(spark: SparkSession, asked: Asked, found: Plan, execution: Execution, say: Callable[[str], None]) -> str:
+    """A new version of every view's batch, and what ``heron pipeline`` has to remember."""
+    request, told = asked.request, []
+    for output in found.outputs:
+        assert isinstance(output.sink, ViewSink)
+        view = Path(output.sink.path)
+        say(f"computing view {output.sink.name}")
+        version = next_version(view, request.to_ms)
+        describe_view(view, _description(asked.loaded.program, output))
+        with OutputFolder(spark, str(version)) as folder:
+            sinks.write_view(output, execution.output(output.step), f"{folder.work}/rows", request.to_ms)
+            aside = _put_aside(execution, folder, asked.policy.most)
+            folder.commit(_manifest(request, found, ["rows"], aside))
+        prune(view)
+        register(
+            Registered(
+                output.sink.name, str(view), str(request.file.absolute()), request.program or "", request.arguments,
+                request.input_paths, request.input_format,
+            )
+        )  # fmt: skip
+        told.append(
+            f"view {output.sink.name}: version {version.name}, the batch owns buckets up to {until.iso(request.to_ms)}"
+            + _told(aside, str(version))
+        )
+    return "\n".join(told)
+
+
+def _description(program: Program, output: Output) -> Description:
+    """What ``view.json`` says of a view."""
+    assert isinstance(output.sink, ViewSink)
+    assert output.reduce is not None
+    assert output.reduce.windowing is not None
+    monoid = output.reduce.monoid
+    length = output.reduce.windowing.window.length_ms
+    return Description(output.sink.name, program.name, output.reduce.name, length, monoid.builtin, monoid.parameters)
+
+
+def _explained(found: Plan, execution: Execution) -> str:
+    """Our plan and Spark's."""
+    parts = [described(found)]
+    for output in found.outputs:
+        printed, fields = io.StringIO(), execution.fields(output.step)
+        with contextlib.redirect_stdout(printed):
+            (execution.output(output.step) if fields is None else fields).explain()
+        parts.append(f"\n{output.step}:\n{printed.getvalue().rstrip()}")
+    return "\n".join(parts)
+
+
+def _manifest(request: Request, found: Plan, parts: list[str], aside: int) -> dict[str, Any]:
+    return {
+        "program": found.program, "from_ms": request.from_ms, "to_ms": request.to_ms, "outputs": parts,
+        "put_aside": aside, **({"checkpoint": request.checkpoint} if request.checkpoint else {}),
+        "written_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"), "version": VERSION,
+        "master": request.master, "input_paths": list(request.input_paths),
+    }  # fmt: skip

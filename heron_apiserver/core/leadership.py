@@ -1,0 +1,104 @@
+"""Which of several api servers leads, as one of them sees it: a state machine over what the store says.
+
+::
+
+    STANDBY ──nobody leads──▶ CANDIDATE ──────told how it ended────▶ STANDBY ──the node is mine──▶ LEADING
+                                                                                  still mine ▲      │ suspended
+                                                                                             └── SUSPENDED
+    from everywhere: session lost; from LEADING and SUSPENDED: the node is not mine ──▶ OVER
+
+To stand is to make the ephemeral node of the cluster, with a claim that nobody else makes. Whether that succeeded is
+told by the next look alone: so it does not matter whether the store's answer was lost. A claim counts for one session
+only: who loses its session is OVER, and begins anew as another process, so nothing that is still under way in this one
+is ever mixed with a second term.
+
+Being LEADING is a belief, and harmless where it is wrong: each transaction checks the node (``FencedStore``). What no
+transaction decides, which containers are started again, stands still while the session is SUSPENDED.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Role(Enum):
+    """What this process is."""
+
+    STANDBY = "standby"
+    CANDIDATE = "candidate"
+    LEADING = "leading"
+    SUSPENDED = "suspended"
+    OVER = "over"
+
+
+class Step(Enum):
+    """What the shell is to do."""
+
+    LOOK = "look"  # read the node, then ``looked``
+    STAND = "stand"  # make the node with ``claim``, then ``stood``, however it ended
+    LEAD = "lead"
+    PAUSE = "pause"
+    RESUME = "resume"
+    END = "end"  # of the process
+
+
+class Leadership:
+    """One process's part. ``claim`` is this process's, and no other's that ever was."""
+
+    def __init__(self, claim: str) -> None:
+        self.claim = claim
+        self.role = Role.STANDBY
+        self._connected = True
+
+    @property
+    def acting(self) -> bool:
+        """True from LEAD to END."""
+        return self.role in (Role.LEADING, Role.SUSPENDED)
+
+    def looked(self, holder: str) -> list[Step]:
+        """The node was read: the claim in it, "" if there is none."""
+        if self.role in (Role.OVER, Role.CANDIDATE) or not self._connected:
+            return []  # who is told that the store answers again looks again
+        if holder == self.claim:
+            before, self.role = self.role, Role.LEADING
+            return {Role.STANDBY: [Step.LEAD], Role.SUSPENDED: [Step.RESUME]}.get(before, [])
+        if self.acting:
+            return self._end()
+        if holder:
+            return []
+        self.role = Role.CANDIDATE
+        return [Step.STAND]
+
+    def stood(self) -> list[Step]:
+        """The transaction ended: done, refused, or nobody knows."""
+        if self.role is not Role.CANDIDATE:
+            return []
+        self.role = Role.STANDBY
+        return [Step.LOOK]
+
+    def suspended(self) -> list[Step]:
+        """The store does not answer; the session may still stand."""
+        self._connected = False
+        if self.role is not Role.LEADING:
+            return []
+        self.role = Role.SUSPENDED
+        return [Step.PAUSE]
+
+    def connected(self) -> list[Step]:
+        """The store answers, and the session is the one it was."""
+        self._connected = True
+        return [] if self.role is Role.OVER else [Step.LOOK]
+
+    def changed(self) -> list[Step]:
+        """Something may have changed."""
+        return [] if self.role is Role.OVER else [Step.LOOK]
+
+    def lost(self) -> list[Step]:
+        """The session is over, and with it every node that it owned."""
+        return self._end()
+
+    def _end(self) -> list[Step]:
+        if self.role is Role.OVER:
+            return []
+        self.role = Role.OVER
+        return [Step.END]

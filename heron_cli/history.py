@@ -1,0 +1,170 @@
+"""``heron pipeline roll-up``, ``history`` and ``advise``: what is kept of topologies, also of killed ones."""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from heron_cli.console import Format, age, is_verbose, print_json, print_line, print_table, say, size
+from heron_cli.options import Output, Verbose
+from heron_cli.spark_submit import check_conf, need_pyspark, run_process
+from heron_control.history.advice import Advice, Advised
+from heron_control.history.advice import advise as advice_from
+from heron_control.history.loads import loads
+from heron_control.history.reading import History, find, newest_first
+from heron_runtime.failures import NotFound, UsageError
+from heron_runtime.history_folder import places, read_about
+from heron_runtime.model.history import HISTORY, LEVEL_MS, Place
+from heron_runtime.state.local import home_of_user
+
+COLUMNS = ("component", "tasks", "advised", "demand/s", "a task can/s", "load", "held", "cpu s", "memory", "why")
+NUMBERS = COLUMNS[1:9]
+Folder = Annotated[
+    Path | None,
+    typer.Option("--history", metavar="FOLDER", help="Where histories are kept. Default: history/ of the home."),
+]
+
+
+def roll_up(
+    folder: Folder = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option("--keep", metavar="LEVEL=DAYS", help="As 1m=30: rows of a minute go after 30 days. Repeatable."),
+    ] = None,
+    master: Annotated[str, typer.Option(help="local[*], spark://… (the folder must be seen there, too).")] = "",
+    conf: Annotated[list[str] | None, typer.Option("--conf", metavar="spark.KEY=VALUE", help="Repeatable.")] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Roll up the history of all topologies on Spark: 10 s to 1 min, 10 min, 1 h, 1 day; remove what is too old."""
+    for pair in keep or ():
+        level, _, days = pair.partition("=")
+        if level not in LEVEL_MS or not days.isdecimal() or int(days) < 1:
+            raise UsageError(
+                f"--keep {pair!r} is not understood", f"Write LEVEL=DAYS; levels are {', '.join(LEVEL_MS)}."
+            )
+    check_conf(conf or ())
+    need_pyspark()
+    command = [sys.executable, "-P", "-m", "data_pipeline", str(_root(folder)), "--roll-up"]
+    command += [
+        part for name, values in (("--keep-days", keep), ("--conf", conf)) for v in values or () for part in (name, v)
+    ]
+    command += [f"--master={master}"] if master else []
+    run_process([*command, *(["--verbose"] if is_verbose() else []), "--"])
+
+
+def history(
+    topology: Annotated[str, typer.Argument(metavar="[TOPOLOGY]", help="Only what was submitted by this name.")] = "",
+    folder: Folder = None,
+    output: Output = Format.TABLE,
+    verbose: Verbose = False,
+) -> None:
+    """The topologies that have a history, also those that were killed, the newest first."""
+    root = _root(folder)
+    found = [place for place in places(root) if topology in ("", place.topology)]
+    rows = [_submission(root, place, at) for place, at in newest_first(root, found)]
+    if output is Format.JSON:
+        print_json(rows)
+        return
+    if not rows:
+        say(f"no history in {root}: submit with --config-property heron.history.enabled=true")
+        return
+    columns = ("topology", "place", "id", "submitted", "tasks", "size")
+    print_table(columns, [[r[c] if c != "size" else size(r["bytes"]) for c in columns] for r in rows], columns[4:])
+
+
+def advise(
+    topology: Annotated[
+        str, typer.Argument(metavar="TOPOLOGY", help="Its name, or CLUSTER/ROLE/ENV/NAME if several have it.")
+    ],
+    minutes: Annotated[float, typer.Option("--minutes", min=1.0, help="Of its history, the last ones.")] = 60.0,
+    folder: Folder = None,
+    output: Output = Format.TABLE,
+    verbose: Verbose = False,
+) -> None:
+    """How many tasks each component needs, from what they did while they worked; ends in the line to type."""
+    root = _root(folder)
+    place = find(root, topology)
+    kept = History(root / place.path)
+    about, times = read_about(kept.folder), kept.times()
+    if about is None or times is None:
+        raise NotFound(
+            f"the history of {place.topology} has no rows yet",
+            "The first come ten seconds after the start, and the last with the kill.",
+        )
+    first = max(times[0], times[1] - round(minutes * 60_000))
+    advice = advice_from(loads(kept, about, first, times[1]))
+    command = advice.command(place.target, place.topology)
+    if output is Format.JSON:
+        print_json(_document(place, advice, first, times[1], command))
+        return
+    print_line(f"{place.topology} at {place.target}, {_span(first, times[1])}")
+    print_table(COLUMNS, [_row(each) for each in advice.components], NUMBERS)
+    if advice.bottleneck is not None and advice.bottleneck.load is not None:
+        print_line(
+            f"bottleneck: {advice.bottleneck.component.name}, {advice.bottleneck.load:.0%} of what its tasks can do"
+        )
+    for text in advice.notes:
+        print_line(text, "yellow")
+    print_line(command or "nothing to change")
+
+
+def _root(folder: Path | None) -> Path:
+    return folder.absolute() if folder is not None else home_of_user() / HISTORY
+
+
+def _submission(root: Path, place: Place, submitted_at: float) -> dict[str, Any]:
+    about = read_about(root / place.path)
+    return {
+        "topology": place.topology, "place": place.target, "id": place.id,
+        "submitted": datetime.fromtimestamp(submitted_at, UTC).isoformat(timespec="seconds"),
+        "tasks": sum(part.parallelism for part in about.parts) if about is not None else None,
+        "bytes": sum(file.stat().st_size for file in (root / place.path).rglob("*") if file.is_file()),
+    }  # fmt: skip
+
+
+def _span(from_ms: int, to_ms: int) -> str:
+    ago = time.time() - to_ms / 1000
+    return f"{age((to_ms - from_ms) / 1000)} of its history, up to {age(max(0.0, ago))} ago"
+
+
+def _row(each: Advised) -> list[object]:
+    component, rate = each.component, each.component.true_rate
+    return [
+        component.name,
+        component.parallelism,
+        each.tasks,
+        None if each.demand is None else f"{each.demand:,.0f}",
+        None if rate is None else f"{rate:,.0f}",
+        None if each.load is None else f"{each.load:.0%}",
+        f"{component.held:.0%}",
+        f"{sum(task.cpu_secs for task in component.tasks):,.1f}",
+        size(round(max((task.memory_bytes for task in component.tasks), default=0))),
+        each.why or None,
+    ]
+
+
+def _document(place: Place, advice: Advice, from_ms: int, to_ms: int, command: str) -> dict[str, Any]:
+    return {
+        "topology": place.topology, "place": place.target, "id": place.id, "from_ms": from_ms, "to_ms": to_ms,
+        "components": [
+            {
+                "component": each.component.name, "tasks": each.component.parallelism, "advised": each.tasks,
+                "demand_per_second": each.demand, "true_rate": each.component.true_rate, "load": each.load,
+                "held": each.component.held, "caused_secs": each.component.caused_secs,
+                "cpu_secs": sum(task.cpu_secs for task in each.component.tasks),
+                "memory_bytes": max((task.memory_bytes for task in each.component.tasks), default=0),
+                "why": each.why,
+            }
+            for each in advice.components
+        ],
+        "bottleneck": advice.bottleneck.component.name if advice.bottleneck is not None else None,
+        "notes": list(advice.notes), "command": command or None,
+    }  # fmt: skip
+
+
+COMMANDS = (("roll-up", roll_up), ("history", history), ("advise", advise))

@@ -1,0 +1,1 @@
+"""The history of topologies, read: rows by DuckDB, and what they advise."""

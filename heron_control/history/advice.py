@@ -1,0 +1,209 @@
+"""From what components did to how many tasks they need. Pure.
+
+Theory of operation, after Kalavri et al., *Three steps is all you need* (DS2, OSDI 2018). What a task can do does not
+show in how much it does, for it may wait; it shows in what it does *while it works*: tuples per second of busy time,
+its **true rate**. What a component has to do is what it did in its busy minutes, times what its spouts would have sent
+more had nobody held them back: a spout that stood still half of its time would have sent twice as much. That factor
+goes down the graph along the tuples that were counted on each edge. Then
+
+    load = demand / (true rate x tasks)        0: idle, 1: as much as it can, beyond: too little
+
+Above ``HIGH`` there are to be as many tasks as bring the load to ``TARGET``; below ``LOW`` as few; between, nothing is
+changed. ``TARGET`` is twice ``LOW`` and below ``HIGH``, so advice that is followed is not followed by other advice,
+as long as tuples cost what they cost.
+
+Spouts are never advised more or fewer tasks: how far a source can be split is not seen from here. Nor does one more
+task help where one key has all the load; that is said instead (``skew``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+TARGET, HIGH, LOW = 0.7, 0.85, 0.35
+MAX_FACTOR = 10.0  # of spouts that were held back nearly always
+MAX_TASKS = 65_535
+MIN_BUSY_SECS, MIN_TUPLES = 1.0, 100.0  # less says nothing
+SKEWED = 1.5  # the busiest task, compared to the mean
+PEAK = 0.95  # of the minutes, so many needed no more
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLoad:
+    """What one task did. ``caused_secs``: it was a cause of backpressure that long."""
+
+    instance: str
+    tuples: float = 0.0
+    busy_secs: float = 0.0
+    idle_secs: float = 0.0
+    held_secs: float = 0.0
+    caused_secs: float = 0.0
+    cpu_secs: float = 0.0
+    memory_bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentLoad:
+    """What one component did. ``edges``: tuples by the component they came from; ``rates``: tuples per second of its
+    tasks together, minute by minute."""
+
+    name: str
+    is_spout: bool
+    parallelism: int
+    tasks: tuple[TaskLoad, ...] = ()
+    edges: Mapping[str, float] = field(default_factory=dict)
+    rates: tuple[float, ...] = ()
+
+    @property
+    def tuples(self) -> float:
+        """Executed by a bolt, emitted by a spout."""
+        return sum(task.tuples for task in self.tasks)
+
+    @property
+    def busy_secs(self) -> float:
+        """Of all tasks."""
+        return sum(task.busy_secs for task in self.tasks)
+
+    @property
+    def caused_secs(self) -> float:
+        """Of all tasks."""
+        return sum(task.caused_secs for task in self.tasks)
+
+    @property
+    def held(self) -> float:
+        """The part of their time that tasks could not go on, 0 to 1."""
+        held = sum(task.held_secs for task in self.tasks)
+        whole = held + self.busy_secs + sum(task.idle_secs for task in self.tasks)
+        return held / whole if whole > 0 else 0.0
+
+    @property
+    def true_rate(self) -> float | None:
+        """Tuples per busy second of one task; None where too little was seen."""
+        if self.busy_secs < MIN_BUSY_SECS or self.tuples < MIN_TUPLES:
+            return None
+        return self.tuples / self.busy_secs
+
+    @property
+    def peak(self) -> float:
+        """Tuples per second that were more in one of twenty minutes only."""
+        ordered = sorted(self.rates)
+        return ordered[math.ceil(PEAK * len(ordered)) - 1] if ordered else 0.0
+
+    @property
+    def skew(self) -> tuple[str, float] | None:
+        """The busiest task and how many times the mean it worked; None where all work alike."""
+        if len(self.tasks) < 2 or self.busy_secs < MIN_BUSY_SECS:
+            return None
+        hottest = max(self.tasks, key=lambda task: (task.busy_secs, task.instance))
+        times = hottest.busy_secs * len(self.tasks) / self.busy_secs
+        return (hottest.instance, times) if times >= SKEWED else None
+
+
+@dataclass(frozen=True, slots=True)
+class Advised:
+    """What is advised for one component. ``load`` and ``demand`` (tuples per second) are None where too little was
+    seen; ``why`` is in words."""
+
+    component: ComponentLoad
+    tasks: int
+    demand: float | None
+    load: float | None
+    why: str
+
+    @property
+    def changes(self) -> bool:
+        """True if another number of tasks is advised."""
+        return self.tasks != self.component.parallelism
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """For the whole topology; ``bottleneck`` is the component with the highest load, None where nothing is known."""
+
+    components: tuple[Advised, ...]
+    bottleneck: Advised | None
+    notes: tuple[str, ...]
+
+    def command(self, target: str, topology: str) -> str:
+        """The line to type; "" where nothing is to be changed."""
+        changes = [f"--component-parallelism {a.component.name}:{a.tasks}" for a in self.components if a.changes]
+        return " ".join(["heron update", target, topology, *changes]) if changes else ""
+
+
+def advise(components: Sequence[ComponentLoad]) -> Advice:
+    """What is to be changed."""
+    factors = unheld(components)
+    advised = tuple(_advised(each, factors[each.name]) for each in components)
+    known = [each for each in advised if each.load is not None]
+    bottleneck = max(known, key=lambda each: each.load or 0.0, default=None)
+    return Advice(advised, bottleneck, tuple(_notes(advised)))
+
+
+def unheld(components: Sequence[ComponentLoad]) -> dict[str, float]:
+    """How many times as much each component would have to do if no spout were held back."""
+    factors = {each.name: min(1 / (1 - each.held), MAX_FACTOR) if each.held < 1 else MAX_FACTOR for each in components}
+    factors |= {each.name: 1.0 for each in components if not each.is_spout}
+    for _ in components:  # as deep as the graph is, at most
+        for each in components:
+            whole = sum(each.edges.values())
+            if not each.is_spout and whole > 0:
+                factors[each.name] = sum(n * factors.get(source, 1.0) for source, n in each.edges.items()) / whole
+    return factors
+
+
+def tasks_for(demand: float, true_rate: float, parallelism: int) -> int:
+    """How many tasks this takes: as many as there are, unless their load is beyond ``LOW`` or ``HIGH``."""
+    load = demand / (true_rate * parallelism)
+    if LOW <= load <= HIGH:
+        return parallelism
+    needed = min(max(1, math.ceil(demand / (true_rate * TARGET))), MAX_TASKS)
+    return max(needed, parallelism) if load > HIGH else min(needed, parallelism)
+
+
+def _advised(each: ComponentLoad, factor: float) -> Advised:
+    true_rate = each.true_rate
+    if true_rate is None or each.parallelism < 1:
+        return Advised(each, each.parallelism, None, None, "too little was seen")
+    demand = each.peak * factor
+    load = demand / (true_rate * each.parallelism)
+    if each.is_spout:
+        why = f"busy {load:.0%} when it sends all it has" if load > HIGH else ""
+        return Advised(each, each.parallelism, demand, load, why)
+    tasks = tasks_for(demand, true_rate, each.parallelism)
+    return Advised(each, tasks, demand, load, _why(each, tasks, load, factor))
+
+
+def _why(each: ComponentLoad, tasks: int, load: float, factor: float) -> str:
+    more = f", were no spout held back ({factor:.1f} times what came)" if factor > 1.05 else ""
+    if tasks > each.parallelism:
+        return f"load {load:.0%} at peaks{more}"
+    return f"load {load:.0%} at peaks{more}: fewer are enough" if tasks < each.parallelism else ""
+
+
+def _notes(advised: Sequence[Advised]) -> list[str]:
+    notes = []
+    for each in sorted(advised, key=lambda a: -a.component.caused_secs):
+        if each.component.caused_secs >= MIN_BUSY_SECS:
+            notes.append(
+                f"backpressure: {each.component.name} caused it for {each.component.caused_secs:.0f} s "
+                f"({', '.join(_causes(each.component))})"
+            )
+    for each in advised:
+        component, skew = each.component, each.component.skew
+        if skew is not None:
+            notes.append(
+                f"skew: {skew[0]} worked {skew[1]:.1f} times as long as the mean task of {component.name}; "
+                "if that is one key, more tasks will not help it"
+            )
+        if component.is_spout and each.load is not None and each.load > HIGH and component.held < 1 - HIGH:
+            notes.append(
+                f"{component.name} sends as fast as its tasks can: more of them send more if its source can be split"
+            )
+    return notes
+
+
+def _causes(component: ComponentLoad) -> list[str]:
+    causes = sorted(component.tasks, key=lambda task: -task.caused_secs)[:3]
+    return [f"{task.instance} {task.caused_secs:.0f} s" for task in causes if task.caused_secs > 0]

@@ -1,0 +1,243 @@
+"""Rows of history by SQL: one submission of a topology, through DuckDB, which needs no server and no Spark.
+
+A question names a span and gets the coarsest level whose points are no longer than asked for, joined with the raw
+files that no roll-up has taken yet (``heron_runtime.history_folder.files_of``), so it sees all there is, rolled up or
+not. A day that is replaced while it is read makes the read begin anew.
+
+DuckDB is an extra, and imported with the first question. Nothing is ever downloaded: its extensions are off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heron_runtime.failures import NotFound, Unavailable, UsageError, did_you_mean, listing
+from heron_runtime.files import entries
+from heron_runtime.history_folder import dates, files, files_of, places, read_about
+from heron_runtime.model.history import DAY_MS, EVENTS, LEVEL_MS, METRICS, RAW, Event, Place
+from heron_runtime.model.sketch import Sketch
+
+ATTEMPTS = 5
+THREADS, MEMORY = 2, "512MB"
+MAX_POINTS = 100_000
+MAX_EVENTS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A series within one step of time: growth of a counter as ``total``; least, greatest, mean and last of a gauge;
+    the distribution of a latency. ``series`` is (component, instance, metric, kind); "" where several were added up."""
+
+    start_ms: int
+    series: tuple[str, str, str, str]
+    count: float
+    total: float
+    low: float | None
+    high: float | None
+    last: float | None
+    sketch: Sketch | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Which rows, and how they are put together. Empty names stand for all. ``step_ms``: length of a point; the span is
+    that of all points that it touches."""
+
+    from_ms: int
+    to_ms: int
+    step_ms: int
+    component: str = ""
+    instance: str = ""
+    metrics: tuple[str, ...] = ()  # with their key, or without
+    by_instance: bool = False
+
+
+class History:
+    """One submission's. ``folder`` is its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.place = Place(*folder.parts[-5:])
+
+    def span(self) -> tuple[int, int] | None:
+        """From when to when there are rows, in whole days (ms); None where there are none."""
+        days = sorted(d for level in LEVEL_MS for d in dates(self.folder / METRICS / level))
+        if not days:
+            return None
+        return _start_of(days[0]), _start_of(days[-1]) + DAY_MS
+
+    def times(self) -> tuple[int, int] | None:
+        """From when to when there are rows, to the bucket; None where there are none. Raises as ``points``."""
+        whole = self.span()
+        if whole is None:
+            return None
+        (found,) = self._ask(RAW, whole[0] - DAY_MS, whole[1], ["SELECT min(start_ms), max(start_ms) FROM {rows}"]) or (
+            [(None, None)],
+        )
+        first, last = found[0]
+        if first is not None:
+            return int(first), int(last) + LEVEL_MS[RAW]
+        return whole
+
+    def points(self, asked: Question) -> list[Point]:
+        """The answer, in order of time and series. Raises Unavailable without DuckDB and for files that cannot be
+        read, UsageError for too many points."""
+        level, step = level_for(asked.step_ms), asked.step_ms
+        first, last = asked.from_ms - asked.from_ms % step, asked.to_ms + -asked.to_ms % step
+        whose = "instance" if asked.by_instance else "''"
+        where, values = _where(asked)
+        start = f"start_ms - start_ms % {step:d}"
+        group = f"SELECT {start} AS at_ms, component, {whose} AS whose, metric, kind"
+        plain = (
+            f"{group}, sum(count), sum(sum), min(low), max(high), arg_max(last, last_ms) FROM {{rows}} AND {where} "
+            f"GROUP BY ALL ORDER BY ALL LIMIT {MAX_POINTS + 1}"
+        )
+        binned = (
+            f"SELECT at_ms, component, whose, metric, kind, bin, sum(n) FROM ({group}, unnest(bins) AS bin, "
+            f"unnest(counts) AS n FROM {{rows}} AND kind = 'latency' AND {where}) GROUP BY ALL"
+        )
+        answers = self._ask(level, first, last, [plain, binned], values)
+        if not answers:
+            return []
+        points, bins = answers
+        if len(points) > MAX_POINTS:
+            raise UsageError(
+                f"more than {MAX_POINTS} points", "Ask for one component or metric, a shorter time, or longer steps."
+            )
+        sketches: dict[tuple[Any, ...], dict[int, float]] = {}
+        for *key, bin_, count in bins:
+            sketches.setdefault(tuple(key), {})[bin_] = count
+        return [
+            Point(at, (c, i, m, k), count, total, low, high, last, _sketch(sketches.get((at, c, i, m, k))))
+            for at, c, i, m, k, count, total, low, high, last in points
+        ]
+
+    def events(self, limit: int = MAX_EVENTS) -> list[Event]:
+        """The newest events, newest first. Raises Unavailable."""
+        found = [str(f) for date in dates(self.folder / EVENTS) for f in files(self.folder / EVENTS, date)]
+        if not found:
+            return []
+        columns = "time_ms, kind, container, component, instance, count, text, detail"
+        with _duck() as duck:
+            try:
+                rows = duck.execute(
+                    f"SELECT {columns} FROM read_parquet(?) ORDER BY time_ms DESC, text LIMIT {limit:d}", [found]
+                ).fetchall()
+            except Exception as error:
+                if not _is_ducks(error):
+                    raise
+                raise Unavailable(f"the events in {self.folder} cannot be read: {error}", "Try again.") from error
+        return [Event(*row) for row in rows]
+
+    def _ask(
+        self, level: str, from_ms: int, to_ms: int, queries: Iterable[str], values: Iterable[str] = ()
+    ) -> list[list[tuple[Any, ...]]]:
+        """What each query says of the same rows (``{rows}``, which ends in a condition); nothing where there are no
+        files. Raises Unavailable."""
+        span = f" WHERE start_ms >= {from_ms:d} AND start_ms < {to_ms:d}"
+        with _duck() as duck:
+            for attempt in range(ATTEMPTS):
+                found = files_of(self.folder, level, from_ms, to_ms)
+                if not found:
+                    return []
+                rows = f"read_parquet([{', '.join(map(_quoted, found))}]){span}"
+                try:
+                    answers = [duck.execute(query.format(rows=rows), list(values)).fetchall() for query in queries]
+                except Exception as error:
+                    if not _is_ducks(error) or attempt == ATTEMPTS - 1:
+                        raise Unavailable(f"the history in {self.folder} cannot be read: {error}") from error
+                else:
+                    if found == files_of(self.folder, level, from_ms, to_ms):
+                        return answers
+        raise Unavailable(f"the history in {self.folder} changes all the time", "Try again.")
+
+
+def level_for(step_ms: int) -> str:
+    """The coarsest level that makes points of this length. Raises UsageError for a length that no level divides."""
+    fits = [level for level, ms in LEVEL_MS.items() if step_ms > 0 and step_ms % ms == 0]
+    if not fits:
+        raise UsageError(f"a step of {step_ms} ms is no whole number of {LEVEL_MS[RAW] // 1000} seconds")
+    return fits[-1]
+
+
+def find(root: Path, name: str) -> Place:
+    """The newest submission of ``[CLUSTER/ROLE/ENV/]NAME`` below ``root``. Raises NotFound, UsageError."""
+    every = list(places(root))
+    *prefix, topology = name.split("/")
+    found = [place for place in every if place.topology == topology and place.path.startswith("/".join(prefix))]
+    if prefix and len(prefix) != 3:
+        raise UsageError(f"{name!r} is no topology", "Write NAME or CLUSTER/ROLE/ENV/NAME.")
+    if not found:
+        hint = did_you_mean(topology, {place.topology for place in every})
+        raise NotFound(
+            f"there is no history of {name!r} in {root}{hint}",
+            "Submit it with --config-property heron.history.enabled=true.",
+        )
+    targets = sorted({place.target for place in found})
+    if len(targets) > 1:
+        raise UsageError(f"{name!r} has a history at {listing(targets)}", f"Write which: {targets[0]}/{name}.")
+    return max(found, key=lambda place: (_submitted_at(root / place.path), place.id))
+
+
+def newest_first(root: Path, found: Iterable[Place]) -> list[tuple[Place, float]]:
+    """Submissions with the time of their submit."""
+    return sorted(((place, _submitted_at(root / place.path)) for place in found), key=lambda p: -p[1])
+
+
+def _submitted_at(folder: Path) -> float:
+    about = read_about(folder)
+    return about.submitted_at if about is not None else min((e.stat().st_mtime for e in entries(folder)), default=0.0)
+
+
+def _where(asked: Question) -> tuple[str, list[str]]:
+    parts, values = ["true"], []
+    for column, value in (("component", asked.component), ("instance", asked.instance)):
+        if value:
+            parts.append(f"{column} = ?")
+            values.append(value)
+    if asked.metrics:
+        parts.append("(" + " OR ".join(["metric = ? OR starts_with(metric, ?)"] * len(asked.metrics)) + ")")
+        values += [text for name in asked.metrics for text in (name, f"{name}/")]
+    return " AND ".join(parts), values
+
+
+def _sketch(bins: dict[int, float] | None) -> Sketch | None:
+    return Sketch(bins) if bins else None
+
+
+def _quoted(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"
+
+
+def _start_of(date: str) -> int:
+    import datetime as dt
+
+    return round(dt.datetime.fromisoformat(date).replace(tzinfo=dt.UTC).timestamp() * 1000)
+
+
+def _is_ducks(error: Exception) -> bool:
+    return type(error).__module__.partition(".")[0] in ("duckdb", "_duckdb")
+
+
+@contextmanager
+def _duck() -> Iterator[Any]:
+    try:
+        import duckdb
+    except ImportError:
+        raise Unavailable(
+            "the history of topologies is read by duckdb, which is not installed here",
+            "Run: pip install 'heronry[history]'",
+        ) from None
+    config = {
+        "threads": THREADS, "memory_limit": MEMORY, "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+    }  # fmt: skip
+    connection = duckdb.connect(":memory:", config=config)
+    try:
+        yield connection
+    finally:
+        connection.close()

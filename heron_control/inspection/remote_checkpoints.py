@@ -1,0 +1,134 @@
+"""Checkpoints that lie out of this process's reach, in a volume of the topology's containers: read through those.
+
+Each container of the topology sees the one folder, so any that answers will do. What is read is what a reader of files
+asks for: lists, manifests, pieces of parts; nothing can be written. Nobody can hold a file fast from here, so what the
+master removes while it is copied is missed, and named.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import grpc
+
+from heron_control.inspection.checkpoints import storage_of
+from heron_control.inspection.inspector import asker_of
+from heron_control.schedulers.topology_folder import load_launch
+from heron_runtime.checkpoint_files import CHECKPOINTS, CheckpointFolder
+from heron_runtime.failures import Failure, Unavailable
+from heron_runtime.model.checkpoints import Manifest
+from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.settings import Keys, setting
+from heron_runtime.net.services import CONTAINER_SERVICE
+from heron_runtime.wire.container import FileData, FileInfo, FileList, ListFiles, ReadFile
+from heron_runtime.wire.manifests import decode_manifest
+
+MANIFESTS, PARTS = "manifests", "parts"
+CHUNK_BYTES = 1 << 20  # what a container gives at once
+
+
+class Asks(Protocol):
+    """Asks a process of the topology."""
+
+    def call(self, location: Any, service: Any, method: str, message: Any) -> Any:
+        """Raises RpcError."""
+
+
+class RemoteCheckpoints(CheckpointFolder):
+    """Those of one topology, for reading. What is not there raises FileNotFoundError; Unavailable: nobody answers."""
+
+    def __init__(self, folder: Path, asks: Asks, locations: Iterable[Any]) -> None:
+        super().__init__(folder)
+        self._asks = asks
+        self._locations = list(locations)
+
+    @contextlib.contextmanager
+    def open_part(self, name: str) -> Iterator[Callable[[int, int], bytes]]:
+        """``read(offset, size)`` of a part's file: fewer bytes at its end."""
+        path = f"{PARTS}/{name}"
+        self._ask("ReadCheckpointFile", ReadFile(path, 0, 0), path)
+        yield lambda offset, size: self._read(path, offset, size)
+
+    def read_manifest(self, checkpoint: int) -> Manifest:
+        """Raises OSError, MalformedMessage, Unavailable."""
+        path = f"{MANIFESTS}/{checkpoint}.json"
+        size = self._ask("ReadCheckpointFile", ReadFile(path, 0, 0), path).size_bytes
+        return decode_manifest(self._read(path, 0, size))
+
+    def manifest_time(self, checkpoint: int) -> float:
+        """When it was written, in seconds since 1970. Raises OSError, Unavailable."""
+        wanted = f"{MANIFESTS}/{checkpoint}.json"
+        found = next((info for info in self._list(MANIFESTS) if info.path == wanted), None)
+        if found is None:
+            raise _not_there(wanted)
+        return found.modified_at
+
+    def manifests(self) -> list[int]:
+        """The numbers of all checkpoints that have one, in order. Raises Unavailable."""
+        names = [Path(info.path) for info in self._list(MANIFESTS)]
+        return sorted(int(name.stem) for name in names if name.suffix == ".json" and name.stem.isdecimal())
+
+    def parts(self) -> list[str]:
+        """The names of all parts, unfinished ones included. Raises Unavailable."""
+        return sorted(Path(info.path).name for info in self._list(PARTS))
+
+    def _list(self, folder: str) -> tuple[FileInfo, ...]:
+        try:
+            listed: FileList = self._ask("ListCheckpointFiles", ListFiles(folder), folder)
+        except FileNotFoundError:
+            return ()
+        return listed.files
+
+    def _read(self, path: str, offset: int, size: int) -> bytes:
+        found = b""
+        while len(found) < size:
+            at = offset + len(found)
+            part: FileData = self._ask(
+                "ReadCheckpointFile", ReadFile(path, at, min(CHUNK_BYTES, size - len(found))), path
+            )
+            if not part.data or part.offset != at:
+                break
+            found += part.data
+        return found
+
+    def _ask(self, method: str, question: Any, path: str) -> Any:
+        """The answer of the first container that gives one; who does not is not asked again."""
+        why = "no container is there"
+        while self._locations:
+            try:
+                return self._asks.call(self._locations[0], CONTAINER_SERVICE, method, question)
+            except grpc.RpcError as error:
+                code = error.code() if isinstance(error, grpc.Call) else None
+                if code is grpc.StatusCode.NOT_FOUND:
+                    raise _not_there(path) from error
+                why = str(code)
+                del self._locations[0]
+        raise Unavailable(
+            f"checkpoints lie in a volume of the topology's containers, and none of them answers ({why})",
+            "Try again when it runs.",
+        )
+
+
+def _not_there(path: str) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+
+def reachable_storage(record: TopologyRecord) -> CheckpointFolder:
+    """Where its checkpoints lie: its folder, or what its containers show of it. Raises UsageError where none are taken,
+    Failure where they are out of reach for all of these."""
+    storage, home = storage_of(record), Path(record.execution.home)
+    launch = load_launch(home)
+    if launch is None or launch.home == str(home):
+        return storage
+    if setting(record.definition.config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_STORAGE):
+        raise Failure(
+            f"the checkpoints of {record.definition.name} lie in {storage.folder} of its containers, which show their "
+            "own folder alone",
+            "Look at that folder where it is mounted, or leave topology.stateful.checkpoint.storage out.",
+        )
+    return RemoteCheckpoints(Path(launch.home, CHECKPOINTS), asker_of(record), record.containers)

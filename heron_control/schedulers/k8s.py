@@ -1,0 +1,122 @@
+"""The ``k8s`` cluster: each container of a topology is a Pod of a Kubernetes cluster, on any of its nodes.
+
+The api server runs in the cluster (``deploy/kubernetes.yml``), or anywhere with a kubeconfig. What to start, end and
+start again is decided as on one Docker engine (``docker``); what differs is how a container looks (``k8s_plan``), and
+that its processes and user code are one user without any capability, as the level "restricted" of Kubernetes' Pod
+security wants it. What a container writes is on the disk of its node and goes with it. Where the operator gives a claim
+that all nodes can mount (HERONRY_K8S_CLAIM), each topology has a folder in it; without it, one that keeps state is
+refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from heron_control.schedulers.docker import DockerOptions, DockerScheduler
+from heron_control.schedulers.engine import Engine
+from heron_control.schedulers.grants import read_granted
+from heron_control.schedulers.k8s_plan import Placing
+from heron_control.schedulers.scheduler import SchedulerContext, SchedulerError
+from heron_control.schedulers.shared_storage import SharedStorage, check_state
+from heron_control.schedulers.topology_folder import Homes
+from heron_runtime.failures import NotAllowed
+from heron_runtime.launch import Launch
+from heron_runtime.model.settings import Keys, setting
+from heron_runtime.state.store import StateStore
+
+_CURE = "Start the api server with HERONRY_K8S_CLAIM and HERONRY_K8S_STORAGE (docs/deploy/kubernetes.md)"
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesOptions(DockerOptions):
+    """``placing``: where Pods go; ``storage``: where this process sees what is mounted by ``placing.claim``."""
+
+    placing: Placing = field(default_factory=Placing)
+    storage: Path | None = None
+
+    @classmethod
+    def of_environment(cls, environment: Mapping[str, str]) -> KubernetesOptions:
+        """As for Docker, and from HERONRY_K8S_NAMESPACE, HERONRY_K8S_NODES (labels, separated by commas),
+        HERONRY_K8S_PULL_SECRET, HERONRY_K8S_REACH (address blocks, separated by commas), HERONRY_K8S_CLAIM and
+        HERONRY_K8S_STORAGE.
+
+        Raises SchedulerError for a label without a value, and for storage that is not there.
+        """
+        docker = DockerOptions.of_environment(environment)
+        labels = [part.partition("=") for part in _parts(environment.get("HERONRY_K8S_NODES", ""))]
+        if wrong := [key for key, sign, _ in labels if not sign]:
+            raise SchedulerError(f"HERONRY_K8S_NODES: {wrong[0]} is no label with a value, as disk=ssd")
+        placing = Placing(
+            environment.get("HERONRY_K8S_NAMESPACE", ""),
+            tuple((key, value) for key, _, value in labels),
+            environment.get("HERONRY_K8S_PULL_SECRET", ""),
+            tuple(_parts(environment.get("HERONRY_K8S_REACH", ""))),
+            environment.get("HERONRY_K8S_CLAIM", ""),
+        )
+        storage = Path(found) if (found := environment.get("HERONRY_K8S_STORAGE", "")) else None
+        if storage is not None and not (storage.is_absolute() and storage.is_dir()):
+            raise SchedulerError(f"HERONRY_K8S_STORAGE: {storage} is no folder; mount the claim there")
+        if (storage is None) != (not placing.claim):
+            raise SchedulerError("HERONRY_K8S_CLAIM and HERONRY_K8S_STORAGE: give both, or none")
+        return cls(docker.project, docker.image, docker.api_url, placing=placing, storage=storage)
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+class KubernetesScheduler(DockerScheduler):
+    """See ``heron_control.schedulers.scheduler.Scheduler`` and ``Watching``."""
+
+    kind = "k8s"
+
+    def __init__(
+        self, store: StateStore, homes: Homes, options: KubernetesOptions, engine: Engine | None = None
+    ) -> None:
+        super().__init__(store, homes, options, engine or _engine(options))
+        self._storage = options.storage
+
+    def prepare(self, launch: Launch, folder: Path, package: Path) -> Launch:
+        """As with Docker, but with one user; and no checkpoints on a node's own disk."""
+        name = Keys.HERON_USER_CODE_USER.name
+        if setting(launch.settings, Keys.HERON_USER_CODE_USER) is not None:
+            raise NotAllowed(f"{name}: a Pod has one user, without a right to become another", f"Leave out {name}.")
+        granted = read_granted(folder)
+        if granted is not None:
+            check_state(granted.definition.config, self._storage, _CURE)
+        prepared = super().prepare(launch, folder, package)
+        settings = {key: value for key, value in prepared.settings.items() if key != name}
+        return replace(prepared, settings=settings)
+
+    def hold(self, launch: Launch) -> None:
+        """Raises NotAllowed: log files are on the nodes."""
+        raise NotAllowed(
+            "cluster k8s keeps no log files of a topology that is killed: they are on its nodes, and go with its Pods",
+            "Read them before with heron logs, or kill it without --keep-logs.",
+        )
+
+    def save_logs(self, launch: Launch, folder: Path) -> None:
+        """Never asked, for ``hold`` refuses."""
+        self.hold(launch)
+
+
+def _engine(options: KubernetesOptions) -> Engine:
+    """Raises SchedulerError without the client, EngineError without a cluster."""
+    try:
+        from heron_control.schedulers.k8s_client import own_namespace
+        from heron_control.schedulers.k8s_engine import KubernetesEngine
+    except ImportError as error:
+        raise SchedulerError(
+            f"the scheduler k8s needs Kubernetes' client: {error}; pip install 'heronry[kubernetes]', or build the "
+            "image with HERONRY_EXTRAS=archive,kubernetes"
+        ) from error
+    placing = replace(options.placing, namespace=options.placing.namespace or own_namespace())
+    storage = SharedStorage(options.storage, options.project) if options.storage is not None else None
+    return KubernetesEngine(options.project, placing, storage)
+
+
+def scheduler_of(context: SchedulerContext) -> KubernetesScheduler:
+    """For an api server."""
+    return KubernetesScheduler(context.store, context.homes, KubernetesOptions.of_environment(context.environment))

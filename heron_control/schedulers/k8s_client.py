@@ -1,0 +1,243 @@
+"""Requests to a Kubernetes API server, by its official client, in plain values; errors name cause and cure.
+
+Objects are what they are in manifests: dicts. An API server that is laden says so (429) and is asked again when it
+wants to be; one that is away is said to be so at once, for the scheduler's watch asks again by itself. What it says of
+an object that is there already, or is not there any more, is an answer like others: ``Refused`` has its number.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, cast
+
+import urllib3
+from kubernetes import client, config
+from kubernetes.client.exceptions import ApiException
+
+from heron_control.schedulers.engine import EngineError
+
+CONNECT_SECONDS, ANSWER_SECONDS = 5.0, 30.0
+LADEN_ATTEMPTS = 5
+NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+NOT_FOUND, CONFLICT, GONE = 404, 409, 410
+_PATHS = {
+    "ConfigMap": ("api/v1", "configmaps"),
+    "Secret": ("api/v1", "secrets"),
+    "Service": ("api/v1", "services"),
+    "Pod": ("api/v1", "pods"),
+    "NetworkPolicy": ("apis/networking.k8s.io/v1", "networkpolicies"),
+    "PodDisruptionBudget": ("apis/policy/{policy}", "poddisruptionbudgets"),
+}
+_CURES = (
+    ("exceeded quota", "raise the quota of the namespace, or ask for less"),
+    ("is forbidden: User", "give the api server's account the rights in deploy/kubernetes.yml"),
+    ("violates PodSecurity", "the namespace allows less than the level restricted: see docs/deploy/kubernetes.md"),
+    ("Unauthorized", "the credential is not valid any more: log in anew, or see the account's token"),
+)
+
+
+class Refused(EngineError):
+    """The API server has answered, and did not do it; ``code`` is HTTP's."""
+
+    def __init__(self, code: int, said: str) -> None:
+        cure = next((f"; {cure}" for sign, cure in _CURES if sign in said), "")
+        super().__init__(f"Kubernetes says: {said}{cure}")
+        self.code = code
+
+
+def own_namespace() -> str:
+    """That of the Pod that this process is in; ``default`` outside of one."""
+    with suppress(OSError):
+        return NAMESPACE_FILE.read_text().strip() or "default"
+    return "default"
+
+
+class KubernetesClient:
+    """One namespace of a cluster: the one that this process runs in, or that of the user's kubeconfig. Thread-safe."""
+
+    def __init__(self, namespace: str, address: str = "") -> None:
+        """``address``: of an API server without more ado, for tests. Raises EngineError without a cluster."""
+        self.namespace = namespace
+        self._policy = ""
+        made = client.Configuration()
+        if address:
+            made.host = address
+        else:
+            try:
+                if NAMESPACE_FILE.exists():
+                    config.load_incluster_config(made)  # type: ignore[no-untyped-call]  # the client has few types
+                else:
+                    file = os.environ.get("KUBECONFIG") or None  # the client would have looked when it was imported
+                    config.load_kube_config(file, client_configuration=made)  # type: ignore[no-untyped-call]  # the same
+            except config.ConfigException as error:
+                raise EngineError(
+                    f"there is no Kubernetes cluster to ask: {error}; run the api server in one "
+                    "(docs/deploy/kubernetes.md), or set KUBECONFIG"
+                ) from error
+        # Only what the server refuses for now is asked again here; urllib3 keeps to its Retry-After.
+        made.retries = urllib3.Retry(
+            total=LADEN_ATTEMPTS, connect=0, read=0, redirect=0, other=0, status=LADEN_ATTEMPTS,
+            status_forcelist=[429], allowed_methods=None, backoff_factor=0.2, raise_on_status=False,
+        )  # fmt: skip
+        made.connection_pool_maxsize = 16
+        self.address = made.host
+        self._api = client.ApiClient(made)
+
+    # Objects.
+
+    def create(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Make it. Raises Refused, with CONFLICT if there is one of that name."""
+        return self._call("POST", self._path(body["kind"]), body=body)
+
+    def replace(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Put it in the place of what was read. Raises Refused, with CONFLICT if that has changed since."""
+        return self._call("PUT", self._path(body["kind"], body["metadata"]["name"]), body=body)
+
+    def read(self, kind: str, name: str) -> dict[str, Any] | None:
+        """The object, or None."""
+        with self._unless(NOT_FOUND):
+            return self._call("GET", self._path(kind, name))
+        return None
+
+    def list(self, kind: str, labels: str) -> list[dict[str, Any]]:
+        """Those with these labels."""
+        found = self._call("GET", self._path(kind), query={"labelSelector": labels})
+        return cast(list[dict[str, Any]], found["items"])
+
+    def mark(self, kind: str, name: str, uid: str, label: str) -> None:
+        """Set a label to 1 on the object with this uid. Raises Refused."""
+        self._call(
+            "PATCH", self._path(kind, name),
+            body=[
+                {"op": "test", "path": "/metadata/uid", "value": uid},
+                {"op": "add", "path": f"/metadata/labels/{label.replace('~', '~0').replace('/', '~1')}", "value": "1"},
+            ],
+        )  # fmt: skip
+
+    def delete(self, kind: str, name: str, uid: str = "", grace_seconds: int | None = None) -> bool:
+        """Have it deleted, only if it has this uid where one is given; False if it is not there (any more)."""
+        body: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        if uid:
+            body["preconditions"] = {"uid": uid}
+        if grace_seconds is not None:
+            body["gracePeriodSeconds"] = grace_seconds
+        with self._unless(NOT_FOUND, *((CONFLICT,) if uid else ())):
+            self._call("DELETE", self._path(kind, name), body=body)
+            return True
+        return False
+
+    def nodes(self) -> dict[str, dict[str, Any]] | None:
+        """The nodes by name; None if this account may not look at them."""
+        with self._unless(403):
+            found = self._call("GET", "/api/v1/nodes")
+            return {node["metadata"]["name"]: node for node in found["items"]}
+        return None
+
+    def changes(self, labels: str, seconds: float) -> Iterator[str]:
+        """The names of Pods that change from now on, for so long. A history that is gone (410) ends it early."""
+        limit = max(1, int(seconds))
+        path = self._path("Pod")
+        since = self._call("GET", path, query={"labelSelector": labels, "limit": "1"})["metadata"]["resourceVersion"]
+        query = {"labelSelector": labels, "watch": "true", "resourceVersion": since, "timeoutSeconds": str(limit)}
+        with self._unless(GONE), self._explained():
+            answer = self._request("GET", path, query=query, seconds=limit + ANSWER_SECONDS).response
+            try:
+                for line in answer:
+                    change = json.loads(line)
+                    if change["type"] == "ERROR":
+                        raise Refused(int(change["object"].get("code", 0)), str(change["object"].get("message", "")))
+                    yield str(change["object"]["metadata"].get("name", ""))
+            finally:
+                answer.close()
+
+    def version(self) -> str:
+        """Of the cluster, as v1.20.2."""
+        return str(self._call("GET", "/version")["gitVersion"])
+
+    def policy_version(self) -> str:
+        """The newest version of the group policy that the cluster serves: v1 came with Kubernetes 1.21."""
+        if not self._policy:
+            found = {one["version"] for one in self._call("GET", "/apis/policy")["versions"]}
+            self._policy = "v1" if "v1" in found else "v1beta1"
+        return self._policy
+
+    def close(self) -> None:
+        """Let go of its connections."""
+        self._api.rest_client.pool_manager.clear()
+
+    # One request.
+
+    def _path(self, kind: str, name: str = "") -> str:
+        group, plural = _PATHS[kind]
+        if "{policy}" in group:
+            group = group.format(policy=self.policy_version())
+        return f"/{group}/namespaces/{self.namespace}/{plural}" + (f"/{name}" if name else "")
+
+    def _call(
+        self, method: str, path: str, *, query: Mapping[str, str] | None = None, body: Any = None
+    ) -> dict[str, Any]:
+        with self._explained():
+            found: dict[str, Any] = json.loads(self._request(method, path, query=query, body=body).response.data)
+            return found
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        seconds: float = ANSWER_SECONDS,
+    ) -> Any:
+        """The answer, of which nothing is read yet. Raises Refused."""
+        kind = "application/json-patch+json" if method == "PATCH" else "application/json"
+        request = self._api.param_serialize(
+            method, path, query_params=list((query or {}).items()), body=body, auth_settings=["BearerToken"],
+            header_params={"Accept": "application/json", "Content-Type": kind},
+        )  # fmt: skip
+        answer = self._api.call_api(*request, _request_timeout=(CONNECT_SECONDS, seconds))
+        if not 200 <= answer.status < 300:
+            raise Refused(answer.status, _said(answer.response.data) or str(answer.reason))
+        return answer
+
+    @contextmanager
+    def _unless(self, *codes: int) -> Iterator[None]:
+        """These answers are no errors."""
+        try:
+            yield
+        except Refused as error:
+            if error.code not in codes:
+                raise
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except (urllib3.exceptions.HTTPError, ApiException, OSError, ValueError) as error:
+            raise EngineError(
+                f"the Kubernetes API server at {self.address} does not answer: {_cause(error)}"
+            ) from error
+
+
+def _said(body: bytes) -> str:
+    """The message of an answer that is no success."""
+    try:
+        return str(json.loads(body)["message"])
+    except (ValueError, TypeError, KeyError):
+        return body.decode(errors="replace")[:500].strip()
+
+
+def _cause(error: Exception) -> str:
+    said = str(error)
+    for sign, cause in (
+        ("refused", "nobody listens there"),
+        ("timed out", "no answer in time"),
+        ("unreach", "no way there"),
+    ):
+        if sign in said.lower():
+            return cause
+    return said

@@ -1,0 +1,371 @@
+"""How a topology looks on Kubernetes: every object that is made for it.
+
+Pure. Each *life* of a container is a ConfigMap (its record: ``launch.json`` and the Pod that it is to have), a Secret,
+and one bare Pod that is never started a second time; the two others belong to the ConfigMap, so that whatever is
+interrupted, they go with it. ``pod_of`` makes the Pod out of the body that a Docker engine would get
+(``docker_plan.creation``), key by key: what hardens a container is said in one place. A key that Kubernetes has no word
+for stands in ``LACKING``, with the reason; one that nobody has thought of is refused. ``k8s_answers`` reads it back.
+
+A topology's *network* is a headless Service, which gives its Pods names, a NetworkPolicy, which keeps others away from
+them, and a PodDisruptionBudget. What is said here is understood by every Kubernetes from 1.20 on; the version of a
+PodDisruptionBudget is asked of the cluster.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from heron_control.schedulers import docker_plan as plan
+
+NETWORK_NOTE = (
+    f"{plan.PREFIX}.network"  # annotation of a Pod, its record and a Service: the network, as Heronry names it
+)
+VOLUME_NOTE = f"{plan.PREFIX}.volume"  # annotation of a record and a Secret: the name of what belongs to the topology
+RECORD_LABEL = f"{plan.PREFIX}.record"  # on a ConfigMap that stands for a life
+STARTED_LABEL = f"{plan.PREFIX}.started"  # on a record whose Pod was made
+POD_FILE = "pod.json"  # in a record
+PUBLIC = frozenset({plan.LAUNCH_FILE})  # of a container's files: those that are no secret
+
+LACKING = {  # of the body of a Docker container
+    "MemorySwap": "a kubelet gives no swap unless its operator says so",
+    "PidsLimit": "the kubelet's setting (podPidsLimit), not a Pod's",
+    "CapAdd": "nobody changes users: Heronry's processes and user code are one user, who begins as such",
+    "LogConfig": "the kubelet's setting (containerLogMaxSize)",
+    "RestartPolicy": "always Never",
+}
+UID = 10001  # of the image's user
+CONTAINER = "heron"  # the one container of a Pod that stays
+GIVEN_PATH = "/given"
+_LOST = ("node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready")
+_NOTED = (plan.TOPOLOGY_LABEL, plan.TOPOLOGY_ID_LABEL)
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """Where Pods of topologies go. ``reach``: address blocks beyond the cluster that they may reach (a state store);
+    ``claim``: the PersistentVolumeClaim of storage that all nodes see.
+    """
+
+    namespace: str = "default"
+    selector: tuple[tuple[str, str], ...] = ()  # labels of nodes
+    pull_secret: str = ""
+    reach: tuple[str, ...] = ()
+    claim: str = ""
+
+
+# Names.
+
+
+def object_name(name: str) -> str:
+    """The name of an object for what Heronry calls ``name``: a DNS label, another one for each name."""
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "x"
+    slug = slug if slug[0].isalpha() else f"x{slug}"
+    if slug.replace("-", "_") == name.replace("-", "_") and len(slug) <= 63:
+        return slug
+    digest = hashlib.blake2b(name.encode(), digest_size=5).hexdigest()
+    return f"{slug[:52].rstrip('-')}-{digest}"
+
+
+def label_value(value: str) -> str:
+    """The value as a label may have it; another one for each value."""
+    if re.fullmatch(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?", value):
+        return value
+    digest = hashlib.blake2b(value.encode(), digest_size=5).hexdigest()
+    return f"{re.sub(r'[^A-Za-z0-9]+', '-', value)[:50].strip('-')}-{digest}".lstrip("-")
+
+
+def host_of(name: str, network: str, namespace: str) -> str:
+    """Where a Pod is found, from every namespace."""
+    return f"{name}.{object_name(network)}.{namespace}.svc"
+
+
+def selector(labels: Mapping[str, str]) -> str:
+    """What lists objects with these labels."""
+    return ",".join(f"{key}={label_value(value)}" for key, value in sorted(labels.items()))
+
+
+def topology_of(found: Mapping[str, Any]) -> tuple[str, str]:
+    """Name and id of the topology that an object belongs to."""
+    notes = found["metadata"].get("annotations") or {}
+    return notes.get(plan.TOPOLOGY_LABEL, ""), notes.get(plan.TOPOLOGY_ID_LABEL, "")
+
+
+def _metadata(name: str, labels: Mapping[str, str], notes: Mapping[str, str], space: str) -> dict[str, Any]:
+    ours = {key: value for key, value in labels.items() if key.startswith(f"{plan.PREFIX}.")}
+    return {
+        "name": name,
+        "namespace": space,
+        "labels": {key: label_value(value) for key, value in ours.items()},
+        "annotations": {**{key: ours[key] for key in _NOTED if key in ours}, **notes},
+    }
+
+
+# What a topology is.
+
+
+def service(name: str, labels: Mapping[str, str], namespace: str) -> dict[str, Any]:
+    """What gives the Pods of a topology their names, also before they are ready: they have to find each other first."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _metadata(object_name(name), labels, {NETWORK_NOTE: name}, namespace),
+        "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": _pods_of(labels)},
+    }
+
+
+def policy(name: str, labels: Mapping[str, str], placing: Placing, *, internal: bool) -> dict[str, Any]:
+    """Pods of a topology speak with each other, with the cluster's services, and with a name server.
+
+    Unless the topology is ``internal``, they may reach whatever they like; nobody else may reach them.
+    """
+    peers: list[dict[str, Any]] = [
+        {"podSelector": {"matchLabels": _pods_of(labels)}},
+        {"podSelector": {"matchLabels": {plan.JOINS_LABEL: label_value(labels[plan.CLUSTER_LABEL])}}},
+    ]
+    blocks = [{"ipBlock": {"cidr": block}} for block in placing.reach]
+    out: list[dict[str, Any]] = [{"to": peers + blocks}]
+    out.append({"ports": [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]})
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": _metadata(object_name(name), labels, {}, placing.namespace),
+        "spec": {
+            "podSelector": {"matchLabels": _pods_of(labels)},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [{"from": peers}],
+            "egress": out if internal else [{}],
+        },
+    }
+
+
+def disruption(
+    name: str, labels: Mapping[str, str], namespace: str, containers: int, version: str = "policy/v1"
+) -> dict[str, Any]:
+    """Whoever empties nodes takes one Pod at a time, and the next when the first one is ready elsewhere.
+
+    Pods that have no controller take no share: how many there are has to be said.
+    """
+    return {
+        "apiVersion": version,
+        "kind": "PodDisruptionBudget",
+        "metadata": _metadata(object_name(name), labels, {}, namespace),
+        "spec": {"minAvailable": max(0, containers - 1), "selector": {"matchLabels": _pods_of(labels)}},
+    }
+
+
+def _pods_of(labels: Mapping[str, str]) -> dict[str, str]:
+    """Labels by which a topology's Pods are known, with the record's kind left to records."""
+    return {key: label_value(labels[key]) for key in (plan.CLUSTER_LABEL, plan.TOPOLOGY_ID_LABEL)}
+
+
+# What a container is.
+
+
+def volume_of(body: Mapping[str, Any]) -> str:
+    """The name of the volume that a Docker container of this body would have."""
+    return next((str(m["Source"]) for m in body["HostConfig"].get("Mounts", ()) if m["Type"] == "volume"), "")
+
+
+def network_of(body: Mapping[str, Any]) -> str:
+    """The topology's network; "" where it is to be on none."""
+    name = str(body["HostConfig"]["NetworkMode"])
+    return "" if name == "none" else name
+
+
+def record_of(
+    name: str, body: Mapping[str, Any], files: Mapping[str, bytes], folder: str, placing: Placing
+) -> dict[str, Any]:
+    """The ConfigMap that stands for a container of this body, with all that is needed to start it."""
+    pod = pod_of(name, body, sorted(files), folder, placing)
+    metadata = _metadata(
+        name, body["Labels"], {VOLUME_NOTE: volume_of(body), NETWORK_NOTE: network_of(body)}, placing.namespace
+    )
+    metadata["labels"][RECORD_LABEL] = "1"
+    public = {file: content.decode() for file, content in files.items() if file in PUBLIC}
+    return {
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata,
+        "data": {**public, POD_FILE: json.dumps(pod)},
+    }  # fmt: skip
+
+
+def secret_of(name: str, body: Mapping[str, Any], files: Mapping[str, bytes], placing: Placing) -> dict[str, Any]:
+    """Its files that are nobody else's business."""
+    labels = {key: value for key, value in body["Labels"].items() if key != plan.CONTAINER_LABEL}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "Opaque",
+        "metadata": _metadata(name, labels, {VOLUME_NOTE: volume_of(body)}, placing.namespace),
+        "data": {file: base64.b64encode(content).decode() for file, content in files.items() if file not in PUBLIC},
+    }
+
+
+def pod_in(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The Pod that a record is to have."""
+    found: dict[str, Any] = json.loads(record["data"][POD_FILE])
+    return found
+
+
+def owned_by(record: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, Any]:
+    """The object, which goes when the record does."""
+    owner = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "name": record["metadata"]["name"],
+        "uid": record["metadata"]["uid"],
+    }
+    return {**made, "metadata": {**made["metadata"], "ownerReferences": [owner]}}
+
+
+def pod_of(name: str, body: Mapping[str, Any], files: list[str], folder: str, placing: Placing) -> dict[str, Any]:
+    """The Pod for the container of this body, whose ``files`` are in ``folder`` of its volume.
+
+    Raises KeyError for what has no translation.
+    """
+    host = dict(body["HostConfig"])
+    network = network_of(body)
+    host.pop("NetworkMode")
+    volumes, mounts = _volumes(host.pop("Mounts", ()), host.pop("Tmpfs", {}))
+    if placing.claim and (volume := volume_of(body)):
+        volumes.append({"name": "shared", "persistentVolumeClaim": {"claimName": placing.claim}})
+        mounts += [
+            {"name": "shared", "mountPath": target, "subPath": f"{volume}/{folder}"}
+            for folder, target in plan.SHARED_MOUNTS.items()
+        ]
+    if files:
+        start = {"name": "start", "mountPath": f"{plan.VOLUME_PATH}/{folder.strip('/')}"}
+        volumes.append({"name": "start", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}})
+        volumes.append({"name": "given", "projected": {"defaultMode": 0o440, "sources": _sources(name, files)}})
+        mounts.append(start)
+    resources = _resources(host)
+    container: dict[str, Any] = {
+        "name": CONTAINER,
+        "image": body["Image"],
+        "imagePullPolicy": "IfNotPresent",
+        "args": list(body.get("Cmd", ())),
+        "env": [{"name": key, "value": value} for key, _, value in (e.partition("=") for e in body.get("Env", ()))],
+        "resources": resources,
+        "volumeMounts": mounts,
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # its last words, should it fail
+        "securityContext": {
+            "allowPrivilegeEscalation": "no-new-privileges:false" in host.pop("SecurityOpt", ()),
+            "capabilities": {"drop": host.pop("CapDrop", ["ALL"])},
+            "readOnlyRootFilesystem": host.pop("ReadonlyRootfs", False),
+        },
+    }
+    if plan.CONTAINER_LABEL in body["Labels"] and files:
+        container["readinessProbe"] = _probe(int(body["Labels"][plan.CONTAINER_LABEL]))
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "shareProcessNamespace": host.pop("Init", False),  # the Pod's first process buries what lost its parent
+        "terminationGracePeriodSeconds": body.get("StopTimeout", 10),
+        "securityContext": {
+            "runAsNonRoot": True, "runAsUser": UID, "runAsGroup": UID, "fsGroup": UID,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "nodeSelector": dict(placing.selector),
+        "tolerations": [{"key": key, "operator": "Exists", "effect": "NoExecute"} for key in _LOST],
+        "affinity": _apart(body["Labels"]),
+        "hostname": body.get("Hostname", name),
+        "containers": [container],
+        "initContainers": [_copying(container, start)] if files else [],
+        "volumes": volumes,
+    }  # fmt: skip
+    if network:
+        spec["subdomain"] = object_name(network)
+    if placing.pull_secret:
+        spec["imagePullSecrets"] = [{"name": placing.pull_secret}]
+    _know(body, {"Image", "Hostname", "Cmd", "Labels", "HostConfig", "User", "Env", "StopSignal", "StopTimeout"})
+    _know(host, set(LACKING))
+    metadata = _metadata(name, body["Labels"], {NETWORK_NOTE: network}, placing.namespace)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _copying(container: Mapping[str, Any], start: Mapping[str, Any]) -> dict[str, Any]:
+    """What gives the container files of its own: those that Kubernetes gives belong to root, and a group reads them."""
+    # The places where others are mounted are made here, or the node would make them for root alone.
+    inside = [m["mountPath"] for m in container["volumeMounts"] if "subPath" in m]
+    volume = [m for m in container["volumeMounts"] if m["name"] == "volume"]
+    same = ("image", "imagePullPolicy", "resources", "securityContext", "terminationMessagePolicy")
+    made = f"umask 077; mkdir -p {' '.join(inside)}; " if inside else ""
+    copy = f"set -e; {made}install -m 0400 {GIVEN_PATH}/* {start['mountPath']}/"
+    return {
+        **{key: container[key] for key in same},
+        "name": "files",
+        "args": ["sh", "-c", copy],
+        "volumeMounts": [*volume, start, {"name": "given", "mountPath": GIVEN_PATH, "readOnly": True}],
+    }
+
+
+def _know(given: Mapping[str, Any], known: set[str]) -> None:
+    if unknown := set(given) - known:
+        raise KeyError(f"nobody has said what becomes of {min(unknown)} on Kubernetes")
+
+
+def _resources(host: dict[str, Any]) -> dict[str, Any]:
+    """Limits as on Docker. Asked for is the memory, and the cores without those of Heronry's own processes."""
+    memory, nano = host.pop("Memory", 0), host.pop("NanoCpus", 0)
+    if not memory:
+        return {}
+    milli = max(nano // 1_000_000, 1)
+    own = int(plan.OWN_CPU * 1000)
+    return {
+        "limits": {"memory": str(memory), "cpu": f"{milli}m"},
+        "requests": {"memory": str(memory), "cpu": f"{max(milli - own, 1)}m"},
+    }
+
+
+def _volumes(mounts: Any, tmpfs: Mapping[str, str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """What a container writes is on the disk of its node, and goes with the Pod."""
+    volumes: list[dict[str, Any]] = []
+    mounted: list[dict[str, Any]] = []
+    for mount in mounts:
+        if mount["Type"] != "volume" or set(mount) != {"Type", "Source", "Target"}:
+            raise KeyError(f"nobody has said what becomes of the mount {dict(mount)} on Kubernetes")
+        volumes.append({"name": "volume", "emptyDir": {}})
+        mounted.append({"name": "volume", "mountPath": mount["Target"]})
+    for number, (target, options) in enumerate(sorted(tmpfs.items())):
+        given = dict(part.partition("=")[::2] for part in options.split(","))
+        _know(given, {"rw", "nosuid", "nodev", "size"})
+        volumes.append({"name": f"memory-{number}", "emptyDir": {"medium": "Memory", "sizeLimit": given["size"]}})
+        mounted.append({"name": f"memory-{number}", "mountPath": target})
+    return volumes, mounted
+
+
+def _sources(name: str, files: list[str]) -> list[dict[str, Any]]:
+    def items(wanted: list[str]) -> list[dict[str, str]]:
+        return [{"key": file, "path": file} for file in wanted]
+
+    return [
+        {"configMap": {"name": name, "items": items([file for file in files if file in PUBLIC])}},
+        {"secret": {"name": name, "items": items([file for file in files if file not in PUBLIC])}},
+    ]
+
+
+def _probe(number: int) -> dict[str, Any]:
+    """Ready is what has begun its work. There is no liveness probe: heron_container looks after its own processes."""
+    file = f"sm{number}.sock" if number else f"container{number}.lock"
+    return {
+        "exec": {"command": ["test", "-e", f"{plan.RUNTIME_DIR}/{file}"]},
+        "periodSeconds": 5, "timeoutSeconds": 5, "failureThreshold": 3,
+    }  # fmt: skip
+
+
+def _apart(labels: Mapping[str, str]) -> dict[str, Any]:
+    """Pods of one topology on different nodes, and in different zones, as far as there are."""
+    terms = [
+        {
+            "weight": weight,
+            "podAffinityTerm": {"topologyKey": key, "labelSelector": {"matchLabels": _pods_of(labels)}},
+        }
+        for weight, key in ((100, "kubernetes.io/hostname"), (50, "topology.kubernetes.io/zone"))
+    ]
+    return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}

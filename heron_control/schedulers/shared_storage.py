@@ -1,0 +1,107 @@
+"""Storage that all nodes and the api server see alike, with a folder of its own for each topology.
+
+There is what has to outlive containers and their nodes: checkpoints, and whatever user code keeps in
+``/var/lib/heronry/shared``. A note says whose a folder is, so that it can be removed when nothing else of its topology
+is left.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from heron_control.schedulers import docker_plan as plan
+from heron_control.schedulers.engine import READ_BY_ALL, EngineError, Owner
+from heron_runtime.failures import NotAllowed
+from heron_runtime.files import replace_file
+from heron_runtime.model.settings import Keys, setting
+
+OWNER_FILE = "owner.json"
+_CHUNK = 1 << 20
+
+
+class SharedStorage:
+    """``folder``: as this process sees it; ``project``: whose folders in it are looked at."""
+
+    def __init__(self, folder: Path, project: str) -> None:
+        self.folder = folder
+        self._project = project
+
+    def owners(self) -> dict[str, Owner]:
+        """Name of each topology's folder to its owner. Raises EngineError for a note that cannot be read."""
+        found = {}
+        for file in self.folder.glob(f"*/{OWNER_FILE}"):
+            try:
+                labels = json.loads(file.read_bytes())
+                if labels[plan.CLUSTER_LABEL] == self._project:
+                    found[file.parent.name] = Owner(labels[plan.TOPOLOGY_LABEL], labels[plan.TOPOLOGY_ID_LABEL])
+            except FileNotFoundError:  # it goes at this moment
+                continue
+            except (OSError, ValueError, KeyError) as error:
+                raise EngineError(
+                    f"{file} cannot be read: {error}; remove its folder if no topology uses it"
+                ) from error
+        return found
+
+    def make(self, name: str, labels: Mapping[str, str]) -> None:
+        """The folder of a topology, unless it is there. Raises EngineError."""
+        folder = self.folder / name
+        try:
+            folder.mkdir(mode=0o711, exist_ok=True)
+            for part in plan.SHARED_MOUNTS:
+                (folder / part).mkdir(mode=0o700, exist_ok=True)
+            replace_file(folder / OWNER_FILE, json.dumps(dict(labels)).encode(), 0o400)
+        except OSError as error:
+            raise EngineError(f"the shared storage {self.folder} takes no folder: {error}") from error
+
+    def put(self, name: str, folder: Path, path: str) -> None:
+        """The files of ``folder``, and of those in it, into what containers of a topology see as ``path``. Raises
+        EngineError."""
+        part = next((part for part, where in plan.SHARED_MOUNTS.items() if where == path), None)
+        if part is None:
+            raise EngineError(f"{path} is no folder of the storage that nodes share, so nothing can be put there")
+        try:
+            for file in sorted(folder.rglob("*")):
+                target = self.folder / name / part / file.relative_to(folder)
+                if file.is_dir():
+                    target.mkdir(mode=0o700, exist_ok=True)
+                    continue
+                with file.open("rb") as source:
+                    replace_file(target, iter(partial(source.read, _CHUNK), b""), READ_BY_ALL, durable=True)
+                os.chmod(target, READ_BY_ALL)  # whatever the umask says
+        except OSError as error:
+            raise EngineError(f"the shared storage {self.folder} takes no checkpoint: {error}") from error
+
+    def remove(self, name: str) -> None:
+        """The folder of a topology. Raises PermissionError for what another user has in it, EngineError."""
+        if not (self.folder / name / OWNER_FILE).exists():
+            return
+        try:
+            shutil.rmtree(self.folder / name)
+        except PermissionError:
+            raise
+        except OSError as error:
+            raise EngineError(f"{self.folder / name} cannot be removed: {error}") from error
+
+
+def check_state(config: Mapping[str, Any], storage: Path | None, cure: str) -> None:
+    """Raises NotAllowed for checkpoints that not all nodes would see; ``cure``: how to give storage that they see."""
+    if setting(config, Keys.TOPOLOGY_RELIABILITY_MODE) != "EFFECTIVELY_ONCE":
+        return
+    mode = Keys.TOPOLOGY_RELIABILITY_MODE.name
+    if storage is None:
+        raise NotAllowed(
+            f"{mode}: EFFECTIVELY_ONCE wants storage that all nodes see, and there is none",
+            f"{cure}, or choose ATLEAST_ONCE.",
+        )
+    stated = setting(config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_STORAGE)
+    if stated is not None and not str(stated).startswith(f"file://{plan.SHARED_PATH}/"):
+        raise NotAllowed(
+            f"{Keys.TOPOLOGY_STATEFUL_CHECKPOINT_STORAGE.name}: {stated} is not seen by all nodes",
+            f"Leave it out, or use a folder in {plan.SHARED_PATH}.",
+        )

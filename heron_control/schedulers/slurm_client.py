@@ -1,0 +1,114 @@
+"""Slurm as its own commands show it: sbatch, squeue, scancel, sinfo, each with a timeout.
+
+The commands are what every site has, whatever its version, plug-ins and way of proving who one is; a controller that
+does not answer keeps them waiting, so none is trusted to come back by itself.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from heron_control.schedulers import slurm_plan as plan
+from heron_control.schedulers.scheduler import SchedulerError
+
+ASK_SECONDS = 15.0
+SUBMIT_SECONDS = 60.0
+AWAY = ("unable to contact slurm controller", "connection refused", "connect failure", "socket timed out",
+        "zero bytes were transmitted", "slurm backup controller in standby")  # fmt: skip
+NEEDED = ("sbatch", "squeue", "scancel", "sinfo", "scontrol", "srun")
+
+
+class SlurmError(SchedulerError):
+    """Slurm did not do what was asked."""
+
+
+class SlurmAway(SlurmError):
+    """Slurm's controller does not answer; what runs in its jobs runs on."""
+
+    cure = "What runs, runs on; try again when `sinfo` answers."
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A Slurm as ``heron doctor`` shows it."""
+
+    version: str
+    nodes: int
+    tracking: str  # its ProctrackType
+
+
+class SlurmClient:
+    """The queue of this user. Thread-safe; blocks, never longer than the timeouts. Every method raises SlurmError."""
+
+    def submit(self, arguments: Sequence[str], script: str) -> str:
+        """Submit a batch script; returns the job's id."""
+        return _run(["sbatch", *arguments], SUBMIT_SECONDS, script).split(";")[0].strip()
+
+    def jobs(self, name: str, *, ended: bool = False) -> list[plan.Job]:
+        """Our jobs of this name that are in the queue, the newest last; with those that have ``ended`` lately."""
+        states = ["--states=all"] if ended else []
+        command = ["squeue", "--me", "--noheader", "--sort=i", f"--name={name}", f"--format={plan.FIELDS}", *states]
+        return plan.read_jobs(_run(command))
+
+    def cancel(self, name: str, *, state: str = "") -> None:
+        """End our jobs of this name, or those of them in this state."""
+        _run(["scancel", "--me", f"--name={name}", *([f"--state={state}"] if state else [])])
+
+    def steps(self, job: str) -> dict[str, str]:
+        """Id and name of each step of a job that is not over."""
+        return plan.read_pairs(
+            _run(["squeue", "--steps", "--noheader", f"--jobs={job}", f"--format={plan.STEP_FIELDS}"])
+        )
+
+    def signal(self, step: str, name: str) -> None:
+        """Send a signal to a step."""
+        _run(["scancel", f"--signal={name}", step])
+
+    def addresses(self, nodes: str) -> dict[str, str]:
+        """Name and address of each of these nodes (``SLURM_JOB_NODELIST``)."""
+        return plan.read_pairs(
+            _run(["sinfo", "--noheader", "--Node", f"--nodes={nodes}", f"--format={plan.NODE_FIELDS}"])
+        )
+
+    def hosts(self, partition: str | None) -> list[str]:
+        """The host names of all nodes, or of those in a partition (several by commas)."""
+        which = [f"--partition={partition}"] if partition else []
+        return _run(["sinfo", "--noheader", "--Node", "--format=%n", *which]).split()
+
+    def examine(self) -> Site:
+        """Whether each command answers, and what is to be known of the site: nothing is submitted."""
+        name = "heron:doctor"
+        version = _run(["srun", "--version"]).strip()
+        self.jobs(name)
+        self.cancel(name)
+        _run(["sbatch", "--test-only", "--time=1", "--wrap=true"])
+        return Site(version, len(self.hosts(None)), _configured("ProctrackType"))
+
+
+def _configured(key: str) -> str:
+    """A line of the controller's settings."""
+    rows = (line.partition("=") for line in _run(["scontrol", "show", "config"]).splitlines())
+    return next((value.strip() for name, _, value in rows if name.strip() == key), "")
+
+
+def _run(command: Sequence[str], timeout_seconds: float = ASK_SECONDS, given: str = "") -> str:
+    """What it prints. Raises SlurmError."""
+    program = command[0]
+    try:
+        done = subprocess.run(
+            command, input=given, capture_output=True, text=True, errors="replace", timeout=timeout_seconds, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise SlurmAway(f"Slurm's controller does not answer: {program} took more than {timeout_seconds:g} s") from None
+    except OSError as error:
+        raise SlurmError(
+            f"{program} cannot be run: {error}", "Use a machine with Slurm's commands (Debian: slurm-client)."
+        ) from error
+    if done.returncode == 0:
+        return done.stdout
+    said = " ".join(line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip())
+    if any(sign in said.lower() for sign in AWAY):
+        raise SlurmAway(f"Slurm's controller does not answer: {said}")
+    raise SlurmError(f"{program}: {said or f'exit code {done.returncode}'}")

@@ -1,0 +1,345 @@
+"""A Docker Swarm, through its manager's engine: see ``swarm_plan`` for what a container is on it.
+
+What belongs to one machine is asked of the manager's own engine, as ``DockerEngine`` does: the image, and the services
+of the cluster (api server, ZooKeeper, trackers), which run there as plain containers and join the topologies' overlay
+networks. A swarm tells of no task's end, so ``events`` looks each second.
+
+``storage`` is a folder that every node and this process see alike. Each topology has a folder of its own in it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import docker
+import docker.errors
+
+from heron_control.schedulers import docker_plan
+from heron_control.schedulers import swarm_plan as plan
+from heron_control.schedulers.docker_engine import CALL_SECONDS, NETWORK_PAUSE_SECONDS, DockerEngine
+from heron_control.schedulers.engine import Ending, EngineError, Joiner, Owner, Seen
+from heron_control.schedulers.shared_storage import SharedStorage
+
+LOOK_SECONDS = 1.0
+LOG_LINES = 5
+UPDATES = 5  # somebody else may change a service between a look and a change
+NO_SWARM = (
+    "the Docker engine at {} is no manager of a swarm; docker swarm init there, or run the api server on a manager"
+)
+
+
+class SwarmEngine(DockerEngine):
+    """See ``heron_control.schedulers.engine.Engine``.
+
+    ``constraints``: of all tasks, as ``node.labels.disk==ssd``; ``image``: to clear up what user code owns.
+    """
+
+    network_attempts = 150  # a task on another node takes its grace, and the manager hears of its end a little later
+    network_is_used = (*DockerEngine.network_is_used, "is in use by task")
+
+    def __init__(
+        self,
+        project: str,
+        address: str = "",
+        constraints: tuple[str, ...] = (),
+        storage: Path | None = None,
+        image: str = "",
+    ) -> None:
+        super().__init__(project, address)
+        self._image = image
+        self._constraints = constraints
+        self._storage = SharedStorage(storage, project) if storage is not None else None
+
+    # Questions.
+
+    def cores(self) -> float:
+        """Of the largest node that is there."""
+        return max((node.cores for node in self.nodes().values() if node.state == "ready"), default=0.01)
+
+    def nodes(self) -> dict[str, plan.Node]:
+        """The nodes by their ids. Raises EngineError where there is no swarm, or no manager."""
+        with self._explained():
+            try:
+                found = self._api.nodes()
+            except docker.errors.APIError as error:
+                if error.status_code == 503:
+                    raise EngineError(NO_SWARM.format(self.address)) from error
+                raise
+        return {entry["ID"]: _node(entry) for entry in found}
+
+    def require_image(self, image: str) -> None:
+        """Raises EngineError if the manager lacks it, or is none."""
+        self.nodes()
+        self._pinned(image)
+
+    def _pinned(self, image: str) -> str:
+        """The image such that every node has the very same, and none asks a registry for what it has."""
+        if "@sha256:" in image:
+            return image
+        with self._explained(image):
+            return str(self._api.inspect_image(image)["Id"])
+
+    def containers(self) -> list[Seen]:
+        """Every container of every topology of the cluster, whatever its state."""
+        filters = {"label": [self._ours()["label"], docker_plan.CONTAINER_LABEL]}
+        with self._explained():
+            services = self._api.services(filters=filters)
+            tasks = self._api.tasks(filters=filters)
+        nodes = self.nodes()  # later: a node that is not there is not just too young
+        return [_seen(entry, self._life(entry, tasks, nodes)) for entry in services]
+
+    def ending(self, container: str) -> Ending:
+        """How it ended. What its last line was is on its node."""
+        with self._explained():
+            service = self._api.inspect_service(container)
+            tasks = self._api.tasks(filters={"service": service["ID"]})
+        life = self._life(service, tasks, self.nodes())
+        limit = service["Spec"]["TaskTemplate"].get("Resources", {}).get("Limits", {}).get("MemoryBytes", 0)
+        said = life.trouble
+        if not said and tasks:
+            said = self._last_line(service["ID"])
+        code = None if life.trouble and not life.exit_code else life.exit_code
+        return Ending(code, None, said, limit)
+
+    def _last_line(self, service: str) -> str:
+        with self._explained():
+            pieces = self._api.service_logs(service, stdout=True, stderr=True, tail=LOG_LINES, is_tty=False)
+            said = b"".join(pieces).decode(errors="replace")
+        return next((line.strip() for line in reversed(said.splitlines()) if line.strip()), "")
+
+    @staticmethod
+    def _life(service: Mapping[str, Any], tasks: list[dict[str, Any]], nodes: Mapping[str, plan.Node]) -> plan.Life:
+        spec = service["Spec"]
+        mine = sorted((t for t in tasks if t.get("ServiceID") == service["ID"]), key=lambda t: str(t["CreatedAt"]))
+        return plan.life_of(
+            wanted=spec["Mode"]["Replicated"].get("Replicas", 0) > 0,
+            started=plan.STARTED_LABEL in spec["Labels"],
+            tasks=[_task(entry) for entry in mine],
+            nodes=nodes,
+        )
+
+    def events(self, since: int, until: int) -> Iterator[object]:
+        """A swarm does not tell: what has changed since the last look."""
+        known = self._fingerprint()
+        while (left := until - time.time()) > 0:
+            time.sleep(min(LOOK_SECONDS, left))
+            found = self._fingerprint()
+            if found != known:
+                known = found
+                yield found
+
+    def _fingerprint(self) -> object:
+        with self._explained():
+            tasks = self._api.tasks(filters=self._ours())
+        states = frozenset((task["ID"], task["Status"]["State"], task["DesiredState"]) for task in tasks)
+        return states, frozenset((key, node.state) for key, node in self.nodes().items())
+
+    # Containers.
+
+    def create(self, name: str, body: Mapping[str, Any], files: Mapping[str, bytes], folder: str) -> str:
+        """Secrets and a service without a task; returns the service's id."""
+        image = self._pinned(str(body["Image"]))
+        if self._service(name) is not None:
+            raise EngineError(f"the Docker engine says: Conflict. The service name {name} is in use")
+        secrets: dict[str, str] = {}
+        try:
+            for file, content in files.items():
+                path = f"{docker_plan.VOLUME_PATH}/{folder.strip('/')}/{file}"
+                secrets[path] = self._make_secret(name, file, content, body)
+            volume = plan.volume_of(body)
+            storage = str(self._storage.folder / volume) if self._storage is not None and volume else ""
+            template = plan.service_of(
+                name, body, image, secrets, constraints=self._constraints, storage=storage
+            )  # fmt: skip
+            with self._explained(image):
+                made: dict[str, str] = self._api.create_service(
+                    template, name, plan.labels_of(body), mode={"Replicated": {"Replicas": 0}},
+                    networks=None, endpoint_spec={"Mode": "dnsrr"},
+                )  # fmt: skip
+        except EngineError:
+            self._remove_secrets(plan.SERVICE_LABEL, name)
+            raise
+        return made["ID"]
+
+    def _make_secret(self, service: str, file: str, content: bytes, body: Mapping[str, Any]) -> str:
+        name, labels = plan.secret_name(service, file), plan.secret_labels(service, body)
+        for attempt in range(2):
+            with self._explained():
+                try:
+                    return str(self._api.create_secret(name, content, labels)["ID"])
+                except docker.errors.APIError as error:
+                    if error.status_code != 409 or attempt:
+                        raise
+            self._remove_secrets(plan.SERVICE_LABEL, service)  # of a start that was interrupted
+        raise AssertionError("unreachable")
+
+    def _service(self, name: str) -> dict[str, Any] | None:
+        with self._explained(gone=(404,)):
+            found: dict[str, Any] = self._api.inspect_service(name)
+            return found
+        return None
+
+    def start(self, container: str) -> int:
+        """One task is wanted from now on; what becomes of it is seen in ``containers``."""
+        if not self._scale(container, 1):
+            raise EngineError(f"the Docker engine says: service {container} not found")
+        return 0
+
+    def signal(self, container: str, name: str) -> None:
+        """The end of its task: its node sends SIGTERM, and SIGKILL when the grace is over."""
+        self._scale(container, 0)
+
+    def _scale(self, container: str, replicas: int) -> bool:
+        """False if there is no such service."""
+        for attempt in range(UPDATES):
+            found = self._service(container)
+            if found is None:
+                return False
+            spec = found["Spec"]
+            if replicas == spec["Mode"]["Replicated"].get("Replicas", 0):
+                return True
+            with self._explained():
+                try:
+                    self._api.update_service(
+                        found["ID"], found["Version"]["Index"], mode={"Replicated": {"Replicas": replicas}},
+                        labels={**spec["Labels"], plan.STARTED_LABEL: "1"}, fetch_current_spec=True,
+                    )  # fmt: skip
+                    return True
+                except docker.errors.APIError as error:
+                    if "out of sequence" not in str(error.explanation) or attempt == UPDATES - 1:
+                        raise
+        raise AssertionError("unreachable")
+
+    def remove(self, container: str) -> None:
+        """The service, which ends its task, and its secrets. Id or name."""
+        found = self._service(container)
+        name = found["Spec"]["Name"] if found is not None else container
+        with self._explained(gone=(404,)):
+            self._api.remove_service(container)
+        self._remove_secrets(plan.SERVICE_LABEL, name)
+
+    # Networks, and what outlives containers.
+
+    def make_network(self, name: str, labels: Mapping[str, str], *, internal: bool = True) -> None:
+        """An overlay network that plain containers of the manager may join. Made unless it is there."""
+        if name not in self.networks():
+            with self._explained():
+                self._api.create_network(
+                    name, driver="overlay", internal=internal, attachable=True, labels=dict(labels)
+                )  # fmt: skip
+
+    def remove_network(self, name: str) -> None:
+        """Disconnect the services that are on it, and remove it; the manager's engine shows it for a moment more."""
+        super().remove_network(name)
+        for _ in range(self.network_attempts):
+            if name not in self.networks():
+                return
+            time.sleep(NETWORK_PAUSE_SECONDS)
+        raise EngineError(f"the network {name} still goes: a task on the manager has not ended; it is tried again")
+
+    def connect(self, joiner: Joiner, network: str) -> None:
+        """Put a service on an overlay network, unless it is there."""
+        try:
+            super().connect(joiner, network)
+        except EngineError as error:
+            if "already attached" not in str(error):
+                raise
+
+    def volumes(self) -> dict[str, Owner]:
+        """Whatever secrets there are, and folders of the shared storage."""
+        with self._explained():
+            secrets = self._api.secrets(filters=self._ours())
+        found = {}
+        for entry in secrets:
+            labels = entry["Spec"]["Labels"]
+            if name := labels.get(plan.VOLUME_LABEL):
+                found[name] = Owner(labels[docker_plan.TOPOLOGY_LABEL], labels[docker_plan.TOPOLOGY_ID_LABEL])
+        return found | (self._storage.owners() if self._storage is not None else {})
+
+    def make_volume(self, name: str, labels: Mapping[str, str]) -> None:
+        """A folder of the shared storage, if there is one; secrets come with each container."""
+        if self._storage is not None:
+            self._storage.make(name, labels)
+
+    def remove_volume(self, name: str) -> None:
+        """Secrets and folder of a topology."""
+        self._remove_secrets(plan.VOLUME_LABEL, name)
+        if self._storage is not None:
+            try:
+                self._storage.remove(name)
+            except PermissionError:  # folders of user code's own
+                self._remove_as_root(self._storage.folder / name)
+
+    def _remove_as_root(self, folder: Path) -> None:
+        """By a container on the manager that sees nothing but the storage."""
+        host = {
+            "NetworkMode": "none", "CapDrop": ["ALL"], "CapAdd": ["DAC_OVERRIDE", "FOWNER"], "ReadonlyRootfs": True,
+            "Mounts": [{"Type": "bind", "Source": str(folder.parent), "Target": "/storage"}],
+        }  # fmt: skip
+        command = ["rm", "-rf", "--", f"/storage/{folder.name}"]
+        labels = {**docker_plan.NO_COMPOSE, docker_plan.CLUSTER_LABEL: self.project}
+        body = {"Image": self._image, "User": "root", "Cmd": command, "Labels": labels, "HostConfig": host}
+        with self._explained(self._image):
+            made = self._api.create_container_from_config(body)["Id"]
+        try:
+            with self._explained():
+                self._api.start(made)
+                code = self._api.wait(made, timeout=CALL_SECONDS)["StatusCode"]
+        finally:
+            super().remove(made)
+        if code:
+            raise EngineError(
+                f"{folder} cannot be removed, by root neither (exit code {code}); does a file server forbid it?"
+            )
+
+    def _remove_secrets(self, label: str, value: str) -> None:
+        with self._explained():
+            found = self._api.secrets(filters={"label": [self._ours()["label"], f"{label}={value}"]})
+        for entry in found:
+            with self._explained(gone=(404,)):
+                self._api.remove_secret(entry["ID"])
+
+    def read_folder(self, reader: str, body: Mapping[str, Any], path: str) -> Generator[bytes, None, None]:
+        """Raises EngineError: what a container writes lies on its node, and goes with it."""
+        raise EngineError(f"{path} is on the nodes' own disks and went with the containers")
+        yield b""  # a generator, as the protocol says
+
+    def write_folder(self, writer: str, body: Mapping[str, Any], folder: Path, path: str) -> None:
+        """Straight into the shared storage. Raises EngineError without one."""
+        if self._storage is None:
+            raise EngineError(
+                f"there is no storage that all nodes see, so nothing can be put into {path} of containers"
+            )
+        self._storage.put(plan.volume_of(body), folder, path)
+
+
+def _node(entry: Mapping[str, Any]) -> plan.Node:
+    described = entry.get("Description", {})
+    cores = described.get("Resources", {}).get("NanoCPUs", 0) / 1e9
+    return plan.Node(described.get("Hostname", entry["ID"]), entry.get("Status", {}).get("State", "unknown"), cores)
+
+
+def _task(entry: Mapping[str, Any]) -> plan.Task:
+    status = entry["Status"]
+    state = status["State"]
+    code = status.get("ContainerStatus", {}).get("ExitCode") if state in ("complete", "failed", "shutdown") else None
+    image = entry["Spec"]["ContainerSpec"]["Image"]
+    return plan.Task(state, entry.get("NodeID") or "", status.get("Err", ""), code, image)
+
+
+def _seen(service: Mapping[str, Any], life: plan.Life) -> Seen:
+    labels = service["Spec"]["Labels"]
+    network = labels.get(plan.NETWORK_LABEL, "none")
+    return Seen(
+        service["ID"],
+        service["Spec"]["Name"],
+        labels.get(docker_plan.TOPOLOGY_LABEL, ""),
+        labels.get(docker_plan.TOPOLOGY_ID_LABEL, ""),
+        int(labels[docker_plan.CONTAINER_LABEL]),
+        life.state,
+        () if network == "none" else (network,),
+        life.trouble,
+    )

@@ -1,0 +1,216 @@
+"""How a container of a topology looks on a Docker Swarm, and what a swarm's answers say of it.
+
+Pure. Each *life* of a container is one service with one replica, whose restart policy is "none": a swarm never starts
+it a second time, so its task is the container, and what ends is replaced by the scheduler, with another service
+(``docs/decisions/swarm.md``). ``service_of`` makes it out of the body that a Docker engine would get
+(``docker_plan.creation``), key by key: what hardens a container is said in one place. A key that a swarm has no word
+for stands in ``LACKING``, with the reason; one that nobody has thought of is refused.
+
+``life_of`` reads it back. What a task was last seen doing does not count where its node is down: it may run on there,
+cut off, and ends when the node is back; the incarnations of its processes keep it from doing harm until then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from heron_control.schedulers import docker_plan as plan
+
+SERVICE_LABEL = f"{plan.PREFIX}.service"  # on a secret: the service that it was made for
+NETWORK_LABEL = f"{plan.PREFIX}.network"  # on a service
+VOLUME_LABEL = f"{plan.PREFIX}.volume"  # on a service and its secrets: the name of what belongs to the topology
+STARTED_LABEL = f"{plan.PREFIX}.started"  # on a service that was told to run
+
+LACKING = {  # of the body of a Docker container
+    "MemorySwap": "a swarm of this API gives as much swap as memory; turn swap off on the nodes",
+    "SecurityOpt": "no_new_privs is the engine's setting; Heronry's image has no program that gives privileges",
+    "RestartPolicy": "always none",
+}
+_UID = "10001"  # of the image's user; the files put into a container belong to it
+_NANO = 1_000_000_000
+_ENDED = frozenset({"complete", "shutdown", "failed", "rejected", "remove", "orphaned"})
+_DNS = ["timeout:1", "attempts:1"]  # a name of a container that is gone is given up soon
+
+
+class Node(NamedTuple):
+    """A node of the swarm."""
+
+    name: str
+    state: str  # ready, down, unknown, disconnected
+    cores: float
+
+
+class Task(NamedTuple):
+    """What a swarm says of a task; ``node`` is an id, "" before it has one."""
+
+    state: str
+    node: str = ""
+    error: str = ""
+    exit_code: int | None = None
+    image: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What a service amounts to. ``state``: as in ``Seen``; ``trouble``: why it does not run yet, or how it ended."""
+
+    state: str
+    trouble: str = ""
+    lost: bool = False
+    exit_code: int | None = None
+
+
+def secret_name(service: str, file: str) -> str:
+    """The name of a secret: a swarm takes 64 characters, which both names together may exceed."""
+    digest = hashlib.blake2b(f"{service}/{file}".encode(), digest_size=16).hexdigest()
+    return f"heronry-{digest}"
+
+
+def secret_labels(service: str, body: Mapping[str, Any]) -> dict[str, str]:
+    """What says whose a secret is."""
+    labels = {key: value for key, value in body["Labels"].items() if key != plan.CONTAINER_LABEL}
+    return {**labels, SERVICE_LABEL: service, VOLUME_LABEL: volume_of(body)}
+
+
+def volume_of(body: Mapping[str, Any]) -> str:
+    """The name of the volume that a Docker container of this body would have."""
+    return next((str(m["Source"]) for m in body["HostConfig"].get("Mounts", ()) if m["Type"] == "volume"), "")
+
+
+def labels_of(body: Mapping[str, Any]) -> dict[str, str]:
+    """The labels of a service."""
+    return {**body["Labels"], NETWORK_LABEL: body["HostConfig"]["NetworkMode"], VOLUME_LABEL: volume_of(body)}
+
+
+def service_of(
+    name: str,
+    body: Mapping[str, Any],
+    image: str,
+    secrets: Mapping[str, str],
+    *,
+    constraints: Sequence[str] = (),
+    storage: str = "",
+) -> dict[str, Any]:
+    """The task template of a service for the container of this body.
+
+    ``image``: the id, or a name with a digest; ``secrets``: path in the container to id of the secret; ``storage``: the
+    topology's folder of the shared storage, on every node. Raises KeyError for what has no translation.
+    """
+    host = dict(body["HostConfig"])
+    spec = {
+        "Image": image,
+        "Hostname": body.get("Hostname", name),
+        "Args": list(body.get("Cmd", ())),
+        "Labels": dict(body["Labels"]),
+        "Init": host.pop("Init", False),
+        "ReadOnly": host.pop("ReadonlyRootfs", False),
+        "CapabilityDrop": host.pop("CapDrop", []),
+        "CapabilityAdd": host.pop("CapAdd", []),
+        "Mounts": _mounts(host.pop("Mounts", ()), host.pop("Tmpfs", {}), storage),
+        "Secrets": [_secret(name, path, key) for path, key in sorted(secrets.items())],
+        "DNSConfig": {"Options": _DNS},
+    }
+    for key in ("User", "Env", "StopSignal"):
+        if key in body:
+            spec[key] = body[key]
+    if "StopTimeout" in body:
+        spec["StopGracePeriod"] = int(body["StopTimeout"] * _NANO)
+    _know(body, {"Image", "Hostname", "Cmd", "Labels", "HostConfig", "User", "Env", "StopSignal", "StopTimeout"})
+    network = host.pop("NetworkMode")
+    template: dict[str, Any] = {
+        "ContainerSpec": spec,
+        "Resources": _resources(host),
+        "RestartPolicy": {"Condition": "none"},
+        "Placement": {"Constraints": list(constraints)},
+        "Networks": [] if network == "none" else [{"Target": network}],
+    }
+    if log := host.pop("LogConfig", None):
+        template["LogDriver"] = {"Name": log["Type"], "Options": log["Config"]}
+    _know(host, set(LACKING))
+    return template
+
+
+def _know(given: Mapping[str, Any], known: set[str]) -> None:
+    if unknown := set(given) - known:
+        raise KeyError(f"nobody has said what becomes of {min(unknown)} on a swarm")
+
+
+def _resources(host: dict[str, Any]) -> dict[str, Any]:
+    """Limits as on Docker. Reserved is the memory, and the cores without those of Heronry's own processes."""
+    memory, nano, pids = host.pop("Memory", 0), host.pop("NanoCpus", 0), host.pop("PidsLimit", 0)
+    own = int(plan.OWN_CPU * _NANO)
+    return {
+        "Limits": {"MemoryBytes": memory, "NanoCPUs": nano, "Pids": pids},
+        "Reservations": {"MemoryBytes": memory, "NanoCPUs": max(nano - own, 0)},
+    }
+
+
+def _mounts(mounts: Iterable[Mapping[str, Any]], tmpfs: Mapping[str, str], storage: str) -> list[dict[str, Any]]:
+    """A volume without a name is on the node's disk, and goes with the task: nobody could clear up one with a name."""
+    made: list[dict[str, Any]] = []
+    for mount in mounts:
+        if mount["Type"] != "volume" or set(mount) != {"Type", "Source", "Target"}:
+            raise KeyError(f"nobody has said what becomes of the mount {dict(mount)} on a swarm")
+        made.append({"Type": "volume", "Target": mount["Target"]})
+    for target, options in tmpfs.items():
+        given = dict(part.partition("=")[::2] for part in options.split(","))
+        _know(given, {"rw", "nosuid", "nodev", "size"})  # the second and third a swarm says anyway
+        made.append({"Type": "tmpfs", "Target": target, "TmpfsOptions": {"SizeBytes": int(given["size"])}})
+    if storage:
+        made += [
+            {"Type": "bind", "Source": f"{storage}/{folder}", "Target": target}
+            for folder, target in plan.SHARED_MOUNTS.items()
+        ]
+    return made
+
+
+def _secret(service: str, path: str, key: str) -> dict[str, Any]:
+    file = {"Name": path, "UID": _UID, "GID": _UID, "Mode": 0o400}
+    return {"SecretID": key, "SecretName": secret_name(service, path.rsplit("/", 1)[1]), "File": file}
+
+
+def life_of(*, wanted: bool, started: bool, tasks: Sequence[Task], nodes: Mapping[str, Node]) -> Life:
+    """What a service amounts to. ``wanted``: it is to have a task; ``tasks``: oldest first."""
+    living = [task for task in tasks if task.state not in _ENDED and not _lost_node(task, nodes)]
+    if living:
+        last = living[-1]
+        return Life("running") if last.state == "running" else Life("starting", _waits(last))
+    if tasks:
+        last = tasks[-1]
+        if last.state in _ENDED:
+            return Life("exited", _in_words(last, nodes), exit_code=last.exit_code)
+        return Life("exited", f"{_lost_node(last, nodes)}; it may run on there, cut off, until the node is back", True)
+    if wanted:
+        return Life("starting")
+    return Life("exited" if started else "created")  # a swarm forgets the task that it was asked to end
+
+
+def _lost_node(task: Task, nodes: Mapping[str, Node]) -> str:
+    """What has become of the task's node, if it is lost."""
+    if not task.node:
+        return ""
+    node = nodes.get(task.node)
+    if node is None:
+        return "its node is no longer in the swarm"
+    return f"its node {node.name} is down" if node.state == "down" else ""
+
+
+def _waits(task: Task) -> str:
+    if not task.error:
+        return ""
+    if "no suitable node" in task.error:
+        return f"waits for a place: {task.error}; add nodes or ask for less (docker node ls, topology.component.rammap)"
+    return task.error
+
+
+def _in_words(task: Task, nodes: Mapping[str, Node]) -> str:
+    """Why a task ended where its program did not say it."""
+    where = nodes[task.node].name if task.node in nodes else "its node"
+    if "No such image" in task.error:
+        return f"the image is not on {where} ({task.image[:19]}): docker save … | docker load there, or use a registry"
+    if task.state == "rejected":
+        return f"{where} refused it: {task.error}"
+    return "" if "non-zero exit" in task.error else task.error

@@ -1,0 +1,190 @@
+"""``heron submit --replace`` of a topology whose state is kept: the new one goes on where the old one ends.
+
+::
+
+    check: the state has a place in the new one ──▶ drain: paused, a last checkpoint, all of it committed
+        ──▶ keep it under a name, copy it for the new one ──▶ kill the old one, submit the new one
+
+Theory of operation. Until the kill nothing has happened to the old topology but a pause, so whatever fails or is
+interrupted before it ends with the old one going on. Behind it there is no way back, so Ctrl-C waits until the new one
+is started. Who kills the command itself finds the old one, perhaps paused, or the new one, or between them the
+checkpoint with its name; what to type is said before each of these. The named checkpoint stays: it is the way back.
+
+The checkpoint is of a quiet point behind which nobody goes on for some seconds, and of paused spouts, so nothing is
+read behind it. That nothing has become visible behind it is looked at again just before the kill.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import grpc
+
+from heron_control.inspection.checkpoints import record_in
+from heron_control.inspection.inspector import Inspector
+from heron_control.progress import Progress
+from heron_control.schedulers.topology_folder import load_launch
+from heron_control.submission.adopting import Found, check_reachable, empty_storage
+from heron_control.submission.draining import NotDrained, drain
+from heron_control.submission.kept_checkpoints import KeptCheckpoints
+from heron_control.submission.submission import StartFrom, Submission
+from heron_runtime.failures import Failure, Interrupted, InvalidTopology
+from heron_runtime.model.checkpoints import keeps_state
+from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.settings import Keys, setting
+from heron_runtime.model.topology import TopologyState
+from heron_runtime.state import topologies
+from heron_runtime.state.store import StateStore, StoreError
+from heron_runtime.state.topologies import NoSuchTopology
+
+ANEW = "With --without-state the new one begins anew, and the state is given up."
+
+
+class Upgrade:
+    """Of one submission over one topology that runs. ``note`` is told what to type, a line at a time."""
+
+    def __init__(
+        self, kept: KeptCheckpoints, store: StateStore, inspector: Inspector, record: TopologyRecord,
+        submission: Submission, note: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        assert submission.carry is not None
+        self._kept = kept
+        self._store = store
+        self._inspector = inspector
+        self._record = record
+        self._definition = submission.definition
+        self._carry = submission.carry
+        self._note = note
+        self._ran = record.execution.state is TopologyState.RUNNING
+        self._drained = 0  # the checkpoint that it goes on from
+        self._label = ""
+        stored = record.execution
+        self.name = stored.topology
+        self._place = f"{stored.cluster}/{stored.role}/{stored.environ}/{stored.topology}"
+        self._where = f"{stored.cluster}/{stored.role}/{stored.environ} {stored.topology}"
+
+    @property
+    def reference(self) -> str:
+        """For ``--from-checkpoint``."""
+        return f"{self._place}@{self._label}"
+
+    def check(self) -> None:
+        """Before anything is done. Raises InvalidTopology and Failure for what stands against it."""
+        home = Path(self._record.execution.home)
+        launch = load_launch(home)
+        if launch is not None:
+            check_reachable(launch, home, self._definition)
+        if not keeps_state(self._definition.config):
+            raise InvalidTopology(
+                f"{self.name} keeps state, and what is submitted in its place keeps none: nothing was done, it goes on",
+                f"Set topology.reliability.mode = EFFECTIVELY_ONCE. {ANEW}",
+            )
+        if setting(self._definition.config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_STORAGE):  # else it will be a new folder
+            empty_storage(self._definition, home)
+        complete = record_in(self._store, self.name).complete
+        if complete:
+            self._found(f"{self._place}@{complete}")
+
+    def take(self, progress: Progress) -> Found:
+        """Drain it, and keep its last checkpoint under a name. Raises NotDrained, Interrupted, and what keeping it
+        raises; then it goes on as before, or ``give_up`` has it go on."""
+        self._note(f"{self.name} is drained; should this command be killed meanwhile, `heron activate {self._where}`")
+        try:
+            number = drain(self._inspector, self._record, self._carry.seconds, progress)
+        except NotDrained as error:
+            raise NotDrained(error.message, f"Mend the cause and try again. {ANEW}") from error
+        self._drained = number
+        progress(f"keeping checkpoint {number}")
+        self._label = self._kept.keep(self._record, number)
+        found = self._found(self.reference)
+        generation = record_in(self._store, self.name).generation
+        return dataclasses.replace(found, generation=max(found.generation, generation))
+
+    def check_still(self) -> None:
+        """Just before the kill: nothing came behind it. Raises Failure."""
+        complete = record_in(self._store, self.name).complete
+        if complete != self._drained:
+            raise Failure(
+                f"checkpoint {complete} of {self.name} became complete while {self._drained} was copied, and what it "
+                "shows would be shown again",
+                "Set topology.stateful.checkpoint.interval.secs of what runs to more than copying takes "
+                "(`heron update --runtime-config`), and try again.",
+            )
+        self._note(
+            f"the state of {self.name} is kept as checkpoint {self._label}; should the new one not start, `heron "
+            f"submit … --from-checkpoint {self.reference}` goes on from it"
+        )
+
+    def give_up(self, progress: Progress) -> None:
+        """Nothing was killed: the old one goes on, and the checkpoint has no name."""
+        if not self._drained:
+            return
+        progress(f"{self.name} goes on")
+        if self._label:
+            self._kept.forget(self._record, self._label)
+        if not self._ran:
+            return
+        try:
+            self._inspector.set_state(self._record, TopologyState.RUNNING, progress)
+        except (Failure, grpc.RpcError) as error:
+            self._note(f"{self.name} is still paused ({error}): `heron activate {self._where}`")
+
+    def failed(self, error: Exception, progress: Progress) -> Exception:
+        """The new one could not be submitted: what is to be raised. The old one goes on if it is still there."""
+        try:
+            stored = topologies.read_topology(self._store, self.name).execution
+            if stored.topology_id == self._record.execution.topology_id:
+                self.give_up(progress)
+                return error
+        except (NoSuchTopology, StoreError):
+            pass
+        return Failure(
+            f"{self.name} has ended, and what was submitted in its place does not run: {error}",
+            f"Its state is kept: `heron submit … --from-checkpoint {self.reference}` goes on from it.",
+        )
+
+    def _found(self, reference: str) -> Found:
+        try:
+            return self._kept.find(StartFrom(reference, self._carry.may_drop), self._definition)
+        except InvalidTopology as error:
+            raise InvalidTopology(f"{error.message}: nothing was done, {self.name} goes on", error.cure) from error
+
+
+def upgrade_of(
+    kept: KeptCheckpoints, store: StateStore, inspector: Inspector, submission: Submission, note: Callable[[str], None]
+) -> Upgrade | None:
+    """Of a submission that replaces a topology, if that keeps state; checked. Raises what ``Upgrade.check`` does, and
+    NotFound where it is somebody else's."""
+    record = inspector.find(submission.definition.name, submission.role, submission.environ)
+    if not keeps_state(record.definition.config):
+        return None
+    upgrade = Upgrade(kept, store, inspector, record, submission, note)
+    upgrade.check()
+    return upgrade
+
+
+@contextmanager
+def no_way_back(name: str) -> Iterator[None]:
+    """Ctrl-C waits for the end of this. Raises Interrupted there. (On other threads than the main one nobody is
+    interrupted.)"""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked: list[int] = []
+
+    def later(number: int, _: FrameType | None) -> None:
+        asked.append(number)
+
+    before = signal.signal(signal.SIGINT, later)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if asked:
+        raise Interrupted(f"interrupted when there was no way back: {name} is replaced, and goes on starting")

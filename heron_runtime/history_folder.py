@@ -1,0 +1,77 @@
+"""Folders of history (``heron_runtime.model.history``): what is there, by names alone, whoever writes at the moment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from heron_runtime.files import entries
+from heron_runtime.model.history import (
+    ABOUT,
+    DAY_MS,
+    MANIFEST,
+    METRICS,
+    RAW,
+    SUFFIX,
+    TAKEN,
+    About,
+    Place,
+    date_of,
+    day_folder,
+)
+
+_DAY = day_folder("")
+
+
+def read_about(folder: Path) -> About | None:
+    """What is known of the topology; None where nothing is yet, or the file is damaged."""
+    try:
+        return About.from_json((folder / ABOUT).read_text())
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def places(root: Path) -> Iterator[Place]:
+    """Every submission that has a history below ``root``, in order of their names."""
+    found = [root]
+    for _ in range(5):
+        found = [below for folder in found for below in entries(folder) if not below.name.startswith(".")]
+    for folder in found:
+        if folder.is_dir():
+            yield Place(*folder.parts[-5:])
+
+
+def dates(folder: Path) -> list[str]:
+    """The days that a folder of rows or events has, in order."""
+    return [day.name.removeprefix(_DAY) for day in entries(folder) if day.name.startswith(_DAY)]
+
+
+def files(folder: Path, date: str) -> list[Path]:
+    """The Parquet files of a day, whole ones only."""
+    found = entries(folder / day_folder(date))
+    return [file for file in found if file.suffix == SUFFIX and not file.name.startswith(".")]
+
+
+def taken(folder: Path, date: str) -> frozenset[str]:
+    """The names of the raw files that a rolled-up day of this level holds; none where there is no such day."""
+    try:
+        return frozenset(json.loads((folder / day_folder(date) / MANIFEST).read_text())[TAKEN])
+    except FileNotFoundError:
+        return frozenset()
+
+
+def files_of(folder: Path, level: str, from_ms: int, to_ms: int) -> list[Path]:
+    """The files that hold all rows of a submission for a span of time: those of the level, and the raw ones that it
+    does not hold yet. ``folder`` is the submission's. Raises OSError, ValueError for a damaged manifest."""
+    first, last = date_of(from_ms), date_of(to_ms + DAY_MS)  # a file may be a day later than its rows
+    raw, rolled = folder / METRICS / RAW, folder / METRICS / level
+    days = [date for date in sorted({*dates(raw), *dates(rolled)}) if first <= date <= last]
+    if level == RAW:
+        return [file for date in days for file in files(raw, date)]
+    found: list[Path] = []
+    for date in days:
+        held = taken(rolled, date)
+        found += files(rolled, date)
+        found += [file for file in files(raw, date) if file.name not in held]
+    return found

@@ -1,0 +1,205 @@
+"""What is kept of a topology for later: rows of metrics and events, and where their files lie.
+
+A folder holds one submission of a topology: ``HISTORY/CLUSTER/ROLE/ENV/NAME/ID/``, and in it::
+
+    topology.json                              who it is, its graph and parallelism (``About``)
+    metrics/10s/date=2026-11-25/c1-17.parquet  rows as a metrics manager wrote them: container 1, its 17th file
+    metrics/1m/date=2026-11-25/…               rolled up, one folder of a day replaced at a time; 10m, 1h, 1d alike
+    events/date=2026-11-25/c1-17.parquet       exceptions of user code, plan changes
+
+The day of a file is that of its newest row; a row that had to wait for room on a disk may be older. A rolled-up day
+lists in its manifest which raw files it holds, so a level together with the raw files it does not hold is all there is.
+
+A row says what a *series* (metric of an instance) did within a bucket of time, and two rows of one series and bucket
+add up to one (``Row.add``): sums and counts add, the least and the greatest win, the later last value wins, bins of a
+sketch add. That is associative and commutative, so it does not matter how rows were split over files, when a file
+came, or how often rows were added up before.
+
+**Exact sums.** Adding floats in another order may give another sum. Totals of counters are therefore rounded
+(``exact``) before they are subtracted: below 2^42 to multiples of 2^-10, beyond to whole numbers. All sums of such
+numbers are exact as long as they stay below 2^43 (whole numbers: 2^53), and the growths of a counter sum up to its
+rounded total, whatever lies between.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+HISTORY = "history"  # of a home
+METRICS, EVENTS, ABOUT = "metrics", "events", "topology.json"
+MANIFEST, TAKEN = "_heronry.json", "taken"  # of a rolled-up day, and in it the names of the raw files it holds
+RAW = "10s"
+LEVEL_MS: Mapping[str, int] = {"10s": 10_000, "1m": 60_000, "10m": 600_000, "1h": 3_600_000, "1d": 86_400_000}
+ROLLED = tuple(level for level in LEVEL_MS if level != RAW)
+DAY_MS = LEVEL_MS["1d"]
+SUFFIX = ".parquet"
+_FINE, _FINE_BELOW = 1024.0, 2.0**42
+
+Key = tuple[int, int, str, str, str, str]  # start_ms, container, component, instance, metric, kind
+
+
+@dataclass(slots=True)
+class Row:
+    """A series within a bucket. ``start_ms``: when the bucket began, milliseconds since 1970 UTC.
+
+    A counter has its growth as ``sum``; a gauge the sum of its ``count`` values, the least, greatest and last one; a
+    latency how many values each bin of its sketch counted (``heron_runtime.model.sketch``), their number as ``count``.
+    """
+
+    start_ms: int
+    container: int
+    component: str
+    instance: str
+    metric: str
+    kind: str
+    count: float = 0.0
+    sum: float = 0.0
+    low: float | None = None
+    high: float | None = None
+    last: float | None = None
+    last_ms: int | None = None
+    bins: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def key(self) -> Key:
+        """What rows have in common that add up to one."""
+        return (self.start_ms, self.container, self.component, self.instance, self.metric, self.kind)
+
+    def add(self, other: Row) -> None:
+        """Take another row of the same key in."""
+        self.count += other.count
+        self.sum += other.sum
+        self.low = _best(min, self.low, other.low)
+        self.high = _best(max, self.high, other.high)
+        if other.last_ms is not None and other.last is not None:
+            if self.last_ms is None or self.last is None:
+                self.last_ms, self.last = other.last_ms, other.last
+            else:
+                self.last_ms, self.last = max((self.last_ms, self.last), (other.last_ms, other.last))
+        for key, count in other.bins.items():
+            self.bins[key] = self.bins.get(key, 0.0) + count
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened: ``kind`` is ``exception`` or ``plan``."""
+
+    time_ms: int
+    kind: str
+    container: int
+    component: str
+    instance: str
+    count: int
+    text: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Whose history a folder is: one submission of a topology."""
+
+    cluster: str
+    role: str
+    environ: str
+    topology: str
+    id: str
+
+    @property
+    def path(self) -> str:
+        """Below the history's folder."""
+        return "/".join((self.cluster, self.role, self.environ, self.topology, self.id))
+
+    @property
+    def target(self) -> str:
+        """As commands take it, in front of the name."""
+        return f"{self.cluster}/{self.role}/{self.environ}"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A component as the newest plan had it. ``inputs``: (component, stream) of each."""
+
+    name: str
+    is_spout: bool
+    parallelism: int
+    inputs: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What ``topology.json`` says: the topology as it was last seen. ``plan`` is the version of its physical plan."""
+
+    submitted_at: float
+    plan: str
+    containers: int
+    parts: tuple[Part, ...]
+
+    def to_json(self) -> str:
+        """The text of the file."""
+        return json.dumps(asdict(self), indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> About:
+        """Raises ValueError, KeyError, TypeError for what is no such file."""
+        found: dict[str, Any] = json.loads(text)
+        parts = tuple(
+            Part(p["name"], bool(p["is_spout"]), int(p["parallelism"]), tuple((a, b) for a, b in p["inputs"]))
+            for p in found["parts"]
+        )
+        return cls(float(found["submitted_at"]), str(found["plan"]), int(found["containers"]), parts)
+
+
+def exact(total: float) -> float:
+    """The total of a counter, rounded so that sums of differences are exact; nought for what is no number."""
+    if not math.isfinite(total):
+        return 0.0
+    return round(total * _FINE) / _FINE if abs(total) < _FINE_BELOW else float(round(total))
+
+
+def bucket(time_ms: int, level: str) -> int:
+    """When the bucket of ``level`` began that holds this instant."""
+    return time_ms - time_ms % LEVEL_MS[level]
+
+
+def date_of(time_ms: int) -> str:
+    """The day (UTC) of an instant, as folders are named: ``2026-11-25``."""
+    return (dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=time_ms)).date().isoformat()
+
+
+def day_folder(date: str) -> str:
+    """The folder of a day."""
+    return f"date={date}"
+
+
+def file_name(container: int, number: int) -> str:
+    """Of the ``number``-th file of a container's metrics manager."""
+    return f"c{container}-{number}{SUFFIX}"
+
+
+def number_of(name: str, container: int) -> int | None:
+    """The number in such a name; None for a name of another kind or container."""
+    prefix = f"c{container}-"
+    middle = name[len(prefix) : -len(SUFFIX)]
+    fits = name.startswith(prefix) and name.endswith(SUFFIX) and middle.isascii() and middle.isdecimal()
+    return int(middle) if fits else None
+
+
+def roll_up(rows: list[Row], level: str) -> list[Row]:
+    """The rows of a level, of rows of finer ones: what the job on Spark computes, in plain Python. In order of keys."""
+    found: dict[Key, Row] = {}
+    for row in rows:
+        start = bucket(row.start_ms, level)
+        fresh = Row(start, *row.key[1:])
+        found.setdefault(fresh.key, fresh).add(row)
+    return [found[key] for key in sorted(found)]
+
+
+def _best(choose: Any, one: float | None, other: float | None) -> float | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return float(choose(one, other))

@@ -1,0 +1,73 @@
+// What is kept of topologies: the list of those that were killed, and one of them over its time.
+
+import * as api from "./api.js";
+import { spark } from "./chart.js";
+import { Newest, fill, h } from "./dom.js";
+import { age, count, millis } from "./format.js";
+
+const SHOWN = ["__emit-count", "__execute-count", "__fail-count", "__complete-latency", "__execute-latency"];
+
+export const link = (t) =>
+  `#/history/${[t.cluster, t.role, t.environ, t.topology, t.id].map(encodeURIComponent).join("/")}`;
+
+export function ended(rows) {
+  const found = rows.filter((t) => !t.running);
+  if (!found.length) return [];
+  const head = ["Topology", "Place", "Tasks", "Submitted"];
+  return [h("h2", {}, "Ended, with a history"), h("table", {},
+    h("thead", {}, h("tr", {}, head.map((name) => h("th", { scope: "col" }, name)))),
+    h("tbody", {}, found.map((t) => h("tr", {},
+      h("td", { class: "name" }, h("a", { href: link(t), "data-key": link(t) }, t.topology)),
+      h("td", { class: "name soft" }, `${t.cluster}/${t.role}/${t.environ}`),
+      h("td", { class: "number" }, Object.values(t.components).reduce((sum, n) => sum + n, 0)),
+      h("td", { class: "number" }, `${age(t.submitted_at)} ago`)))))];
+}
+
+export class HistoryView {
+  constructor(parent, t, notice) {
+    this.t = t;
+    this.notice = notice;
+    this.newest = new Newest();
+    this.series = h("div", { class: "card", id: "history" });
+    this.events = h("div", { class: "card", id: "events" });
+    parent.append(h("h1", {}, t.topology), this.series, h("h2", {}, "Exceptions and plans"), this.events);
+  }
+
+  pick() {}
+
+  close() { this.newest.stop(); }
+
+  refresh() {
+    if (this.drawn) return undefined;
+    return this.newest.show(
+      async (signal) => [await api.history(this.t, SHOWN, signal), await api.historyEvents(this.t, signal)],
+      ([answer, events]) => { this.drawn = true; this.notice(""); this.draw(answer, events); },
+      (error) => this.notice(`Cannot read the history: ${error.message}`));
+  }
+
+  draw({ series, step, starttime, endtime }, events) {
+    const times = [];
+    for (let time = starttime - (starttime % step); time < endtime; time += step) times.push(time);
+    const head = ["Component", "Metric", "In all", "Greatest", `Points of ${step} s`];
+    fill(this.series, series.length ? h("table", {},
+      h("thead", {}, h("tr", {}, head.map((name) => h("th", { scope: "col" }, name)))),
+      h("tbody", {}, series.map((each) => line(each, times, step)))) : h("p", { class: "empty" }, "Nothing was counted."));
+    fill(this.events, events.length ? h("ul", {}, events.map((e) =>
+      h("li", {}, `${new Date(1000 * e.time).toISOString()} ${e.component || ""} `, h("b", {}, e.text), e.count > 1 ? ` × ${e.count}` : "")))
+      : h("p", { class: "empty" }, "None."));
+  }
+}
+
+function line(each, times, step) {
+  const at = new Map(each.points.map((p) => [p.time, p]));
+  const isLatency = each.kind === "latency";
+  const value = (p) => (p === undefined ? null : isLatency ? p.p99 : p.total / step);
+  const values = times.map((time) => value(at.get(time)));
+  const all = each.points.reduce((sum, p) => sum + (isLatency ? p.count : p.total), 0);
+  const most = Math.max(...each.points.map(value));
+  const text = isLatency ? `p99 ${millis(most)}` : `${count(most)}/s`;
+  return h("tr", {},
+    h("td", { class: "name" }, each.component), h("td", { class: "name soft" }, each.metric),
+    h("td", { class: "number" }, count(all)), h("td", { class: "number" }, text),
+    h("td", {}, spark(values, null, `${each.metric} of ${each.component}, at most ${text}`)));
+}

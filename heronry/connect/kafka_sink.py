@@ -1,0 +1,231 @@
+"""Tuples into a Kafka topic as messages, each once.
+
+A batch of the spool (``posting.py``) is a line for each message, behind one that says how far each partition was when
+the batch was begun. Commit writes the messages in one transaction of the producer ``heronry.STEP-TASK``, each with the
+header ``heronry-id: TOPOLOGY.COMPONENT-TOKEN-NUMBER``. Who commits
+
+1. initialises the producer, which ends the transaction of whoever was at it before, for good or not at all;
+2. claims the batch by a file that only one can make; who comes second looks for its messages in the topic, behind what
+   the first line says, and writes those that are not there;
+3. sees that the batch still waits: one that was committed meanwhile does not.
+
+So a process that was stopped anywhere in between and goes on beside its successor writes nothing that counts twice: it
+was shut out by 1, or finds the claim, or no batch. The claim goes after the batch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from heron_runtime.files import entries
+from heronry.api.tuples import Tuple
+from heronry.connect.attempts import attempts
+from heronry.connect.files import json_object
+from heronry.connect.kafka import OPTIONS, Brokers, Unreachable, client_problems, error_of
+from heronry.connect.posting import PostingSink, safe_in
+from heronry.connect.settings import ConnectError, problems, text, whole
+from heronry.connect.text import fitting
+
+TOPIC = text("user.kafka.topic", "the topic that messages are written to", required=True)
+KEY = text("user.kafka.key", "the field that is the key of a message, and so decides its partition")
+ATTEMPTS = whole("user.kafka.attempts", "how often a commit is tried when the brokers do not answer", 6)
+ID = "heronry-id"
+FETCH_SECS = 0.2
+
+
+class KafkaSink(PostingSink):
+    """Writes each tuple as a JSON object to ``user.kafka.topic``.
+
+    ``user.kafka.spool``: the folder of prepared batches, the same for all tasks. See ``docs/connectors.md``."""
+
+    suffix = ".jsonl"
+    folder_option = text("user.kafka.spool", "the folder that keeps batches until they are written", required=True)
+    options = (*OPTIONS, TOPIC, KEY, ATTEMPTS)
+
+    @classmethod
+    def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
+        """What is missing or wrong."""
+        yield from problems((cls.folder_option, *cls.options), config)
+        yield from client_problems(config)
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        """Raises BadConfig, ConnectError."""
+        super().initialize(config, context)
+        self._topic, self._key, self._attempts = TOPIC.of(config), KEY.of(config), ATTEMPTS.of(config)
+        self._brokers = Brokers(config, f"heronry-{self._step}-{self._task}")
+        self._errors = self._brokers.kafka.KafkaException
+        self._producers: dict[str, Any] = {}  # by transactional id
+        self._ends = self._brokers.consumer("read_uncommitted")
+        try:
+            self._end_offsets()  # what is wrong with topic and rights is said at the start
+            self._sweep_claims()
+        except BaseException:
+            self.close()
+            raise
+
+    def begin(self, file: BinaryIO) -> None:
+        """How far each partition is."""
+        file.write(json.dumps({"from": self._end_offsets()}).encode() + b"\n")
+
+    def encode(self, tup: Tuple) -> bytes:
+        """A line."""
+        data = json_object(self, tup)
+        if self._key and self._key not in tup.fields:
+            raise ConnectError(
+                f"KafkaSink: config {KEY.key!r} names field {self._key!r}, and the tuple has {', '.join(tup.fields)}"
+            )
+        self.opened()  # its first line before this one
+        return data + b"\n"
+
+    def post(self, batch: Path, key: str) -> None:
+        """Write it. Raises ConnectError, FileNotFoundError."""
+        begun, *lines = batch.read_bytes().split(b"\n")[:-1]
+        before = {int(partition): offset for partition, offset in json.loads(begun)["from"].items()}
+        token = key.removeprefix(f"{self._step}-")
+        writer = f"heronry.{self._step}-{token.split('-')[2]}"  # all that one task prepared is written in turn
+        for attempt in attempts(self._attempts):
+            try:
+                producer = self._producer(writer)
+                messages = {f"{key}-{number}": line for number, line in enumerate(lines)}
+                if not self._claims(token):
+                    for there in self._there(before, f"{key}-"):
+                        messages.pop(there, None)
+                if not batch.exists():
+                    raise FileNotFoundError(batch)
+                self._write(producer, messages)
+                return
+            except (self._errors, Unreachable) as error:
+                failure = error if isinstance(error, Unreachable) else self._failure(error)
+                # A successor may have shut us out; whoever it is, the next attempt begins with 1.
+                self._producers.pop(writer, None)
+                if not isinstance(failure, Unreachable):
+                    raise failure from None
+                if attempt.last:
+                    raise ConnectError(f"{failure}. {safe_in(self._folder)}") from None
+
+    def _failure(self, error: Exception) -> ConnectError:
+        return self._brokers.failure(f"writing to {self._topic!r}", error)
+
+    def publish(self, hidden: Path, whole: Path) -> None:
+        """As every batch; then nobody needs the claim."""
+        super().publish(hidden, whole)
+        self._claim(whole.stem.removeprefix(f"{self._step}-")).unlink(missing_ok=True)
+
+    def abort(self, token: str) -> None:
+        """It was never written."""
+        super().abort(token)
+        self._claim(token).unlink(missing_ok=True)
+
+    def _producer(self, name: str) -> Any:
+        """One that nobody else writes beside. Raises KafkaException, ConnectError."""
+        if name not in self._producers:
+            made = self._brokers.producer(name)
+            made.init_transactions(self._brokers.timeout)
+            self._producers[name] = made
+        return self._producers[name]
+
+    def _write(self, producer: Any, messages: Mapping[str, bytes]) -> None:
+        """All of them, or none. Raises KafkaException."""
+        producer.begin_transaction()
+        try:
+            for number, line in messages.items():
+                key = json.loads(line)[self._key] if self._key else None
+                while True:
+                    try:
+                        producer.produce(
+                            self._topic, line, None if key is None else fitting(key), headers={ID: number.encode()}
+                        )
+                        break
+                    except BufferError:  # librdkafka's queue is full: let some go
+                        producer.poll(FETCH_SECS)
+            producer.commit_transaction(self._brokers.timeout)
+        except self._errors as error:
+            if error_of(error).txn_requires_abort():
+                with contextlib.suppress(self._errors):
+                    producer.abort_transaction(self._brokers.timeout)
+            raise
+
+    def _claims(self, token: str) -> bool:
+        """True for the first who asks."""
+        try:
+            os.close(os.open(self._claim(token), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        except FileExistsError:
+            return False
+        return True
+
+    def _claim(self, token: str) -> Path:
+        return self._folder / f".{self._step}-claim-{token}"
+
+    def _sweep_claims(self) -> None:
+        """Remove the claims of batches that do not wait any more: their process died just then."""
+        begin = f".{self._step}-claim-"
+        for path in entries(self._folder):
+            if path.name.startswith(begin) and not self._hidden(path.name.removeprefix(begin)).exists():
+                path.unlink(missing_ok=True)
+
+    def _there(self, before: Mapping[int, int], begin: str) -> list[str]:
+        """Numbers that begin so, of committed messages behind these offsets. Raises KafkaException, ConnectError."""
+        found, kafka = list[str](), self._brokers.kafka
+        ends = {p: end for p, end in self._end_offsets().items() if end > before.get(p, 0)}
+        if not ends:
+            return found
+        consumer = self._brokers.consumer()
+        try:
+            consumer.assign([kafka.TopicPartition(self._topic, p, self._oldest(p, before.get(p, 0))) for p in ends])
+            deadline = time.monotonic() + self._brokers.timeout
+            while ends:
+                messages = consumer.consume(500, FETCH_SECS)
+                deadline = time.monotonic() + self._brokers.timeout if messages else deadline
+                for message in messages:
+                    error = message.error()
+                    if error is None:
+                        number = dict(message.headers() or ()).get(ID) or b""
+                        found += [number.decode()] if number.startswith(begin.encode()) else []
+                    elif error.code() == kafka.KafkaError._PARTITION_EOF:
+                        if message.offset() >= ends.get(message.partition(), 0):
+                            ends.pop(message.partition(), None)
+                    else:
+                        raise kafka.KafkaException(error)
+                if ends and time.monotonic() > deadline:
+                    raise Unreachable(
+                        f"{self._brokers.name}: topic {self._topic!r} cannot be read to its end in partitions "
+                        f"{sorted(ends)}: another producer's transaction is open there, or a broker is away"
+                    )
+        finally:
+            consumer.close()
+        return found
+
+    def _oldest(self, partition: int, offset: int) -> int:
+        """This offset, or the oldest behind it that is kept. Raises KafkaException."""
+        place = self._brokers.kafka.TopicPartition(self._topic, partition)
+        oldest: int = self._ends.get_watermark_offsets(place, self._brokers.timeout)[0]
+        return max(oldest, offset)
+
+    def _end_offsets(self) -> dict[int, int]:
+        """The next offset of each partition. Raises ConnectError."""
+        kafka, what = self._brokers.kafka, f"looking at topic {self._topic!r}"
+        try:
+            about = self._ends.list_topics(self._topic, self._brokers.timeout).topics[self._topic]
+            if about.error is not None or not about.partitions:
+                raise self._brokers.failure(what, about.error or "it has no partitions")
+            return {
+                number: self._ends.get_watermark_offsets(
+                    kafka.TopicPartition(self._topic, number), self._brokers.timeout
+                )[1]
+                for number in sorted(about.partitions)
+            }
+        except self._errors as error:
+            raise self._brokers.failure(what, error) from None
+
+    def close(self) -> None:
+        """What was not prepared is not kept."""
+        super().close()
+        if hasattr(self, "_ends"):
+            self._ends.close()
+        getattr(self, "_producers", {}).clear()

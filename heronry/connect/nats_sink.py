@@ -1,0 +1,142 @@
+"""Tuples into a JetStream stream as messages, each once.
+
+A batch of the spool (``posting.py``) is a line for each message, behind one that says how far the stream was when the
+batch was begun. Commit publishes the messages with ``Nats-Msg-Id: TOPOLOGY.COMPONENT-TOKEN-NUMBER``, and the server
+takes no number twice within the stream's ``duplicate_window``. Who commits later than half of that after the batch was
+prepared looks for its numbers in the stream first, behind what the first line says, and publishes those that are not
+there: so messages are there once, however long a topology stood still.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from heronry.api.tuples import Tuple
+from heronry.connect.attempts import attempts
+from heronry.connect.files import json_object
+from heronry.connect.nats import OPTIONS, Server, Unreachable, url_problems
+from heronry.connect.posting import PostingSink, safe_in
+from heronry.connect.settings import ConnectError, problems, text, whole
+
+SUBJECT = text("user.nats.subject", "the subject that messages are published to", required=True)
+ATTEMPTS = whole("user.nats.attempts", "how often a commit is tried when the server does not answer", 6)
+ID = "Nats-Msg-Id"
+TOGETHER = 500  # messages under way at once
+LEAST_WINDOW_SECS = 10.0
+
+
+class NatsSink(PostingSink):
+    """Publishes each tuple as a JSON object to ``user.nats.subject``, which belongs to a JetStream stream.
+
+    ``user.nats.spool``: the folder of prepared batches, the same for all tasks. See ``docs/connectors.md``."""
+
+    suffix = ".jsonl"
+    folder_option = text("user.nats.spool", "the folder that keeps batches until they are published", required=True)
+    options = (*OPTIONS, SUBJECT, ATTEMPTS)
+
+    @classmethod
+    def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
+        """What is missing or wrong."""
+        yield from problems((cls.folder_option, *cls.options), config)
+        yield from url_problems(config)
+        subject = SUBJECT.of(config)
+        if isinstance(subject, str) and any(mark in subject for mark in ("*", ">", " ")):
+            yield f"config {SUBJECT.key!r} is {subject!r:.80}; it is one subject, without * and >"
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        """Raises BadConfig, ConnectError."""
+        super().initialize(config, context)
+        self._subject, self._attempts = SUBJECT.of(config), ATTEMPTS.of(config)
+        self._server = Server(config, f"heronry {self._step} {self._task}")
+        try:
+            self._stream = self._asked(self._find)
+        except BaseException:
+            self.close()
+            raise
+
+    async def _find(self, js: Any) -> str:
+        try:
+            stream = str(await js.find_stream_name_by_subject(self._subject))
+        except self._server.js_errors.NotFoundError:
+            raise ConnectError(
+                f"{self._server.name}: no stream takes subject {self._subject!r}, so nobody would keep what is "
+                f"published; make one, or name another in config {SUBJECT.key!r}"
+            ) from None
+        window = float((await js.stream_info(stream)).config.duplicate_window or 0)
+        if window < LEAST_WINDOW_SECS:
+            raise ConnectError(
+                f"{self._server.name}: stream {stream!r} remembers numbers of messages for {window:g} s only; set its "
+                f"duplicate_window to {LEAST_WINDOW_SECS:g} s at least, two minutes are usual"
+            )
+        return stream
+
+    def begin(self, file: BinaryIO) -> None:
+        """How far the stream is."""
+        about = self._asked(lambda js: js.stream_info(self._stream))
+        file.write(json.dumps({"from": about.state.last_seq}).encode() + b"\n")
+
+    def encode(self, tup: Tuple) -> bytes:
+        """A line."""
+        data = json_object(self, tup)
+        self.opened()  # its first line before this one
+        return data + b"\n"
+
+    def post(self, batch: Path, key: str) -> None:
+        """Publish it. Raises ConnectError, FileNotFoundError."""
+        age_secs = time.time() - batch.stat().st_mtime
+        begun, *lines = batch.read_bytes().split(b"\n")[:-1]
+        messages = {f"{key}-{number}": line for number, line in enumerate(lines)}
+
+        async def publish(js: Any) -> None:
+            window = float((await js.stream_info(self._stream)).config.duplicate_window or 0)
+            if not 0 <= age_secs < window / 2:
+                for there in await self._there(js, json.loads(begun)["from"], f"{key}-"):
+                    messages.pop(there, None)
+            left = list(messages.items())
+            for first in range(0, len(left), TOGETHER):
+                part = left[first : first + TOGETHER]
+                await asyncio.gather(
+                    *(js.publish(self._subject, line, stream=self._stream, headers={ID: n}) for n, line in part)
+                )
+
+        for attempt in attempts(self._attempts):
+            try:
+                self._asked(publish)
+                return
+            except Unreachable as error:
+                if attempt.last:
+                    raise ConnectError(f"{error}. {safe_in(self._folder)}") from None
+
+    async def _there(self, js: Any, last: int, begin: str) -> list[str]:
+        """The numbers that begin so, of messages behind this one."""
+        api, found = self._server.api, []
+        about = await js.stream_info(self._stream)
+        if about.state.messages == 0 or about.state.last_seq <= last:
+            return []
+        config = api.ConsumerConfig(
+            deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=last + 1, ack_policy=api.AckPolicy.NONE,
+            inactive_threshold=60.0, mem_storage=True, num_replicas=1, headers_only=True,
+        )  # fmt: skip
+        made = await js.add_consumer(self._stream, config)
+        consumer = await js.pull_subscribe_bind(consumer=made.name, stream=self._stream)
+        while last < about.state.last_seq:
+            messages = await consumer.fetch(TOGETHER, timeout=self._server.timeout)
+            last = messages[-1].metadata.sequence.stream
+            found += [number for m in messages if (number := (m.headers or {}).get(ID, "")).startswith(begin)]
+            if not messages[-1].metadata.num_pending:
+                break
+        return found
+
+    def _asked(self, do: Any) -> Any:
+        return self._server.run(f"publishing to {self._subject!r}", do)
+
+    def close(self) -> None:
+        """What was not prepared is not kept."""
+        super().close()
+        if hasattr(self, "_server"):
+            self._server.close()

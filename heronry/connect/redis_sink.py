@@ -1,0 +1,185 @@
+"""Tuples into a Redis stream, each once.
+
+::
+
+    heronry:STEP:batch:ID       entries of a task that are not prepared, a list: for each one the number of the elements
+                                that follow, and these, names and values in turn; it ends by itself after a day
+    heronry:STEP:staged:TOKEN   the same, prepared
+    heronry:STEP:tokens         token to what it is, PREPARED or COMMITTED
+    heronry:STEP:committed:TASK committed tokens by checkpoint, so that old ones can be forgotten
+
+Theory of operation. ``prepare`` renames the batch and enters its token, in one transaction of Redis. ``commit`` is one
+script, and Redis runs scripts alone: it adds the staged entries to the stream and marks the token, so a repeated commit
+finds the mark and does nothing. A token that is neither prepared nor committed is an error: then something prepared was
+lost, by a server that does not write what it is told to disk, or by another one that took over
+(``docs/connectors.md``).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from heronry.api.state import Checkpoint, TwoPhaseSink
+from heronry.api.tuples import Tuple
+from heronry.connect.attempts import attempts
+from heronry.connect.redis import OPTIONS, Server, Unreachable, url_problems
+from heronry.connect.settings import ConnectError, problems, require, step_name, text, whole
+from heronry.connect.spool import cannot_hold
+from heronry.connect.text import fitting
+
+STREAM = text("user.redis.stream", "the stream that entries go to", required=True)
+LENGTH = whole("user.redis.maxlen", "about how many entries the stream keeps (MAXLEN ~); 0: all", 0, least=0)
+ATTEMPTS = whole("user.redis.attempts", "how often a commit is tried when the server does not answer", 6)
+ENTRIES_A_PART = 500
+KEPT_CHECKPOINTS = 1000  # of committed tokens, for each task
+BATCH_SECS = 24 * 3600
+PREPARED, COMMITTED = "prepared", "committed"
+#: KEYS: tokens, staged, committed, stream. ARGV: token, checkpoint, oldest to keep, maxlen. Returns what the token was.
+COMMIT = """
+local state = redis.call('HGET', KEYS[1], ARGV[1])
+if state ~= 'prepared' then return state or '' end
+local staged = redis.call('LRANGE', KEYS[2], 0, -1)
+local at = 1
+while at <= #staged do
+  local last = at + tonumber(staged[at])
+  if ARGV[4] == '0' then redis.call('XADD', KEYS[4], '*', unpack(staged, at + 1, last))
+  else redis.call('XADD', KEYS[4], 'MAXLEN', '~', ARGV[4], '*', unpack(staged, at + 1, last)) end
+  at = last + 1
+end
+redis.call('DEL', KEYS[2])
+redis.call('HSET', KEYS[1], ARGV[1], 'committed')
+redis.call('ZADD', KEYS[3], ARGV[2], ARGV[1])
+local old = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', '(' .. ARGV[3])
+for _, token in ipairs(old) do redis.call('HDEL', KEYS[1], token) end
+redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', '(' .. ARGV[3])
+return state
+"""
+#: KEYS: tokens, staged. ARGV: token.
+ABORT = """
+if redis.call('HGET', KEYS[1], ARGV[1]) ~= 'prepared' then return 0 end
+redis.call('HDEL', KEYS[1], ARGV[1])
+redis.call('DEL', KEYS[2])
+return 1
+"""
+
+
+class RedisStreamSink(TwoPhaseSink):
+    """Adds each tuple to ``user.redis.stream`` as an entry: its fields are the tuple's, without those that are None."""
+
+    @classmethod
+    def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
+        """What is missing or wrong."""
+        yield from problems((*OPTIONS, STREAM, LENGTH, ATTEMPTS), config)
+        yield from url_problems(config)
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        """Raises BadConfig, ConnectError."""
+        require(self, config)
+        self._place, self._task = f"heronry:{step_name(context)}", context.get_task_id()
+        self._stream, self._length, self._attempts = STREAM.of(config), LENGTH.of(config), ATTEMPTS.of(config)
+        self._entries: list[bytes] = []
+        self._waiting = 0
+        self._begin()
+        self._server = Server(config, f"heronry {step_name(context)} {self._task}")
+        self._commit_script = self._server.client.register_script(COMMIT)
+        self._abort_script = self._server.client.register_script(ABORT)
+        with self._server.saying(f"looking at stream {self._stream!r}"):
+            kind = self._server.client.type(self._stream)
+        if kind not in (b"stream", b"none"):
+            raise ConnectError(
+                f"{self._server.name}: {self._stream!r} holds a {kind.decode()}, not a stream; name another in config "
+                f"{STREAM.key!r}"
+            )
+
+    def process(self, tup: Tuple) -> None:
+        """An entry more. Raises ConnectError for what Redis has no place for."""
+        entry: list[bytes] = []
+        for name, value in zip(tup.fields, tup.values, strict=True):
+            if value is None:
+                continue
+            try:
+                entry += [name.encode(), fitting(value)]
+            except ValueError as error:
+                raise cannot_hold(self, name, value, f"and {error}") from None
+        if not entry:
+            raise cannot_hold(self, ", ".join(tup.fields), None, "and an entry needs a field")
+        self._entries += [str(len(entry)).encode(), *entry]
+        self._waiting += 1
+        if self._waiting >= ENTRIES_A_PART:
+            self._stage()
+
+    def prepare(self, checkpoint: Checkpoint) -> str | None:
+        """The entries are in Redis under the token, and in no stream. Raises ConnectError."""
+        if self._entries:
+            self._stage()
+        if not self._elements:
+            return None
+        with self._server.saying("preparing entries"):
+            transaction = self._server.client.pipeline(transaction=True)
+            transaction.persist(self._batch)
+            transaction.rename(self._batch, self._staged(checkpoint.name))
+            transaction.hset(f"{self._place}:tokens", checkpoint.name, PREPARED)
+            transaction.execute()
+        self._begin()
+        return checkpoint.name
+
+    def commit(self, checkpoint: int, token: str) -> None:
+        """The entries are in the stream; a second time changes nothing. Raises ConnectError."""
+        keys = [
+            f"{self._place}:tokens", self._staged(token), f"{self._place}:committed:{self._task}", self._stream,
+        ]  # fmt: skip
+        arguments = [token, checkpoint, checkpoint - KEPT_CHECKPOINTS, self._length]
+        was = self._settle(lambda: self._commit_script(keys=keys, args=arguments)).decode()
+        if was not in (PREPARED, COMMITTED):
+            raise ConnectError(
+                f"batch {token} was prepared for checkpoint {checkpoint} and is not in {self._server.name}: let nobody "
+                "else remove keys that begin with heronry:, keep the server a topology began with, and have it write "
+                "to disk (appendonly yes)"
+            )
+
+    def abort(self, token: str) -> None:
+        """They never were. Raises ConnectError."""
+        self._settle(lambda: self._abort_script(keys=[f"{self._place}:tokens", self._staged(token)], args=[token]))
+
+    def prepared(self) -> list[str]:
+        """The tokens of this component that are prepared. Raises ConnectError."""
+        found = self._settle(lambda: self._server.client.hgetall(f"{self._place}:tokens"))
+        return [token.decode() for token, state in found.items() if state == PREPARED.encode()]
+
+    def close(self) -> None:
+        """What was not prepared is removed, or ends by itself."""
+        if hasattr(self, "_server"):
+            self._server.close()
+
+    def _begin(self) -> None:
+        self._batch, self._elements = f"{self._place}:batch:{uuid.uuid4()}", 0
+
+    def _staged(self, token: str) -> str:
+        return f"{self._place}:staged:{token}"
+
+    def _stage(self) -> None:
+        with self._server.saying("staging entries"):
+            transaction = self._server.client.pipeline(transaction=True)
+            transaction.rpush(self._batch, *self._entries)
+            transaction.expire(self._batch, BATCH_SECS)
+            length, _ = transaction.execute()
+        self._elements += len(self._entries)
+        self._entries, self._waiting = [], 0
+        if length != self._elements:
+            raise ConnectError(
+                f"{self._server.name} has lost entries that it had taken ({length} of {self._elements} elements are "
+                "there): they come again with the checkpoint before; have the server write to disk (appendonly yes)"
+            )
+
+    def _settle(self, do: Callable[[], Any]) -> Any:
+        """Tried again where the server does not answer. Raises ConnectError."""
+        for attempt in attempts(self._attempts):
+            try:
+                with self._server.saying(f"committing entries to stream {self._stream!r}"):
+                    return do()
+            except Unreachable:
+                if attempt.last:
+                    raise
+        raise AssertionError("at least one attempt")

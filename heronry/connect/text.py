@@ -1,0 +1,34 @@
+"""Values as bytes and back, for servers whose messages are bytes."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+
+def value_of(data: bytes | None) -> str | bytes | None:
+    """What a message or entry holds: text where it is UTF-8, else the bytes; None for a field that it has not."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+def fitting(value: Any) -> bytes:
+    """A value as bytes: text and bytes as they are, the others as JSON. Raises ValueError."""
+    if isinstance(value, str):
+        try:
+            return value.encode()
+        except UnicodeEncodeError:
+            raise ValueError("has a surrogate, which is no text in UTF-8") from None
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("is no number that JSON has")
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError):
+        raise ValueError("is neither text, bytes nor anything that JSON has") from None

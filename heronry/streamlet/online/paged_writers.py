@@ -1,0 +1,133 @@
+"""Writers of files that are gathered in memory from one checkpoint to the next: Parquet, and every format in folders by
+the values of fields (``partition_by``). A *page* is what will be one file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from heronry.streamlet.columns import each
+from heronry.streamlet.endpoints import FileSink
+from heronry.streamlet.errors import StepFailed
+from heronry.streamlet.layout import folder_of
+from heronry.streamlet.online.block import Block
+from heronry.streamlet.online.lines import Lines, lines_of
+from heronry.streamlet.online.writers import StagedWriter, TaskOf
+from heronry.streamlet.program import SinkStep
+from heronry.streamlet.reading import parquet_library
+from heronry.streamlet.records import named_fields, table_of
+
+
+class Page(Protocol):
+    """One file to be."""
+
+    suffix: str
+
+    def encode(self, records: list[Any]) -> Any:
+        """What ``take`` wants of these records. Raises StepFailed for one that cannot be written."""
+
+    def take(self, encoded: Any) -> None:
+        """Keep it."""
+
+    def write(self, path: Path) -> None:
+        """All that was taken."""
+
+
+class ParquetPage:
+    """A table. ``schema`` holds everything that waits."""
+
+    suffix = ".parquet"
+
+    def __init__(self, step: str) -> None:
+        self._name = step
+        self._arrow = parquet_library()
+        self._tables: list[Any] = []
+        self._schema = self._arrow.schema([])
+
+    def encode(self, records: list[Any]) -> tuple[Any, Any]:
+        """A table, and the schema of the file with it. Raises StepFailed."""
+        rows = each(self._name, named_fields, records)
+        try:
+            return self._table(rows, self._schema)
+        except Exception as error:
+            schema = self._schema
+            for row in rows:
+                try:
+                    _, schema = self._table([row], schema)
+                except Exception as cause:
+                    raise StepFailed(self._name, row) from cause
+            raise StepFailed(self._name, rows[0]) from error
+
+    def _table(self, records: list[Any], schema: Any) -> tuple[Any, Any]:
+        table = table_of(records)
+        return table, self._arrow.unify_schemas([schema, table.schema], promote_options="permissive")
+
+    def take(self, encoded: tuple[Any, Any]) -> None:
+        """Keep it."""
+        table, self._schema = encoded
+        self._tables.append(table)
+
+    def write(self, path: Path) -> None:
+        """All that was taken."""
+        table = self._arrow.concat_tables(self._tables, promote_options="permissive")
+        self._arrow.parquet.write_table(table, path, compression="zstd")
+
+
+class LinesPage:
+    """Lines, and the head of their file."""
+
+    def __init__(self, lines: Lines) -> None:
+        self.suffix, self._lines = lines.suffix, lines
+        self._taken: list[bytes] = []
+
+    def encode(self, records: list[Any]) -> bytes:
+        """Raises StepFailed."""
+        return self._lines.encode(records)
+
+    def take(self, encoded: bytes) -> None:
+        """Keep them."""
+        self._taken.append(encoded)
+
+    def write(self, path: Path) -> None:
+        """All that was taken, behind the head."""
+        path.write_bytes(b"".join([self._lines.head, *self._taken]))
+
+
+Taken = list[tuple[str, Page, Any]]  # folder, its page, what it takes
+
+
+class PagedWriter(StagedWriter):
+    """A page for each folder; without ``partition_by`` there is one, which is the sink's."""
+
+    def __init__(self, step: SinkStep, sink: FileSink, task: TaskOf) -> None:
+        super().__init__(step.name, Path(sink.path), task)
+        self._fields = sink.partition_by
+        self._pages: dict[str, Page] = {}
+        self._begin: Callable[[], Page] = lambda: ParquetPage(step.name)
+        if sink.format == "parquet":
+            self._begin()  # says what is missing before a record comes
+        else:
+            self._begin = lambda: LinesPage(lines_of(step.name, sink))
+
+    def encode(self, block: Block) -> Taken:
+        """Raises StepFailed."""
+        groups: dict[str, list[Any]] = {}
+        if not self._fields:
+            groups[""] = block.records
+        else:
+            folders = each(self._name, lambda record: folder_of(record, self._fields), block.records)
+            for folder, record in zip(folders, block.records, strict=True):
+                groups.setdefault(folder, []).append(record)
+        pages = {folder: self._pages.get(folder) or self._begin() for folder in groups}
+        return [(folder, pages[folder], pages[folder].encode(records)) for folder, records in groups.items()]
+
+    def take(self, encoded: Taken) -> None:
+        """Keep it for the next checkpoint."""
+        for folder, page, ready in encoded:
+            self._pages.setdefault(folder, page).take(ready)
+
+    def _flush(self, name: str) -> None:
+        for folder, page in self._pages.items():
+            page.write(self._staging.file(Path(folder, name + page.suffix)))
+        self._pages = {}

@@ -1,0 +1,180 @@
+"""What a reducer of sessions knows: the open ones of each key, in order of time. As ``state.py`` for windows. Pure.
+
+A session is open until the watermark has passed its end. Its start may still become earlier, and two of them may become
+one; what is kept for a checkpoint stands under its start, so the old start is *dropped* then. A row is late if the
+session it would be part of has ended before all that is closed: it may still join an open one.
+
+``_due`` holds for each key a time before which none of its sessions ends, and a heap the same in order: a session that
+grows is looked at again when its old end has come, and not each time it grows.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Hashable, Iterable
+from itertools import pairwise
+from typing import Any
+
+from heronry.streamlet.monoid import Monoid
+from heronry.streamlet.online.state import Entry, RowFailed, Start, by_key, identity
+from heronry.streamlet.program import ReduceStep
+from heronry.streamlet.sessions import Session, ended, put, touching
+
+
+class SessionState:
+    """``gap_ms`` and ``wait_ms`` are the window's. Entries have (last, accumulator) as their accumulator."""
+
+    def __init__(self, monoid: Monoid, gap_ms: int, wait_ms: int) -> None:
+        self._add = monoid.add
+        self._gap_ms, self._wait_ms = gap_ms, wait_ms
+        self._sessions: dict[Hashable, list[Session]] = {}
+        self._keys: dict[Hashable, Any] = {}
+        self._due: dict[Hashable, int] = {}
+        self._heap: list[tuple[int, int, Hashable]] = []
+        self._pushed = 0  # orders what is due at one time
+        self._changed: dict[Hashable, set[int]] = {}
+        self._dropped: list[tuple[Start, Any]] = []
+        self.closed_ms: int | None = None  # sessions that end at or before this are closed
+
+    def add(self, start: int, key: Any, acc: tuple[int, Any]) -> bool:
+        """Add a session; False if it is closed. Raises UnsupportedKey, and what the monoid raises."""
+        last, inner = acc
+        name = identity(key)
+        found = self._sessions.get(name, [])
+        if self.closed_ms is not None and last + self._gap_ms <= self.closed_ms:
+            near = touching(found, start, last, self._gap_ms)
+            if near.start == near.stop:
+                return False
+        made, joined = put(found, Session(start, last, inner), self._gap_ms, self._add)
+        self._sessions[name] = found
+        self._keys.setdefault(name, key)
+        changed = self._changed.setdefault(name, set())
+        for old in joined:
+            if old.start != made.start:
+                changed.discard(old.start)
+                self._dropped.append((old.start, self._keys[name]))
+        changed.add(made.start)
+        self._expect(name)
+        return True
+
+    def add_rows(self, rows: list[Any], begin: int = 0) -> list[int]:
+        """Add rows from ``begin`` on: (key, start, (last, accumulator)). Returns the late ones' places.
+
+        Raises RowFailed for one that cannot be added; those before it are.
+        """
+        late: list[int] = []
+        for place in range(begin, len(rows)):
+            key, start, acc = rows[place]
+            try:
+                if not self.add(start, key, acc):
+                    late.append(place)
+            except Exception as error:
+                raise RowFailed(place, late) from error
+        return late
+
+    def close(self, watermark_ms: int) -> list[tuple[int, list[Entry]]]:
+        """Close every session whose end and lateness the watermark has passed; all of them together, beside the start
+        of the first."""
+        closed_ms = watermark_ms - self._wait_ms
+        if self.closed_ms is not None and closed_ms <= self.closed_ms:
+            return []
+        self.closed_ms = closed_ms
+        return self.due()
+
+    def due(self) -> list[tuple[int, list[Entry]]]:
+        """Let go of sessions that are closed and still here."""
+        entries: list[Entry] = []
+        while self.closed_ms is not None and self._heap and self._heap[0][0] <= self.closed_ms:
+            end, _, name = heapq.heappop(self._heap)
+            if self._due.get(name) == end:
+                del self._due[name]
+                entries += self._let_go(name, self.closed_ms)
+        entries.sort(key=by_key)
+        return [(min(int(entry.start or 0) for entry in entries), entries)] if entries else []
+
+    def _let_go(self, name: Hashable, closed_ms: int) -> list[Entry]:
+        """The sessions of a key that are closed."""
+        found, key = self._sessions[name], self._keys[name]
+        number = ended(found, closed_ms - self._gap_ms)
+        entries = [_entry(key, session) for session in found[:number]]
+        self._dropped += [(entry.start, key) for entry in entries]
+        self._changed.get(name, set()).difference_update(entry.start for entry in entries if entry.start is not None)
+        del found[:number]
+        if found:
+            self._expect(name)
+        else:
+            del self._sessions[name], self._keys[name]
+            self._changed.pop(name, None)
+        return entries
+
+    def _expect(self, name: Hashable) -> None:
+        """Look at the key when its first session ends, or before."""
+        end = self._sessions[name][0].last + self._gap_ms
+        if name not in self._due or end < self._due[name]:
+            self._due[name] = end
+            self._pushed += 1
+            heapq.heappush(self._heap, (end, self._pushed, name))
+
+    def take_shown(self) -> list[Entry]:
+        """Of sessions nothing is shown before they are closed."""
+        return []
+
+    def take_changed(self) -> tuple[list[tuple[Start, Any]], list[Entry]]:
+        """Since the last call: starts and keys that are no more, and, to be kept after that, what was touched."""
+        found = [
+            _entry(self._keys[name], session)
+            for name, starts in self._changed.items()
+            for session in self._sessions[name]
+            if session.start in starts
+        ]
+        dropped, self._dropped, self._changed = self._dropped, [], {}
+        return dropped, found
+
+    def entries(self, start: Start) -> list[Entry]:
+        """All that begin there."""
+        return [
+            _entry(self._keys[name], session)
+            for name, found in self._sessions.items()
+            for session in found
+            if session.start == start
+        ]
+
+    def restore(self, entries: Iterable[Entry], closed_ms: int | None) -> None:
+        """What was kept."""
+        self.closed_ms = closed_ms
+        for start, key, (last, acc) in entries:
+            name = identity(key)
+            self._keys.setdefault(name, key)
+            self._sessions.setdefault(name, []).append(Session(start or 0, last, acc))
+        for name, found in self._sessions.items():
+            found.sort(key=lambda session: session.start)
+            self._expect(name)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._sessions.values()))
+
+    def check(self) -> None:
+        """Sessions of a key lie in order and farther apart than the gap, and each will be looked at when it ends."""
+        assert self._sessions.keys() == self._keys.keys() == self._due.keys()
+        for name, found in self._sessions.items():
+            assert found, "a key without sessions"
+            for before, after in pairwise(found):
+                assert after.start - before.last > self._gap_ms, "two sessions should be one"
+            assert self._due[name] <= found[0].last + self._gap_ms, "a session ends unseen"
+            assert self._changed.get(name, set()) <= {session.start for session in found}
+        assert {(end, name) for name, end in self._due.items()} <= {(end, name) for end, _, name in self._heap}
+
+
+def _entry(key: Any, session: Session) -> Entry:
+    return Entry(session.start, key, (session.last, session.acc))
+
+
+Packing = Callable[[Any], Any]
+
+
+def packing(step: ReduceStep) -> tuple[Packing, Packing]:
+    """How accumulators of a reducer become plain data for its keyed state, and back."""
+    pack, unpack = step.monoid.pack, step.monoid.unpack
+    if not step.merges:
+        return pack, unpack
+    return lambda acc: [acc[0], pack(acc[1])], lambda kept: (kept[0], unpack(kept[1]))

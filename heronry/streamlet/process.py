@@ -1,0 +1,226 @@
+"""``process``: functions with a state and timers for each key, told records in order of event time. Pure.
+
+Theory of operation. Of each key, records are handed over in order of event time, and those of one time by canonical
+encoding, so what a function sees is a matter of the records alone. A *moment* is one millisecond of one key. Its
+records are gathered as a reducer gathers those of a window that is a millisecond long (``LENGTH_MS``, ``gathered``); so
+map sides, shuffles, watermarks, lateness and portions of a stream are a reducer's. Where a window's result would be
+made, the moment is lived (``Life``).
+
+Timers are of event time, one for each name of a key; to set it again moves it. A timer goes off after the records of
+its moment, several at one time in order of their names. A time that is past counts as now; in ``on_timer`` as the next
+millisecond, so time goes on. At the end of all input every timer goes off that is still set. Since one that sets itself
+again would do so for ever there, a key's timers go off ``MOST_ALONE`` times after its last record; then they fail.
+
+A call that raises has emitted nothing, set no timer, and ``context.state`` is what it was; what it has changed *inside*
+of the state stays changed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from heronry.streamlet.compare import canonical
+from heronry.streamlet.errors import StepFailed
+from heronry.streamlet.monoid import Monoid
+
+LENGTH_MS = 1
+MOST_ALONE = 10_000
+_YEAR_10000_MS = 253_402_300_800_000
+
+
+class Context:
+    """What a call of ``on_record`` or ``on_timer`` has beside its argument. It is good for that call only.
+
+    ``key``: of several that are equal, any. ``time_ms``: of the record or the timer, ms since 1970 UTC. ``state``: the
+    key's, None at first; assign to it. It must be something that pickle takes.
+    """
+
+    __slots__ = ("_earliest_ms", "emitted", "key", "state", "time_ms", "timers")
+
+    def __init__(self, key: Any, time_ms: int, state: Any, earliest_ms: int) -> None:
+        self.key, self.time_ms, self.state = key, time_ms, state
+        self._earliest_ms = earliest_ms
+        self.emitted: list[Any] = []
+        self.timers: dict[str, int | None] = {}  # what the call has set; None: taken back
+
+    def emit(self, record: Any) -> None:
+        """A record of the stream that comes of the step, at this time."""
+        self.emitted.append(record)
+
+    def set_timer(self, at_ms: int, name: str = "") -> None:
+        """``on_timer`` is called at this event time; a timer of this name that is set already is moved. Raises
+        ValueError."""
+        if at_ms.__class__ is not int or at_ms >= _YEAR_10000_MS or not isinstance(name, str):
+            raise ValueError(
+                f"set_timer({at_ms!r}, {name!r}): write whole milliseconds since 1970, not after 9999, and a text"
+            )
+        self.timers[name] = max(at_ms, self._earliest_ms)
+
+    def cancel_timer(self, name: str = "") -> None:
+        """It is no longer set, if it was."""
+        self.timers[name] = None
+
+
+class Process:
+    """Derive from it, or write anything with its methods. What is kept between calls stands in ``context.state``, never
+    in the object: of that, each task has its own, and it is forgotten when the task dies."""
+
+    def on_record(self, context: Context, record: Any) -> None:
+        """Records of a key come in order of their event times."""
+        raise NotImplementedError
+
+    def on_timer(self, context: Context, name: str) -> None:
+        """A timer goes off."""
+        raise NotImplementedError
+
+
+def no_timer(context: Context, name: str) -> None:
+    """In place of ``on_timer`` where there is none. Raises TypeError."""
+    raise TypeError(f"the timer {name!r} has gone off and there is no on_timer(context, name); write a class with both")
+
+
+@dataclass(frozen=True, slots=True)
+class Handlers:
+    """The two functions of a process step."""
+
+    on_record: Callable[[Context, Any], None]
+    on_timer: Callable[[Context, str], None] = no_timer
+    name: str = "process"
+
+
+def handlers_of(given: Any) -> Handlers:
+    """Of a function, of an object with ``on_record``, or of a class that makes one. Raises TypeError."""
+    made = given() if inspect.isclass(given) else given
+    name = str(getattr(given, "__name__", "") or type(given).__name__)
+    if hasattr(made, "on_record"):
+        inherited = getattr(type(made), "on_timer", None) is Process.on_timer
+        return Handlers(made.on_record, no_timer if inherited else getattr(made, "on_timer", no_timer), name)
+    if not callable(made):
+        raise TypeError(
+            f"{given!r} is nothing that could process records; write a function of (context, record), or a class with "
+            "on_record(context, record) and on_timer(context, name)"
+        )
+    return Handlers(made, name=name)
+
+
+# Moments, as a reducer gathers them.
+
+
+def _with(acc: list[Any], record: Any) -> list[Any]:
+    acc.append(record)
+    return acc
+
+
+def _together(a: list[Any], b: list[Any]) -> list[Any]:
+    a.extend(b)
+    return a
+
+
+def _one(record: Any) -> list[Any]:
+    return [record]
+
+
+def gathered(name: str) -> Monoid:
+    """The records of a moment: a bag. ``name`` is what handles them, for plans."""
+    return Monoid(f"process {name}", list, _together, lift=_one, fold=_with, pack=list, unpack=list)
+
+
+def records_of(row: Any) -> list[Any]:
+    """Of a moment that was late, a ``Windowed`` row."""
+    found: list[Any] = row.value
+    return found
+
+
+def in_order(records: Sequence[Any]) -> Sequence[Any]:
+    """Those of one moment, as they are handed over."""
+    return records if len(records) < 2 else sorted(records, key=_order)
+
+
+def _order(record: Any) -> tuple[bytes, str]:
+    return canonical(record), repr(record)
+
+
+# What becomes of them.
+
+
+@dataclass(slots=True)
+class Memory:
+    """Of one key, between its moments. ``alone``: how often timers have gone off since its last record."""
+
+    state: Any = None
+    timers: dict[str, int] = field(default_factory=dict)
+    alone: int = 0
+
+    def __bool__(self) -> bool:
+        """False for that of a key nobody has heard of."""
+        return self.state is not None or bool(self.timers)
+
+    def packed(self) -> bytes:
+        """For a checkpoint. Raises what pickle raises."""
+        return pickle.dumps((self.state, self.timers, self.alone), 5)
+
+
+class Outcome(NamedTuple):
+    """What a moment came to: a record, or an error on a record (on ``[key, ms, name]`` of a timer)."""
+
+    time_ms: int
+    record: Any
+    error: StepFailed | None = None
+
+
+class Life:
+    """The moments of one key, in order. ``memory`` is changed."""
+
+    def __init__(self, step: str, handlers: Handlers, key: Any, memory: Memory) -> None:
+        self._step, self._handlers, self._key = step, handlers, key
+        self.memory = memory
+
+    def moment(self, time_ms: int, records: Sequence[Any]) -> Iterator[Outcome]:
+        """The timers before it, and its records."""
+        yield from self.until(time_ms)
+        for record in in_order(records):
+            self.memory.alone = 0
+            yield from self._call(self._handlers.on_record, time_ms, record, record, time_ms)
+
+    def until(self, time_ms: int | None) -> Iterator[Outcome]:
+        """The timers before this time; None: all."""
+        timers = self.memory.timers
+        while timers:
+            at_ms, name = min((at_ms, name) for name, at_ms in timers.items())
+            if time_ms is not None and at_ms >= time_ms:
+                return
+            del timers[name]
+            self.memory.alone += 1
+            handler = self._handlers.on_timer if self.memory.alone <= MOST_ALONE else for_ever
+            yield from self._call(handler, at_ms, name, [self._key, at_ms, name], at_ms + 1)
+
+    def _call(
+        self, handler: Callable[[Context, Any], None], time_ms: int, argument: Any, shown: Any, earliest_ms: int
+    ) -> Iterable[Outcome]:
+        memory = self.memory
+        context = Context(self._key, time_ms, memory.state, earliest_ms)
+        try:
+            handler(context, argument)
+        except Exception as error:  # the user's function
+            failed = StepFailed(self._step, shown)
+            failed.__cause__ = error
+            return [Outcome(time_ms, shown, failed)]
+        memory.state = context.state
+        for name, at_ms in context.timers.items():
+            if at_ms is None:
+                memory.timers.pop(name, None)
+            else:
+                memory.timers[name] = at_ms
+        return [Outcome(time_ms, record) for record in context.emitted]
+
+
+def for_ever(context: Context, name: str) -> None:
+    """In place of ``on_timer`` when it has been called too often. Raises RuntimeError."""
+    raise RuntimeError(
+        f"timers of this key have gone off {MOST_ALONE} times since its last record, which would have no end when the "
+        "input has one; let on_timer set no other timer after a while"
+    )

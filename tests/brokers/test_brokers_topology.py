@@ -1,0 +1,68 @@
+"""A topology reads real streams and a topic and writes another stream while its tasks, and the server, are killed: each
+message of a stream is there once, each of the topic at least once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+from front_door import FrontDoor, becomes, eventually, unique
+from mosquitto_server import Mosquitto
+from nats_server import NatsServer
+
+TOPOLOGY = Path(__file__).with_name("messages_topology.py")
+MESSAGES = 500
+COMPONENTS = ("messages", "readings", "written")
+
+
+def test_each_message_is_written_once_whoever_is_killed(
+    server: NatsServer, broker: Mosquitto, door: FrontDoor, tmp_path: Path
+) -> None:
+    name, given, published = unique("Messages"), list[tuple[str, str]](), set[str]()
+    for stream in ("left", "right", "out"):
+        server.make(stream)
+
+    def add(stream: str) -> None:
+        bodies = [f"m{len(given) + n}" for n in range(MESSAGES)]
+        server.add(stream, *(body.encode() for body in bodies))
+        given.extend((stream, body) for body in bodies)
+
+    def publish() -> None:
+        bodies = [f"r{len(published) + n}" for n in range(MESSAGES)]
+        broker.publish("plant/a", *(body.encode() for body in bodies))
+        published.update(bodies)
+
+    def lines() -> list[dict[str, str]]:
+        return [json.loads(body) for body in server.bodies("out")]
+
+    def found() -> list[tuple[str, str]]:
+        return sorted((line["stream"], line["data"]) for line in lines() if "stream" in line)
+
+    def read() -> set[str]:
+        return {line["data"] for line in lines() if line.get("topic") == "plant/a"}
+
+    def tasks() -> set[int]:
+        return {p["pid"] for p in door.status(name)["processes"] if p.get("component") in COMPONENTS}
+
+    add("left"), add("right")
+    door.submit(
+        name, TOPOLOGY, "Messages", "--", server.url, str(server.password_file), "left,right", "out.x",
+        str(tmp_path / "spool"), broker.url, "plant/+",
+    )  # fmt: skip
+    eventually(lambda: len(found()) > 0, "a checkpoint is committed, so everybody listens")
+    for number, pid in enumerate(sorted(tasks())):
+        add(("left", "right")[number % 2])
+        publish()
+        os.kill(pid, signal.SIGKILL)
+        becomes(lambda: len(found()), len(given), "messages written")
+        assert found() == sorted(given)
+    becomes(read, published, "messages of the topic")
+    server.kill()
+    server.start()
+    add("left")
+    becomes(lambda: len(found()), len(given), "messages written after the server's death")
+    assert found() == sorted(given)
+    door.kill(name)
+    assert [path for path in (tmp_path / "spool").iterdir() if path.stat().st_size] == [], "all was published"

@@ -1,0 +1,61 @@
+"""A topology reads a topic and writes another while its tasks are killed and the brokers stop: each message is there
+once, and messages of a key are together and in order."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+from front_door import FrontDoor, becomes, eventually, unique
+from kafka_mock import KafkaMock
+
+TOPOLOGY = Path(__file__).with_name("kafka_topology.py")
+MESSAGES, KEYS = 400, 10
+COMPONENTS = ("messages", "written")
+AWAY_SECS = 5.0
+
+
+def test_each_message_is_written_once_whoever_is_killed(brokers: KafkaMock, door: FrontDoor, tmp_path: Path) -> None:
+    name, given = unique("Messages"), dict[str, list[int]]()
+    for topic in ("from", "to"):
+        brokers.make(topic)
+
+    def add() -> None:
+        for key in (f"k{n}" for n in range(KEYS)):
+            numbers = range(len(given.get(key, ())), len(given.get(key, ())) + MESSAGES // KEYS)
+            brokers.add("from", *(b"%d" % n for n in numbers), partition=int(key[1:]) % 4, key=key)
+            given.setdefault(key, []).extend(numbers)
+
+    def found() -> dict[str, list[int]]:
+        read = dict[str, list[int]]()
+        for message in brokers.messages("to"):
+            line = json.loads(message.value())
+            assert message.key() == line["key"].encode()
+            read.setdefault(line["key"], []).append(int(line["value"]))
+        return read
+
+    def many(read: dict[str, list[int]]) -> int:
+        return sum(map(len, read.values()))
+
+    def tasks() -> set[int]:
+        return {p["pid"] for p in door.status(name)["processes"] if p.get("component") in COMPONENTS}
+
+    add()
+    door.submit(name, TOPOLOGY, "Messages", "--", brokers.servers, "from", "to", str(tmp_path / "spool"))
+    eventually(lambda: many(found()) > 0, "a checkpoint is committed")
+    for pid in sorted(tasks()):
+        add()
+        os.kill(pid, signal.SIGKILL)
+        becomes(lambda: many(found()), many(given), "messages written")
+        assert found() == given
+    add()
+    with brokers.stopped():
+        time.sleep(AWAY_SECS)
+    becomes(lambda: many(found()), many(given), "messages written after the brokers were away")
+    assert found() == given
+    door.kill(name)
+    left = [path for path in (tmp_path / "spool").iterdir() if path.stat().st_size or "claim" in path.name]
+    assert left == [], "all was written"

@@ -1,0 +1,59 @@
+"""Two api servers behind the balancer: the one that leads dies in the middle of a submit, and a container with it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from compose_cluster import COMMAND_SECONDS, ROOT, ComposeCluster, docker, eventually
+
+SMALL = Path(__file__).with_name("docker_small_topology.py")
+PLACE, RUNS, COMES = "docker/tests", "Runs", "Comes"
+STAGED = "/srv/heronry/topologies/docker/tests/default"
+# In the container of the api server, without another process, which would be too late: once the submission is staged,
+# each of its processes is killed. Docker starts the container again.
+STRIKE = f'until set -- {STAGED}/.{COMES}.*; [ -e "$1" ]; do :; done; kill -9 -1'
+
+
+def whole(cluster: ComposeCluster, name: str) -> bool:
+    return bool(cluster.status(name)["state"] == "running")
+
+
+def test_the_leader_is_killed_in_the_middle_of_a_submit_and_a_container_with_it(cluster: ComposeCluster) -> None:
+    cluster.submit(SMALL, "Small", RUNS, {})
+    victim = cluster.containers(RUNS)[1]
+    before = cluster.identity(victim), cluster.identity(cluster.containers(RUNS)[0])
+    first = cluster.leading_api()
+    (other,) = [name for name in cluster.service("api") if name != first]
+    given = json.dumps({"ballast": 100_000})
+    command = ["submit", PLACE, str(SMALL), "Small", "--name", COMES, "--wait-timeout", "180", "--", given]
+    submit = subprocess.Popen(
+        [sys.executable, "-m", "heron_cli", *command], cwd=ROOT, env=cluster.environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        docker("exec", "--user", "heronry", first, "timeout", "120", "sh", "-c", STRIKE, check=False)
+        began = time.monotonic()
+        docker("kill", victim)
+        said, _ = submit.communicate(timeout=COMMAND_SECONDS)
+    finally:
+        submit.kill()
+    print(f"{time.monotonic() - began:.1f} s from the kill to the end of the submit\n{said}")
+    assert docker("inspect", "--format", "{{.RestartCount}}", first) == "1", "it was to die meanwhile"
+    assert submit.returncode == 0, said
+    assert cluster.leading_api() == other
+    # The new one is whole, the old one too: what had died was started by the other, what lives was left alone.
+    assert whole(cluster, COMES)
+    eventually(lambda: whole(cluster, RUNS), f"{RUNS} is whole")
+    print(f"{time.monotonic() - began:.1f} s until the container that died with it runs")
+    after = cluster.identity(cluster.containers(RUNS)[1]), cluster.identity(cluster.containers(RUNS)[0])
+    assert (after[0] != before[0], after[1] == before[1]) == (True, True)
+    assert docker("exec", "--user", "heronry", other, "sh", "-c", "ls -A /srv/heronry/uploads") == ""
+
+    for name in (RUNS, COMES):
+        cluster.heron("kill", PLACE, name)
+        assert cluster.containers(name) == {}
+    assert cluster.leading_api() == other

@@ -1,0 +1,65 @@
+"""The history of a topology outlives it, and its sums are the truth, though a metrics manager was killed in between."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from front_door import FrontDoor, eventually, unique
+
+pytest.importorskip("pyarrow", reason="needs pyarrow: deploy/spark-setup")
+pytest.importorskip("duckdb", reason="needs duckdb: pip install 'heronry[history]'")
+
+import psutil
+
+from heron_control.history.reading import History, Question
+from heron_runtime.model.history import LEVEL_MS
+
+TOPOLOGY = Path(__file__).parent / "uneven_topology.py"
+TUPLES = 3000
+
+
+def of(history: History, metric: str) -> float:
+    times = history.times()
+    assert times is not None
+    points = history.points(Question(*times, LEVEL_MS["10s"], "slow", metrics=(metric,)))
+    return sum(point.total for point in points)
+
+
+def test_a_killed_topology_has_its_history_and_advice(door: FrontDoor) -> None:
+    name = unique("uneven")
+    door.submit(name, TOPOLOGY, "Uneven", heron__history__enabled="true", heron__history__file__secs="1")
+    files = door.home / "history"
+    eventually(lambda: list(files.glob(f"local/*/default/{name}/*/metrics/10s/date=*/c1-*.parquet")), "a first file")
+    psutil.Process(door.pids(name)["metrics_manager-1"]).kill()
+
+    def executed() -> float:
+        return sum(v for m, v in door.totals(name).get("slow", {}).items() if m.startswith("__execute-count"))
+
+    eventually(lambda: executed() == TUPLES, f"all {TUPLES} tuples are executed")
+    door.kill(name)
+    (folder,) = files.glob(f"local/*/default/{name}/*")
+    history = History(folder)
+    assert of(history, "__execute-count") == TUPLES
+    assert of(history, "__exception-count") == TUPLES / 10
+    kinds: dict[str, int] = {}
+    for event in history.events():
+        kinds[event.kind] = kinds.get(event.kind, 0) + event.count
+    assert kinds == {"plan": 1, "exception": TUPLES // 10}
+    (row,) = door.json("pipeline", "history", name)
+    assert (row["topology"], row["tasks"]) == (name, 5)
+    advice: dict[str, Any] = door.json("pipeline", "advise", name)
+    words, slow = advice["components"]
+    assert (words["component"], words["advised"]) == ("words", 1), "spouts are left as they are"
+    assert slow["tasks"] == 4
+    assert 1 <= slow["advised"] <= 4, "a millisecond a tuple, at a few hundred a second"
+    assert 0 < slow["true_rate"] < 1100
+    said = door.heron("pipeline", "advise", name).stdout.strip().splitlines()
+    assert said[-1] == (advice["command"] or "nothing to change")
+    assert not list(files.rglob("*.part")), "files are whole, or not there"
+
+
+def test_without_a_history_the_cure_is_named(door: FrontDoor) -> None:
+    failed = door.heron("pipeline", "advise", "nobody", code=3)
+    assert "heron.history.enabled=true" in failed.stderr

@@ -1,0 +1,139 @@
+"""``heron submit --replace`` of a topology that keeps state: the old one goes on, or the new one where it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import update_topology as user
+from front_door import Done, FrontDoor, eventually, front_door, unique
+from kept_counts import KeptCounts
+
+from heron_runtime.model.topology import TopologyState
+from heron_runtime.state import open_store, paths
+from heron_runtime.wire import codec
+
+pytestmark = pytest.mark.integration
+
+
+@dataclass
+class Replaced(KeptCounts):
+    """A topology that runs, and what is submitted in its place."""
+
+    door: FrontDoor
+    name: str
+    folder: Path
+
+    def command(self, topology: str, *more: str) -> tuple[str, ...]:
+        options = ("--name", self.name, "--replace", *more)
+        return ("submit", "local", user.__file__, topology, *options, "--", str(self.folder))
+
+    def replace(self, topology: str, *more: str, code: int = 0) -> Done:
+        done = self.door.heron(*self.command(topology, *more), code=code)
+        if code == 0:
+            self.door.remember(self.name)
+        return done
+
+    def begin(self, topology: str, until: str) -> subprocess.Popen[str]:
+        """The command, once it has said this."""
+        process = self.door.start(*self.command(topology, "--allow-dropped-state"))
+        assert process.stderr is not None
+        for line in process.stderr:
+            if until in line:
+                return process
+        raise AssertionError(f"it never said {until!r}")
+
+    def goes_on(self) -> None:
+        before = self.every_count_is_there_once()
+        eventually(lambda: self.every_count_is_there_once() > before + 50, "it goes on, each count once")
+
+    def has_ended(self, topology_id: str) -> bool:
+        """True from the moment when the store has it killed."""
+        store = open_store((self.door.home / "state").as_uri().replace("file:", "files:", 1))
+        store.open()
+        try:
+            node = store.get(paths.execution_state(self.name))
+        finally:
+            store.close()
+        found = codec.EXECUTION_STATE.decode(node.data) if node is not None else None
+        return found is None or found.topology_id != topology_id or found.state is TopologyState.KILLED
+
+    @property
+    def topology_id(self) -> str:
+        (place,) = (self.door.home / "topologies" / "local").glob(f"*/default/{self.name}")
+        return str(json.loads((place / "launch.json").read_text())["topology_id"])
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replaced]:
+    """It has counted a while."""
+    folder = tmp_path_factory.mktemp("replaced")
+    with front_door(folder) as door:
+        name = unique("Kept")
+        door.submit(name, user.__file__, "Kept", "--", str(folder))
+        eventually((folder / "out").exists, "the sink is there")
+        found = Replaced(door, name, folder)
+        eventually(lambda: found.every_count_is_there_once() > 100, "counts are written")
+        yield found
+        door.kill(name)
+
+
+def test_what_cannot_take_its_place_is_refused_and_the_old_one_goes_on(running: Replaced) -> None:
+    before = running.topology_id
+    said = running.replace("OtherKeys", code=7).stderr
+    assert "count: it was a bolt with keys of 1 field and is a bolt with keys of 2 fields" in said
+    assert f"nothing was done, {running.name} goes on" in said
+    said = running.replace("WithAcks", code=7).stderr
+    assert "what is submitted in its place keeps none: nothing was done" in said
+    assert "--without-state" in said
+    assert running.topology_id == before
+    running.goes_on()
+
+
+def test_interrupted_or_killed_while_it_is_drained_the_old_one_goes_on(running: Replaced) -> None:
+    before = running.topology_id
+    stopped = next(pid for name, pid in running.door.pids(running.name).items() if "_count_" in name)
+    for number, code, word in ((signal.SIGINT, 130, "running"), (signal.SIGKILL, -9, "paused")):
+        os.kill(stopped, signal.SIGSTOP)  # so that the drain does not end
+        process = running.begin("Later", "is drained; should this command be killed meanwhile, `heron activate")
+        running.door.reaches(running.name, "paused")
+        process.send_signal(number)
+        said = process.communicate(timeout=120)[1]
+        os.kill(stopped, signal.SIGCONT)
+        assert process.returncode == code, said
+        assert running.topology_id == before
+        running.door.reaches(running.name, word)
+        if word == "paused":
+            running.door.heron("activate", "local", running.name)
+            left = [
+                *running.door.home.glob(".submit-*"),
+                *running.door.home.glob(f"topologies/local/*/*/.{running.name}.*"),
+            ]
+            for folder in left:  # by a command that was killed while it prepared: beside the place, and in nobody's way
+                shutil.rmtree(folder)
+        running.goes_on()
+
+
+def test_behind_the_point_of_no_return_the_new_one_goes_on_where_the_old_one_ended(running: Replaced) -> None:
+    before, generation = running.topology_id, running.door.status(running.name)["tasks_state"]["generation"]
+    process = running.begin("Later", "should the new one not start")
+    eventually(lambda: running.has_ended(before), "the old one is killed", poll=0.01)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode == 130, said
+    assert "is replaced, and goes on starting" in said
+    running.door.remember(running.name)
+    assert running.topology_id != before
+    running.door.reaches(running.name, "running")
+    running.goes_on()
+    assert running.door.status(running.name)["tasks_state"]["generation"] > generation
+    rows = [row for row in running.door.json("checkpoint", "list", "local", running.name) if row["name"]]
+    assert [row["name"] for row in rows] == [f"upgrade-{rows[0]['checkpoint']}"]
+    running.door.heron("checkpoint", "delete", "local", running.name, rows[0]["name"])

@@ -1,0 +1,57 @@
+"""``heron update`` where state is not kept: what is on its way is processed before tasks go, move or begin anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import drained_topology as user
+import pytest
+from front_door import becomes, eventually, front_door, unique
+
+pytestmark = pytest.mark.integration
+
+
+def _written(folder: Path, book: str) -> list[str]:
+    return [line for file in folder.glob(f"{book}-*") for line in file.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("kind", ["Acked", "Counted"])
+def test_nothing_fails_and_nothing_is_lost(tmp_path: Path, kind: str) -> None:
+    with front_door(tmp_path) as door:
+        name = unique(kind)
+        door.submit(name, user.__file__, kind, "--", str(tmp_path))
+        for options in (
+            ("--component-parallelism", "receives:1", "--container-number", "3"),
+            ("--component-parallelism", "passes:1", "--container-number", "1"),
+            ("--runtime-config", "receives:user.limit:7"),
+        ):
+            there = len(_written(tmp_path, "received"))
+            eventually(lambda there=there: len(_written(tmp_path, "received")) > there + 100, "numbers flow")  # type: ignore[misc]
+            done = door.json("update", "local", name, *options)
+            assert done["undrained"] == ""
+            assert any("spouts are silent until what is on its way is processed" in note for note in done["notes"])
+        (number,) = {p["container"] for p in door.status(name)["processes"] if p["component"] == "receives"}
+        assert door.json("move", "local", name, str(number))["undrained"] == ""
+        there = len(_written(tmp_path, "received"))
+        eventually(lambda: len(_written(tmp_path, "received")) > there + 100, "numbers flow from another container")
+        (tmp_path / "enough").touch()
+        becomes(
+            lambda: set(_written(tmp_path, "emitted")) - set(_written(tmp_path, "received")), set(), "all have come"
+        )
+        received = _written(tmp_path, "received")
+        assert len(received) == len(set(received)), "each once"
+        assert _written(tmp_path, "failed") == []
+        door.kill(name)
+
+
+def test_what_does_not_come_to_rest_is_not_waited_for_and_said(tmp_path: Path) -> None:
+    with front_door(tmp_path) as door:
+        name = unique("Kept")
+        door.submit(name, user.__file__, "Kept", "--", str(tmp_path))
+        eventually(lambda: _written(tmp_path, "emitted"), "numbers flow")
+        done = door.heron("update", "local", name, "--component-parallelism", "keeps:1", "--container-number", "1")
+        assert "was not waited for: after 1 s (topology.update.drain.secs) numbers task 1" in done.stdout
+        assert "numbers task 1" in door.status(name)["update"]
+        assert "update: what was on its way was not waited for" in door.heron("status", "local", name).stdout
+        becomes(lambda: door.status(name)["state"], "running", "it goes on")
+        door.kill(name)

@@ -1,0 +1,68 @@
+"""State that goes on behind an api server, whose containers are this machine's processes: by ``--replace`` and
+``--from-checkpoint`` of the command, and by the fields of REST behind it. (In volumes: ``tests/docker``.)"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import update_topology as user
+from api_process import ApiProcess, Heron, api_server, until
+from kept_counts import KeptCounts
+
+pytestmark = pytest.mark.integration
+WHERE = "box/ads/prod"
+
+
+@dataclass
+class Served(KeptCounts):
+    """A topology that counts, behind an api server."""
+
+    heron: Heron
+    folder: Path
+
+    def submit(self, topology: str, *options: str, code: int = 0) -> str:
+        command = ("submit", WHERE, user.__file__, topology, "--name", "Kept", *options, "--", str(self.folder))
+        return self.heron.run(*command, code=code).stderr
+
+    def goes_on(self) -> None:
+        before = self.every_count_is_there_once()
+        until(lambda: self.every_count_is_there_once() > before + 50)
+
+
+@pytest.fixture
+def api() -> Iterator[ApiProcess]:
+    with tempfile.TemporaryDirectory(prefix="heronry-api-") as folder:  # a short path, for its sockets
+        home = Path(folder, "api")
+        with api_server(home, "--cluster", "box", "--scheduler", "local") as server:
+            yield server
+
+
+def test_a_new_version_and_another_topology_go_on_where_it_was(api: ApiProcess, tmp_path: Path) -> None:
+    heron = Heron(tmp_path / "home")
+    heron.run("login", "box", "--api", api.url, "--token-file", str(api.home / "admin-token"))
+    served = Served(heron, tmp_path)
+    served.submit("Kept")
+    try:
+        until(lambda: (tmp_path / "out").exists() and served.every_count_is_there_once() > 100)
+        said = served.submit("OtherKeys", "--replace", code=7)
+        assert "nothing was done, Kept goes on" in said
+        served.goes_on()
+
+        said = served.submit("Later", "--replace", "--allow-dropped-state")
+        assert "its state is kept as checkpoint upgrade-NUMBER" in said
+        served.goes_on()
+        (label,) = [row["name"] for row in heron.data("checkpoint", "list", WHERE, "Kept") if row["name"]]
+        assert label.startswith("upgrade-")
+        assert "is drained; should this command be killed meanwhile" in api.log.read_text()
+
+        heron.run("deactivate", WHERE, "Kept")
+        heron.run("checkpoint", "create", WHERE, "Kept", "--name", "here")
+        heron.run("kill", WHERE, "Kept")
+        served.submit("Later", "--from-checkpoint", f"{WHERE}/Kept@here")
+        served.goes_on()
+    finally:
+        heron.run("kill", WHERE, "Kept", code=None)

@@ -1,0 +1,102 @@
+"""The history of killed topologies over REST: from files alone, bounded, and named where it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tracker_process import TrackerProcess, tracker
+
+pytest.importorskip("pyarrow", reason="needs pyarrow: deploy/spark-setup")
+pytest.importorskip("duckdb", reason="needs duckdb: pip install 'heronry[history]'")
+
+from history_rows import write_raw, write_rolled
+
+from heron_runtime.model.history import ABOUT, LEVEL_MS, About, Part, Row, bucket
+from heron_runtime.model.sketch import Sketch
+
+START = bucket(1_764_028_800_000, "1d")
+WORDS = {"cluster": "local", "environ": "default", "topology": "words"}
+
+
+def rows(minutes: int) -> list[Row]:
+    found = []
+    for minute in range(minutes):
+        start = START + minute * LEVEL_MS["1m"]
+        found.append(Row(start, 1, "word", "container_1_word_1", "__emit-count/default", "counter", 1.0, 60.0))
+        values = Sketch.of([float(minute + 1)] * 9)
+        latency = Row(start, 1, "word", "container_1_word_1", "__complete-latency/default", "latency", 9.0)
+        latency.bins = dict(values.bins)
+        found.append(latency)
+    return found
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrackerProcess]:
+    """A tracker beside the history of two submissions; nothing runs."""
+    home = tmp_path_factory.mktemp("home")
+    for number, at in ((1, 100.0), (2, 200.0)):
+        folder = home / "history" / "local/me/default/words" / f"words-{number}"
+        names = [write_raw(folder, 1, rows(90))]
+        if number == 2:
+            write_rolled(folder, "10m", rows(90), names)
+        (folder / ABOUT).write_text(About(at, "1.1", 1, (Part("word", True, 3),)).to_json())
+    with tracker("--cluster", f"local=files://{home}/state", log=home / "tracker.log") as process:
+        yield process
+
+
+def test_the_list_has_the_newest_first_and_says_that_it_does_not_run(kept: TrackerProcess) -> None:
+    listed = kept.result("/topologies/history")
+    assert [row["id"] for row in listed] == ["words-2", "words-1"]
+    assert listed[0]["components"] == {"word": 3}
+    assert listed[0]["running"] is False
+    assert len(kept.result("/topologies/history", limit=1)) == 1
+    assert kept.result("/topologies/history", topology="others") == []
+
+
+def test_sums_and_percentiles_of_a_killed_topology(kept: TrackerProcess) -> None:
+    for chosen in ({}, {"id": "words-1"}):
+        found = kept.result("/topologies/history/metrics", **WORDS, **chosen, step=600)
+        assert (found["starttime"], found["endtime"] - found["starttime"]) == (START // 1000, 89 * 60 + 10)
+        latency, emitted = found["series"]
+        assert [point["total"] for point in emitted["points"]] == [600] * 9
+        assert [point["count"] for point in latency["points"]] == [90] * 9
+        assert latency["points"][0]["p50"] == pytest.approx(5.0, rel=0.01)
+        assert latency["points"][8]["p99"] == pytest.approx(90.0, rel=0.01)
+    hour = kept.result(
+        "/topologies/history/metrics", **WORDS, metricname="__emit-count", step=3600, starttime=START // 1000,
+        endtime=START // 1000 + 3600, instance="container_1_word_1",
+    )  # fmt: skip
+    assert [(s["instance"], [p["total"] for p in s["points"]]) for s in hour["series"]] == [
+        ("container_1_word_1", [3600])
+    ]
+
+
+def test_events_are_none_where_none_were_kept(kept: TrackerProcess) -> None:
+    assert kept.result("/topologies/history/events", **WORDS) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "says"),
+    [
+        ({"topology": "nobody"}, 404, "there is no history of 'nobody'"),
+        ({"topology": "../../.."}, 404, "there is no history"),
+        ({"id": "words-9"}, 404, "there is no history"),
+        ({"step": 15}, 422, "no whole number of 10 seconds"),
+        ({"starttime": 20, "endtime": 10}, 422, "is before starttime"),
+    ],
+)
+def test_what_makes_no_sense_is_said(kept: TrackerProcess, more: dict[str, object], status: int, says: str) -> None:
+    code, body = kept.get("/topologies/history/metrics", **{**WORDS, **more})
+    assert (code, says in body["message"]) == (status, True), body
+
+
+def test_a_damaged_file_is_named(kept: TrackerProcess, tmp_path: Path) -> None:
+    folder = tmp_path / "history/local/me/default/words/words-1"
+    write_raw(folder, 1, rows(1))
+    next(folder.rglob("*.parquet")).write_bytes(b"PAR1 and nothing more")
+    with tracker("--cluster", f"local=files://{tmp_path}/state", log=tmp_path / "tracker.log") as process:
+        code, body = process.get("/topologies/history/metrics", **WORDS)
+    assert code == 503
+    assert "words-1" in body["message"]

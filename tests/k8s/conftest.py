@@ -1,0 +1,53 @@
+"""One Kubernetes of two nodes for all tests here; ended when they have."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from k8s_cluster import K8sCluster
+from k8s_nodes import K8sNodes
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The marker, and time enough for a machine that builds images first."""
+    for item in items:
+        if "/tests/k8s/" in str(item.path):
+            item.add_marker(pytest.mark.k8s)
+            item.add_marker(pytest.mark.timeout(900))
+
+
+@pytest.fixture(scope="session")
+def nodes() -> Iterator[K8sNodes]:
+    """Whoever ends the run by SIGTERM has it cleared up, too."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    made = K8sNodes()
+    try:
+        made.up()
+        made.lap("two nodes are ready")
+        yield made
+    finally:
+        made.down()
+
+
+@pytest.fixture(scope="session")
+def cluster(nodes: K8sNodes) -> Iterator[K8sCluster]:
+    """Heronry's services on it."""
+    made = K8sCluster(nodes)
+    try:
+        made.up()
+        yield made
+    finally:
+        made.down()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Any:
+    """A failure comes with what the cluster says."""
+    report = yield
+    made = getattr(item, "funcargs", {}).get("cluster") or getattr(item, "funcargs", {}).get("nodes")
+    if report.when in ("call", "setup") and report.failed and made is not None:
+        report.sections.append(("the cluster", made.explain()))
+    return report

@@ -1,0 +1,249 @@
+"""A reliable word count on a Kubernetes of two nodes, through the front door: what runs where, what dies, what is lost.
+
+One topology takes everything in turn, in the order of the tests: its spouts number their lines, its sinks write every
+word down before they ack it, and at the end each word of each line that was emitted must be there. What it writes is on
+the storage that all nodes share.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import fault_ledger
+import pytest
+from fault_ledger import Text
+from k8s_cluster import CLUSTER, NAMESPACE, ROOT, K8sCluster
+from k8s_nodes import K8sNodes, eventually
+
+from heron_control.schedulers.docker_plan import SHARED_PATH
+
+NAME = "Flow"
+TEXT = ROOT / "examples" / "data" / "northanger_abbey.txt"
+SPOUTS, LINES_PER_SECOND = 1, 50
+TASKS = {"lines": SPOUTS, "words": 2, "sink": 2}
+GIVEN = {
+    "config": {"topology.stmgrs": 3, "topology.component.cpumap": {"lines": 0.1, "words": 0.1, "sink": 0.1}},
+    "tasks": TASKS, "lines_per_second": LINES_PER_SECOND, "output": f"{SHARED_PATH}/out",
+}  # fmt: skip
+VICTIM = 2  # the node that is struck; the services are on the other one
+
+
+class Flow:
+    """The topology, and what it has written."""
+
+    def __init__(self, cluster: K8sCluster) -> None:
+        self.cluster = cluster
+        (folder,) = cluster.storage.glob(f"{NAMESPACE}_topology-flow-*")
+        self.output = folder / "files" / "out"
+        self.text = Text(TEXT)
+
+    def written(self) -> int:
+        """Bytes, by all sinks that ever were."""
+        return fault_ledger.written_bytes(self.output)
+
+    def acked(self) -> int:
+        """Lines of all spouts."""
+        return sum(int(spout["done"]) for spout in fault_ledger.progress(self.output).values())
+
+    def goes_on(self) -> None:
+        """Wait until it runs as a whole, and all that was emitted until then is acked."""
+        self.cluster.wait_until_it_runs(NAME)
+        emitted = {task: spout["next"] for task, spout in fault_ledger.progress(self.output).items()}
+
+        def acked() -> bool:
+            now = fault_ledger.progress(self.output)
+            return all(now[task]["done"] >= number for task, number in emitted.items())
+
+        eventually(acked, "every line emitted so far is acked")
+
+    def uids(self) -> dict[int, str]:
+        """Container number to the uid of its Pod."""
+        return {number: pod["metadata"]["uid"] for number, pod in self.cluster.pods(NAME).items()}
+
+    def on(self, node: int) -> list[int]:
+        """The containers that are on a node."""
+        return [n for n, pod in self.cluster.pods(NAME).items() if pod["spec"].get("nodeName") == f"node{node}"]
+
+    def has_moved(self, numbers: list[int], node: int) -> bool:
+        """True when these have Pods elsewhere."""
+        pods = self.cluster.pods(NAME)
+        return all(n in pods and pods[n]["spec"].get("nodeName") not in (None, f"node{node}") for n in numbers)
+
+
+@pytest.fixture(scope="module")
+def flow(cluster: K8sCluster) -> Flow:
+    folder = Path(tempfile.mkdtemp(prefix="heronry-package-"))
+    tests = ROOT / "tests"
+    for file in (tests / "docker" / "docker_fault_topology.py", tests / "faults" / "fault_topology.py", TEXT):
+        shutil.copy(file, folder)
+    began = time.monotonic()
+    cluster.submit(folder, "docker_fault_topology:DockerFaults", NAME, GIVEN)
+    shutil.rmtree(folder)
+    cluster.nodes.lap(f"{NAME} runs, {time.monotonic() - began:.1f} s after its submit")
+    made = Flow(cluster)
+    eventually(lambda: made.written() > 0, f"{NAME} writes")
+    return made
+
+
+def test_it_runs_on_both_nodes_and_data_goes_between_them(cluster: K8sCluster, flow: Flow) -> None:
+    assert sorted(flow.uids()) == [0, 1, 2, 3]
+    assert flow.on(1), "Pods of a topology avoid each other"
+    assert flow.on(2)
+    flow.goes_on()
+
+
+def test_a_pod_has_no_rights(cluster: K8sCluster, flow: Flow) -> None:
+    name = cluster.pods(NAME)[1]["metadata"]["name"]
+
+    def inside(command: str) -> str:
+        return cluster.kubectl("exec", name, "--", "sh", "-c", command, check=False)
+
+    assert inside("id -u; grep -h -E '^(CapPrm|CapBnd|NoNewPrivs)' /proc/self/status") == (
+        "10001\nCapPrm:\t0000000000000000\nCapBnd:\t0000000000000000\nNoNewPrivs:\t1"
+    )
+    assert inside("touch /usr/x || echo no") == "no"
+    assert inside("ls /var/run/secrets/kubernetes.io || echo none") == "none", "no token of the cluster"
+    assert inside("ls /var/lib/heronry/start/1").split() == ["key.pem", "launch.json", "secret", "store-credential"]
+
+
+def test_what_belongs_to_it_is_there_once(cluster: K8sCluster, flow: Flow) -> None:
+    ours = ("--namespace", NAMESPACE, "--selector", f"org.heronry.topology={NAME}")
+    kinds = [found["kind"] for found in cluster.nodes.objects("service,networkpolicy,poddisruptionbudget", *ours)]
+    assert sorted(kinds) == ["NetworkPolicy", "PodDisruptionBudget", "Service"]
+    (budget,) = cluster.nodes.objects("poddisruptionbudget", *ours)
+    assert budget["spec"]["minAvailable"] == 3
+
+
+def test_a_name_is_taken_once(cluster: K8sCluster, flow: Flow) -> None:
+    file = str(ROOT / "examples" / "word_count.py")
+    said = cluster.heron("submit", CLUSTER, file, "WordCount", "--name", NAME, code=4)
+    assert NAME in said
+    assert sorted(flow.uids()) == [0, 1, 2, 3]
+
+
+def _comes_back(cluster: K8sCluster, flow: Flow, number: int, before: str, what: str, struck: float) -> None:
+    eventually(lambda: flow.uids().get(number, before) != before, f"container {number} has another Pod")
+    flow.goes_on()
+    cluster.nodes.lap(f"{what}: all acked {time.monotonic() - struck:.1f} s later")
+
+
+def test_a_pod_that_somebody_deletes_comes_back(cluster: K8sCluster, flow: Flow) -> None:
+    before, struck = flow.uids()[2], time.monotonic()
+    cluster.kubectl("delete", "pod", cluster.pods(NAME)[2]["metadata"]["name"], "--wait=false")
+    _comes_back(cluster, flow, 2, before, "a Pod deleted", struck)
+
+
+def test_a_container_that_is_killed_comes_back(cluster: K8sCluster, flow: Flow) -> None:
+    pod = cluster.pods(NAME)[3]
+    struck = time.monotonic()
+    cluster.strike(NAME, 3)
+    _comes_back(cluster, flow, 3, pod["metadata"]["uid"], "a container killed", struck)
+    log = cluster.kubectl("logs", "api-0", "--container", "api")
+    assert f"{pod['metadata']['name']} has ended: killed by SIGKILL" in log
+
+
+def test_restart_ends_and_starts_one(cluster: K8sCluster, flow: Flow) -> None:
+    before, struck = flow.uids(), time.monotonic()
+    cluster.heron("restart", CLUSTER, NAME, "1")
+    after = flow.uids()
+    assert {n for n in before if before[n] != after[n]} == {1}
+    flow.goes_on()
+    cluster.nodes.lap(f"heron restart of one container: all acked {time.monotonic() - struck:.1f} s later")
+
+
+def test_an_api_server_that_starts_again_adopts_what_runs(cluster: K8sCluster, flow: Flow) -> None:
+    before = flow.uids()
+    cluster.restart_api_server()
+    flow.goes_on()
+    assert flow.uids() == before
+
+
+def test_kubernetes_own_server_is_away_while_data_flows(cluster: K8sCluster, flow: Flow) -> None:
+    before, goal = flow.uids(), flow.acked() + 60 * LINES_PER_SECOND
+    cluster.nodes.stop_api_server()
+    eventually(lambda: flow.acked() >= goal, "data flows without it for a minute", 600)
+    cluster.nodes.start_api_server()
+    eventually(lambda: all(cluster.nodes.is_ready(n) for n in (1, 2)), "the nodes are ready")
+    cluster.login()
+    flow.goes_on()
+    # A node whose kubelet is a moment late when Kubernetes is back counts as lost, so its Pods may have been replaced.
+    replaced = [number for number, uid in flow.uids().items() if before[number] != uid]
+    cluster.nodes.lap(f"Kubernetes' API server was away for a minute of data; replaced after it: {replaced}")
+
+
+def test_a_kubelet_that_starts_again_keeps_what_runs(cluster: K8sCluster, flow: Flow) -> None:
+    before = flow.uids()
+    cluster.nodes.kill_kubelet(VICTIM)
+    cluster.nodes.start_kubelet(VICTIM)
+    eventually(lambda: cluster.nodes.is_ready(VICTIM), "the node is ready")
+    flow.goes_on()
+    assert flow.uids() == before
+
+
+def test_what_no_node_has_room_for_waits_and_says_so(cluster: K8sCluster, flow: Flow) -> None:
+    file = ROOT / "examples" / "word_count.py"
+    settings = ("--config-property", "topology.container.ram=1TiB", "--no-wait")
+    cluster.heron("submit", CLUSTER, str(file), "WordCount", "--name", "Huge", *settings)
+
+    def said() -> bool:
+        return "Insufficient memory" in json.dumps(cluster.status("Huge"))
+
+    eventually(said, "heron status says what it waits for")
+    cluster.heron("kill", CLUSTER, "Huge")
+    assert sorted(flow.uids()) == [0, 1, 2, 3]
+
+
+def test_two_incarnations_at_once_lose_nothing(cluster: K8sCluster, flow: Flow) -> None:
+    """What runs on a node that is cut off runs elsewhere by then; when the node is back, the older ones end."""
+    moved = flow.on(VICTIM)
+    assert moved
+    struck = time.monotonic()
+    cluster.nodes.cut(VICTIM)
+    eventually(lambda: flow.has_moved(moved, VICTIM), "its containers have Pods elsewhere")
+    flow.goes_on()
+    placed = time.monotonic() - struck
+    twice = len(_running(cluster.nodes, VICTIM))
+    assert twice, "no two incarnations were alive at once"
+    cluster.nodes.join(VICTIM)
+    joined = time.monotonic()
+    eventually(lambda: cluster.nodes.is_ready(VICTIM), "the node is ready")
+    eventually(lambda: len(_running(cluster.nodes, VICTIM)) <= len(flow.on(VICTIM)), "the old ones end")
+    cluster.nodes.lap(
+        f"node {VICTIM} cut off with containers {moved}: elsewhere and acked after {placed:.1f} s, {twice} containers "
+        f"twice; they ended {time.monotonic() - joined:.1f} s after it was back"
+    )
+    flow.goes_on()
+
+
+def _running(nodes: K8sNodes, node: int) -> list[str]:
+    """Containers of topologies that run on a node, whatever Kubernetes knows of them."""
+    found = nodes.ctr(node, "containers", "list", "labels.io.kubernetes.container.name==heron", "--quiet").split()
+    tasks = dict(line.split()[::2] for line in nodes.ctr(node, "task", "list").splitlines()[1:])
+    return [container for container in found if tasks.get(container) == "RUNNING"]
+
+
+def test_an_update_adds_a_container(cluster: K8sCluster, flow: Flow) -> None:
+    struck = time.monotonic()
+    cluster.heron("update", CLUSTER, NAME, "--component-parallelism", "words:4", "--container-number", "4")
+    assert sorted(flow.uids()) == [0, 1, 2, 3, 4]
+    flow.goes_on()
+    cluster.nodes.lap(f"heron update to four containers: all acked {time.monotonic() - struck:.1f} s later")
+    ours = ("--namespace", NAMESPACE, "--selector", f"org.heronry.topology={NAME}")
+    assert cluster.nodes.objects("poddisruptionbudget", *ours)[0]["spec"]["minAvailable"] == 4
+
+
+def test_at_the_end_every_word_is_there_and_nothing_of_it_is_left(cluster: K8sCluster, flow: Flow) -> None:
+    (flow.output / "end").touch()
+    eventually(lambda: fault_ledger.all_acked(flow.output, SPOUTS), "all is acked")
+    account: Any = flow.text.account(flow.output)
+    assert account.complete(), account
+    cluster.nodes.lap(f"{account}")
+    began = time.monotonic()
+    cluster.heron("kill", CLUSTER, NAME)
+    cluster.nodes.lap(f"heron kill took {time.monotonic() - began:.1f} s")
+    eventually(lambda: not cluster.left(NAME), f"nothing is left of it: {cluster.left(NAME)}")

@@ -1,0 +1,67 @@
+"""A real Kubernetes keeps the contract that one engine, a swarm and the fast tests' fake keep."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from engine_contract import IMAGE, EngineContract, Engines
+from k8s_nodes import K8sNodes, eventually
+
+from heron_control.schedulers import docker_plan
+from heron_control.schedulers.engine import Engine
+from heron_control.schedulers.k8s_engine import KubernetesEngine
+from heron_control.schedulers.k8s_plan import Placing
+from heron_control.schedulers.shared_storage import SharedStorage
+
+PROJECTS = ("contract", "stranger")
+NAMESPACE = "contract"
+KINDS = "pods,secrets,configmaps,services,networkpolicies,poddisruptionbudgets"
+
+
+def clear_up(nodes: K8sNodes) -> None:
+    """What tests of the contract have left."""
+    for project in PROJECTS:
+        ours = ("--selector", f"{docker_plan.CLUSTER_LABEL}={project}", "--namespace", NAMESPACE)
+        nodes.kubectl("delete", KINDS, *ours, "--grace-period=1", "--wait=true")
+
+
+@pytest.fixture(scope="module")
+def placing(nodes: K8sNodes, ways_in: None) -> Placing:
+    nodes.load(IMAGE)
+    nodes.kubectl("create", "namespace", NAMESPACE)
+    shown = ("get", "serviceaccount", "default", "--namespace", NAMESPACE)
+    eventually(lambda: nodes.kubectl(*shown, check=False), "the namespace is ready")
+    return Placing(NAMESPACE)
+
+
+@pytest.fixture(scope="module")
+def ways_in(nodes: K8sNodes) -> Iterator[None]:
+    """This process on the cluster's network, with the administrator's kubeconfig."""
+    with nodes.on_its_network():
+        os.environ["KUBECONFIG"] = str(nodes.kubeconfig)
+        yield
+        del os.environ["KUBECONFIG"]
+
+
+class TestKubernetesEngine(EngineContract):
+    tells_process_ids = False
+    endings_asked_for = frozenset({(None, None), (143, False)})  # a Pod that was deleted is soon forgotten
+    empties_networks = False
+    services_join = False
+    knows_images = False
+    keeps_files = False
+
+    @pytest.fixture
+    def engines(self, nodes: K8sNodes, placing: Placing, tmp_path: Path) -> Iterator[Engines]:
+        made: dict[str, KubernetesEngine] = {}
+
+        def engine_of(project: str) -> Engine:
+            return made.setdefault(project, KubernetesEngine(project, placing, SharedStorage(tmp_path, project)))
+
+        yield engine_of
+        for engine in made.values():
+            engine.close()
+        clear_up(nodes)

@@ -1,0 +1,49 @@
+"""A topology reads real streams and writes another while its tasks, and the server, are killed: each entry once."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from front_door import FrontDoor, becomes, eventually, unique
+from redis_server import RedisServer
+
+TOPOLOGY = Path(__file__).with_name("streams_topology.py")
+ENTRIES = 3000
+
+
+def add(server: RedisServer, stream: str, first: int) -> list[tuple[str, str]]:
+    adding = server.client.pipeline(transaction=False)
+    for number in range(first, first + ENTRIES):
+        adding.xadd(stream, {"word": f"w{number}"})
+    adding.execute()
+    return [(stream, f"w{number}") for number in range(first, first + ENTRIES)]
+
+
+def test_each_entry_is_written_once_whoever_is_killed(server: RedisServer, door: FrontDoor) -> None:
+    name = unique("Streams")
+    given = add(server, "a", 0) + add(server, "b", 0)
+    door.submit(name, TOPOLOGY, "Streams", "--", server.url, str(server.password_file), "a,b", "out")
+
+    def found() -> list[tuple[str, str]]:
+        return sorted((fields["stream"], fields["word"]) for _, fields in server.client.xrange("out"))
+
+    def tasks() -> set[int]:
+        return {p["pid"] for p in door.status(name)["processes"] if p.get("component") in ("entries", "written")}
+
+    eventually(lambda: len(found()) > 0, "a checkpoint is committed")
+    for number, pid in enumerate(sorted(tasks())):
+        given += add(server, "ab"[number % 2], ENTRIES * (number + 1))
+        os.kill(pid, signal.SIGKILL)
+        becomes(lambda: len(found()), len(given), "entries written")
+        assert found() == sorted(given)
+    server.kill()
+    server.start()
+    given += add(server, "a", 10 * ENTRIES)
+    becomes(lambda: len(found()), len(given), "entries written after the server's death")
+    assert found() == sorted(given)
+    door.kill(name)
+    ours = server.client.keys(f"heronry:{name}.written:*")
+    assert f"heronry:{name}.written:tokens" in ours
+    assert [key for key in ours if ":staged:" in key] == []

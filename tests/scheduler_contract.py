@@ -1,0 +1,222 @@
+"""What every scheduler does alike, seen through the front door: ``heron`` and what the scheduler itself shows.
+
+A test class derives from ``SchedulerContract`` and says with ``ground`` on what it stands: a real local cluster, Docker
+engine, swarm, Slurm or Kubernetes. One topology takes all tests, in any order; each leaves it running whole. What only
+one of them does (a node dies, its queue, its rights) is in that one's own tests.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeVar
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+TOPOLOGY = ROOT / "tests" / "contract_topology.py"
+PATIENCE_SECONDS = 240.0  # where images are loaded and nodes are busy
+COMMAND_SECONDS = 300.0
+EXIT_UNKNOWN, EXIT_TAKEN = 3, 4
+TOO_MUCH = {"topology.component.rammap": {"steady": 1 << 50}}  # bytes: a pebibyte
+RESTART = ("--wait-timeout", "240")
+T = TypeVar("T")
+Done = subprocess.CompletedProcess[str]
+
+
+def eventually(condition: Callable[[], T], what: str, seconds: float = PATIENCE_SECONDS) -> T:
+    """What ``condition`` answers, as soon as that is true."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        time.sleep(0.2)
+    return found
+
+
+class Ground(Protocol):
+    """What the contract stands on."""
+
+    address: str  # of the cluster, for ``heron``
+    environment: dict[str, str]  # of the command
+    options: tuple[str, ...]  # of a submit
+
+    def life(self, name: str, number: int) -> str:
+        """The present life of a container, as the scheduler tells lives apart; empty if there is none now."""
+
+    def end(self, name: str, number: int) -> None:
+        """kill -9 of it, from outside."""
+
+    def restart_scheduler(self, name: str) -> None:
+        """The process that watches the containers dies; returns when another one is there."""
+
+    def left(self, name: str) -> list[str]:
+        """What is left of a topology that was killed, or refused."""
+
+
+class SchedulerContract:
+    """The tests. ``too_much`` is what becomes of a topology that no machine has room for: it is ``refused``, or
+    ``waits`` and says for what, or ``runs``, where nobody counts what topologies may take."""
+
+    too_much: Literal["refused", "waits", "runs"] = "refused"
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def ground(cls) -> Iterator[Ground]:
+        """To be overridden."""
+        raise NotImplementedError
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def name(cls, ground: Ground) -> Iterator[str]:
+        """A topology that runs; it is killed in the end, and nothing of it may be left."""
+        name = f"Contract-{secrets.token_hex(3)}"
+        submit(ground, name)
+        yield name
+        heron(ground, "kill", ground.address, name)
+        heron(ground, "status", ground.address, name, code=EXIT_UNKNOWN)
+        eventually(lambda: not ground.left(name), f"nothing is left of {name}: {ground.left(name)}")
+        submit(ground, name)  # the name is free again
+        heron(ground, "kill", ground.address, name)
+        eventually(lambda: not ground.left(name), f"nothing is left of {name}: {ground.left(name)}")
+
+    def test_every_container_of_the_plan_runs(self, ground: Ground, name: str) -> None:
+        numbers = [row["id"] for row in status(ground, name)["containers"]]
+        assert numbers[0] == 0
+        assert len(numbers) == 3
+        lives = [ground.life(name, number) for number in numbers]
+        assert all(lives)
+        assert len(set(lives)) == len(lives)
+
+    def test_a_name_is_taken(self, ground: Ground, name: str) -> None:
+        before = lives(ground, name)
+        said = submit(ground, name, code=EXIT_TAKEN).stderr
+        assert name in said
+        assert "--replace" in said
+        assert lives(ground, name) == before
+
+    def test_a_container_that_dies_comes_back_alone_and_the_cause_is_told(self, ground: Ground, name: str) -> None:
+        for number in (max(lives(ground, name)), 0):
+            before = lives(ground, name)
+            ground.end(name, number)
+            after = others_than(ground, name, {number: before[number]})
+            assert {n for n in before if after[n] != before[n]} == {number}
+            container = process(ground, name, f"heron_container-{number}")
+            assert container["restarts"] >= 1
+            assert re.search("SIGKILL|Killed|137", container["last_error"]), container
+
+    def test_a_restart_is_of_what_was_asked(self, ground: Ground, name: str) -> None:
+        before = lives(ground, name)
+        number = max(before)
+        heron(ground, "restart", ground.address, name, str(number), *RESTART)
+        after = others_than(ground, name, {number: before[number]})
+        assert {n for n in before if after[n] != before[n]} == {number}
+        heron(ground, "restart", ground.address, name, *RESTART)
+        others_than(ground, name, after)
+
+    def test_a_scheduler_that_dies_comes_back_and_adopts(self, ground: Ground, name: str) -> None:
+        before = lives(ground, name)
+        ground.restart_scheduler(name)
+        runs(ground, name)
+        assert lives(ground, name) == before
+        number = max(before)
+        ground.end(name, number)  # what was adopted is watched as well
+        others_than(ground, name, {number: before[number]})
+
+    def test_an_update_adds_a_container_and_takes_it_away(self, ground: Ground, name: str) -> None:
+        before = lives(ground, name)
+        heron(ground, "update", ground.address, name, "--component-parallelism", "nothing:5", "--container-number", "3")
+        runs(ground, name)
+        more = lives(ground, name)
+        assert before.items() < more.items()
+        heron(ground, "update", ground.address, name, "--component-parallelism", "nothing:3", "--container-number", "2")
+        runs(ground, name)
+        assert len(lives(ground, name)) == 3
+        gone = set(more) - set(lives(ground, name))
+        eventually(lambda: not any(ground.life(name, number) for number in gone), f"container {gone} has ended")
+
+    def test_a_move_goes_to_a_new_container(self, ground: Ground, name: str) -> None:
+        before = lives(ground, name)
+        number = max(before)
+        heron(ground, "move", ground.address, name, str(number))
+        runs(ground, name)
+        after = lives(ground, name)
+        assert number not in after
+        assert len(after) == len(before)
+        eventually(lambda: not ground.life(name, number), f"container {number} has ended")
+
+    def test_what_no_machine_has_is_refused_or_waits_and_says_why(self, ground: Ground, name: str) -> None:
+        greedy = f"Greedy-{secrets.token_hex(3)}"
+        wait = ["--no-wait"] if self.too_much == "waits" else []
+        done = submit(ground, greedy, *wait, given=TOO_MUCH, code=None)
+        if self.too_much == "refused":
+            assert done.returncode not in (0, 1), done
+            assert "memory" in done.stderr.lower()
+        else:
+            assert done.returncode == 0, done
+            if self.too_much == "waits":
+                eventually(lambda: status(ground, greedy)["cause"], "it says what it waits for")
+            heron(ground, "kill", ground.address, greedy)
+        heron(ground, "status", ground.address, greedy, code=EXIT_UNKNOWN)
+        eventually(lambda: not ground.left(greedy), f"nothing is left of {greedy}: {ground.left(greedy)}")
+
+    def test_a_name_that_nobody_has_is_said_to_be_unknown(self, ground: Ground, name: str) -> None:
+        for command in (["kill"], ["restart"], ["status"]):
+            assert "Nobody" in heron(ground, *command, ground.address, "Nobody", code=EXIT_UNKNOWN).stderr
+        said = heron(ground, "restart", ground.address, name, "77", code=EXIT_UNKNOWN).stderr
+        assert "77" in said
+
+
+def heron(ground: Ground, *arguments: str, code: int | None = 0) -> Done:
+    """The command, as a user has it; it must end with ``code`` (None: with any)."""
+    done = subprocess.run(
+        [sys.executable, "-m", "heron_cli", *arguments],
+        cwd=ROOT, env=ground.environment, capture_output=True, text=True, check=False, timeout=COMMAND_SECONDS,
+    )  # fmt: skip
+    said = f"heron {' '.join(arguments)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    assert code in (None, done.returncode), said
+    return done
+
+
+def submit(ground: Ground, name: str, *options: str, given: dict[str, Any] | None = None, code: int | None = 0) -> Done:
+    """Submit the topology; every task runs when this returns."""
+    command = ["submit", ground.address, str(TOPOLOGY), "Contract", "--name", name, "--wait-timeout", "240"]
+    return heron(ground, *command, *ground.options, *options, "--", json.dumps(given or {}), code=code)
+
+
+def status(ground: Ground, name: str) -> dict[str, Any]:
+    """``heron status -o json``."""
+    found: dict[str, Any] = json.loads(heron(ground, "status", ground.address, name, "-o", "json").stdout)
+    return found
+
+
+def process(ground: Ground, name: str, process: str) -> dict[str, Any]:
+    """One of its processes."""
+    return next(dict(row) for row in status(ground, name)["processes"] if row["name"] == process)
+
+
+def runs(ground: Ground, name: str) -> None:
+    """Wait until every process of it does its work."""
+    eventually(lambda: status(ground, name)["state"] == "running", f"{name} runs")
+
+
+def lives(ground: Ground, name: str) -> dict[int, str]:
+    """Of each container of the plan."""
+    return {row["id"]: ground.life(name, row["id"]) for row in status(ground, name)["containers"]}
+
+
+def others_than(ground: Ground, name: str, ended: dict[int, str]) -> dict[int, str]:
+    """The lives of all containers, once none of ``ended`` lives any more and the whole topology runs."""
+
+    def anew() -> bool:
+        now = {number: ground.life(name, number) for number in ended}
+        return all(now[number] not in ("", life) for number, life in ended.items())
+
+    eventually(anew, f"containers {sorted(ended)} live anew")
+    runs(ground, name)
+    return lives(ground, name)

@@ -1,0 +1,76 @@
+"""The job in the queue: refused, lost, cancelled, and killed while the controller is away."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from fault_cluster import eventually
+from slurm_servers import SlurmServers
+from slurm_topology import SlurmTopology, slurm_topology
+
+
+def refused(topology: SlurmTopology, *more: str) -> str:
+    """What a submit that fails says; nothing of it may be left."""
+    with pytest.raises(AssertionError) as error:
+        topology.heron(*topology.submit_arguments(*more))
+    assert [path for path in topology.home.glob("topologies/**/*") if path.is_file()] == []
+    assert topology.nodes() == []
+    return str(error.value)
+
+
+def test_what_slurm_refuses_is_told_in_its_own_words(servers: SlurmServers) -> None:
+    with slurm_topology(servers, containers=1) as topology:
+        said = refused(topology, "--config-property", "heron.slurm.account=a", "--config-property",
+                       "heron.slurm.constraint=gpu")  # fmt: skip
+        assert "sbatch: error" in said
+        assert "Invalid feature specification" in said
+        said = refused(topology, "--config-property", "heron.user.code.user=nobody")
+        assert "run as who has submitted it" in said
+        assert servers.jobs() == []
+
+
+def test_a_controller_that_dies_within_a_second_of_a_submit(servers: SlurmServers) -> None:
+    with slurm_topology(servers, containers=1) as topology:
+        submitting = threading.Thread(target=topology.submit)
+        submitting.start()
+        eventually(servers.jobs, "the job is in the queue", poll=0.02)
+        servers.kill_controller()
+        servers.start_controller()
+        submitting.join()
+        assert topology.status()["state"] == "running"
+        assert len(topology.jobs()) == 1
+        topology.wait_for_more()
+        topology.kill()
+        assert servers.jobs() == []
+
+
+def test_a_job_that_somebody_cancels_leaves_nothing_but_logs(servers: SlurmServers) -> None:
+    with slurm_topology(servers, containers=1) as topology:
+        topology.submit()
+        topology.wait_for_more()
+        servers.run("scancel", *topology.jobs())
+        eventually(topology.nothing_runs, "no process and nothing on the nodes is left")
+        eventually(lambda: not servers.jobs(), "the job is over")
+        assert (topology.place / "log-files" / "heron_scheduler.log").exists()
+        shown = topology.heron("status", "slurm", topology.name)
+        assert "is CANCELLED" in shown
+        assert "heron restart" in shown
+        topology.heron("restart", "slurm", topology.name)
+        eventually(topology.running, "it runs again, as another job")
+        topology.wait_for_more()
+        topology.kill()
+
+
+def test_a_kill_without_a_controller_is_finished_by_the_next(servers: SlurmServers) -> None:
+    with slurm_topology(servers, containers=1) as topology:
+        topology.submit()
+        servers.kill_controller()
+        with pytest.raises(AssertionError, match="Slurm's controller does not answer") as error:
+            topology.heron("kill", "slurm", topology.name)
+        assert "exit 6" in str(error.value)
+        assert "again when `sinfo` answers" in str(error.value)
+        eventually(lambda: not topology.titled("container"), "its processes have stopped by themselves")
+        servers.start_controller()
+        topology.kill()
+        assert servers.jobs() == []

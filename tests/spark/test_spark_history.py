@@ -1,0 +1,168 @@
+"""The history of topologies rolled up on Spark: equal to the plain sum of all rows, however they came."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from spark_cluster import run_heron
+
+from data_pipeline.core.history import work
+from data_pipeline.shell import history
+from heron_control.history.reading import History, Question
+from heron_runtime.history_folder import dates, files
+from heron_runtime.model.history import (
+    DAY_MS,
+    LEVEL_MS,
+    METRICS,
+    RAW,
+    ROLLED,
+    Row,
+    bucket,
+    date_of,
+    day_folder,
+    file_name,
+    roll_up,
+)
+from heron_runtime.model.sketch import Sketch
+from metrics_manager.shell.history import row_table
+
+START = bucket(1_764_028_800_000, "1d")
+PLACES = ("local/me/default/words/words-1", "local/me/a b%20c/lines/lines-2")
+
+
+def generated(seed: int, count: int) -> list[Row]:
+    """Rows of three kinds over two days."""
+    chance = random.Random(seed)
+    rows = []
+    for _ in range(count):
+        start = START + chance.randrange(0, 2 * DAY_MS, LEVEL_MS[RAW])
+        kind = chance.choice(["counter", "gauge", "latency"])
+        row = Row(start, chance.randint(0, 1), "word", f"word_{chance.randint(0, 2)}", f"__{kind}", kind, 1.0)
+        if kind == "latency":
+            row.bins = dict(Sketch.of(chance.lognormvariate(2, 1) for _ in range(chance.randint(1, 9))).bins)
+            row.count = sum(row.bins.values())
+        else:
+            row.sum = chance.randint(0, 10**9) / 1024
+        if kind == "gauge":
+            row.low, row.high, row.last = -row.sum, row.sum, chance.random()
+            row.last_ms = start + chance.randint(0, 9_999)
+        rows.append(row)
+    return rows
+
+
+def written(root: Path, place: str, rows: list[Row], number: int) -> None:
+    """A file for each day of the rows."""
+    for date in {date_of(row.start_ms) for row in rows}:
+        folder = root / place / METRICS / RAW / day_folder(date)
+        folder.mkdir(parents=True, exist_ok=True)
+        table = row_table(pa, [row for row in rows if date_of(row.start_ms) == date])
+        pq.write_table(table, folder / file_name(1, number), store_schema=False)
+
+
+def read(root: Path, place: str, level: str) -> list[Row]:
+    folder = root / place / METRICS / level
+    found = []
+    for row in (r for d in dates(folder) for file in files(folder, d) for r in pq.ParquetFile(file).read().to_pylist()):
+        bins = dict(zip(row.pop("bins"), row.pop("counts"), strict=True))
+        found.append(Row(**row, bins=bins))
+    return sorted(found, key=lambda row: row.key)
+
+
+def copies(rows: list[Row]) -> list[Row]:
+    return [dataclasses.replace(row, bins=dict(row.bins)) for row in rows]
+
+
+def same(found: list[Row], truth: list[Row]) -> bool:
+    """Counters and bins to the last bit; the sum of a gauge is one of floats."""
+    as_gauge = [dataclasses.replace(row, sum=pytest.approx(row.sum)) if row.kind == "gauge" else row for row in truth]
+    return found == as_gauge
+
+
+def ran(spark: SparkSession, root: Path) -> int:
+    return history.roll_up(spark, root, work(history.found_days(root)), io.StringIO())
+
+
+def test_levels_are_the_sum_of_all_rows_however_and_whenever_they_came(spark: SparkSession, tmp_path: Path) -> None:
+    root = tmp_path / "his tory+%41"
+    rows = {place: generated(number, 400) for number, place in enumerate(PLACES)}
+    for place, every in rows.items():
+        for number in range(3):
+            written(root, place, every[number * 100 : number * 100 + 100], number + 1)
+    assert ran(spark, root) == 16, "two topologies, two days, four levels"
+    for place, every in rows.items():
+        for level in ROLLED:
+            assert same(read(root, place, level), roll_up(copies(every[:300]), level)), level
+            assert len(files(root / place / METRICS / level, date_of(START))) == 1
+    late = PLACES[0]
+    written(root, late, rows[late][300:], 9)
+    for file in files(root / late / METRICS / RAW, date_of(START)):
+        if file.name == file_name(1, 1):
+            file.unlink()  # the metrics manager has no room for it any more
+    assert ran(spark, root) == 8, "one topology has news"
+    for level in ROLLED:
+        assert same(read(root, late, level), roll_up(copies(rows[late]), level)), level
+    assert ran(spark, root) == 0, "nothing is new"
+    question = Question(START, START + 2 * DAY_MS, LEVEL_MS["1d"])
+    points = History(root / late).points(question)
+    total = sum(row.sum for row in rows[late] if row.kind == "counter")
+    assert sum(point.total for point in points if point.series[3] == "counter") == total
+    merged = Sketch()
+    for row in rows[late]:
+        merged += Sketch(row.bins)
+    assert sum((p.sketch for p in points if p.sketch is not None), Sketch()) == merged
+
+
+def test_a_run_that_dies_between_levels_is_finished_by_the_next(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = generated(3, 60)
+    written(tmp_path, PLACES[0], rows[:30], 1)
+    publish = history._publish
+
+    def dies(*arguments: object) -> None:
+        if arguments[2] == "1h":
+            raise KeyboardInterrupt
+        publish(*arguments)
+
+    monkeypatch.setattr(history, "_publish", dies)
+    with pytest.raises(KeyboardInterrupt):
+        ran(spark, tmp_path)
+    monkeypatch.undo()
+    written(tmp_path, PLACES[0], rows[30:], 2)
+    ran(spark, tmp_path)
+    for level in ROLLED:
+        assert same(read(tmp_path, PLACES[0], level), roll_up(copies(rows), level)), level
+
+
+def test_what_is_too_old_goes_and_what_has_just_begun_stays(tmp_path: Path) -> None:
+    for place, start in ((PLACES[0], START), (PLACES[1], START + 100 * DAY_MS)):
+        written(tmp_path, place, [Row(start, 1, "word", "a", "m", "counter", 1.0, 1.0)], 1)
+    (tmp_path / "local/me/default/new/new-1").mkdir(parents=True)
+    assert history.retain(tmp_path, START + 100 * DAY_MS, history.KEEP_DAYS) == 1
+    assert not (tmp_path / PLACES[0]).exists()
+    assert (tmp_path / PLACES[1]).exists()
+    assert (tmp_path / "local/me/default/new/new-1").exists()
+
+
+def test_the_command_rolls_up_what_is_there(tmp_path: Path) -> None:
+    root = tmp_path / "home" / "history"
+    missing = run_heron(tmp_path / "home", "pipeline", "roll-up")
+    assert (missing.returncode, b"heron.history.enabled=true" in missing.stderr) == (3, True)
+    rows = generated(5, 30)
+    written(root, PLACES[0], rows, 1)
+    done = run_heron(tmp_path / "home", "pipeline", "roll-up", "--keep", "10s=9999", "--keep", "1m=9999")
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"rolled up 6 days of levels" in done.stdout, "10m is not kept so long"
+    assert same(read(root, PLACES[0], "1d"), roll_up(copies(rows), "1d"))
+    again = run_heron(tmp_path / "home", "pipeline", "roll-up", "--keep", "10s=9999", "--keep", "1m=9999")
+    assert b"rolled up 0 days of levels" in again.stdout
+    assert not list(root.glob(".roll-up.tmp"))
+    refused = run_heron(tmp_path / "home", "pipeline", "roll-up", "--keep", "2m=9")
+    assert refused.returncode == 2

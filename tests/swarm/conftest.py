@@ -1,0 +1,50 @@
+"""One swarm of three engines for all tests here; removed at the end."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from swarm_cluster import SwarmCluster
+from swarm_nodes import SwarmNodes
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The marker, and time enough for a machine that builds images first."""
+    for item in items:
+        if "/tests/swarm/" in str(item.path):
+            item.add_marker(pytest.mark.swarm)
+            item.add_marker(pytest.mark.timeout(900))
+
+
+@pytest.fixture(scope="session")
+def nodes() -> Iterator[SwarmNodes]:
+    """Whoever ends the run by SIGTERM has it cleared up, too."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    made = SwarmNodes()
+    try:
+        made.up()
+        made.lap("the swarm is up")
+        yield made
+    finally:
+        made.down()
+
+
+@pytest.fixture(scope="session")
+def cluster(nodes: SwarmNodes) -> SwarmCluster:
+    """Up and logged in."""
+    made = SwarmCluster(nodes)
+    made.up()
+    return made
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Any:
+    """A failure comes with what the swarm says."""
+    report = yield
+    made = getattr(item, "funcargs", {}).get("cluster")
+    if report.when in ("call", "setup") and report.failed and isinstance(made, SwarmCluster):
+        report.sections.append(("the swarm", made.explain()))
+    return report

@@ -1,0 +1,251 @@
+"""A reliable word count on a swarm of three nodes, through the front door: what runs where, what dies, what is lost.
+
+One topology takes everything in turn, in the order of the tests: its spouts number their lines, its sinks write every
+word down before they ack it, and at the end each word of each line that was emitted must be there. What it writes is on
+the storage that all nodes share.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import fault_ledger
+import pytest
+from fault_ledger import Text
+from swarm_cluster import CLUSTER, PROJECT, ROOT, SwarmCluster
+from swarm_nodes import eventually
+
+from heron_control.schedulers.docker_plan import SHARED_PATH
+
+NAME, EXACT = "Flow", "Exact"
+TEXT = ROOT / "examples" / "data" / "northanger_abbey.txt"
+SPOUTS = 1
+TASKS = {"lines": SPOUTS, "words": 2, "sink": 2}
+GIVEN = {
+    "config": {"topology.stmgrs": 3, "topology.component.cpumap": {"lines": 0.1, "words": 0.1, "sink": 0.1}},
+    "tasks": TASKS, "lines_per_second": 100, "output": f"{SHARED_PATH}/out",
+}  # fmt: skip
+NUMBERS, SPLITS, KEYS = 1000, 4, 50
+
+
+class Flow:
+    """The topology, and what it has written."""
+
+    def __init__(self, cluster: SwarmCluster) -> None:
+        self.cluster = cluster
+        (folder,) = cluster.storage.glob(f"{PROJECT}_topology-flow-*")
+        self.output = folder / "files" / "out"
+        self.text = Text(TEXT)
+
+    def written(self) -> int:
+        """Bytes, by all sinks that ever were."""
+        return fault_ledger.written_bytes(self.output)
+
+    def goes_on(self) -> None:
+        """Wait until it runs as a whole, and all that was emitted until then is acked."""
+        self.cluster.wait_until_it_runs(NAME)
+        emitted = {task: spout["next"] for task, spout in fault_ledger.progress(self.output).items()}
+
+        def acked() -> bool:
+            now = fault_ledger.progress(self.output)
+            return all(now[task]["done"] >= number for task, number in emitted.items())
+
+        eventually(acked, "every line emitted so far is acked")
+
+
+@pytest.fixture(scope="module")
+def flow(cluster: SwarmCluster) -> Flow:
+    folder = Path(tempfile.mkdtemp(prefix="heronry-package-"))
+    tests = ROOT / "tests"
+    for file in (tests / "docker" / "docker_fault_topology.py", tests / "faults" / "fault_topology.py", TEXT):
+        shutil.copy(file, folder)
+    began = time.monotonic()
+    cluster.submit(folder, "docker_fault_topology:DockerFaults", NAME, GIVEN)
+    shutil.rmtree(folder)
+    cluster.nodes.lap(f"{NAME} runs, {time.monotonic() - began:.1f} s after its submit")
+    made = Flow(cluster)
+    eventually(lambda: made.written() > 0, f"{NAME} writes")
+    return made
+
+
+def test_it_runs_on_several_nodes_and_data_goes_between_them(cluster: SwarmCluster, flow: Flow) -> None:
+    places = cluster.places(NAME)
+    assert set(places) == {0, 1, 2, 3}
+    assert len(set(places.values())) >= 2, "a swarm spreads what it has to place"
+    flow.goes_on()  # tuples from the one spout go to words and sinks of every container
+    processes = cluster.status(NAME)["processes"]
+    spout = next(p["container"] for p in processes if p["component"] == "lines")
+    bolts = {p["container"] for p in processes if p["component"] in ("words", "sink")}
+    assert any(places[bolt] != places[spout] for bolt in bolts), "data crosses nodes"
+
+
+def test_a_container_has_no_more_rights_than_on_one_engine(cluster: SwarmCluster, flow: Flow) -> None:
+    node, container = cluster.task(cluster.services(NAME)[1])
+
+    def inside(*command: str, user: str = "heronry") -> str:
+        return cluster.nodes.engine(node, "exec", "--user", user, container, *command, check=False)
+
+    folder = "/var/lib/heronry/start/1"
+    shown = inside(
+        "stat", "--format", "%n %a %U", *(f"{folder}/{name}" for name in ("secret", "key.pem", "launch.json"))
+    )
+    assert {tuple(line.split()[1:]) for line in shown.splitlines()} == {("400", "heronry")}
+    assert inside("cat", f"{folder}/secret", user="heronry-code") == ""
+    host = json.loads(cluster.nodes.engine(node, "inspect", container))[0]["HostConfig"]
+    assert host["ReadonlyRootfs"]
+    assert host["Init"]
+    assert host["CapDrop"] == ["ALL"]
+    assert {cap.removeprefix("CAP_") for cap in host["CapAdd"]} == {"KILL", "SETGID", "SETUID"}
+    assert host["PidsLimit"] > 0
+    assert host["Memory"] > 0
+
+
+def test_a_container_that_dies_comes_back(cluster: SwarmCluster, flow: Flow) -> None:
+    service = cluster.services(NAME)[2]
+    node, container = cluster.task(service)
+    struck = time.monotonic()
+    cluster.nodes.engine(node, "kill", container)
+    eventually(lambda: _restarts(cluster, 2) >= 1, "container 2 is started again")
+    flow.goes_on()
+    cluster.nodes.lap(f"a container died: all acked {time.monotonic() - struck:.1f} s later")
+    error = next(c for c in cluster.status(NAME)["containers"] if c["id"] == 2)
+    assert "SIGKILL" in json.dumps(error) or "SIGKILL" in cluster.compose("logs", "api")
+
+
+def _restarts(cluster: SwarmCluster, number: int) -> int:
+    status = cluster.status(NAME)
+    processes = status.get("processes", ())
+    return max(
+        (p["restarts"] for p in processes if p["kind"] == "heron_container" and p["container"] == number), default=0
+    )
+
+
+def test_restart_ends_and_starts_one(cluster: SwarmCluster, flow: Flow) -> None:
+    before = cluster.task(cluster.services(NAME)[1])[1]
+    struck = time.monotonic()
+    cluster.heron("restart", CLUSTER, NAME, "1")
+    assert cluster.task(cluster.services(NAME)[1])[1] != before
+    cluster.nodes.lap(f"heron restart took {time.monotonic() - struck:.1f} s")
+    flow.goes_on()
+
+
+def test_an_api_server_that_starts_again_adopts_what_runs(cluster: SwarmCluster, flow: Flow) -> None:
+    before = {number: cluster.task(service) for number, service in cluster.services(NAME).items()}
+    cluster.compose("kill", "api")
+    cluster.compose("up", "--no-build", "--detach", "--wait", "api")
+    flow.goes_on()
+    assert {number: cluster.task(service) for number, service in cluster.services(NAME).items()} == before
+
+
+def test_the_containers_of_a_node_that_dies_go_elsewhere(cluster: SwarmCluster, flow: Flow) -> None:
+    dead = _a_worker_with_containers(cluster)
+    moved = [number for number, place in cluster.places(NAME).items() if place == cluster.nodes.node(dead)]
+    struck = time.monotonic()
+    cluster.nodes.kill(dead)
+    cluster.nodes.is_now(dead, "down")
+    down = time.monotonic() - struck
+
+    def elsewhere() -> bool:
+        places = cluster.places(NAME)
+        return all(number in places and places[number] != cluster.nodes.node(dead) for number in moved)
+
+    eventually(elsewhere, "its containers run elsewhere")
+    placed = time.monotonic() - struck
+    flow.goes_on()
+    cluster.nodes.lap(
+        f"node {dead} killed with containers {moved}: down after {down:.1f} s, elsewhere after {placed:.1f} s, "
+        f"all acked after {time.monotonic() - struck:.1f} s"
+    )
+    cluster.nodes.start(dead)
+    cluster.nodes.is_now(dead, "ready")
+    flow.goes_on()
+
+
+def _a_worker_with_containers(cluster: SwarmCluster) -> int:
+    """A node but the manager, which has the api server and ZooKeeper, with a container that has tasks."""
+    found = Counter(int(place.rsplit("-", 1)[1]) for number, place in cluster.places(NAME).items() if number)
+    del found[1]
+    return max(found, key=found.__getitem__)
+
+
+def test_two_incarnations_at_once_lose_nothing(cluster: SwarmCluster, flow: Flow) -> None:
+    """A node that stood still believes when it goes on that it runs what runs elsewhere by now."""
+    # The node that was dead has nothing yet: containers go where they are fewest.
+    cluster.heron("restart", CLUSTER, NAME)
+    flow.goes_on()
+    paused = _a_worker_with_containers(cluster)
+    moved = [number for number, place in cluster.places(NAME).items() if place == cluster.nodes.node(paused)]
+    struck = time.monotonic()
+    cluster.nodes.pause(paused)
+    cluster.nodes.is_now(paused, "down")
+
+    def elsewhere() -> bool:
+        places = cluster.places(NAME)
+        return all(number in places and places[number] != cluster.nodes.node(paused) for number in moved)
+
+    eventually(elsewhere, "its containers run elsewhere")
+    flow.goes_on()
+    placed = time.monotonic() - struck
+    cluster.nodes.resume(paused)
+    resumed = time.monotonic()
+    ours = ("ps", "--quiet", "--filter", "label=org.heronry.topology-id")
+    twice = bool(cluster.nodes.engine(paused, *ours))
+    eventually(lambda: not cluster.nodes.engine(paused, *ours).split() or _all_known(cluster, paused), "the old end")
+    lived = time.monotonic() - resumed
+    flow.goes_on()
+    cluster.nodes.lap(
+        f"node {paused} paused with containers {moved}: elsewhere and acked after {placed:.1f} s; resumed, two of one "
+        f"number at once: {twice}, the old ones ended {lived:.1f} s later"
+    )
+    assert twice, "no two incarnations were alive at once"
+
+
+def _all_known(cluster: SwarmCluster, node: int) -> bool:
+    """True when what runs on a node is what the swarm wants there."""
+    wanted = {cluster.task(service)[1] for service in cluster.services(NAME).values()}
+    ours = ("ps", "--quiet", "--no-trunc", "--filter", "label=org.heronry.topology-id")
+    return set(cluster.nodes.engine(node, *ours).split()) <= wanted
+
+
+def test_an_update_adds_tasks_and_containers(cluster: SwarmCluster, flow: Flow) -> None:
+    cluster.heron("update", CLUSTER, NAME, "--component-parallelism", "words:4", "--container-number", "4")
+    assert set(cluster.services(NAME)) == {0, 1, 2, 3, 4}
+    flow.goes_on()
+
+
+def test_at_the_end_every_word_is_there_and_nothing_of_it_is_left(cluster: SwarmCluster, flow: Flow) -> None:
+    (flow.output / "end").touch()
+    eventually(lambda: fault_ledger.all_acked(flow.output, SPOUTS), "all is acked")
+    account = flow.text.account(flow.output)
+    assert account.complete(), account
+    cluster.nodes.lap(f"{account}")
+    began = time.monotonic()
+    cluster.heron("kill", CLUSTER, NAME)
+    cluster.nodes.lap(f"heron kill took {time.monotonic() - began:.1f} s")
+    eventually(lambda: not cluster.left(), f"nothing is left of it: {cluster.left()}")
+
+
+def test_state_on_shared_storage_is_exact_when_a_container_dies(cluster: SwarmCluster) -> None:
+    given = {"numbers": NUMBERS, "per_second": 200, "folder": f"{SHARED_PATH}/exact",
+             "config": {"topology.component.cpumap": {"numbers": 0.1, "counts": 0.1, "files": 0.1}}}  # fmt: skip
+    cluster.submit(ROOT / "tests" / "docker" / "docker_exact_topology.py", EXACT, EXACT, given)
+    (folder,) = cluster.storage.glob(f"{PROJECT}_topology-exact-*")
+    output = folder / "files" / "exact"
+
+    def counts() -> Counter[tuple[int, int]]:
+        rows = (json.loads(line) for file in output.glob("[!.]*.jsonl") for line in file.read_text().splitlines())
+        return Counter((row["key"], row["count"]) for row in rows)
+
+    eventually(lambda: sum(counts().values()) > 0, "something is committed")
+    node, container = cluster.task(cluster.services(EXACT)[2])
+    cluster.nodes.engine(node, "kill", container)
+    truth = Counter({(key, count): 1 for key in range(KEYS) for count in range(1, SPLITS * NUMBERS // KEYS + 1)})
+    eventually(lambda: sum(counts().values()) >= sum(truth.values()), "every number is counted")
+    assert counts() == truth
+    cluster.heron("kill", CLUSTER, EXACT)
+    eventually(lambda: not cluster.left(), f"nothing is left of it: {cluster.left()}")

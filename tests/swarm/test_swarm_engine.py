@@ -1,0 +1,66 @@
+"""A real swarm keeps the contract that one engine and the fast tests' fake keep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from engine_contract import IMAGE, EngineContract, Engines
+from swarm_nodes import SwarmNodes
+
+from heron_control.schedulers import docker_plan as plan
+from heron_control.schedulers.docker_engine import DockerEngine
+from heron_control.schedulers.engine import Engine
+from heron_control.schedulers.swarm_engine import SwarmEngine
+
+PROJECTS = ("contract", "stranger")
+
+
+def clear_up(nodes: SwarmNodes) -> None:
+    """What tests of the contract have left."""
+    kinds = (("service ls -q", "service rm"), ("ps -aq", "rm -f"), ("network ls -q", "network rm"),
+             ("secret ls -q", "secret rm"))  # fmt: skip
+    for project in PROJECTS:
+        label = f"label={plan.CLUSTER_LABEL}={project}"
+        for kind, remove in kinds:
+            found = nodes.engine(1, *kind.split(), "--filter", label).split()
+            if found:
+                nodes.engine(1, *remove.split(), *found)
+
+
+@pytest.fixture(scope="module")
+def image_everywhere(nodes: SwarmNodes) -> SwarmNodes:
+    nodes.load(IMAGE)
+    return nodes
+
+
+class TestSwarmEngine(EngineContract):
+    tells_process_ids = False
+    endings_asked_for = frozenset({(None, None), (143, None)})  # a swarm soon forgets such a task
+    services_network = "contract_cluster"
+    empties_networks = False
+    keeps_files = False
+
+    @pytest.fixture
+    def engines(self, image_everywhere: SwarmNodes, tmp_path: Path) -> Iterator[Engines]:
+        nodes = image_everywhere
+        clear_up(nodes)
+        made: dict[str, SwarmEngine] = {}
+        storage = nodes.storage(tmp_path.name)
+
+        def engine_of(project: str) -> Engine:
+            return made.setdefault(project, SwarmEngine(project, nodes.address(1), storage=storage))
+
+        yield engine_of
+        for engine in made.values():
+            engine.close()
+        clear_up(nodes)
+
+    @pytest.fixture
+    def services(self, nodes: SwarmNodes) -> Iterator[DockerEngine]:
+        nodes.engine(1, "network", "create", self.services_network)
+        made = DockerEngine("contract", nodes.address(1))
+        yield made
+        made.close()
+        nodes.engine(1, "network", "rm", self.services_network)

@@ -1,0 +1,236 @@
+"""Laws of the election of an api server, over a memory store: who believes what, and what the store lets them do."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from heron_apiserver.core.leadership import Leadership, Role, Step
+from heron_runtime.failures import Unavailable
+from heron_runtime.state import paths
+from heron_runtime.state.fenced import FencedStore, Superseded, fenced
+from heron_runtime.state.memory import MemoryStore, MemoryTree
+from heron_runtime.state.store import (
+    Check,
+    Create,
+    Delete,
+    NodeExists,
+    SessionState,
+    Set,
+    StoreError,
+    StoreUnavailable,
+    TransactionFailed,
+)
+
+NODE = paths.api_server("box")
+COUNTER = "/topologies/counter"
+SERVERS = 3
+
+
+class Server:
+    """One api server: its core, and a shell whose every step waits until the test takes it."""
+
+    def __init__(self, tree: MemoryTree, name: str) -> None:
+        self.store = MemoryStore(tree)
+        self.store.open()
+        self.fence = FencedStore(self.store, NODE)
+        self.core = Leadership(name)
+        self.told: Counter[Step] = Counter()
+        self.watching = False
+        self.steps: deque[Step] = deque()
+        self.answers: deque[Callable[[], list[Step]]] = deque()  # the store has answered, and it is not heard yet
+        self.events: deque[Callable[[], list[Step]]] = deque([self.core.connected])
+        heard = {
+            SessionState.SUSPENDED: self.core.suspended,
+            SessionState.CONNECTED: self.core.connected,
+            SessionState.LOST: self.core.lost,
+        }
+        self.store.on_session(lambda state: self.events.append(heard[state]))
+        self.store.watch(NODE, lambda _: self.events.append(self.core.changed))
+
+    @property
+    def idle(self) -> bool:
+        """True when it waits for others."""
+        return not self.steps and not self.answers and not self.events
+
+    def move(self) -> None:
+        """One thing: carry out a step, or hear of an event. Steps come first, as in the shell."""
+        if self.answers:
+            self.events.append(self.answers.popleft())
+        elif self.steps:
+            self._take(self.steps.popleft())
+        elif self.events:
+            self.steps.extend(self.events.popleft()())
+
+    def _take(self, step: Step) -> None:
+        self.told[step] += 1
+        if step is Step.LOOK:
+            try:
+                node = self.store.get(NODE)
+            except StoreError:
+                return  # it hears of the connection when it is back
+            holder = node.data.decode() if node else ""
+            self.answers.append(lambda: self.core.looked(holder))
+        elif step is Step.STAND:
+            try:
+                self.store.commit([Create(NODE, self.core.claim.encode(), ephemeral=True)])
+            except StoreError:
+                pass
+            self.answers.append(self.core.stood)
+        elif step in (Step.LEAD, Step.RESUME):
+            assert not self.watching
+            self.watching = True
+        elif step in (Step.PAUSE, Step.END):
+            self.watching = False
+
+
+def owner(tree: MemoryTree) -> str:
+    """Whose claim stands in the store."""
+    record = tree.nodes.get(NODE)
+    return record.data.decode() if record else ""
+
+
+class Election(RuleBasedStateMachine):
+    """Servers that move at any speed, while connections break and sessions end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tree = MemoryTree()
+        self.servers = [Server(self.tree, f"server-{number}") for number in range(SERVERS)]
+        self.writes = 0
+        plain = MemoryStore(self.tree)
+        plain.open()
+        plain.commit([Create(COUNTER, b"")])
+        self.plain = plain
+
+    @rule(which=st.integers(0, SERVERS - 1), moves=st.integers(1, 6))
+    def move(self, which: int, moves: int) -> None:
+        for _ in range(moves):
+            self.servers[which].move()
+
+    @rule(which=st.integers(0, SERVERS - 1))
+    def settle(self, which: int) -> None:
+        while not self.servers[which].idle:
+            self.servers[which].move()
+
+    @rule(which=st.integers(0, SERVERS - 1))
+    def cut_off(self, which: int) -> None:
+        self.servers[which].store.lose_connection()
+
+    @rule(which=st.integers(0, SERVERS - 1))
+    def reach_again(self, which: int) -> None:
+        self.servers[which].store.restore_connection()
+
+    @rule(which=st.integers(0, SERVERS - 1))
+    def expire(self, which: int) -> None:
+        self.servers[which].store.expire_session()
+
+    @rule(which=st.integers(0, SERVERS - 1))
+    def start_again(self, which: int) -> None:
+        """Whoever is over is a process that has ended."""
+        if self.servers[which].core.role is Role.OVER:
+            self.servers[which].store.close()
+            self.writes += 1
+            self.servers[which] = Server(self.tree, f"server-{which}-{self.writes}")
+
+    @rule(which=st.integers(0, SERVERS - 1))
+    def write(self, which: int) -> None:
+        """Whatever a server believes: it writes if the node is its own, and only then."""
+        server = self.servers[which]
+        owns = owner(self.tree) == server.core.claim
+        before = self.plain.get(COUNTER)
+        try:
+            server.fence.commit([Set(COUNTER, b"x")])
+        except Superseded:
+            assert not owns
+        except StoreUnavailable:
+            pass
+        else:
+            assert owns
+            return
+        assert self.plain.get(COUNTER) == before
+
+    @rule()
+    def somebody_removes_the_node(self) -> None:
+        """By hand, or by a mistake."""
+        if owner(self.tree):
+            self.plain.commit([Delete(NODE)])
+
+    @invariant()
+    def who_acts_owns_the_node_or_has_not_heard_yet(self) -> None:
+        for server in self.servers:
+            assert server.told[Step.LEAD] <= 1
+            if server.core.role is Role.LEADING and server.idle:
+                assert owner(self.tree) == server.core.claim
+                assert server.watching
+            if server.idle:
+                assert server.watching <= (server.store.session() is SessionState.CONNECTED), "it starts containers"
+            if server.told[Step.END]:
+                assert server.core.role is Role.OVER, "an end is for good"
+
+    def teardown(self) -> None:
+        """All is well again: exactly one leads, and it may write."""
+        for number, server in enumerate(self.servers):
+            server.store.restore_connection()
+            while not server.idle:
+                server.move()
+            self.start_again(number)
+        while any(not server.idle for server in self.servers):
+            for number, server in enumerate(self.servers):
+                server.move()
+                self.start_again(number)
+        acting = [server for server in self.servers if server.watching]
+        assert [server.core.role for server in acting] == [Role.LEADING]
+        acting[0].fence.commit([Set(COUNTER, b"y")])
+
+
+TestElection = Election.TestCase
+
+
+def two() -> tuple[MemoryStore, MemoryStore]:
+    """Two sessions on one tree."""
+    tree = MemoryTree()
+    stores = MemoryStore(tree), MemoryStore(tree)
+    for store in stores:
+        store.open()
+    return stores
+
+
+def test_the_fence_tells_versions_and_faults_as_without_it() -> None:
+    leads, other = two()
+    leads.commit([Create(NODE, b"", ephemeral=True)])
+    fence = fenced(leads, NODE)
+    assert fence.commit([Create("/a/x", b"1"), Create("/a/y", b"2"), Set("/a/x", b"3")]) == [0, 0, 1]
+    assert fence.commit([]) == []
+    with pytest.raises(NodeExists) as caught:
+        fence.commit([Check("/a/x"), Create("/a/y", b"2")])
+    assert (caught.value.index, caught.value.path) == (1, "/a/y")
+    with pytest.raises(Superseded):
+        fenced(other, NODE).commit([Delete("/a/x")])
+    node = other.get("/a/x")
+    assert node is not None
+    assert (node.data, node.version) == (b"3", 1)
+
+
+def test_a_refusal_of_the_fence_is_one_that_may_be_sent_again_and_no_conflict() -> None:
+    _, other = two()
+    with pytest.raises(Superseded) as caught:
+        fenced(other, NODE).commit([Create("/a/x", b"1")])
+    assert not isinstance(caught.value, TransactionFailed)
+    assert caught.value.http_status == Unavailable.http_status == 503
+    assert "Send it again" in caught.value.cure
+
+
+def test_an_answer_from_before_the_connection_broke_resumes_nothing() -> None:
+    core = Leadership("mine")
+    core.connected()
+    assert core.looked("mine") == [Step.LEAD]
+    assert core.suspended() == [Step.PAUSE]
+    assert core.looked("mine") == []
+    assert core.role is Role.SUSPENDED
+    assert core.connected() == [Step.LOOK]
+    assert core.looked("mine") == [Step.RESUME]

@@ -1,0 +1,165 @@
+"""Laws of the watch of a volume: whatever the looks find, in whatever order."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from laws import each_law, each_mutation
+
+from heron_container.core import volume
+from heron_container.core.volume import (
+    LEAST_SECONDS,
+    MOST_SECONDS,
+    PATIENCE,
+    REST,
+    ROOM,
+    Usage,
+    VolumeWatch,
+    pause_seconds,
+)
+from heron_runtime.model.plan import ContainerPlan, PackingPlan, Resources
+from heron_runtime.model.settings import GiB, Keys, MiB
+from heron_runtime.model.volume import LEAST_FILES, volume_bytes, volume_files
+
+GRANTED = 100 * MiB
+sizes = st.sampled_from([0, GRANTED // 2, GRANTED, GRANTED + 1, 2 * GRANTED]) | st.integers(0, 2 * GRANTED)
+usages = st.builds(
+    Usage,
+    bytes=sizes,
+    files=st.sampled_from([0, LEAST_FILES, LEAST_FILES + 1]) | st.integers(0, 2 * LEAST_FILES),
+    removed_bytes=st.just(0) | st.integers(0, GRANTED),
+    largest=st.just("/volume/cache"),
+    closed=st.sampled_from([(), ("/volume/closed",)]),
+    hiding=st.sets(st.sampled_from(["process 7", "process 8"])).map(frozenset),
+)
+looks = st.lists(usages, min_size=1, max_size=8)
+laws = settings(max_examples=300, deadline=None, database=None)
+
+
+def measured(usage: Usage, containers: int) -> bool:
+    return not usage.closed and usage.bytes + containers * usage.removed_bytes <= GRANTED * ROOM
+
+
+def law_no_task_runs_beyond_the_bound() -> None:
+    @laws
+    @given(looks, st.integers(1, 5))
+    def holds(found: list[Usage], containers: int) -> None:
+        watch = VolumeWatch()
+        for usage in found:
+            trouble = watch.looked(usage, GRANTED, containers)
+            beyond = usage.bytes + containers * usage.removed_bytes > GRANTED or usage.files > LEAST_FILES
+            assert trouble or not (beyond or usage.closed)
+
+    holds()
+
+
+def law_tasks_run_where_there_is_room() -> None:
+    """However it was before: nothing that is over is held against anybody."""
+
+    @laws
+    @given(looks, st.integers(1, 5))
+    def holds(found: list[Usage], containers: int) -> None:
+        watch = VolumeWatch()
+        for usage in found:
+            trouble = watch.looked(usage, GRANTED, containers)
+            roomy = measured(usage, containers) and usage.files <= LEAST_FILES * ROOM
+            assert not trouble or not roomy or usage.hiding
+
+    holds()
+
+
+def law_between_room_and_bound_all_stays_as_it_is() -> None:
+    @laws
+    @given(st.integers(int(GRANTED * ROOM) + 1, GRANTED), st.booleans())
+    def holds(size: int, ended: bool) -> None:
+        watch = VolumeWatch()
+        watch.looked(Usage(2 * GRANTED if ended else 0, 1), GRANTED, 1)
+        assert bool(watch.looked(Usage(size, 1), GRANTED, 1)) == ended
+
+    holds()
+
+
+def law_who_hides_is_named_at_last_and_not_at_once() -> None:
+    @laws
+    @given(st.lists(st.booleans(), min_size=1, max_size=12))
+    def holds(hides: list[bool]) -> None:
+        watch, in_a_row = VolumeWatch(), 0
+        for hidden in hides:
+            in_a_row = in_a_row + 1 if hidden else 0
+            trouble = watch.looked(Usage(0, 0, hiding=frozenset({"process 7"} if hidden else ())), GRANTED, 1)
+            assert ("process 7 hides" in trouble) == (in_a_row >= PATIENCE)
+
+    holds()
+
+
+def law_looking_takes_its_share_and_no_more() -> None:
+    @laws
+    @given(st.floats(0, 1000))
+    def holds(took: float) -> None:
+        pause = pause_seconds(took)
+        assert LEAST_SECONDS <= pause <= MOST_SECONDS
+        assert pause >= took * REST or pause == MOST_SECONDS
+
+    holds()
+
+
+def law_what_is_said_names_place_bound_and_cure() -> None:
+    watch = VolumeWatch()
+    text = watch.looked(Usage(300 * MiB, 2, 0, "/volume/a\nb"), GRANTED, 1)
+    assert "user code keeps 300 MiB in files, most of it in /volume/a\\nb, of 100 MiB (topology.volume.disk)" in text
+    assert "remove files there as heronry-code, or submit it again" in text
+    text = watch.looked(Usage(0, 0, 40 * MiB), GRANTED, 3)
+    assert "40 MiB in files that it removed and has open in this container" in text
+    text = watch.looked(Usage(0, LEAST_FILES + 1, 0, "/volume/many"), GRANTED, 3)
+    assert "more files than the 10,000 that go with its 100 MiB" in text
+    text = watch.looked(Usage(0, 0, closed=("/volume/shut",)), GRANTED, 3)
+    assert "/volume/shut cannot be read" in text
+    assert "chmod u+rx" in text
+
+
+def law_more_containers_ask_for_more_and_what_is_stated_holds() -> None:
+    plans = [PackingPlan("t", tuple(ContainerPlan(i, (), Resources(disk_bytes=GiB)) for i in range(n))) for n in (1, 9)]
+    assert [volume_bytes({}, plan) for plan in plans] == [4 * GiB, 9 * GiB]
+    assert {volume_bytes({Keys.TOPOLOGY_VOLUME_DISK.name: 7 * MiB}, plan) for plan in plans} == {7 * MiB}
+    assert (volume_files(MiB), volume_files(4 * GiB)) == (LEAST_FILES, 262_144)
+
+
+def only_bytes_of_folders(patched: pytest.MonkeyPatch) -> None:
+    before = volume._excess
+    patched.setattr(volume, "_excess", lambda u, *rest: before(Usage(u.bytes, u.files, 0, u.largest, u.closed), *rest))
+
+
+def closed_folders_are_passed_over(patched: pytest.MonkeyPatch) -> None:
+    before = volume._excess
+    patched.setattr(volume, "_excess", lambda u, *rest: before(Usage(u.bytes, u.files, u.removed_bytes), *rest))
+
+
+def once_ended_always_ended(patched: pytest.MonkeyPatch) -> None:
+    before = volume._excess
+    patched.setattr(volume, "_excess", lambda u, g, c, share, h: before(u, g, c, 1.0 if share == 1.0 else 0.0, h))
+
+
+def no_margin(patched: pytest.MonkeyPatch) -> None:
+    patched.setattr(volume, "ROOM", 1.0)
+
+
+def impatient(patched: pytest.MonkeyPatch) -> None:
+    patched.setattr(volume, "PATIENCE", 1)
+
+
+def restless(patched: pytest.MonkeyPatch) -> None:
+    patched.setattr(volume, "REST", 1.0)
+
+
+test_law = each_law(globals())
+test_mutation = each_mutation(
+    [
+        (only_bytes_of_folders, law_no_task_runs_beyond_the_bound),
+        (closed_folders_are_passed_over, law_no_task_runs_beyond_the_bound),
+        (once_ended_always_ended, law_tasks_run_where_there_is_room),
+        (no_margin, law_between_room_and_bound_all_stays_as_it_is),
+        (impatient, law_who_hides_is_named_at_last_and_not_at_once),
+        (restless, law_looking_takes_its_share_and_no_more),
+    ]
+)

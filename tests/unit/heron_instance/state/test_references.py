@@ -1,0 +1,172 @@
+"""``topology.stateful.check.references``: told is exactly what a checkpoint would lose, only where it is asked for."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from laws import each_mutation
+from test_kept_state_of_tasks import Keyed, plan_of
+
+from heron_instance.core.state import references
+from heron_instance.core.state.kept import KeptState, Restored
+from heron_instance.core.state.keyed import KeyedState
+from heron_instance.core.state.references import KeptReference, References
+from heron_runtime.model.checkpoints import ALL_GROUPS
+
+KEYS = ["a", "b", "c"]
+CHECK = {"topology.stateful.check.references": True}
+
+
+def told(state: KeyedState | KeptState) -> str:
+    """What it says, if it does."""
+    try:
+        state.check_references()
+    except KeptReference as error:
+        return str(error)
+    return ""
+
+
+class World:
+    """One task whose user code keeps what it has read. ``lost``: keys whose change no checkpoint will take."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)
+        self.state = KeyedState(ALL_GROUPS)
+        self.kept: dict[str, list[int]] = {}  # references, as far as they still are those of the state
+        self.touched: set[str] = set()
+        self.lost: set[str] = set()
+        self.checkpoints = 0
+
+    def step(self) -> None:
+        key, do = self.draw.choice(KEYS), self.draw.random()
+        if do < 0.2:
+            self.kept[key] = self.state.setdefault(key, [0])
+            self.touched.add(key)
+            if self.draw.random() < 0.5:
+                self.kept[key].append(self.draw.randint(0, 9))
+        elif do < 0.3:
+            self.state[key] = self.draw.choice([[0], [1, 2]])
+            self.touched.add(key)
+            self.kept[key] = self.state.peek(key)
+        elif do < 0.4 and key in self.state:
+            del self.state[key]
+            self.touched.add(key)
+            self.kept.pop(key, None)
+        elif do < 0.5 and key in self.kept:
+            self.kept[key].append(self.draw.randint(0, 9))
+            if key not in self.touched:
+                self.lost.add(key)
+        elif do > 0.8:
+            self.checkpoint()
+
+    def checkpoint(self) -> None:
+        lost = self.lost - self.touched
+        assert bool(told(self.state)) == bool(lost), f"lost are {lost}"
+        self.checkpoints += 1
+        list(self.state.take(self.checkpoints, self.checkpoints))
+        if self.draw.random() < 0.5:
+            self.state.completed(self.checkpoints)
+        self.touched.clear()
+        self.lost.clear()
+
+
+def run(seed: int) -> None:
+    world = World(seed)
+    for _ in range(60):
+        world.step()
+    world.checkpoint()
+
+
+@given(st.integers(0, 1_000_000))
+def test_told_is_what_a_checkpoint_would_lose(seed: int) -> None:
+    run(seed)
+
+
+def law_told_is_what_a_checkpoint_would_lose() -> None:
+    for seed in range(100):
+        run(seed)
+
+
+def kept_state(config: dict[str, Any], restored: Restored | None = None) -> KeptState:
+    plan = plan_of()
+    object.__setattr__(plan.topology, "config", {**plan.topology.config, **config})
+    made = KeptState(plan, 3, Keyed(), restored or Restored(), lambda: 0.0)
+    assert made.by_key is not None
+    made.by_key.groups = ALL_GROUPS
+    return made
+
+
+def law_it_is_told_only_where_it_is_asked_for() -> None:
+    for config in ({}, CHECK):
+        made = kept_state(config)
+        assert made.by_key is not None
+        reference = made.by_key.setdefault("alice", [1])
+        assert not told(made)
+        list(made.take(1, 1)[1])
+        reference.append(2)
+        said = told(made)
+        assert bool(said) == bool(config)
+        assert not said or "key 'alice' in self.keyed of k, task 3 has changed" in said
+
+
+def law_what_was_restored_is_known() -> None:
+    before = kept_state(CHECK)
+    assert before.by_key is not None
+    before.by_key["alice"] = [1]
+    blocks = list(before.by_key.take(1, 1))
+    made = kept_state(CHECK, Restored(blocks=blocks))
+    assert made.by_key is not None
+    made.by_key.peek("alice").append(2)
+    assert "alice" in told(made)
+
+
+def nobody_compares(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(References, "lost", lambda *_: [])
+
+
+def touched_ones_are_told_too(patch: pytest.MonkeyPatch) -> None:
+    lost: Callable[..., list[Any]] = References.lost
+    patch.setattr(References, "lost", lambda self, values, touched: lost(self, values, ()))
+
+
+def the_first_digest_stays(patch: pytest.MonkeyPatch) -> None:
+    lost: Callable[..., list[Any]] = References.lost
+
+    def stays(self: References, values: Any, touched: Any) -> list[Any]:
+        before = dict(self._digests)
+        found = lost(self, values, touched)
+        self._digests |= before
+        return found
+
+    patch.setattr(References, "lost", stays)
+
+
+def what_is_in_it_does_not_count(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(references, "_digest", lambda value: bytes([len(value) % 2]))
+
+
+def it_is_always_on(patch: pytest.MonkeyPatch) -> None:
+    check = KeptState.check_references
+
+    def always(self: KeptState) -> None:
+        self._checked = True
+        check(self)
+
+    patch.setattr(KeptState, "check_references", always)
+
+
+test_mutation = each_mutation(
+    [
+        (nobody_compares, law_told_is_what_a_checkpoint_would_lose),
+        (touched_ones_are_told_too, law_told_is_what_a_checkpoint_would_lose),
+        (the_first_digest_stays, law_told_is_what_a_checkpoint_would_lose),
+        (what_is_in_it_does_not_count, law_told_is_what_a_checkpoint_would_lose),
+        (it_is_always_on, law_it_is_told_only_where_it_is_asked_for),
+        (nobody_compares, law_what_was_restored_is_known),
+    ]
+)

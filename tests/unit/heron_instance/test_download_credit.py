@@ -1,0 +1,46 @@
+"""The credit that a task gives for its input: whatever it takes and however often it connects, as one sum would say."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heron_instance.core.download import Download
+from heron_runtime.wire.control import Credit
+
+STEPS = st.lists(st.tuples(st.sampled_from(("hello", "receive", "take", "offer", "weigh")), st.integers(0, 90)))
+
+
+@settings(max_examples=150, deadline=None)
+@given(STEPS, st.booleans())
+def test_limits_are_of_the_connection_and_news_is_told_once(steps: list[tuple[str, int]], tell: bool) -> None:
+    """``told`` is what the stream manager of this connection knows; None before the first word."""
+    download, told = Download(), None
+    received = before = taken = total = 0
+    weight = 7
+    download.offer(total, weight)
+    for what, size in [*steps, ("offer", 100)]:
+        match what:
+            case "hello":
+                download.begin_stream()
+                before, told = received, None
+            case "receive":
+                download.receive(size)
+                received += size
+            case "take":
+                taken = min(received, taken + size)
+                download.taken_weight = taken
+            case "weigh":
+                weight = size
+                download.offer(total, weight)
+            case _:
+                total += size
+                download.offer(total, weight)
+        now = Credit(max(0, total - before), weight, max(0, taken - before))
+        if tell:
+            assert download.tell_taken() == (told is not None and told.taken_bytes != now.taken_bytes)
+        due = told is None or now.limit_bytes > told.limit_bytes or now.tuple_weight != told.tuple_weight
+        due = due or (tell and told is not None and told.taken_bytes != now.taken_bytes)
+        assert download.news() == (now if due else None)
+        assert download.news() is None, "once"
+        told = now if due else told

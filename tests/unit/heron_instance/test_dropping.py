@@ -1,0 +1,20 @@
+"""Data that is too old is dropped: exactly what is older than the limit, and its ids are let go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heron_instance.core.dropping import AgeFilter
+
+
+@given(st.integers(0, 2_000_000_000), st.integers(0, 5000), st.integers(0, 5000))
+def test_what_is_older_than_the_limit_is_dropped(now_seconds: int, age_ms: int, limit_ms: int) -> None:
+    let_go: list[Any] = []
+    keep = AgeFilter(lambda row: row[0], limit_ms, lambda: now_seconds, let_go.append)
+    row, passes = (1000 * now_seconds - age_ms,), age_ms <= limit_ms
+    assert [keep(row, "id", "default", None), keep(row, None, "default", None)] == [passes] * 2
+    assert let_go == ([] if passes else ["id"])
+    assert [keep.take_dropped(), keep.take_dropped()] == [0 if passes else 2, 0]

@@ -1,0 +1,65 @@
+"""What is told of settled roots: each stream's counts and ages, and no age of another's."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heron_instance.core.pending import Settled
+from heron_instance.core.settled_figures import MOST_RUNS, SettledFigures
+from heron_runtime.model.metrics import keyed
+
+STREAMS = {0: "default", 1: "odd", 2: "never"}
+
+
+class Told:
+    """The telemetry, as far as it is asked."""
+
+    def __init__(self) -> None:
+        self.ages: dict[str, Counter[float]] = {}
+        self.counts: Counter[str] = Counter()
+
+    def latency(self, name: str, milliseconds: float, n: int = 1) -> None:
+        self.ages.setdefault(name, Counter())[milliseconds] += n
+
+    def count(self, name: str, n: float) -> None:
+        self.counts[name] += int(n)
+
+
+def told(roots: list[tuple[int, int]], streams: dict[int, str]) -> Told:
+    """``roots`` are (stream, age in ms)."""
+    found = Told()
+    numbers, ages = zip(*roots, strict=True) if roots else ((), ())
+    settled = Settled(list(range(len(roots))), np.array(numbers, np.uint16), np.array(ages, np.float64))
+    figures = SettledFigures(streams, found.count, found)  # type: ignore[arg-type]
+    figures.counted("ack", settled)
+    figures.timed("age", settled)
+    return found
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 3)), min_size=1, max_size=MOST_RUNS))
+def test_each_stream_has_its_own_counts_and_ages(roots: list[tuple[int, int]]) -> None:
+    found = told(roots, STREAMS)
+    wanted = Counter(keyed("ack", STREAMS[number]) for number, _ in roots)
+    assert found.counts == wanted
+    ages: dict[str, Counter[float]] = {}
+    for number, age in roots:
+        ages.setdefault(keyed("age", STREAMS[number]), Counter())[float(age)] += 1
+    assert found.ages == ages
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=MOST_RUNS))
+def test_a_spout_of_one_stream_is_no_exception(ages: list[int]) -> None:
+    found = told([(0, age) for age in ages], {0: "default"})
+    assert found.counts == Counter({keyed("ack", "default"): len(ages)})
+    assert found.ages == {keyed("age", "default"): Counter(map(float, ages))}
+
+
+def test_of_very_many_ages_few_are_told_and_each_root_counts() -> None:
+    found = told([(0, age) for age in range(10_000)], {0: "default"})
+    (ages,) = found.ages.values()
+    assert ages.total() == 10_000
+    assert len(ages) <= MOST_RUNS + 1

@@ -1,0 +1,203 @@
+"""Requests to a Kubernetes API server: what it answers when it is laden, away, or of another opinion.
+
+The server is one of this process's own that says what a real one was seen to say; the real one is in ``tests/k8s``.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heron_cli import doctor
+from heron_cli.home import Home
+from heron_control.schedulers.engine import EngineError
+from heron_control.schedulers.k8s_client import CONFLICT, KubernetesClient, Refused
+
+PODS = "/api/v1/namespaces/heronry/pods"
+FORBIDDEN = {"kind": "Status", "code": 403, "message": 'nodes is forbidden: User "x" cannot list resource "nodes"'}
+
+
+class Answers:
+    """What the server says, in turn (the last one again and again), and what it was asked."""
+
+    def __init__(self) -> None:
+        self.given: list[tuple[int, Any, dict[str, str]]] = []
+        self.asked: list[tuple[str, str, Any]] = []
+
+    def say(self, code: int, body: Any, **headers: str) -> None:
+        """An answer; a list is a stream of lines."""
+        self.given.append((code, body, headers))
+
+    def next(self) -> tuple[int, Any, dict[str, str]]:
+        """The answer to the request that has come."""
+        return self.given.pop(0) if len(self.given) > 1 else self.given[0]
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[str, Answers]]:
+    answers = Answers()
+
+    class Handler(BaseHTTPRequestHandler):
+        """One request."""
+
+        def answer(self) -> None:
+            sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            answers.asked.append((self.command, self.path, json.loads(sent) if sent else None))
+            code, body, headers = answers.next()
+            lines = body if isinstance(body, list) else [body]
+            content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+            self.send_response(code)
+            for name, value in {**headers, "Content-Length": str(len(content))}.items():
+                self.send_header(name.replace("_", "-"), value)
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer
+
+        def log_message(self, *_: object) -> None:
+            """Quiet."""
+
+    made = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=made.serve_forever, args=(0.01,))
+    thread.start()
+    yield f"http://127.0.0.1:{made.server_port}", answers
+    made.shutdown()
+    thread.join()
+    made.server_close()
+
+
+@pytest.fixture
+def asked(server: tuple[str, Answers]) -> Iterator[tuple[KubernetesClient, Answers]]:
+    client = KubernetesClient("heronry", server[0])
+    yield client, server[1]
+    client.close()
+
+
+def test_a_laden_server_is_asked_again(asked: tuple[KubernetesClient, Answers]) -> None:
+    client, answers = asked
+    answers.say(429, {"message": "too many requests"}, Retry_After="0")
+    answers.say(429, {"message": "too many requests"}, Retry_After="0")
+    answers.say(201, {"kind": "Pod", "metadata": {"name": "a", "uid": "1"}})
+    assert client.create({"kind": "Pod", "metadata": {"name": "a"}})["metadata"]["uid"] == "1"
+    assert [method for method, _, _ in answers.asked] == ["POST"] * 3
+
+
+def test_one_that_stays_laden_is_an_error_with_its_words(asked: tuple[KubernetesClient, Answers]) -> None:
+    client, answers = asked
+    answers.say(429, {"message": "the server is currently unable"}, Retry_After="0")
+    with pytest.raises(EngineError, match="currently unable"):
+        client.list("Pod", "a=b")
+
+
+def test_one_that_is_away_is_an_error_at_once() -> None:
+    client = KubernetesClient("heronry", "http://127.0.0.1:9")
+    with pytest.raises(EngineError, match=r"API server at http://127\.0\.0\.1:9 does not answer: nobody listens there"):
+        client.list("Pod", "a=b")
+    client.close()
+
+
+def test_what_is_there_already_is_refused_with_its_code(asked: tuple[KubernetesClient, Answers]) -> None:
+    client, answers = asked
+    answers.say(409, {"kind": "Status", "code": 409, "message": 'pods "a" already exists'})
+    with pytest.raises(Refused, match='pods "a" already exists') as caught:
+        client.create({"kind": "Pod", "metadata": {"name": "a"}})
+    assert caught.value.code == CONFLICT
+
+
+def test_what_is_gone_is_no_error(asked: tuple[KubernetesClient, Answers]) -> None:
+    client, answers = asked
+    answers.say(404, {"kind": "Status", "code": 404, "message": "not found"})
+    assert client.read("Pod", "a") is None
+    assert not client.delete("Pod", "a")
+
+
+def test_only_the_life_that_is_meant_is_deleted(asked: tuple[KubernetesClient, Answers]) -> None:
+    client, answers = asked
+    answers.say(409, {"kind": "Status", "code": 409, "message": "the UID in the precondition does not match"})
+    assert not client.delete("Pod", "a", "1", 0)
+    (_, path, sent) = answers.asked[0]
+    assert (path, sent["preconditions"], sent["gracePeriodSeconds"]) == (f"{PODS}/a", {"uid": "1"}, 0)
+    with pytest.raises(Refused):
+        client.delete("Pod", "a")
+
+
+def test_a_mark_is_for_the_life_that_is_meant(asked: tuple[KubernetesClient, Answers]) -> None:
+    client, answers = asked
+    answers.say(200, {})
+    client.mark("ConfigMap", "a", "1", "org.heronry/started")
+    assert answers.asked[0][2] == [
+        {"op": "test", "path": "/metadata/uid", "value": "1"},
+        {"op": "add", "path": "/metadata/labels/org.heronry~1started", "value": "1"},
+    ]
+
+
+def test_who_may_not_look_at_nodes_sees_none(asked: tuple[KubernetesClient, Answers]) -> None:
+    client, answers = asked
+    answers.say(403, FORBIDDEN)
+    assert client.nodes() is None
+    with pytest.raises(Refused, match=r"give the api server's account the rights in deploy/kubernetes\.yml"):
+        client.list("Pod", "")
+
+
+def test_a_watch_begins_where_the_list_ended_and_ends_when_its_history_is_gone(
+    asked: tuple[KubernetesClient, Answers],
+) -> None:
+    client, answers = asked
+    pod = {"metadata": {"name": "a"}}
+    gone = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old resource version"}}
+    answers.say(200, {"metadata": {"resourceVersion": "77"}, "items": []})
+    answers.say(200, [{"type": "MODIFIED", "object": pod}, gone])
+    assert list(client.changes("a=b", 5)) == ["a"]
+    assert "resourceVersion=77" in answers.asked[1][1]
+    broken = {"type": "ERROR", "object": {"kind": "Status", "code": 500, "message": "etcd is away"}}
+    answers.given = [(200, {"metadata": {"resourceVersion": "78"}}, {}), (200, [broken], {})]
+    with pytest.raises(Refused, match="etcd is away"):
+        list(client.changes("a=b", 5))
+
+
+def test_the_newest_policy_that_is_served_is_taken(asked: tuple[KubernetesClient, Answers]) -> None:
+    client, answers = asked
+    answers.say(200, {"versions": [{"version": "v1beta1"}]})
+    assert client.policy_version() == "v1beta1"
+    answers.given = [(404, {"message": "not found"}, {})]
+    client.read("PodDisruptionBudget", "n")
+    assert answers.asked[-1][1] == "/apis/policy/v1beta1/namespaces/heronry/poddisruptionbudgets/n"
+
+
+def test_without_a_cluster_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nothing"))
+    with pytest.raises(EngineError, match=r"there is no Kubernetes cluster to ask: .* or set KUBECONFIG"):
+        KubernetesClient("heronry")
+
+
+def findings(monkeypatch: pytest.MonkeyPatch, folder: Path, address: str) -> dict[str, str]:
+    """Health and words of what ``heron doctor`` finds with a kubeconfig for this server."""
+    file = folder / "config"
+    file.write_text(json.dumps({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c", "users": [{"name": "u", "user": {}}],
+        "clusters": [{"name": "k", "cluster": {"server": address}}],
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+    }))  # fmt: skip
+    monkeypatch.setenv("KUBECONFIG", str(file))
+    return {found.verdict.value: f"{found.found} {found.cure}" for found in doctor._kubernetes(Home(folder))}
+
+
+def test_the_doctor_looks_at_the_cluster(
+    server: tuple[str, Answers], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    address, answers = server
+    version, policy = {"gitVersion": "v1.30.1"}, {"versions": [{"version": "v1"}]}
+    answers.given = [(200, {"items": []}, {}), (200, version, {}), (200, policy, {})]
+    assert findings(monkeypatch, tmp_path, address) == {"good": "v1.30.1, 0 nodes, policy/v1 "}
+    answers.given = [(403, FORBIDDEN, {}), (200, version, {}), (200, policy, {})]
+    assert "allow `list nodes`" in findings(monkeypatch, tmp_path, address)["note"]
+    assert "nobody listens there" in findings(monkeypatch, tmp_path, "http://127.0.0.1:9")["note"]
+    (tmp_path / "config").unlink()
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    assert "no cluster is known here" in next(doctor._kubernetes(Home(tmp_path))).found

@@ -1,0 +1,259 @@
+"""A container on Kubernetes: nothing that hardens it on one engine gets lost, every object is one that Kubernetes
+takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from hypothesis import given
+from laws import Law, Mutation, each_law, each_mutation
+from test_docker_plan import IDS, NAMES, launch_named
+
+from heron_control.schedulers import docker_plan, k8s_plan
+from heron_control.schedulers.identity import container_lock
+from heron_control.schedulers.k8s_answers import cores
+from heron_control.schedulers.k8s_plan import Placing
+from heron_runtime.model.plan import Resources
+from heron_runtime.model.settings import MiB
+
+ROOT = Path(__file__).resolve().parents[3]
+VERSIONS = [f"1.{minor}" for minor in range(25, 38)]
+FILES = {"launch.json": b"{}", "secret": b"s", "key.pem": b"k", "store-credential": b"c"}
+PLACING = Placing("heronry", (("disk", "ssd"),), "registry", ("10.0.0.0/8",), "shared")
+LIMITS = Resources(1.5, 512 * MiB)
+LABELS = docker_plan.labels("heronry", launch_named("T"))
+
+
+def body(number: int = 3, limits: Resources = LIMITS) -> dict[str, Any]:
+    launch = docker_plan.launch_inside(launch_named("T"), "http://api:9000", "k8s")
+    return docker_plan.creation("heronry", launch, number, "heronry:latest", limits)
+
+
+def pod(whole: Mapping[str, Any]) -> dict[str, Any]:
+    return k8s_plan.pod_of("heronry-t-3", whole, sorted(FILES), "start/3", PLACING)
+
+
+def objects() -> Iterator[dict[str, Any]]:
+    """All that a topology is made of."""
+    record = k8s_plan.record_of("heronry-t-3", body(), FILES, "start/3", PLACING)
+    yield record
+    owner = {**record, "metadata": {**record["metadata"], "uid": "u1"}}
+    yield k8s_plan.owned_by(owner, k8s_plan.pod_in(record))
+    yield k8s_plan.owned_by(owner, pod(body(0)))
+    yield k8s_plan.owned_by(owner, k8s_plan.secret_of("heronry-t-3", body(), FILES, PLACING))
+    yield k8s_plan.service("heronry_topology-t", LABELS, "heronry")
+    for internal in (True, False):
+        yield k8s_plan.policy("heronry_topology-t", LABELS, PLACING, internal=internal)
+    yield k8s_plan.disruption("heronry_topology-t", LABELS, "heronry", 4)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_object_is_one_that_kubernetes_takes(version: str) -> None:
+    manifest = yaml.safe_load_all((ROOT / "deploy" / "kubernetes.yml").read_text())
+    for made in [*objects(), *manifest]:
+        assert kubernetes_validate.validate(made, version, strict=True) == version
+
+
+def test_the_schemas_are_strict() -> None:
+    made = pod(body())
+    made["spec"]["containers"][0]["imagePullPolice"] = "Always"
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(made, VERSIONS[-1], strict=True)
+
+
+def _changed(value: Any) -> Any:
+    """Another value of the same kind."""
+    match value:
+        case bool():
+            return not value
+        case int():
+            return value + 7_000_000
+        case str():
+            return value + "x"
+        case [str(), *_]:
+            return ["other"]
+        case [dict() as first, *_]:
+            return [{**first, "Target": "/elsewhere"}]
+        case dict():
+            return {f"{key}x": found for key, found in value.items()}
+    raise AssertionError(value)
+
+
+def law_what_a_body_says_reaches_the_pod_or_is_known_to_be_lacking() -> None:
+    whole = body()
+    for key in whole.keys() - {"HostConfig", "Labels", "User", "StopSignal"}:
+        assert pod({**whole, key: _changed(whole[key])}) != pod(whole), key
+    for key, value in whole["HostConfig"].items():
+        other = deepcopy(whole)
+        other["HostConfig"][key] = ["no-new-privileges:false"] if key == "SecurityOpt" else _changed(value)
+        assert (pod(other) == pod(whole)) == (key in k8s_plan.LACKING), key
+
+
+def law_what_nobody_has_thought_of_is_refused() -> None:
+    for place in ("body", "host"):
+        whole = body()
+        (whole if place == "body" else whole["HostConfig"])["Sysctls"] = {"a": "b"}
+        with pytest.raises(KeyError, match="Sysctls"):
+            pod(whole)
+
+
+def law_a_pod_has_no_rights_at_all() -> None:
+    """What the level "restricted" of Pod security asks for, and more."""
+    spec = pod(body())["spec"]
+    assert spec["securityContext"]["runAsNonRoot"]
+    assert spec["securityContext"]["runAsUser"] == 10001
+    assert spec["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
+    assert not spec["automountServiceAccountToken"]
+    for container in (*spec["containers"], *spec["initContainers"]):
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": True,
+        }  # fmt: skip
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
+    assert all(volume.keys() & {"emptyDir", "projected", "persistentVolumeClaim"} for volume in spec["volumes"])
+
+
+def law_kubernetes_never_starts_a_container_a_second_time() -> None:
+    assert pod(body())["spec"]["restartPolicy"] == "Never"
+
+
+def law_what_is_secret_is_in_the_secret_alone() -> None:
+    record = k8s_plan.record_of("heronry-t-3", body(), FILES, "start/3", PLACING)
+    assert record["data"].keys() == {"launch.json", k8s_plan.POD_FILE}
+    secret = k8s_plan.secret_of("heronry-t-3", body(), FILES, PLACING)
+    assert secret["data"].keys() == FILES.keys() - {"launch.json"}
+    (given,) = (volume for volume in pod(body())["spec"]["volumes"] if volume["name"] == "given")
+    found = [
+        item["key"] for source in given["projected"]["sources"] for one in source.values() for item in one["items"]
+    ]
+    assert sorted(found) == sorted(FILES)
+
+
+def law_what_it_finds_at_its_start_is_its_own_and_in_memory() -> None:
+    """No file that is secret is on a disk of the node, and user code does not see where it came from."""
+    spec = pod(body())["spec"]
+    (copying,), (container,) = spec["initContainers"], spec["containers"]
+    *_, command = copying["args"]
+    assert command.endswith("install -m 0400 /given/* /var/lib/heronry/start/3/")
+    mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert "given" not in mounted
+    assert mounted["start"] == "/var/lib/heronry/start/3"
+    (start,) = (volume for volume in spec["volumes"] if volume["name"] == "start")
+    assert start["emptyDir"]["medium"] == "Memory"
+
+
+def law_shared_storage_is_each_topologys_own_folder_in_places_that_are_its_own() -> None:
+    spec = pod(body())["spec"]
+    shared = {m["subPath"]: m["mountPath"] for m in spec["containers"][0]["volumeMounts"] if m["name"] == "shared"}
+    volume = k8s_plan.volume_of(body())
+    assert shared == {f"{volume}/{folder}": path for folder, path in docker_plan.SHARED_MOUNTS.items()}
+    assert f"mkdir -p {' '.join(shared.values())};" in spec["initContainers"][0]["args"][-1]
+    assert {"name": "volume", "mountPath": docker_plan.VOLUME_PATH} in spec["initContainers"][0]["volumeMounts"]
+
+
+def law_what_is_asked_for_is_never_more_than_the_limit() -> None:
+    for cpu in (0.01, 0.5, 1.5, 64.0):
+        found = pod(body(3, Resources(cpu, 512 * MiB)))["spec"]["containers"][0]["resources"]
+        assert 0 < cores(found["requests"]["cpu"]) <= cores(found["limits"]["cpu"])
+        assert found["requests"]["memory"] == found["limits"]["memory"] == str(512 * MiB)
+
+
+def law_a_probe_looks_at_what_the_container_makes() -> None:
+    launch = docker_plan.launch_inside(launch_named("T"), "", "k8s")
+    for number, file in ((0, str(container_lock(launch.runtime_dir, 0))), (3, launch.stream_manager_socket(3))):
+        assert pod(body(number))["spec"]["containers"][0]["readinessProbe"]["exec"]["command"] == ["test", "-e", file]
+
+
+def law_pods_of_one_topology_avoid_each_other_by_host_first() -> None:
+    terms = pod(body())["spec"]["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    weights = {term["podAffinityTerm"]["topologyKey"]: term["weight"] for term in terms}
+    assert weights["kubernetes.io/hostname"] > weights["topology.kubernetes.io/zone"] > 0
+    for term in terms:
+        wanted = term["podAffinityTerm"]["labelSelector"]["matchLabels"]
+        assert wanted.items() <= pod(body(0))["metadata"]["labels"].items()
+
+
+def law_an_internal_topology_reaches_itself_the_services_and_a_name_server() -> None:
+    inside, outside = (k8s_plan.policy("n", LABELS, PLACING, internal=internal)["spec"] for internal in (True, False))
+    assert outside["egress"] == [{}]
+    assert inside["ingress"] == outside["ingress"]
+    peers, names = inside["egress"]
+    assert names == {"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]}
+    assert [peer for peer in peers["to"] if "ipBlock" in peer] == [{"ipBlock": {"cidr": "10.0.0.0/8"}}]
+    assert inside["ingress"] == [{"from": [peer for peer in peers["to"] if "ipBlock" not in peer]}]
+
+
+def law_whoever_empties_nodes_takes_one_at_a_time() -> None:
+    for count in (1, 2, 7):
+        assert k8s_plan.disruption("n", LABELS, "heronry", count)["spec"]["minAvailable"] == count - 1
+
+
+@given(name=NAMES, other=NAMES)
+def test_names_and_labels_are_what_kubernetes_takes_and_differ(name: str, other: str) -> None:
+    for make, form in (
+        (k8s_plan.object_name, r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?"),
+        (k8s_plan.label_value, r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?"),
+    ):
+        assert re.fullmatch(form, make(name))
+    assert (k8s_plan.label_value(name) == k8s_plan.label_value(other)) == (name == other)
+
+
+@given(name=NAMES, one=IDS, two=IDS)
+def test_two_submissions_never_share_a_network(name: str, one: str, two: str) -> None:
+    names = {k8s_plan.object_name(docker_plan.shared_name("heronry", launch_named(name, d))) for d in (one, two)}
+    assert len(names) == len({one[-6:], two[-6:]})
+
+
+test_law = each_law(globals())
+
+
+def _losing(patch: pytest.MonkeyPatch, *path: str) -> None:
+    made = k8s_plan.pod_of
+
+    def losing(*arguments: Any) -> dict[str, Any]:
+        found = made(*arguments)
+        part = found["spec"]["containers"][0] if path[0] == "container" else found["spec"]
+        for key in path[1:-1]:
+            part = part[key]
+        del part[path[-1]]
+        return found
+
+    patch.setattr(k8s_plan, "pod_of", losing)
+
+
+def capabilities_stay(patch: pytest.MonkeyPatch) -> None:
+    _losing(patch, "container", "securityContext", "capabilities")
+
+
+def the_root_is_written_to(patch: pytest.MonkeyPatch) -> None:
+    _losing(patch, "container", "securityContext", "readOnlyRootFilesystem")
+
+
+def root_is_allowed(patch: pytest.MonkeyPatch) -> None:
+    _losing(patch, "spec", "securityContext", "runAsNonRoot")
+
+
+def the_grace_is_the_clusters(patch: pytest.MonkeyPatch) -> None:
+    _losing(patch, "spec", "terminationGracePeriodSeconds")
+
+
+def a_key_is_public(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(k8s_plan, "PUBLIC", frozenset({"launch.json", "key.pem"}))
+
+
+MUTATIONS: list[tuple[Mutation, Law]] = [
+    (capabilities_stay, law_what_a_body_says_reaches_the_pod_or_is_known_to_be_lacking),
+    (capabilities_stay, law_a_pod_has_no_rights_at_all),
+    (the_root_is_written_to, law_what_a_body_says_reaches_the_pod_or_is_known_to_be_lacking),
+    (root_is_allowed, law_a_pod_has_no_rights_at_all),
+    (the_grace_is_the_clusters, law_what_a_body_says_reaches_the_pod_or_is_known_to_be_lacking),
+    (a_key_is_public, law_what_is_secret_is_in_the_secret_alone),
+]
+
+test_each_law_notices_its_mutation = each_mutation(MUTATIONS)

@@ -1,0 +1,75 @@
+"""Storage that all nodes see: each topology's folder has an owner, and goes with it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from test_docker_plan import launch_named
+
+from heron_control.schedulers import docker_plan as plan
+from heron_control.schedulers.engine import EngineError, Owner
+from heron_control.schedulers.shared_storage import OWNER_FILE, SharedStorage
+
+LABELS = plan.labels("heronry", launch_named("T"))
+
+
+def test_a_folder_is_made_once_has_an_owner_and_goes(tmp_path: Path) -> None:
+    storage = SharedStorage(tmp_path, "heronry")
+    for _ in range(2):
+        storage.make("t", LABELS)
+    assert storage.owners() == {"t": Owner("T", "T-0123456789ab")}
+    assert SharedStorage(tmp_path, "stranger").owners() == {}
+    for part in plan.SHARED_MOUNTS:
+        assert (tmp_path / "t" / part).stat().st_mode & 0o777 == 0o700
+    for _ in range(2):
+        storage.remove("t")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_checkpoint_is_put_where_containers_look_for_it(tmp_path: Path) -> None:
+    storage, source = SharedStorage(tmp_path / "shared", "heronry"), tmp_path / "source"
+    storage.folder.mkdir()
+    for name in ("manifests/9.json", "parts/a.part"):
+        (source / name).parent.mkdir(parents=True)
+        (source / name).write_bytes(name.encode())
+        (source / name).chmod(0o600)
+    path = f"{plan.HOME}/checkpoints"
+    with pytest.raises(EngineError, match="takes no checkpoint"):
+        storage.put("t", source, path)
+    storage.make("t", LABELS)
+    before = os.umask(0o077)
+    try:
+        for _ in range(2):
+            storage.put("t", source, path)
+    finally:
+        os.umask(before)
+    there = storage.folder / "t" / "checkpoints"
+    found = {str(file.relative_to(there)): file for file in there.rglob("*") if file.is_file()}
+    assert {name: file.read_bytes().decode() for name, file in found.items()} == {name: name for name in found}
+    assert set(found) == {"manifests/9.json", "parts/a.part"}
+    assert {file.stat().st_mode & 0o777 for file in found.values()} == {0o644}
+    with pytest.raises(EngineError, match="nothing can be put there"):
+        storage.put("t", source, f"{plan.HOME}/elsewhere")
+
+
+def test_what_is_nobodys_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    storage = SharedStorage(tmp_path, "heronry")
+    storage.remove("mine")
+    assert (tmp_path / "mine").is_dir()
+
+
+def test_a_note_that_cannot_be_read_is_an_error_with_its_cure(tmp_path: Path) -> None:
+    storage = SharedStorage(tmp_path, "heronry")
+    storage.make("t", LABELS)
+    (tmp_path / "t" / OWNER_FILE).chmod(0o600)
+    (tmp_path / "t" / OWNER_FILE).write_text("{")
+    with pytest.raises(EngineError, match="remove its folder if no topology uses it"):
+        storage.owners()
+
+
+def test_storage_that_is_not_there_takes_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="takes no folder"):
+        SharedStorage(tmp_path / "nothing", "heronry").make("t", LABELS)

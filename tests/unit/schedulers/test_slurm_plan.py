@@ -1,0 +1,192 @@
+"""What Slurm is asked for, and what it prints, as laws; each with a bug that it notices."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from laws import Law, Mutation, each_law, each_mutation
+
+from heron_control.schedulers import slurm_plan as plan
+from heron_control.schedulers.slurm_node import RUN, launch_on
+from heron_runtime.failures import NotAllowed
+from heron_runtime.launch import Launch
+from heron_runtime.model.ids import MASTER_CONTAINER
+from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan, Resources
+from heron_runtime.model.settings import Keys, MiB
+
+CONFIG: Mapping[str, Any] = {}
+SIZES = st.lists(
+    st.tuples(st.floats(0.1, 64), st.integers(16 * MiB, 1 << 38), st.integers(1, 5)), min_size=1, max_size=8
+)
+SETTINGS = st.fixed_dictionaries(
+    {}, optional={Keys.HERON_SLURM_SPARE_CONTAINERS.name: st.integers(0, 9), Keys.HERON_SLURM_NODES.name: st.just(2)}
+)
+
+
+def launch(home: str = "/srv/a b/words", **settings: Any) -> Launch:
+    return Launch("slurm", "ads", "prod", "words", "words-0123", "files:///srv/x", home, "", settings=settings)
+
+
+def packing(sizes: list[tuple[float, int, int]], first: int = 1) -> PackingPlan:
+    containers, task = [], 1
+    for number, (cpu, ram, tasks) in enumerate(sizes, first):
+        instances = tuple(InstancePlan(task + n, "bolt", task + n - 1, Resources(0.5, MiB)) for n in range(tasks))
+        task += tasks
+        containers.append(ContainerPlan(number, instances, Resources(cpu, ram)))
+    return PackingPlan("words", tuple(containers))
+
+
+def refusal(allocation: plan.Allocation, before: PackingPlan, after: PackingPlan) -> str:
+    """The cure for an update that is refused; empty if it is not."""
+    try:
+        plan.check_room(allocation, before, after, CONFIG)
+    except NotAllowed as error:
+        return error.cure
+    return ""
+
+
+@given(SIZES, SETTINGS)
+def law_every_container_has_a_slot_that_holds_it(sizes: list[Any], settings: dict[str, Any]) -> None:
+    made = packing(sizes)
+    allocation = plan.allocation_of(made, CONFIG, settings)
+    numbers = [MASTER_CONTAINER, *(container.container for container in made.containers)]
+    assert allocation.slots == len(numbers) + settings.get(Keys.HERON_SLURM_SPARE_CONTAINERS.name, 0)
+    for number in numbers:
+        need = plan.need_of(made, CONFIG, number)
+        assert need.cpus >= 1
+        assert allocation.slot.covers(need)
+    for container in made.containers:
+        need = plan.need_of(made, CONFIG, container.container)
+        assert need.cpus >= container.resources.cpu
+        assert need.ram_mib * MiB >= container.resources.ram_bytes
+    assert plan.Allocation.of_json(allocation.to_json()) == allocation
+
+
+@given(SIZES, SETTINGS)
+def law_the_job_has_the_memory_of_its_slots(sizes: list[Any], settings: dict[str, Any]) -> None:
+    allocation = plan.allocation_of(packing(sizes), CONFIG, settings)
+    given_ = dict(
+        word.lstrip("-").split("=", 1) for word in plan.job_arguments(launch(**settings), allocation) if "=" in word
+    )
+    assert int(given_["ntasks"]) == allocation.slots
+    assert int(given_["mem-per-cpu"].removesuffix("M")) * int(given_["cpus-per-task"]) >= allocation.slot.ram_mib
+    least, _, most = given_["nodes"].partition("-")
+    assert int(least) == settings.get(Keys.HERON_SLURM_NODES.name, 1)
+    assert int(most) >= int(least)
+
+
+@given(SIZES, st.integers(0, 3), st.integers(0, 4), st.integers(0, 4))
+def law_an_update_is_refused_exactly_where_old_and_new_do_not_fit(
+    sizes: list[Any], spare: int, kept: int, new: int
+) -> None:
+    before = packing(sizes)
+    allocation = plan.allocation_of(before, CONFIG, {Keys.HERON_SLURM_SPARE_CONTAINERS.name: spare})
+    small = [(0.1, 16 * MiB, 1)] * new
+    after = PackingPlan("words", (*before.containers[:kept], *packing(small, first=100).containers))
+    cure = refusal(allocation, before, after)
+    wanted = "" if new <= spare else f"{Keys.HERON_SLURM_SPARE_CONTAINERS.name}={new}"
+    assert cure.rsplit(" ", 1)[-1] == wanted
+
+
+def law_a_container_that_outgrows_its_slot_is_refused_by_name() -> None:
+    before = packing([(1.0, 512 * MiB, 2)])
+    allocation = plan.allocation_of(before, CONFIG, {})
+    with pytest.raises(NotAllowed, match="container 1 of the new plan needs 65 cores"):
+        plan.check_room(allocation, before, packing([(64.5, 512 * MiB, 2)]), CONFIG)
+
+
+def law_what_squeue_prints_is_read_back() -> None:
+    text = "7|PENDING|Resources\n8|RUNNING|None\n9|CANCELLED|None\n10|COMPLETING|None\n\nslurm_load_jobs: noise\n"
+    jobs = plan.read_jobs(text)
+    assert [(job.id, job.started, job.over) for job in jobs] == [
+        ("7", False, False), ("8", True, False), ("9", False, True), ("10", True, False),
+    ]  # fmt: skip
+    assert str(jobs[0]) == "job 7 is PENDING (Resources)"
+    steps = plan.read_pairs("7.0|heron_container-1\n7.1|heron_container-11\n7.batch|batch\n")
+    assert plan.steps_named(steps, 1) == ["7.0"], "the step of another container is not touched"
+
+
+def law_no_address_that_may_mean_the_loopback_is_bound() -> None:
+    named = launch_on(launch(), {"n1": "n1.site"}, "n1", 3)
+    assert (named.host, named.bind) == ("n1.site", "0.0.0.0")
+    numbered = launch_on(launch(), {"n1": "10.0.0.7"}, "n1", 3)
+    assert (numbered.host, numbered.bind_host) == ("10.0.0.7", "10.0.0.7")
+    assert numbered.runtime_dir != launch_on(launch(), {}, "n1", 4).runtime_dir
+
+
+def law_only_this_machine_is_no_stranger() -> None:
+    assert plan.strangers(["vm", "VM.site", "vm2"], "vm.other") == ["vm2"]
+
+
+test_law = each_law(globals())
+
+
+def forgets_the_master(patch: pytest.MonkeyPatch) -> None:
+    real = plan.allocation_of
+    patch.setattr(plan, "allocation_of", lambda *a: replace(real(*a), slots=real(*a).slots - 1))
+
+
+def rounds_down(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(plan, "ceil", int)
+
+
+def counts_the_new_containers_only(patch: pytest.MonkeyPatch) -> None:
+    real = plan.check_room
+    patch.setattr(plan, "check_room", lambda allocation, before, *rest: real(allocation, rest[0], *rest))
+
+
+def takes_names_by_their_beginning(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        plan, "steps_named",
+        lambda steps, number: [step for step, name in steps.items() if name.startswith(f"heron_container-{number}")],
+    )  # fmt: skip
+
+
+MUTATIONS: list[tuple[Mutation, Law]] = [
+    (forgets_the_master, law_every_container_has_a_slot_that_holds_it),
+    (rounds_down, law_the_job_has_the_memory_of_its_slots),
+    (counts_the_new_containers_only, law_an_update_is_refused_exactly_where_old_and_new_do_not_fit),
+    (takes_names_by_their_beginning, law_what_squeue_prints_is_read_back),
+]
+test_mutation = each_mutation(MUTATIONS)
+
+
+def run_script(folder: Path, command: list[str]) -> subprocess.CompletedProcess[str]:
+    file = folder / "launch.json"
+    script = plan.job_script(launch(str(folder)), str(file), command, {"MARK": "it's"})
+    return subprocess.run(["sh"], input=script, text=True, capture_output=True, timeout=30, check=False)
+
+
+def test_the_script_starts_the_scheduler_until_that_says_it_is_over(tmp_path: Path) -> None:
+    folder = tmp_path / "it's here"
+    folder.mkdir()
+    (folder / "launch.json").touch()
+    program = folder / "program"
+    program.write_text(f'#!/bin/sh\necho "${RUN} $MARK $*" >>"{folder}/said"\n[ $(wc -l <"{folder}/said") = 2 ]\n')
+    program.chmod(0o755)
+    done = run_script(folder, [str(program)])
+    assert done.returncode == 0, done.stderr
+    first, second = (folder / "said").read_text().splitlines()
+    assert first == second, "both belong to one run"
+    run, rest = first.split(" ", 1)
+    assert rest == f"it's --launch {folder}/launch.json"
+    assert (folder / "run").read_text() == run
+
+
+def test_a_node_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:
+    done = run_script(tmp_path, ["true"])
+    assert done.returncode == 66
+    assert "every node must see HERONRY_HOME" in done.stderr
+
+
+def test_a_scheduler_is_not_started_again_for_a_topology_that_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "launch.json").touch()
+    done = run_script(tmp_path, ["sh", "-c", 'rm "$2"; exit 1', "-"])
+    assert done.returncode == 0

@@ -1,0 +1,76 @@
+"""Who is told what when connections begin, are replaced and end, and what is kept of what went over them."""
+
+from __future__ import annotations
+
+import pytest
+from sm_world import TOPOLOGY_ID, World, frame, make_plan
+
+from heron_runtime.model.ids import PROTOCOL_VERSION
+from heron_runtime.wire.control import Credit, InstanceHello, Leave, PeerCredit
+from stream_manager.core.effects import Send
+from stream_manager.core.events import Connected, ConnectionEnded, Heard
+from stream_manager.core.links import Link
+
+
+@pytest.fixture
+def world() -> World:
+    found = World(make_plan())
+    found.start()
+    return found
+
+
+@pytest.mark.parametrize(("pid", "leaves"), [(1001, False), (7, True), (4242, True)])
+def test_only_another_process_is_told_to_leave(world: World, pid: int, leaves: bool) -> None:
+    """A process whose connection has broken without our notice comes again: it is not told to leave for itself."""
+    old = world.instances[2].connection
+    hello = InstanceHello(PROTOCOL_VERSION, TOPOLOGY_ID, 2, 1 + leaves, pid)
+    effects = world.cores[1].handle(Connected(999, hello))
+    told = [x.connection for x in effects if isinstance(x, Send) and isinstance(x.message, Leave)]
+    assert told == ([old] if leaves else [])
+
+
+def test_an_end_is_no_violation_unless_it_was_malformed(world: World) -> None:
+    core = world.cores[1]
+    world.disconnect(2)
+    world.break_link(1, 2)
+    assert core.violations == 0
+    number = world.instances[1].connection
+    assert number is not None
+    core.handle(ConnectionEnded(number, True))
+    assert core.violations == 1
+
+
+def test_the_largest_frame_is_remembered(world: World) -> None:
+    """The memory that queues may take at most hangs on it."""
+    for size in (500, 1500, 20):
+        world.send(1, [frame(1, 2, bytes(size))])
+        world.settle()
+    assert world.cores[1].flow.largest_frame == frame(1, 2, bytes(1500)).weight()
+
+
+@pytest.mark.parametrize("weights", [(333,), (333, 20), (333, 20, 4_000), (333, 333)])
+def test_every_peer_hears_what_a_tuple_weighs_for_a_task_of_ours(world: World, weights: tuple[int, ...]) -> None:
+    """Also that it weighs less than before; and once."""
+    number = world.instances[2].connection
+    assert number is not None
+    known = 0
+    for weight in weights:
+        effects = world.cores[1].handle(Heard(number, Credit(world.instances[2].granted, tuple_weight=weight)))
+        heard = {
+            world.numbers[effect.connection][1]: {told.task: told.tuple_weight for told in effect.message.tasks}
+            for effect in effects
+            if isinstance(effect, Send) and isinstance(effect.message, PeerCredit)
+        }
+        assert heard == ({} if weight == known else {2: {2: weight}, 3: {2: weight}})
+        known = weight
+
+
+def test_what_cannot_be_sent_does_not_wait_for_a_packet() -> None:
+    link = Link(container=2)
+    assert link.waiting_bytes() == 0
+    link.push(frame(1, 6, bytes(100)), 164, None)
+    assert link.waiting_bytes() == 0, "nobody is there"
+    link.open()
+    assert link.waiting_bytes() == 0, "there is no credit"
+    link.heard(6, 1000)
+    assert link.waiting_bytes() == 164

@@ -1,0 +1,51 @@
+"""A connector whose peer does not answer says so and tries again, whatever gRPC raises; its own end would be that of
+the stream manager."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import grpc.aio
+import pytest
+
+from heron_runtime.model.plan import StreamManagerInfo
+from heron_runtime.wire.control import PeerHello
+from stream_manager.shell import peer_links
+from stream_manager.shell.peer_links import Connector, Target
+
+
+class Broken:
+    """A stream, and the service, core, identity and channel around it."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+        self.core = self
+
+    def call(self, *_: Any) -> Any:
+        return lambda **_: self
+
+    async def write(self, _: Any) -> None:
+        raise self._error
+
+    def peer_hello(self) -> PeerHello:
+        return PeerHello(1, "t-1", 1, 5, 0)
+
+    def metadata(self, *_: Any) -> tuple[()]:
+        return ()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [grpc.aio.InternalError("a batch was refused"), grpc.aio.UsageError("the call is over"), TimeoutError("late")],
+    ids=lambda error: type(error).__name__,
+)
+async def test_a_peer_that_cannot_be_reached(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    around: Any = Broken(error)
+    monkeypatch.setattr(peer_links, "PEER_SERVICE", around)
+    monkeypatch.setattr(peer_links, "make_channel", lambda *_: contextlib.nullcontext())
+    connector = Connector(around, around, 2)
+    assert not await connector._connect(Target(StreamManagerInfo(2, "127.0.0.1", 1, 7), 0))
+    assert "container 2: cannot be reached" in caplog.text

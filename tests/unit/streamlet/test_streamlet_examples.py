@@ -1,0 +1,47 @@
+"""The examples of sessions, joins and process, online and by the reference."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+from comparing import difference
+from online_world import OnlineWorld, definition_of, importable
+
+from heronry.streamlet.reference import run
+from heronry.streamlet.results import read
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+
+
+@pytest.mark.parametrize(
+    ("example", "variable", "out"),
+    [
+        ("streamlet_sessions", "visits", "visits"),
+        ("streamlet_joins", "ads", "clicked"),
+        ("streamlet_process", "alarms", "silent"),
+    ],
+)
+def test_an_example_gives_online_what_the_reference_gives(
+    example: str, variable: str, out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [example, str(tmp_path), "3000"])
+    builder = runpy.run_path(str(EXAMPLES / f"{example}.py"))[variable]
+    expected = run(builder.build())
+    with importable(builder):
+        world = OnlineWorld(definition_of(builder), tmp_path, 1)
+        world.until_final()
+        world.stop()
+    found = max(expected.values(), key=len)
+    assert len(found) >= 50
+    assert difference(read(tmp_path / out), found) == ""
+    assert read(tmp_path / "late") == []
+
+
+def test_what_the_page_runs_by_itself_holds() -> None:
+    page = (EXAMPLES.parent / "docs" / "streamlet.md").read_text()
+    (text,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if 'Builder("events")' in block]
+    exec(compile(text, "docs/streamlet.md", "exec"), {})

@@ -1,0 +1,182 @@
+"""Joins within windows: what they mean by brute force, and what is refused."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from laws import each_law, each_mutation
+
+from heronry import TopologyError
+from heronry.streamlet import Builder, Joined, Window, collect, session, sliding, tumbling
+from heronry.streamlet.joins import BOTH_SIDES, KINDS, Pairs, Side, Sided
+from heronry.streamlet.monoid import check_laws
+from heronry.streamlet.reference import run
+
+RECORDS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(-20, 40), st.integers(0, 3)), max_size=10)
+
+
+def joined(lefts: list[Any], rights: list[Any], window: Window, how: str) -> list[Joined]:
+    builder = Builder("p")
+    left, right = (builder.source(side, event_time=1, unit="ms") for side in (lefts, rights))
+    left.key_by(0).window(window).join(right.key_by(0), how).sink(collect(), name="out")
+    return run(builder.build())["out"]
+
+
+FIXED = [tumbling(0.01), sliding(0.02, 0.007)]
+
+
+@given(RECORDS, RECORDS, st.sampled_from(FIXED), st.sampled_from(KINDS))
+def test_every_pair_of_a_window_comes_once(lefts: list[Any], rights: list[Any], window: Window, how: str) -> None:
+    are_the_pairs(lefts, rights, window, how)
+
+
+def law_every_pair_of_a_window_comes_once() -> None:
+    for seed in range(40):
+        draw = random.Random(seed)
+        sides = [
+            [(draw.choice("ab"), draw.randrange(-20, 40), number) for number in range(draw.randrange(8))] for _ in "lr"
+        ]
+        are_the_pairs(*sides, draw.choice(FIXED), draw.choice(KINDS))
+
+
+def are_the_pairs(lefts: list[Any], rights: list[Any], window: Window, how: str) -> None:
+    expected: list[Joined] = []
+    for start in range(-50, 50):
+        if start % window.every_ms:
+            continue
+        end = start + window.length_ms
+        for key in "ab":
+            inside = [[r for r in side if r[0] == key and start <= r[1] < end] for side in (lefts, rights)]
+            mine, theirs = inside
+            expected += [Joined(key, start, end, a, b) for a in mine for b in theirs]
+            if how in ("left", "outer") and not theirs:
+                expected += [Joined(key, start, end, a, None) for a in mine]
+            if how in ("right", "outer") and not mine:
+                expected += [Joined(key, start, end, None, b) for b in theirs]
+    assert Counter(joined(lefts, rights, window, how)) == Counter(expected)
+
+
+def lone_records_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("heronry.streamlet.stream.Pairs", lambda how: Pairs("inner"))
+
+
+def a_side_is_taken_for_the_other(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("heronry.streamlet.stream.Side", lambda number, key, time: Side(1 - number, key, time))
+
+
+test_law = each_law(globals())
+test_each_law_notices_its_mutation = each_mutation(
+    [
+        (lone_records_are_forgotten, law_every_pair_of_a_window_comes_once),
+        (a_side_is_taken_for_the_other, law_every_pair_of_a_window_comes_once),
+    ]
+)
+
+
+def test_sessions_of_both_sides_are_joined() -> None:
+    found = joined([("a", 0, 1), ("a", 30, 2)], [("a", 5, 3), ("a", 9, 4)], session(0.005), "left")
+    assert found == [
+        Joined("a", 0, 14, ("a", 0, 1), ("a", 5, 3)),
+        Joined("a", 0, 14, ("a", 0, 1), ("a", 9, 4)),
+        Joined("a", 30, 35, ("a", 30, 2), None),
+    ]
+
+
+def test_both_sides_may_have_event_times_of_their_own() -> None:
+    builder = Builder("p")
+    orders = builder.source([{"id": 1, "at": 5}, {"id": 2, "at": 70}])
+    payments = builder.source([{"order": 1, "paid": 59_000}, {"order": 2, "paid": 20_000}])
+    left = orders.key_by("id").window(tumbling(60), event_time="at")
+    right = payments.key_by("order").window(tumbling(60), event_time="paid", unit="ms")
+    left.join(right).sink(collect(), name="out")
+    assert [(row.key, row.right["paid"]) for row in run(builder.build())["out"]] == [(1, 59_000)]
+
+
+@given(st.lists(st.integers(0, 1), max_size=5))
+def test_lists_of_both_sides_are_a_monoid(sides: list[int]) -> None:
+    counted = BOTH_SIDES.__class__(
+        "counted", BOTH_SIDES.zero, BOTH_SIDES.add, lambda acc: tuple(map(Counter, acc)), BOTH_SIDES.lift
+    )
+    check_laws(counted, [Sided(side, "k", None, n) for n, side in enumerate(sides)])
+
+
+def test_what_is_kept_of_both_sides_does_not_grow_with_them() -> None:
+    lists = BOTH_SIDES.folded([Sided(side, "k", None, n) for n, side in enumerate([0, 1, 1])])
+    kept = BOTH_SIDES.pack(lists)
+    BOTH_SIDES.add(lists, BOTH_SIDES.lift(Sided(0, "k", None, 9)))
+    assert kept == [[0], [1, 2]]
+    restored = BOTH_SIDES.unpack(kept)
+    BOTH_SIDES.add(restored, BOTH_SIDES.lift(Sided(1, "k", None, 9)))
+    assert kept == [[0], [1, 2]]
+
+
+@given(RECORDS, st.sampled_from([tumbling(0.01), session(0.005)]), st.randoms(use_true_random=False))
+def test_of_equal_records_one_is_kept_in_each_window(records: list[Any], window: Window, draw: Any) -> None:
+    def kept(those: list[Any]) -> list[Any]:
+        builder = Builder("p")
+        keyed = builder.source(those, event_time=1, unit="ms").key_by(0).window(window)
+        keyed.count_by_key().sink(collect(), name="windows")
+        once = keyed.distinct(name="once")
+        once.sink(collect(), name="out")
+        once.late().sink(collect(), name="late")
+        found = run(builder.build())
+        assert found["late"] == []
+        assert Counter(key for key, *_ in found["out"]) == Counter(row.key for row in found["windows"])
+        return found["out"]
+
+    found = kept(records)
+    assert set(found) <= set(records)
+    draw.shuffle(records)
+    assert kept(records) == found
+
+
+def streams() -> tuple[Any, Any]:
+    builder = Builder("p")
+    a, b = (builder.source(range(3), event_time=int, name=name) for name in "ab")
+    return a, b
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda a, b: a.key_by().window(tumbling(1)).join(b.key_by(), "inner2"), "how is 'inner2'"),
+        (lambda a, b: a.key_by().window(tumbling(1)).join(b), "needs key_by"),
+        (lambda a, b: a.key_by().join(b.key_by()), "and a window"),
+        (lambda a, b: a.key_by().distinct(name="d"), "step 'd': distinct needs a window"),
+        (lambda a, b: a.window(tumbling(1)).distinct(name="d"), "step 'd' .*no key"),
+        (lambda a, b: a.key_by().window(tumbling(1)).join(3, name="j"), "step 'j': 3 is no streamlet"),
+        (
+            lambda a, b: a.key_by().window(tumbling(1)).join(b.key_by().window(tumbling(2))),
+            "different windows",
+        ),
+        (
+            lambda a, b: a.key_by().window(tumbling(1), event_time=int).join(b.key_by()),
+            "one side has event_time=",
+        ),
+    ],
+)
+def test_what_cannot_be_joined_is_refused(make: Any, message: str) -> None:
+    with pytest.raises(TopologyError, match=message):
+        make(*streams())
+
+
+def test_a_side_without_event_time_is_named() -> None:
+    builder = Builder("p")
+    timed, timeless = builder.source(range(3), event_time=int), builder.source(range(3), name="timeless")
+    timed.key_by().window(tumbling(1), name="w").join(timeless.key_by(), name="j").log()
+    with pytest.raises(TopologyError, match="step 'j': 'w' has no event time: 'timeless' gives"):
+        builder.build()
+
+
+def test_parts_of_a_join_are_named_after_it_and_late_ones_have_a_stream() -> None:
+    a, b = streams()
+    pairs = a.key_by().window(tumbling(1)).join(b.key_by(), name="j")
+    pairs.log()
+    pairs.late().log()
+    names = [step.name for step in a._builder.build().steps]
+    assert names == ["a", "b", "j-left", "j-right", "j-both", "j", "j-pairs", "log", "j-late", "log_2"]

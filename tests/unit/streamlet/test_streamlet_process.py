@@ -1,0 +1,315 @@
+"""``process``: what handlers are told and when, in the reference; and the online state of it against the reference, in
+any order of arrival, with checkpoints on the way."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+from laws import each_law, each_mutation
+
+from heron_runtime.model.keys import encode
+from heronry import TopologyError
+from heronry.streamlet import Builder, Context, Process, collect, tumbling, view
+from heronry.streamlet.errors import StepFailed
+from heronry.streamlet.online.process_state import ProcessState, kept_of
+from heronry.streamlet.online.state import Entry
+from heronry.streamlet.online.watermark import FOREVER
+from heronry.streamlet.process import MOST_ALONE, Life, Memory, handlers_of
+from heronry.streamlet.reference import run
+
+Record = tuple[str, int, int]  # key, ms, value
+
+
+class Visits(Process):
+    """Ends 9 ms after a key's last record; ticks from its first one on; 0 takes the ticks back."""
+
+    def on_record(self, context: Context, record: Record) -> None:
+        seen = context.state or []
+        context.emit(("record", context.key, context.time_ms, record[2], len(seen)))
+        context.state = [*seen, record[2]]
+        context.set_timer(context.time_ms + 9, "end")
+        if not seen:
+            context.set_timer(context.time_ms - 5, "tick")
+        if record[2] == 0:
+            context.cancel_timer("tick")
+
+    def on_timer(self, context: Context, name: str) -> None:
+        context.emit((name, context.key, context.time_ms, len(context.state)))
+        if name == "end":
+            context.state = None
+            context.cancel_timer("tick")
+        else:
+            context.set_timer(context.time_ms + 4, "tick")
+
+
+def told(handlers: Any, records: list[Any], failed: list[Any] | None = None) -> list[Any]:
+    builder = Builder("p")
+    keyed = builder.source(records, event_time=1, unit="ms").key_by(0)
+    keyed.process(handlers, name="told").sink(collect(), name="out")
+    return run(builder.build(), failed=failed)["out"]
+
+
+def drawn(draw: random.Random) -> list[Record]:
+    return [(draw.choice("abc"), draw.randrange(-20, 60), draw.randrange(3)) for _ in range(draw.randrange(25))]
+
+
+def law_what_comes_of_records_does_not_depend_on_their_order() -> None:
+    for seed in range(60):
+        draw = random.Random(seed)
+        records = drawn(draw)
+        found = told(Visits, records)
+        draw.shuffle(records)
+        assert told(Visits, records) == found
+
+
+def law_online_state_comes_to_what_the_reference_says() -> None:
+    """Rows in disorder within the lateness; now and then a checkpoint from which another task goes on."""
+    for seed in range(120):
+        draw = random.Random(seed)
+        records = drawn(draw)
+        records.sort(key=lambda record: record[1] + draw.randrange(12))
+        handlers, pack, unpack = handlers_of(Visits), *kept_of("told")
+        state, kept = ProcessState("told", handlers, 12), dict[Any, dict[Any, Any]]()
+        out: list[Any] = []
+
+        def shown(closed: list[tuple[int, list[Entry]]], out: list[Any] = out) -> None:
+            out += [entry.acc.record for _, entries in closed for entry in entries]
+            assert all(entry.start == entry.acc.time_ms for _, entries in closed for entry in entries)
+
+        latest = -1000
+        for key, time_ms, value in records:
+            assert state.add_rows([(key, time_ms, [(key, time_ms, value)])]) == []
+            latest = max(latest, time_ms)
+            if draw.random() < 0.5:
+                shown(state.close(latest))
+            if draw.random() < 0.2:
+                dropped, changed = state.take_changed()
+                for start, name in dropped:
+                    kept.get(name, {}).pop(start, None)
+                for entry in changed:
+                    kept.setdefault(entry.key, {})[entry.start] = pack(entry.acc)
+                state.check()
+                closed_ms, state = state.closed_ms, ProcessState("told", handlers, 12)
+                rows = [Entry(start, name, unpack(acc)) for name, own in kept.items() for start, acc in own.items()]
+                state.restore(rows, closed_ms)
+                state.check()
+        shown(state.close(FOREVER))
+        state.check()
+        assert len(state) == 0
+        assert state._keys == {}, "what has ended is forgotten"
+        assert Counter(out) == Counter(told(Visits, records))
+
+
+def timers_go_off_before_the_records_of_their_moment(patch: pytest.MonkeyPatch) -> None:
+    until = Life.until
+    patch.setattr(Life, "until", lambda self, time_ms: until(self, time_ms if time_ms is None else time_ms + 1))
+
+
+def records_of_a_moment_are_told_as_they_came(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("heronry.streamlet.process.in_order", list)
+    patch.setattr("heronry.streamlet.reference.canonical", lambda record: b"")
+    patch.setattr("heronry.streamlet.reference.repr", lambda record: "", raising=False)
+
+
+def timers_are_not_kept(patch: pytest.MonkeyPatch) -> None:
+    packed = Memory.packed
+    patch.setattr(Memory, "packed", lambda self: packed(Memory(self.state, {}, self.alone)))
+
+
+def a_state_that_ended_is_kept(patch: pytest.MonkeyPatch) -> None:
+    changed = ProcessState.take_changed
+
+    def take_changed(self: Any) -> Any:
+        dropped, found = changed(self)
+        return [place for place in dropped if place[0] is not None], found
+
+    patch.setattr(ProcessState, "take_changed", take_changed)
+
+
+def moments_that_were_lived_are_kept(patch: pytest.MonkeyPatch) -> None:
+    changed = ProcessState.take_changed
+
+    def take_changed(self: Any) -> Any:
+        dropped, found = changed(self)
+        return [place for place in dropped if place[0] is None], found
+
+    patch.setattr(ProcessState, "take_changed", take_changed)
+
+
+def a_key_is_not_looked_at_again(patch: pytest.MonkeyPatch) -> None:
+    lived = ProcessState._lived
+
+    def once(self: Any, name: Any, one: Any, until_ms: int) -> Any:
+        found = lived(self, name, one, until_ms)
+        one.due_ms = one.due_ms or 0
+        return found
+
+    patch.setattr(ProcessState, "_lived", once)
+    patch.setattr(ProcessState, "_expect", lambda self, name, one, time_ms: _expect_once(self, name, one, time_ms))
+
+
+def _expect_once(state: Any, name: Any, one: Any, time_ms: int) -> None:
+    if one.due_ms is None:
+        one.due_ms = time_ms
+        state._heap.append((time_ms, len(state._heap), name))
+        state._heap.sort()
+
+
+def the_lateness_is_not_waited_for(patch: pytest.MonkeyPatch) -> None:
+    begun = ProcessState.__init__
+    patch.setattr(ProcessState, "__init__", lambda self, step, handlers, wait_ms: begun(self, step, handlers, 0))
+
+
+test_law = each_law(globals())
+LAW = law_online_state_comes_to_what_the_reference_says
+test_each_law_notices_its_mutation = each_mutation(
+    [
+        (records_of_a_moment_are_told_as_they_came, law_what_comes_of_records_does_not_depend_on_their_order),
+        *(
+            (mutation, LAW)
+            for mutation in (
+                timers_go_off_before_the_records_of_their_moment, timers_are_not_kept, a_state_that_ended_is_kept,
+                moments_that_were_lived_are_kept, a_key_is_not_looked_at_again, the_lateness_is_not_waited_for,
+            )
+        ),
+    ]
+)  # fmt: skip
+
+
+class Diary(Process):
+    """Emits what it is told; the record's third field is what it does."""
+
+    def on_record(self, context: Context, record: Any) -> None:
+        context.emit((context.time_ms, record[2]))
+        if isinstance(record[2], dict):
+            for name, at_ms in record[2].items():
+                context.set_timer(at_ms, name)
+        elif record[2] == "fail":
+            context.state = "lost"
+            context.set_timer(context.time_ms, "lost")
+            raise ValueError("asked for")
+
+    def on_timer(self, context: Context, name: str) -> None:
+        context.emit((context.time_ms, name))
+        if name == "for ever":
+            context.set_timer(context.time_ms, name)
+        elif name == "fail":
+            raise ValueError("asked for")
+
+
+def in_time(found: list[Any]) -> list[Any]:
+    return [what for _, what in sorted(found, key=lambda pair: pair[0])]
+
+
+def test_timers_go_off_in_order_after_the_records_of_their_moment() -> None:
+    records = [("k", 10, {"c": 20, "b": 15, "a": 20, "past": 3}), ("k", 15, "x"), ("k", 20, "y"), ("k", 30, "z")]
+    seen: list[Any] = []
+
+    class Ordered(Diary):
+        def on_record(self, context: Context, record: Any) -> None:
+            super().on_record(context, record)
+            seen.extend(context.emitted)
+
+        def on_timer(self, context: Context, name: str) -> None:
+            super().on_timer(context, name)
+            seen.extend(context.emitted)
+
+    told(Ordered, records)
+    what = [name for _, name in seen if not isinstance(name, dict)]
+    assert what == ["past", "x", "b", "y", "a", "c", "z"]
+    assert [time_ms for time_ms, _ in seen] == [10, 10, 15, 15, 20, 20, 20, 30]
+
+
+def test_a_timer_of_the_same_name_is_moved_and_all_go_off_at_the_end() -> None:
+    found = told(Diary, [("k", 1, {"a": 5}), ("k", 2, {"a": 90}), ("other", 50, "x")])
+    assert [pair for pair in found if pair[1] == "a"] == [(90, "a")]
+
+
+def test_a_timer_that_sets_itself_for_ever_is_put_aside_and_named() -> None:
+    letters: list[Any] = []
+    found = told(Diary, [("k", 1, {"for ever": 1}), ("k", 7, "x")], letters)
+    assert len(found) == 2 + 6 + MOST_ALONE, "one each ms, and after the last record as often as it may"
+    assert [(letter["step"], letter["record"]) for letter in letters] == [("told", ["k", 7 + MOST_ALONE, "for ever"])]
+    assert "no end" in letters[0]["error"]
+
+
+def test_a_call_that_raises_has_emitted_nothing_and_set_nothing() -> None:
+    letters: list[Any] = []
+
+    class States(Diary):
+        def on_timer(self, context: Context, name: str) -> None:
+            super().on_timer(context, name)
+            context.emit((context.time_ms, context.state))
+
+    found = told(States, [("k", 1, {"fail": 3, "good": 4}), ("k", 2, "fail")], letters)
+    assert in_time(found)[1:] in (["good", None], [None, "good"])
+    assert sorted(letter["failed_on"] for letter in letters) == ["('k', 2, 'fail')", "['k', 3, 'fail']"]
+    with pytest.raises(StepFailed, match="step 'told' failed on the record"):
+        told(States, [("k", 2, "fail")])
+
+
+def test_a_function_will_do_and_keys_are_those_of_reducers() -> None:
+    def running(context: Context, record: Any) -> None:
+        context.state = (context.state or 0) + record[2]
+        context.emit((encode(context.key), context.state))
+
+    found = told(running, [(1, 30, 5), (True, 10, 1), (1.0, 20, 2), ("1", 0, 9)])
+    assert set(found) == {(encode(1), 1), (encode(1), 3), (encode(1), 8), (encode("1"), 9)}
+
+
+def test_what_is_emitted_has_the_time_it_was_emitted_at() -> None:
+    builder = Builder("p")
+    found = builder.source([("k", 10, {"a": 95}), ("k", 60, "x")], event_time=1, unit="ms").key_by(0).process(Diary)
+    found.key_by(lambda pair: "all").window(tumbling(0.05)).count_by_key().sink(collect(), name="out")
+    assert [(row.start, row.value) for row in run(builder.build())["out"]] == [(0, 1), (50, 2)]
+
+
+def test_a_timer_without_a_handler_is_named() -> None:
+    with pytest.raises(StepFailed) as failed:
+        told(lambda context, record: context.set_timer(5, "t"), [("k", 1, 0)])
+    assert "write a class with both" in str(failed.value)
+    letters: list[Any] = []
+    told(lambda context, record: context.set_timer(0.5), [("k", 1, 0)], letters)
+    assert "whole milliseconds" in letters[0]["error"]
+
+
+def test_a_state_that_pickle_does_not_take_is_named() -> None:
+    pack, _ = kept_of("told")
+    with pytest.raises(TypeError, match=r"step 'told': a state cannot be kept.*plain values"):
+        pack(Memory(lambda: None))
+
+
+def yielding(context: Context, record: Any) -> Any:
+    yield record
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda s: s.process(Visits, name="p"), "step 'p'.*no key"),
+        (lambda s: s.key_by().window(tumbling(1), name="w").process(Visits), "not by the windows of 'w'"),
+        (lambda s: s.key_by().process(3, name="p"), "step 'p': 3 is nothing that could process"),
+        (lambda s: s.key_by().process(yielding, name="p").log(), "on_record is a generator function; call context"),
+        (lambda s: s.key_by().process(Visits, name="p").sink(view("v", "/v")), "a reducer, not behind 'p'"),
+        (lambda s: s.map(str).key_by().process(Visits, name="p").map(str).late(), "no late data"),
+    ],
+)
+def test_what_cannot_be_processed_is_refused(make: Any, message: str) -> None:
+    builder = Builder("p")
+
+    def written() -> None:
+        make(builder.source(range(3), event_time=int, name="s"))
+        builder.build()
+
+    with pytest.raises(TopologyError, match=message):
+        written()
+
+
+def test_event_time_is_asked_for_by_its_name() -> None:
+    builder = Builder("p")
+    builder.source(range(3), name="s").key_by().process(Visits, name="p").log()
+    with pytest.raises(TopologyError, match="'s' gives its records none; write process"):
+        builder.build()

@@ -1,0 +1,175 @@
+"""Prepared output that is gone is told apart from output that was committed before."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from laws import each_law, each_mutation
+from online_world import OnlineWorld, definition_of, importable
+
+from heronry.api.state import Checkpoint
+from heronry.connect.marks import Marks, OutputIsGone
+from heronry.streamlet import Builder, sequence, to_files
+from heronry.streamlet.online.stage_bolt import PREPARED, StageBolt
+from heronry.streamlet.online.staging import Staging
+
+LIFE = 1_700_000_000_000
+# What happens to one task's output: a checkpoint that writes something or nothing, a commit that dies on its way (after
+# the files, after the mark), a commit that comes again, a new process.
+STEPS = st.lists(st.sampled_from(["write", "nothing", "half", "marked", "again", "restart"]), max_size=20)
+
+
+def prepared(staging: Staging, number: int, task: int = 7) -> str:
+    staging.file(f"{task}-{number}.json").write_text("[]")
+    token = f"1-{number}-{task}-ab"
+    assert staging.prepare(token)
+    return token
+
+
+@given(STEPS, st.booleans())
+def test_a_commit_that_comes_again_finds_its_mark_and_one_whose_output_is_gone_does_not(
+    steps: list[str], elsewhere: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        staging = Staging(root, "out", 0, 1, LIFE)
+        done: list[str] = []
+        for number, step in enumerate(steps, 1):
+            if step == "restart":
+                staging = Staging(root, "out", 0, 1, LIFE)
+            elif step == "again" and done:
+                staging.commit(done[-1], certain=True)
+            elif step != "nothing":
+                token = prepared(staging, number)
+                if step == "half":  # its files are there, the folder waits
+                    (root / f".out-{token}" / f"7-{number}.json").rename(root / f"7-{number}.json")
+                    staging = Staging(root, "out", 0, 1, LIFE)
+                staging.commit(token, certain=True)
+                if step == "marked":  # the process dies before anybody hears of it
+                    staging = Staging(root, "out", 0, 1, LIFE)
+                done.append(token)
+                staging.commit(token, certain=True)
+        assert sorted(root.glob("*.json")) == sorted(root / f"7-{token.split('-')[1]}.json" for token in done)
+        assert len(list(root.glob(".out-done-*"))) == min(1, len(done))
+        assert staging.prepared() == []
+        token = prepared(staging, len(steps) + 1)
+        if elsewhere:
+            staging = Staging(root / "of another host", "out", 0, 1, LIFE)
+        else:
+            shutil.rmtree(root / f".out-{token}")
+        with pytest.raises(OutputIsGone, match=rf"'out': what task 7 has written for checkpoint {len(steps) + 1}"):
+            staging.commit(token, certain=True)
+
+
+def test_marks_are_of_a_task_and_of_one_life(tmp_path: Path) -> None:
+    first = Staging(tmp_path, "out", 0, 2, LIFE)
+    first.commit(prepared(first, 9), certain=True)
+    with pytest.raises(OutputIsGone):
+        Staging(tmp_path, "out", 1, 2, LIFE).commit("1-9-8-ab", certain=True)
+    with pytest.raises(OutputIsGone):
+        Staging(tmp_path, "out-x", 0, 2, LIFE).commit("1-9-7-ab", certain=True)
+    first.commit("1-8-7-ab", certain=True)
+    second = Staging(tmp_path, "out", 0, 2, LIFE + 1)  # a namesake begins
+    with pytest.raises(OutputIsGone):
+        second.commit("1-8-7-ab", certain=True)
+    assert list(tmp_path.glob(".out-done-*")) == []
+
+
+def test_a_mark_that_was_followed_by_another_one_goes_and_no_newer_one(tmp_path: Path) -> None:
+    first = Staging(tmp_path, "out", 0, 2, LIFE)
+    first.commit(prepared(first, 8), certain=True)
+    (older,) = tmp_path.glob(".out-done-*")
+    kept = older.with_name("aside")
+    older.rename(kept)
+    first.commit(prepared(first, 9), certain=True)
+    kept.rename(older)  # as a death between the new mark and the end of the old one leaves it
+    listed = Marks.middles
+
+    def and_another_task_commits(self: Marks) -> Iterator[str]:
+        yield from listed(self)
+        if (tmp_path / "later").exists():
+            (tmp_path / "later").rename(tmp_path / f".out-done-{LIFE}-1-10-7-ab")
+
+    (tmp_path / "later").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Marks, "middles", and_another_task_commits)
+        Staging(tmp_path, "out", 1, 2, LIFE)
+    left = sorted(path.name for path in tmp_path.glob(".out-done-*"))
+    assert left == [f".out-done-{LIFE}-1-10-7-ab", f".out-done-{LIFE}-1-9-7-ab"]
+
+
+def gone(went: bool) -> None:
+    """All tasks die before they commit, and what one of them has prepared is on another host."""
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        folder = Path(name)
+        builder = Builder("gone", {"user.streamlet.folder": f"{folder}/own"})
+        numbers = builder.source(sequence(400, rate=40), parallelism=1)
+        numbers.map(abs, parallelism=2).sink(to_files(folder / "out"), name="out")
+        with importable(builder):
+            world = OnlineWorld(definition_of(builder), folder, 3)
+            with patch.context() as dying:
+                dying.setattr(StageBolt, "commit", lambda *_: None)
+                while world.last.checkpoint == 0:
+                    world.run_on(0.1)
+            last = world.plan.tasks_of("abs")[-1]
+            (waits,) = (folder / "out").glob(f".out-1-{world.last.checkpoint}-{last}-*")
+            shutil.rmtree(waits)
+            named = ""
+            try:
+                if went:
+                    world.rescale({"abs": 1})
+                else:
+                    world.kill(last)
+            except OutputIsGone as error:
+                named = error.message
+            finally:
+                world.end()
+            assert f"'out': what task {last} has written for checkpoint 1 is not in" in named, "lost without a word"
+
+
+def law_output_that_is_gone_is_named() -> None:
+    gone(went=False)
+
+
+def law_output_of_a_task_that_went_is_missed_by_the_one_that_took_over() -> None:
+    gone(went=True)
+
+
+def nobody_looks(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Staging, "_look_for_mark", lambda *_: None)
+
+
+def any_mark_will_do(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Marks, "last", lambda *_: {task: (999, f"done-1-1-999-{task}-ff") for task in range(9)})
+
+
+def what_was_prepared_is_not_kept(patch: pytest.MonkeyPatch) -> None:
+    prepare = StageBolt.prepare
+
+    def forget(self: StageBolt, checkpoint: Checkpoint) -> str | None:
+        token = prepare(self, checkpoint)
+        self.state.pop(PREPARED, None)
+        return token
+
+    patch.setattr(StageBolt, "prepare", forget)
+
+
+def what_others_prepared_is_not_asked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(StageBolt, "union_state", lambda *_: None)
+
+
+test_law = each_law(globals())
+test_mutation = each_mutation(
+    [
+        (nobody_looks, law_output_that_is_gone_is_named),
+        (any_mark_will_do, law_output_that_is_gone_is_named),
+        (what_was_prepared_is_not_kept, law_output_that_is_gone_is_named),
+        (what_others_prepared_is_not_asked, law_output_of_a_task_that_went_is_missed_by_the_one_that_took_over),
+    ]
+)

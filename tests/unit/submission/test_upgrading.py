@@ -1,0 +1,282 @@
+"""``submit --replace`` of a topology with state, over real files and a real store: whatever fails or is interrupted at
+whichever step, the old one goes on, or the new one goes on where it ended, or it is said how it does. Draining needs a
+topology that runs (``tests/integration/front_door/test_replace_with_state.py``), and is played here."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from laws import each_law, each_mutation
+from test_from_checkpoint import KEEPS, checkpoint
+from test_submission_service import ScriptedScheduler
+
+from heron_control.inspection.inspector import Inspector
+from heron_control.packing import pack
+from heron_control.schedulers.topology_folder import load_launch, place_of
+from heron_control.submission import upgrading
+from heron_control.submission.draining import NotDrained
+from heron_control.submission.naming import NamedCheckpoints
+from heron_control.submission.service import SubmissionService
+from heron_control.submission.submission import Carry, ClusterConfig, Submission
+from heron_control.submission.upgrading import Upgrade
+from heron_runtime.checkpoint_files import CheckpointFolder
+from heron_runtime.failures import Failure, Interrupted, InvalidTopology
+from heron_runtime.launch import Launch
+from heron_runtime.model.checkpoints import CheckpointRecord
+from heron_runtime.model.topology import ComponentKind, ComponentSpec, TopologyDefinition, TopologyState
+from heron_runtime.state import open_store, paths, topologies
+from heron_runtime.state.local import StoreAddress
+from heron_runtime.state.store import Create, Set
+from heron_runtime.wire import codec
+
+NAME = "words"
+LABEL = "upgrade-9"
+
+
+class Interrupting(ScriptedScheduler):
+    """Does something at a step, in place of its work."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at: dict[str, Callable[[], None]] = {}
+
+    def _at(self, step: str) -> None:
+        self.told.append(step)
+        if step in self.at:
+            self.at[step]()
+
+
+class World:
+    """The old topology runs; its checkpoint 9 is complete."""
+
+    def __init__(self, home: Path, patch: pytest.MonkeyPatch) -> None:
+        self.home = home
+        address = StoreAddress((home / "state").as_uri().replace("file:", "files:", 1))
+        self.store = open_store(address.url)
+        self.store.open()
+        self.scheduler = Interrupting()
+        self.service = SubmissionService(ClusterConfig(home, "local", address, True), self.store, self.scheduler)
+        self.named = NamedCheckpoints(home, "local")
+        self.notes: list[str] = []
+        self.states: list[TopologyState] = []  # that its master was told
+        self.drains: Callable[[], int] = lambda: 9
+        self.submit(1)
+        self.old = CheckpointFolder(self.place / "checkpoints")
+        checkpoint(self.old)
+        self.complete(9)
+        patch.setattr(upgrading, "drain", lambda *_: self.drains())
+        patch.setattr(Inspector, "set_state", lambda _, record, state, progress: self.states.append(state))
+
+    @property
+    def place(self) -> Path:
+        return place_of(self.home, "local", "me", "default", NAME)
+
+    def complete(self, number: int) -> None:
+        node = self.store.get(paths.checkpoints(NAME))
+        data = codec.CHECKPOINT_RECORD.encode(CheckpointRecord(4, number, number))
+        path = paths.checkpoints(NAME)
+        self.store.commit([Create(path, data) if node is None else Set(path, data)])
+
+    def submit(self, serial: int, component: str = "words", config: dict[str, Any] = KEEPS, **more: Any) -> None:
+        spout = ComponentSpec(component, ComponentKind.SPOUT, "m:Word", 2)
+        definition = TopologyDefinition(NAME, f"{NAME}-{serial}", (spout,), config)
+        package = self.home / "package"
+        package.mkdir(exist_ok=True)
+        wanted = Submission(definition, pack(definition), package, "me", "default", "me", carry=Carry(**more))
+        self.service.submit(wanted, replace=serial > 1, note=self.notes.append)
+
+    @property
+    def runs(self) -> str:
+        """The id of what the store has, whose folder is in its place."""
+        try:
+            stored = topologies.read_topology(self.store, NAME).execution
+        except topologies.NoSuchTopology:
+            return ""
+        launch = load_launch(self.place)
+        assert launch is not None
+        assert launch.topology_id == stored.topology_id
+        return stored.topology_id
+
+    @property
+    def labels(self) -> list[str]:
+        return [row["name"] for row in self.named.rows("me", "default", NAME)]
+
+    def check_old_goes_on(self, *, drained: bool) -> None:
+        assert self.runs == "words-1"
+        assert self.labels == []
+        assert self.scheduler.told == ["start words-1"]
+        assert self.states == ([TopologyState.RUNNING] if drained else [])
+        assert not list(self.place.parent.glob(".*")), "something was left prepared"
+        assert self.old.manifests() == [9]
+
+    def check_new_goes_on(self) -> Launch:
+        assert self.runs == "words-2"
+        assert self.labels == [LABEL]
+        assert self.scheduler.told == ["start words-1", "kill words-1", "start words-2"]
+        launch = load_launch(self.place)
+        assert launch is not None
+        assert (launch.start_checkpoint, launch.start_generation) == (9, 4)
+        assert CheckpointFolder(self.place / "checkpoints").manifests() == [9]
+        return launch
+
+
+def in_world(law: Callable[[World], None]) -> None:
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", name)
+        home = Path(name, "home")
+        home.mkdir()
+        world = World(home, patch)
+        try:
+            law(world)
+        finally:
+            world.store.close()
+
+
+def raising(error: BaseException) -> Callable[[], Any]:
+    def raises() -> Any:
+        raise error
+
+    return raises
+
+
+def expect(kind: type[BaseException], call: Callable[[], None]) -> Any:
+    """What it raises."""
+    try:
+        call()
+    except kind as error:
+        return error
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def law_the_new_one_goes_on_where_the_old_one_ended() -> None:
+    def law(world: World) -> None:
+        world.submit(2)
+        world.check_new_goes_on()
+        first, second = world.notes
+        assert (
+            "words is drained; should this command be killed meanwhile, `heron activate local/me/default words`"
+            in first
+        )
+        assert "--from-checkpoint local/me/default/words@upgrade-9` goes on from it" in second
+
+    in_world(law)
+
+
+def law_what_has_no_place_is_refused_before_anything_is_done() -> None:
+    def law(world: World) -> None:
+        for serial, more in enumerate(({"component": "others"}, {"config": {}}), 2):
+            error = expect(InvalidTopology, lambda serial=serial, more=more: world.submit(serial, **more))
+            assert "nothing was done" in error.message
+        storage = {**KEEPS, "topology.stateful.checkpoint.storage": world.old.folder.as_uri()}
+        assert (
+            "checkpoints of another topology"
+            in expect(InvalidTopology, lambda: world.submit(4, config=storage)).message
+        )
+        world.check_old_goes_on(drained=False)
+
+    in_world(law)
+
+
+def law_what_fails_before_the_kill_leaves_the_old_one() -> None:
+    def not_drained(world: World) -> None:
+        world.drains = raising(NotDrained("task 3 has not committed yet"))
+        assert "--without-state" in expect(NotDrained, lambda: world.submit(2)).cure
+        world.check_old_goes_on(drained=False)  # draining has had it go on itself
+
+    def not_copied(world: World) -> None:
+        part = max((world.old.folder / "parts").iterdir())
+
+        def damage() -> int:
+            part.write_bytes(part.read_bytes()[:-1] + b"?")
+            return 9
+
+        world.drains = damage
+        expect(Failure, lambda: world.submit(2))
+        world.check_old_goes_on(drained=True)
+
+    def behind(world: World) -> None:
+        checkpoint_at = world.complete
+        with pytest.MonkeyPatch.context() as patch:
+            adopt = "heron_control.submission.prepared.Prepared.adopt"
+            patch.setattr(adopt, lambda *_: checkpoint_at(10))
+            assert "became complete while 9 was copied" in expect(Failure, lambda: world.submit(2)).message
+        world.check_old_goes_on(drained=True)
+
+    def interrupted(world: World) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("heron_control.submission.prepared.Prepared.adopt", lambda *_: raising(KeyboardInterrupt())())
+            expect(KeyboardInterrupt, lambda: world.submit(2))
+        world.check_old_goes_on(drained=True)
+
+    for law in (not_drained, not_copied, behind, interrupted):
+        in_world(law)
+
+
+def law_ctrl_c_behind_the_kill_waits_for_the_new_one() -> None:
+    for step in ("kill words-1", "start words-2"):
+
+        def law(world: World, step: str = step) -> None:
+            world.scheduler.at[step] = lambda: os.kill(os.getpid(), signal.SIGINT)
+            error = expect(Failure, lambda: world.submit(2))
+            assert isinstance(error, Interrupted)
+            assert "words is replaced, and goes on starting" in error.message
+            world.check_new_goes_on()
+
+        in_world(law)
+
+
+def law_what_fails_behind_the_kill_says_how_to_go_on() -> None:
+    for step in ("kill words-1", "start words-2"):
+
+        def law(world: World, step: str = step) -> None:
+            world.scheduler.at[step] = raising(Failure("no process can be started"))
+            error = expect(Failure, lambda: world.submit(2))
+            assert "words has ended" in error.message
+            assert "no process can be started" in error.message
+            assert "--from-checkpoint local/me/default/words@upgrade-9" in error.cure
+            assert world.labels == [LABEL]
+
+        in_world(law)
+
+
+def the_old_one_stays_paused(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Upgrade, "give_up", lambda *_: None)
+
+
+def nobody_looks_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Upgrade, "check_still", lambda *_: None)
+
+
+def it_is_killed_unchecked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Upgrade, "check", lambda *_: None)
+
+
+def ctrl_c_ends_it_at_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("heron_control.submission.service.no_way_back", lambda _: contextlib.nullcontext())
+
+
+def the_name_goes_with_the_old_one(patch: pytest.MonkeyPatch) -> None:
+    def forgets(self: Upgrade, error: Exception, progress: Any) -> Exception:
+        self.give_up(progress)
+        return error
+
+    patch.setattr(Upgrade, "failed", forgets)
+
+
+test_law = each_law(globals())
+test_mutation = each_mutation(
+    [
+        (the_old_one_stays_paused, law_what_fails_before_the_kill_leaves_the_old_one),
+        (nobody_looks_again, law_what_fails_before_the_kill_leaves_the_old_one),
+        (it_is_killed_unchecked, law_what_has_no_place_is_refused_before_anything_is_done),
+        (ctrl_c_ends_it_at_once, law_ctrl_c_behind_the_kill_waits_for_the_new_one),
+        (the_name_goes_with_the_old_one, law_what_fails_behind_the_kill_says_how_to_go_on),
+    ]
+)

@@ -1,0 +1,196 @@
+"""Two api servers, one home, a real ZooKeeper: the one that leads is killed, or sleeps, and the other goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from api_process import ROOT, ApiProcess, Heron, api_server, until
+from leader_relay import LeaderRelay, leads
+from zookeeper_servers import Ensemble
+
+from heron_runtime.state import open_store, paths
+from heron_runtime.state.store import StateStore
+
+FILE = ROOT / "tests" / "integration" / "heron_tracker" / "paced_words.py"
+PLACE = "pair/ada/test"
+SETTINGS = ("--config-property=heron.state.session.timeout.secs=4", "--wait-timeout", "150")
+
+
+class Pair:
+    """Api servers of one home, the relay in front of them, and a user logged in through it."""
+
+    def __init__(self, folder: Path, state_url: str, stack: contextlib.ExitStack) -> None:
+        self.home = folder / "api"
+        self.state_url = state_url
+        self._stack = stack
+        self.servers: list[ApiProcess] = []
+        self.relay = LeaderRelay([])
+        stack.callback(self.relay.close)
+        self.start()
+        self.start()
+        self.leader()
+        self.heron = Heron(folder / "user")
+        self.heron.run("login", "pair", "--api", self.relay.url, "--token-file", str(self.home / "admin-token"))
+
+    def start(self) -> ApiProcess:
+        """One more."""
+        given = ("--cluster", "box", "--elect", "--state-url", self.state_url)
+        name = f"-{secrets.token_hex(3)}"
+        server = self._stack.enter_context(api_server(self.home, *given, ready=False, name=name))
+        self.servers.append(server)
+        self.relay.ports.append(server.port)
+        return server
+
+    def leader(self) -> ApiProcess:
+        """The one that leads, once there is one and it takes changes."""
+
+        def look() -> ApiProcess | None:
+            found = [s for s in self.servers if s.process.poll() is None and leads(s.port)]
+            assert len(found) <= 1
+            return found[0] if found and found[0].request("GET", "/readyz").status_code == 200 else None
+
+        return until(look)
+
+    def standby(self) -> ApiProcess:
+        """Another that lives."""
+        first = self.leader()
+        return next(s for s in self.servers if s is not first and s.process.poll() is None)
+
+    def staged(self) -> list[Path]:
+        """Folders of submissions that have not got their place."""
+        return list(self.home.glob("topologies/box/ada/test/.*"))
+
+
+@pytest.fixture(scope="module")
+def store(server: Ensemble) -> Iterator[StateStore]:
+    """The same that the api servers have."""
+    made = open_store(server.url("/pair"))
+    made.open()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def pair(server: Ensemble, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    folder = tmp_path_factory.mktemp("pair")
+    with contextlib.ExitStack() as stack:
+        yield Pair(folder, server.url("/pair"), stack)
+    ours = [p for p in psutil.process_iter(["cmdline"]) if any(str(folder) in part for part in p.info["cmdline"] or ())]
+    for process in ours:
+        process.kill()
+    assert ours == []
+
+
+def test_a_standby_does_nothing_and_says_who_leads(pair: Pair) -> None:
+    leader, standby = pair.leader(), pair.standby()
+    assert standby.request("GET", "/healthz").text == "ok"
+    assert standby.request("GET", "/readyz").json() == {"ready": False, "trouble": "standby", "topologies": 0}
+    for method, path in (("GET", "/api/v1/topologies"), ("POST", "/api/v1/topologies"), ("GET", "/leader")):
+        refused = standby.request(method, path)
+        assert (refused.status_code, refused.headers["heronry-undone"]) == (503, "standby")
+        assert refused.headers["retry-after"]
+        assert f"127.0.0.1:{leader.port} leads" in refused.json()["message"]
+
+
+def test_another_home_is_no_standby_of_this_cluster(pair: Pair, tmp_path: Path) -> None:
+    given = ("--home", str(tmp_path / "other"), "--port", "0", "--cluster", "box", "--elect", "--state-url")
+    command = [sys.executable, "-m", "heron_apiserver", *given, pair.state_url]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 6
+    assert "works in another home" in done.stderr
+    command[command.index("--home") + 1] = str(pair.home)
+    command.remove("--elect")
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 6
+    assert "start all of them with --elect" in done.stderr
+
+
+def a_package_comes(pair: Pair, name: str, store: StateStore) -> bool:
+    return any((pair.home / "uploads").iterdir())
+
+
+def it_is_staged(pair: Pair, name: str, store: StateStore) -> bool:
+    return bool(pair.staged())
+
+
+def it_is_in_the_store(pair: Pair, name: str, store: StateStore) -> bool:
+    return store.get(paths.execution_state(name)) is not None
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("moment", [a_package_comes, it_is_staged, it_is_in_the_store])
+def test_the_leader_is_killed_in_the_middle_of_a_submit(
+    pair: Pair, store: StateStore, moment: Callable[[Pair, str, StateStore], bool]
+) -> None:
+    name = f"Words-{secrets.token_hex(3)}"
+    first, over = pair.leader(), threading.Event()
+    struck = threading.Event()
+
+    def strike() -> None:
+        while not over.is_set():
+            if moment(pair, name, store):
+                first.kill()
+                struck.set()
+                return
+
+    thread = threading.Thread(target=strike)
+    thread.start()
+    try:
+        done = pair.heron.run("submit", PLACE, str(FILE), "--name", name, *SETTINGS)
+    finally:
+        over.set()
+        thread.join()
+    assert struck.is_set(), "it was to die meanwhile"
+    print(moment.__name__, done.stderr)
+    # The command has gone on with the other: the topology is there once, whole, and nothing is left of the first try.
+    assert pair.leader() is not first
+    found = pair.heron.data("status", PLACE, name)
+    assert found["state"] == "running"
+    assert pair.staged() == []
+    assert [row["topology"] for row in pair.heron.data("list", "pair")] == [name]
+    pair.start()
+    pair.heron.run("kill", PLACE, name)
+    assert pair.heron.data("list", "pair") == []
+    assert store.children(paths.EXECUTION_STATES) == []
+
+
+@pytest.mark.timeout(400)
+def test_a_leader_that_slept_changes_nothing_when_it_wakes(pair: Pair) -> None:
+    name = "Sleeper"
+    pair.heron.run("submit", PLACE, str(FILE), "--name", name, *SETTINGS)
+    first = pair.leader()
+    first.process.send_signal(signal.SIGSTOP)
+    pair.relay.ports.remove(first.port)  # as a balancer that has not heard from it
+    pair.servers.remove(first)
+    try:
+        second = pair.leader()
+        assert pair.heron.data("status", PLACE, name)["state"] == "running"
+        pair.heron.run("kill", PLACE, name)
+        pair.heron.run("submit", PLACE, str(FILE), "--name", name, *SETTINGS)
+        one = {p["name"]: p["pid"] for p in pair.heron.data("status", PLACE, name)["processes"]}
+    finally:
+        first.process.send_signal(signal.SIGCONT)
+    assert first.process.wait(60) == 6
+    assert re.search("its session with the state store is over", first.log.read_text())
+    assert pair.leader() is second
+    assert {p["name"]: p["pid"] for p in pair.heron.data("status", PLACE, name)["processes"]} == one
+    pair.heron.run("kill", PLACE, name)
+    pair.start()
+
+
+def test_a_leader_that_is_asked_to_end_hands_over_at_once(pair: Pair) -> None:
+    first = pair.leader()
+    first.process.send_signal(signal.SIGTERM)
+    assert first.process.wait(30) == 0
+    assert pair.leader() is not first
+    assert pair.heron.data("list", "pair") == []

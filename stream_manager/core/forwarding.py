@@ -18,7 +18,7 @@ from stream_manager.core.backpressure import Pressure, is_slow
 from stream_manager.core.connections import Connections, LocalInstance, Neighbour, Peer
 from stream_manager.core.credit import Grant
 from stream_manager.core.links import Destination, Link
-from stream_manager.core.routing import NOWHERE, Routes, roots_by_spout, tracked_count
+from stream_manager.core.routing import Routes, roots_by_spout, tracked_count
 from stream_manager.core.tracking import Tracking, roots_of
 
 
@@ -42,7 +42,7 @@ class Forwarding:
         self._pressure = pressure
 
     def set_routes(self, routes: Routes) -> None:
-        """A new plan. What is queued for a task that lives elsewhere now goes there, in order."""
+        """A new plan. What local instances have queued for a task that lives elsewhere now goes there, in order."""
         config, connections = routes.plan.topology.config, self._connections
         self.high = setting(config, Keys.TOPOLOGY_BACKPRESSURE_HIGH_WATERMARK_BYTES)
         self.low = min(self.high, setting(config, Keys.TOPOLOGY_BACKPRESSURE_LOW_WATERMARK_BYTES))
@@ -56,7 +56,7 @@ class Forwarding:
             if self._through.get(task) is not neighbour:
                 self._clear_task(task)
                 for frame, weight, grant in neighbour.link.withdraw(task):
-                    self.forward(frame, weight, grant, NOWHERE)
+                    self.forward(frame, weight, grant)
 
     def drop_queued(self) -> None:
         """Another generation is in force: what is queued for whomever ends here, and holds nobody up any more."""
@@ -65,21 +65,22 @@ class Forwarding:
             for task in link.destinations:
                 self._clear_task(task)
                 for frame, weight, grant in link.withdraw(task):
-                    self.drop(frame, weight, grant, NOWHERE)
+                    self.drop(frame, weight, grant)
             self._observe_link(link)
 
-    def drop(self, frame: Frame, weight: int, grant: Grant | None, _came_from: int) -> None:
+    def drop(self, frame: Frame, weight: int, grant: Grant | None) -> None:
         """In place of ``forward``: a frame of a generation that is over ends here, and the restore makes up for it."""
         self.stale[frame.stream] = self.stale.get(frame.stream, 0) + frame.count
         if grant is not None:
             grant.use(weight)
             self._renewals[grant] = None
 
-    def forward(self, frame: Frame, weight: int, grant: Grant | None, came_from: int) -> None:
-        """To the link of its task. A frame whose task is gone, or is said to be where the frame came from, ends here:
-        its roots fail and its untracked tuples are counted."""
+    def forward(self, frame: Frame, weight: int, grant: Grant | None) -> None:
+        """To the link of its task; ``grant`` is that of the peer it came from, ``None`` for a local instance. A frame
+        whose task is gone ends here: its roots fail and its untracked tuples are counted. So does one of a peer for a
+        task that has left this container: what its source sends by the newer plan would overtake it on a detour."""
         neighbour = self._through.get(frame.destination_task)
-        if neighbour is None or neighbour.link.container == came_from != 0:
+        if neighbour is None or (grant is not None and neighbour.link.container):
             self._end(frame, weight, grant)
             return
         link = neighbour.link

@@ -143,7 +143,7 @@ class InstanceSide:
             upload.use(weight)
             traffic.bytes += frame.size_bytes()
             fed.add(frame.destination_task)
-            forward(frame, weight, None, 0)
+            forward(frame, weight, None)
         flow.used(upload)
 
     def renew(self, grant: Grant) -> None:
@@ -166,6 +166,7 @@ class InstanceSide:
                 reason = f"the plan has no {gone} in this container any more"
                 self._effects.add(Send(gone.connection, Leave(reason)), End(gone.connection, reason))
                 self.lost(gone)
+            gone.link.settlements.drop_verdicts()  # nobody of that life is there to hear them
         for instance in self._connections.instances.values():
             if instance.task not in standing.routes.local_spouts:
                 instance.sent_causes = None

@@ -110,7 +110,7 @@ class PeerSide:
             if grant is None or not grant.receive(weight):
                 raise ProtocolViolation(f"frames for task {frame.destination_task} without credit")
             traffic.bytes += frame.size_bytes()
-            flow.forward(frame, weight, grant, peer.container)
+            flow.forward(frame, weight, grant)
 
     def renew(self, grant: Grant) -> None:
         """Give credit if half of it is used up."""

@@ -16,7 +16,6 @@ from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.wire.data import Frame
 from stream_manager.core.ack_tracker import column
 
-NOWHERE = -1
 NOTHING = PhysicalPlan(NO_PLAN, 0, TopologyDefinition("", ""), PackingPlan(""))  # before the first plan
 
 

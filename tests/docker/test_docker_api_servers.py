@@ -27,7 +27,6 @@ def test_the_leader_is_killed_in_the_middle_of_a_submit_and_a_container_with_it(
     victim = cluster.containers(RUNS)[1]
     before = cluster.identity(victim), cluster.identity(cluster.containers(RUNS)[0])
     first = cluster.leading_api()
-    (other,) = [name for name in cluster.service("api") if name != first]
     given = json.dumps({"ballast": 100_000})
     command = ["submit", PLACE, str(SMALL), "Small", "--name", COMES, "--wait-timeout", "180", "--", given]
     submit = subprocess.Popen(
@@ -44,16 +43,16 @@ def test_the_leader_is_killed_in_the_middle_of_a_submit_and_a_container_with_it(
     print(f"{time.monotonic() - began:.1f} s from the kill to the end of the submit\n{said}")
     assert docker("inspect", "--format", "{{.RestartCount}}", first) == "1", "it was to die meanwhile"
     assert submit.returncode == 0, said
-    assert cluster.leading_api() == other
-    # The new one is whole, the old one too: what had died was started by the other, what lives was left alone.
+    leads = cluster.leading_api()  # the other one, or the first in its second life: whoever was quicker
+    # The new topology is whole, the old one too: what had died was started, what lives was left alone.
     assert whole(cluster, COMES)
     eventually(lambda: whole(cluster, RUNS), f"{RUNS} is whole")
     print(f"{time.monotonic() - began:.1f} s until the container that died with it runs")
     after = cluster.identity(cluster.containers(RUNS)[1]), cluster.identity(cluster.containers(RUNS)[0])
     assert (after[0] != before[0], after[1] == before[1]) == (True, True)
-    assert docker("exec", "--user", "heronry", other, "sh", "-c", "ls -A /srv/heronry/uploads") == ""
+    assert docker("exec", "--user", "heronry", leads, "sh", "-c", "ls -A /srv/heronry/uploads") == ""
 
     for name in (RUNS, COMES):
         cluster.heron("kill", PLACE, name)
         assert cluster.containers(name) == {}
-    assert cluster.leading_api() == other
+    assert cluster.leading_api() == leads

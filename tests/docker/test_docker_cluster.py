@@ -97,7 +97,7 @@ def test_containers_are_confined(small: ComposeCluster) -> None:
         # The first process of the api's container found out the group of the socket, that of a topology's has become
         # Heronry's user; what is left of it does nothing but wait.
         rooted = {comm for _, user, comm in rows if user == "root"}
-        begins_as_root = name in (*small.service("api"), *small.containers().values())
+        begins_as_root = name in (*small.service("api"), *small.containers(NAME).values())
         assert rooted <= ({"docker-init"} if begins_as_root else set()), f"{name}: {rows}"
     assert inspect(small.containers(NAME)[1])["HostConfig"]["RestartPolicy"]["Name"] == "no"
     ask = "for p in java javac gcc cc make pip; do command -v $p && exit 1; done; exit 0"

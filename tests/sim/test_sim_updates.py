@@ -44,6 +44,11 @@ def test_what_an_update_waits_for_gets_through_and_every_update_ends(lane: int) 
     assert undrained > 0, "some give up"
 
 
+@pytest.mark.parametrize("seed", [518, 833])
+def test_those_that_once_broke_a_law_hold(seed: int) -> None:
+    run(seed)
+
+
 @mutation("was open when its spout left|failed \\(|are lost|fails as moved")
 def a_spout_does_not_wait_for_its_roots(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SpoutExecutor, "_has_nothing_open", lambda self: True)

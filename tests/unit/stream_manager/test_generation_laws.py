@@ -241,13 +241,13 @@ def queues_are_dropped_and_their_senders_stay_blocked(patch: Patch) -> None:
         for neighbour in self._connections.all():
             for task in neighbour.link.destinations:
                 for frame in neighbour.link.withdraw(task):
-                    self.drop(*frame, 0)
+                    self.drop(*frame)
 
     patch.setattr(Forwarding, "drop_queued", drop_queued)
 
 
 def dropped_frames_are_not_counted(patch: Patch) -> None:
-    patch.setattr(Forwarding, "drop", lambda self, frame, weight, grant, came_from: grant and grant.use(weight))
+    patch.setattr(Forwarding, "drop", lambda self, frame, weight, grant: grant and grant.use(weight))
 
 
 def frames_of_older_connections_are_carried(patch: Patch) -> None:

@@ -303,6 +303,39 @@ def test_a_moved_task_gets_what_was_queued_for_it_and_a_lost_one_fails_its_roots
     assert core.flow.moved_frames == 2
 
 
+def test_what_a_peer_has_sent_for_a_task_that_moves_on_takes_no_detour(world: World) -> None:
+    """Its source goes by the newer plan, too, and what it sends then would be there first."""
+    world.disconnect(6)
+    root = world.open_root(1, [1])
+    tracked = frame(1, 6, b"tracked", roots=column([root]), keys=column([1]))
+    world.send(1, [frame(1, 6, b"older"), tracked])
+    world.send(5, [frame(5, 6, b"near")])
+    world.settle()
+    world.plan = plan = make_plan({1: PLACES[1], 2: {4: "count", 5: "word"}, 3: {**PLACES[3], 6: "split"}}, 2, **MARKS)
+    for container in (1, 3, 2):
+        world.tell(container, PlanRecalled(plan, 1))
+        if container == 3:
+            world.connect(6)
+            world.settle()  # the new grants are known
+            world.send(1, [frame(1, 6, b"newer")])
+    world.settle()
+    assert [world.take(6) for _ in range(2)] == [frame(1, 6, b"newer"), frame(5, 6, b"near")]
+    assert world.take(6) is None
+    assert world.instances[1].verdicts == [(root, FailKind.MOVED)]
+    assert (world.cores[2].flow.moved_frames, world.cores[2].flow.moved_tuples) == (2, 1)
+
+
+def test_verdicts_for_a_spout_that_moves_go_with_it(world: World) -> None:
+    root = world.open_root(1, [7])
+    world.disconnect(1)
+    world.send(2, acks=[Ack(1, column([root]), column([7]))])
+    link = world.cores[1].connections.instance(1).link
+    assert link.settlements
+    world.plan = plan = make_plan({1: {2: "split", 3: "sink"}, 2: {1: "word", **PLACES[2]}, 3: PLACES[3]}, 2, **MARKS)
+    world.tell(1, PlanRecalled(plan, 1))
+    assert not link.settlements
+
+
 def test_order_is_kept_per_source_and_destination(world: World) -> None:
     for number in range(50):
         world.send(1, [frame(1, 2, b"%d" % number), frame(1, 6, b"%d" % number)])

@@ -199,3 +199,20 @@ def test_a_part_that_is_not_written_in_time_is_given_up(monkeypatch: pytest.Monk
     assert given_up == []
     made.tick(6600.0)
     assert given_up == [(4, "its part was not written within 2 s")]
+
+
+def test_before_it_is_initialized_a_task_hears_of_the_restore_and_then_of_its_state() -> None:
+    heard: list[Any] = []
+
+    class Heard(Keyed):
+        def pre_restore(self, checkpoint_id: str) -> None:
+            heard.append(("pre_restore", checkpoint_id))
+
+        def init_state(self, state: dict[str, int]) -> None:
+            heard.append(("init_state", dict(state), state is self.state))
+
+    stateful(Heard(), 5, Restored(4, own={5: [(("state", "n"), 1)]}))
+    assert heard == [("pre_restore", "4"), ("init_state", {"n": 1}, True)]
+    heard.clear()
+    stateful(Heard(), 5)
+    assert heard == [("init_state", {}, True)], "there is nothing to go on from"

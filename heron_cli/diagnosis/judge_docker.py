@@ -215,7 +215,7 @@ def _other_images(facts: DockerFacts) -> Iterator[Finding]:
 
 def _storage(facts: DockerFacts) -> Finding:
     if facts.storage is None:
-        cure = "HERONRY_SWARM_STORAGE=FOLDER -f deploy/swarm-storage.yml, if topologies shall keep state."
+        cure = "If topologies shall keep state: HERONRY_SWARM_STORAGE=FOLDER deploy/up … -f deploy/swarm-storage.yml."
         return note("shared storage", "none is named: EFFECTIVELY_ONCE is refused", cure)
     path = facts.storage.path
     if facts.storage.trouble:

@@ -178,7 +178,7 @@ def _volumes(facts: K8sFacts) -> Iterator[Finding]:
             cure = "Install a provisioner, or make two PersistentVolumes (10 and 5 GiB) by hand."
             yield note("volumes", "no storage class is the default", cure)
     if facts.claim is None:
-        cure = "HERONRY_K8S_CLAIM and deploy/kubernetes-storage.yml, if topologies shall keep state."
+        cure = "If topologies shall keep state: make a claim, and apply deploy/kubernetes-storage.yml."
         yield note("shared storage", "no claim is named: EFFECTIVELY_ONCE is refused", cure)
         return
     name, modes = facts.claim

@@ -137,7 +137,7 @@ CASES: tuple[tuple[Callable[[Any], Iterable[Finding]], Any, tuple[Case, ...]], .
             "rights to set up", "bad", "create namespaces", "administrator",
         ),
         ({"classes": ()}, "volumes", "note", "no storage class", "provisioner"),
-        ({"claim": None}, "shared storage", "note", "EFFECTIVELY_ONCE", "HERONRY_K8S_CLAIM"),
+        ({"claim": None}, "shared storage", "note", "EFFECTIVELY_ONCE", "kubernetes-storage.yml"),
         ({"claim": Claim("c", None)}, "shared storage", "bad", "no claim c", "get pvc"),
         ({"claim": Claim("c", ("ReadWriteOnce",))}, "shared storage", "bad", "one node alone", "ReadWriteMany"),
         ({"kubectl": False}, "kubectl", "note", "there is none", "https://"),

@@ -156,7 +156,7 @@ def _memory_bytes(pid: int) -> int:
 
 
 def _see(where: Places) -> str:
-    return f"See {where.log}; `heron doctor` looks for Java and PySpark."
+    return f"See {where.log}; `heron doctor spark` looks for Java and PySpark."
 
 
 def _end_of(log: Path) -> list[str]:

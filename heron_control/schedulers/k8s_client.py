@@ -154,6 +154,24 @@ class KubernetesClient:
             finally:
                 answer.close()
 
+    def may(self, verb: str, resource: str, group: str = "", *, everywhere: bool = False) -> bool:
+        """Whether this account may do so in the namespace, or ``everywhere`` (what ``kubectl auth can-i`` asks).
+        ``resource``: as ``pods``, or ``pods/exec``."""
+        name, _, part = resource.partition("/")
+        asked = {"verb": verb, "group": group, "resource": name, "subresource": part}
+        body = {
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": asked if everywhere else {**asked, "namespace": self.namespace}},
+        }  # fmt: skip
+        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        return bool(self._call("POST", path, body=body)["status"].get("allowed"))
+
+    def ask(self, path: str) -> dict[str, Any] | None:
+        """What stands at a path of the API; None if it is not there, or not this account's to see."""
+        with self._unless(403, NOT_FOUND):
+            return self._call("GET", path)
+        return None
+
     def version(self) -> str:
         """Of the cluster, as v1.20.2."""
         return str(self._call("GET", "/version")["gitVersion"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from heron_control.schedulers import slurm_plan as plan
 from heron_control.schedulers.scheduler import SchedulerError
@@ -17,6 +18,7 @@ ASK_SECONDS = 15.0
 SUBMIT_SECONDS = 60.0
 AWAY = ("unable to contact slurm controller", "connection refused", "connect failure", "socket timed out",
         "zero bytes were transmitted", "slurm backup controller in standby")  # fmt: skip
+_MARKS = "~#!%$@^-"  # that sinfo puts behind a state for what goes on with its power; * stays: it does not respond
 NEEDED = ("sbatch", "squeue", "scancel", "sinfo", "scontrol", "srun")
 
 
@@ -30,13 +32,23 @@ class SlurmAway(SlurmError):
     cure = "What runs, runs on; try again when `sinfo` answers."
 
 
+class SiteNode(NamedTuple):
+    """A node in one of its partitions; ``state``: as sinfo has it, as ``idle``, ``down*`` or ``drained``."""
+
+    name: str
+    host: str
+    state: str
+    partition: str
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A Slurm as ``heron doctor`` shows it."""
+    """A Slurm as ``heron doctor`` shows it. ``nodes``: once for each partition that a node is in."""
 
     version: str
-    nodes: int
+    nodes: tuple[SiteNode, ...]
     tracking: str  # its ProctrackType
+    refused: str = ""  # what sbatch says to a job of one minute, if it would not take it
 
 
 class SlurmClient:
@@ -83,8 +95,17 @@ class SlurmClient:
         version = _run(["srun", "--version"]).strip()
         self.jobs(name)
         self.cancel(name)
-        _run(["sbatch", "--test-only", "--time=1", "--wrap=true"])
-        return Site(version, len(self.hosts(None)), _configured("ProctrackType"))
+        refused = ""
+        try:
+            _run(["sbatch", "--test-only", "--time=1", "--wrap=true"])
+        except SlurmAway:
+            raise
+        except SlurmError as error:
+            refused = error.message
+        rows = _run(["sinfo", "--noheader", "--Node", "--format=%N %n %T %R"]).splitlines()
+        split = (row.split(None, 3) for row in rows)
+        nodes = tuple(SiteNode(name, host, state.rstrip(_MARKS), where) for name, host, state, where in split)
+        return Site(version, nodes, _configured("ProctrackType"), refused)
 
 
 def _configured(key: str) -> str:

@@ -48,13 +48,18 @@ def file_system_type(path: str) -> int:
     return int(buffer[0]) & 0xFFFFFFFF
 
 
-def refuse_network_file_system(folder: Path) -> None:
-    """Raises StoreError if ``folder`` is on a file system that is shared between machines."""
+def network_file_system(folder: Path) -> str | None:
+    """The name of the network file system that ``folder`` is on, None if it is on a local one. Raises OSError."""
     number = file_system_type(str(folder))
-    name = NETWORK_FILE_SYSTEMS.get(number)
     if number == _FUSE:
         mounted = _mount_type(folder)
-        name = mounted if any(remote in mounted for remote in _REMOTE_FUSE) else None
+        return mounted if any(remote in mounted for remote in _REMOTE_FUSE) else None
+    return NETWORK_FILE_SYSTEMS.get(number)
+
+
+def refuse_network_file_system(folder: Path) -> None:
+    """Raises StoreError if ``folder`` is on a file system that is shared between machines."""
+    name = network_file_system(folder)
     if name is not None:
         raise StoreError(
             f"{folder} is on a network file system ({name}), where locks do not hold. "

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from heron_cli import doctor
-from heron_cli.home import Home
+from heron_cli.diagnosis.judge_k8s import OPERATOR_RIGHTS, SCHEDULER_RIGHTS, cluster, k8s_findings
+from heron_cli.diagnosis.look_k8s import look
 from heron_control.schedulers.engine import EngineError
 from heron_control.schedulers.k8s_client import CONFLICT, KubernetesClient, Refused
 
@@ -176,8 +176,8 @@ def test_without_a_cluster_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch, t
         KubernetesClient("heronry")
 
 
-def findings(monkeypatch: pytest.MonkeyPatch, folder: Path, address: str) -> dict[str, str]:
-    """Health and words of what ``heron doctor`` finds with a kubeconfig for this server."""
+def use(monkeypatch: pytest.MonkeyPatch, folder: Path, address: str) -> None:
+    """A kubeconfig for this server."""
     file = folder / "config"
     file.write_text(json.dumps({
         "apiVersion": "v1", "kind": "Config", "current-context": "c", "users": [{"name": "u", "user": {}}],
@@ -185,7 +185,12 @@ def findings(monkeypatch: pytest.MonkeyPatch, folder: Path, address: str) -> dic
         "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
     }))  # fmt: skip
     monkeypatch.setenv("KUBECONFIG", str(file))
-    return {found.verdict.value: f"{found.found} {found.cure}" for found in doctor._kubernetes(Home(folder))}
+
+
+def brief() -> tuple[str, str]:
+    """Health and words of what ``heron doctor`` finds."""
+    found = cluster(look(whole=False))
+    return found.verdict.value, f"{found.found} {found.cure}"
 
 
 def test_the_doctor_looks_at_the_cluster(
@@ -193,11 +198,39 @@ def test_the_doctor_looks_at_the_cluster(
 ) -> None:
     address, answers = server
     version, policy = {"gitVersion": "v1.30.1"}, {"versions": [{"version": "v1"}]}
+    use(monkeypatch, tmp_path, address)
     answers.given = [(200, {"items": []}, {}), (200, version, {}), (200, policy, {})]
-    assert findings(monkeypatch, tmp_path, address) == {"good": "v1.30.1, 0 nodes, policy/v1 "}
+    assert brief() == ("good", "v1.30.1, 0 nodes, policy/v1 ")
     answers.given = [(403, FORBIDDEN, {}), (200, version, {}), (200, policy, {})]
-    assert "allow `list nodes`" in findings(monkeypatch, tmp_path, address)["note"]
-    assert "nobody listens there" in findings(monkeypatch, tmp_path, "http://127.0.0.1:9")["note"]
+    verdict, words = brief()
+    assert verdict == "note"
+    assert "allow `list nodes`" in words
+    use(monkeypatch, tmp_path, "http://127.0.0.1:9")
+    assert "nobody listens there" in brief()[1]
     (tmp_path / "config").unlink()
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
-    assert "no cluster is known here" in next(doctor._kubernetes(Home(tmp_path))).found
+    assert "no cluster is known here" in brief()[1]
+
+
+def test_the_doctor_asks_for_each_right_and_for_what_is_shared(
+    server: tuple[str, Answers], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    address, answers = server
+    use(monkeypatch, tmp_path, address)
+    monkeypatch.setenv("HERONRY_K8S_CLAIM", "shared")
+    wanted = SCHEDULER_RIGHTS + OPERATOR_RIGHTS
+    allowed, denied = (200, {"status": {"allowed": True}}, {}), (201, {"status": {"allowed": False}}, {})
+    answers.given = [
+        (200, {"items": []}, {}), (200, {"gitVersion": "v1.30.1"}, {}), (200, {"versions": [{"version": "v1"}]}, {}),
+        denied, *[allowed for _ in wanted[1:]],
+        (403, FORBIDDEN, {}), (200, {"spec": {"accessModes": ["ReadWriteMany"]}}, {}),
+    ]  # fmt: skip
+    found = {one.check: one for one in k8s_findings(look())}
+    assert found["rights of the scheduler"].found == "in heronry this account may not get pods"
+    assert found["rights to set up"].verdict.value == "good"
+    assert found["shared storage"].verdict.value == "good"
+    assert "volumes" not in found  # what may not be seen is not judged
+    asked = [body["spec"]["resourceAttributes"] for method, _, body in answers.asked if method == "POST"]
+    assert len(asked) == len(wanted)
+    assert asked[0] == {"verb": "get", "group": "", "resource": "pods", "subresource": "", "namespace": "heronry"}
+    assert {"verb": "create", "group": "", "resource": "namespaces", "subresource": ""} in asked
+    assert any(one["resource"] == "pods" and one["subresource"] == "portforward" for one in asked)

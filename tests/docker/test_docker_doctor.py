@@ -1,0 +1,67 @@
+"""``heron doctor`` for engines of containers, on the real one and on one that never answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from compose_cluster import run
+
+CLOSED = "no/such-image:here"
+
+
+def doctor(engine: str, home: Path, **environment: str) -> tuple[int, Mapping[str, tuple[str, str]]]:
+    """Exit code; check to verdict, and what was found with its cure."""
+    done = subprocess.run(
+        [sys.executable, "-m", "heron_cli", "doctor", engine, "-o", "json"],
+        env={**os.environ, "HERONRY_HOME": str(home), **environment},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    rows = json.loads(done.stdout)
+    return done.returncode, {one["check"]: (one["verdict"], f"{one['found']} {one['cure']}") for one in rows}
+
+
+def test_the_doctor_asks_the_engine(tmp_path: Path) -> None:
+    image = run("docker", "image", "ls", "--quiet", "debian:bookworm-slim").stdout.strip()
+    code, found = doctor("docker", tmp_path, HERONRY_IMAGE=image)
+    assert (code, found["Docker"][0], found["image"][0]) == (0, "good", "good"), found
+    code, found = doctor("docker", tmp_path, HERONRY_IMAGE=CLOSED)
+    assert (code, found["image"][0]) == (1, "bad")
+    assert "make image" in found["image"][1]
+    code, found = doctor("compose", tmp_path, HERONRY_IMAGE=CLOSED)
+    assert (found["Compose"][0], found["buildx"][0], found["image"][0]) == ("good", "good", "note")
+
+
+def test_a_port_that_another_program_has(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+        code, found = doctor("compose", tmp_path, HERONRY_TRACKER_PORT=port)
+    assert (code, found["ports"][0]) == (1, "bad")
+    assert port in found["ports"][1]
+
+
+def test_an_engine_that_is_no_manager_of_a_swarm(tmp_path: Path) -> None:
+    if run("docker", "info", "--format", "{{.Swarm.LocalNodeState}}").stdout.strip() != "inactive":
+        pytest.skip("this engine is in a swarm")
+    code, found = doctor("swarm", tmp_path, HERONRY_SWARM_STORAGE=str(tmp_path / "nothing"))
+    assert code == 1
+    assert found["Docker Swarm"] == ("bad", "there is none docker swarm init --advertise-addr ADDRESS.")
+    assert "No such file" in found["shared storage"][1]
+
+
+def test_an_engine_that_never_answers_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "engine.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        code, found = doctor("swarm", tmp_path, DOCKER_HOST=f"unix://{path}")
+    assert code == 1
+    assert found["Docker"][0] == "bad"
+    assert "`docker info` does not answer within 10 s" in found["Docker"][1]
+    assert "image" not in found

@@ -22,9 +22,8 @@ import numpy as np
 from heron_instance.core.bolt_executor import BoltExecutor
 from heron_instance.core.setup import Setup
 from heron_instance.core.spout_executor import SpoutExecutor
-from heron_runtime.model.ids import root_base
+from heron_runtime.model.ids import KEY_GROUPS, root_base
 from heron_runtime.model.plan import (
-    KEY_GROUPS,
     ContainerPlan,
     InstancePlan,
     KeyGroupTable,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from heron_cli.address import Address
 from heron_control.progress import Progress
-from heron_runtime.model.topology import TopologyState
 
 if TYPE_CHECKING:  # a dry run asks nobody, and so needs no gRPC
     from heron_control.inspection.inspector import LoggedProcess
@@ -17,6 +16,7 @@ if TYPE_CHECKING:  # a dry run asks nobody, and so needs no gRPC
     from heron_control.packaging.fitting import Target
     from heron_control.packing.update import UpdateRequest
     from heron_control.submission.submission import Submission
+    from heron_runtime.model.topology import TopologyState
     from heron_runtime.wire.container import FileData
 
 

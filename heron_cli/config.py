@@ -13,8 +13,7 @@ from heron_cli.console import Format, print_json, print_table, say
 from heron_cli.home import Home
 from heron_cli.options import Output, Verbose, read_property
 from heron_runtime.failures import NotFound, UsageError, did_you_mean, listing
-from heron_runtime.model.settings import ALL_SETTINGS
-from heron_runtime.state.local import STATE_KEYS
+from heron_runtime.model.settings import ALL_SETTINGS, STATE_KEYS
 from heronry.api.config import normalise
 
 

@@ -20,7 +20,7 @@ from heron_control.history.reading import History, find, newest_first
 from heron_runtime.failures import NotFound, UsageError
 from heron_runtime.history_folder import places, read_about
 from heron_runtime.model.history import HISTORY, LEVEL_MS, Place
-from heron_runtime.state.local import home_of_user
+from heron_runtime.user_home import home_of_user
 
 COLUMNS = ("component", "tasks", "advised", "demand/s", "a task can/s", "load", "held", "cpu s", "memory", "why")
 NUMBERS = COLUMNS[1:9]

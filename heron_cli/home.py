@@ -10,13 +10,15 @@ import shutil
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heron_cli.address import LOCAL
-from heron_control.schedulers.topology_folder import place_of
 from heron_runtime.failures import Failure, InvalidTopology, NotAllowed
 from heron_runtime.files import replace_file
-from heron_runtime.state.local import StoreAddress, home_of_user, local_store
+from heron_runtime.user_home import home_of_user
+
+if TYPE_CHECKING:
+    from heron_runtime.state.local import StoreAddress
 
 SPACE_NEEDED_BYTES = 16 * 1024 * 1024
 MAX_CONFIG_CHARACTERS = 1024 * 1024  # a megabyte of YAML takes a second to read
@@ -40,16 +42,14 @@ class Home:
 
     def store_of(self, cluster: str) -> StoreAddress:
         """Where one of the clusters of this home keeps its state. Raises StoreError."""
+        from heron_runtime.state.local import local_store  # here, since not every command looks into a store
+
         return local_store(self.root, cluster)
 
     @property
     def config_file(self) -> Path:
         """Settings by cluster."""
         return self.root / "config.yaml"
-
-    def topology(self, cluster: str, role: str, environ: str, name: str) -> Path:
-        """The topology's folder."""
-        return place_of(self.root, cluster, role, environ, name)
 
     def prepare(self) -> None:
         """Make the folder, for this user alone. Raises NotAllowed, Failure."""

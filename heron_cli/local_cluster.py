@@ -11,22 +11,20 @@ from heron_cli.address import LOCAL, Address
 from heron_cli.cluster import Logs
 from heron_cli.console import note, say
 from heron_cli.home import Home
-from heron_control.packing.demand import amount
 from heron_control.progress import Progress
-from heron_control.submission.submission import ClusterConfig, Submission
 from heron_runtime.failures import InvalidTopology
-from heron_runtime.model.plan import PackingPlan
-from heron_runtime.model.record import TopologyRecord
 from heron_runtime.model.settings import MiB
-from heron_runtime.model.topology import TopologyState
-from heron_runtime.state import open_address
-from heron_runtime.state.store import StateStore
 
 if TYPE_CHECKING:  # imported where somebody is asked or something is started: a dry run needs neither, and no gRPC
     from heron_control.inspection.inspector import Inspector
     from heron_control.inspection.topology_status import TopologyStatus
     from heron_control.packing.update import PlannedUpdate, UpdateRequest
     from heron_control.submission.service import SubmissionService
+    from heron_control.submission.submission import ClusterConfig, Submission
+    from heron_runtime.model.plan import PackingPlan
+    from heron_runtime.model.record import TopologyRecord
+    from heron_runtime.model.topology import TopologyState
+    from heron_runtime.state.store import StateStore
 
 LEAST_TASK_BYTES = 8 * MiB  # what a process has for itself that was forked and does nothing yet
 
@@ -46,6 +44,8 @@ class LocalCluster:
         if self._store is not None:
             yield self._store
             return
+        from heron_runtime.state import open_address
+
         self.home.prepare()
         self._store = open_address(self.home.store_of(self.name))
         try:
@@ -77,6 +77,8 @@ class LocalCluster:
 
     @property
     def _config(self) -> ClusterConfig:
+        from heron_control.submission.submission import ClusterConfig
+
         return ClusterConfig(self.home.root, self.name, self.home.store_of(self.name), shared=True)
 
     def submit(self, submission: Submission, progress: Progress, *, replace: bool = False) -> Callable[[], bool]:
@@ -188,6 +190,8 @@ class LocalCluster:
 
 def _check_memory(packing: PackingPlan) -> None:
     """Every task is a process here. Raises InvalidTopology where that cannot be, whatever the tasks do."""
+    from heron_control.packing.demand import amount
+
     tasks, memory = len(packing.instances()), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if tasks * LEAST_TASK_BYTES > memory:
         reserved = sum(container.resources.ram_bytes for container in packing.containers)

@@ -8,6 +8,7 @@ imports itself alone: to import all of them takes a third more.
 from __future__ import annotations
 
 import functools
+import gc
 import logging
 import os
 import pkgutil
@@ -117,4 +118,10 @@ def main() -> None:
     # What the state store or gRPC logs goes to stderr, warnings and worse only.
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s", stream=sys.stderr)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    make_app(sys.argv[1] if len(sys.argv) > 1 else "")(prog_name="heron")
+    app = make_app(sys.argv[1] if len(sys.argv) > 1 else "")
+    gc.freeze()
+    gc.enable()
+    try:
+        app(prog_name="heron")
+    finally:
+        gc.freeze()  # the end of the process frees everything; nobody need look for what could go

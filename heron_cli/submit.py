@@ -6,29 +6,25 @@ import dataclasses
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from heron_cli import dry_run as plan
-from heron_cli.address import Address, parse_address, user
-from heron_cli.cluster import Cluster
+from heron_cli.address import parse_address, user
 from heron_cli.clusters import cluster_named
 from heron_cli.console import indented, note, say, spinner
-from heron_cli.fit import fit
 from heron_cli.home import Home
 from heron_cli.options import Place, Verbose, Wait, WaitTimeout, read_property
 from heron_cli.spark_submit import SPARK, SparkOptions, submit_to_spark
 from heron_control.packaging.definer import Said
 from heron_control.packaging.load import define_topology
 from heron_control.packaging.package import stage_package
-from heron_control.packaging.requirements import install_requirements
 from heron_control.packing import pack
 from heron_control.progress import Progress
-from heron_control.submission.submission import Carry, StartFrom, Submission
-from heron_runtime.failures import Failure, Interrupted, InvalidTopology, NotAllowed, NotFound, UsageError
+from heron_runtime.failures import InvalidTopology, NotFound, UsageError
 from heron_runtime.model.ids import is_safe_name
-from heron_runtime.model.settings import Keys, setting
+from heron_runtime.model.settings import STATE_KEYS, Keys, setting
 from heron_runtime.model.topology import TopologyDefinition, TopologyState
 from heron_runtime.model.unsaid import (
     RELIABILITY_CURE,
@@ -38,11 +34,12 @@ from heron_runtime.model.unsaid import (
     reliability_unsaid,
     shown_again_note,
 )
-from heron_runtime.net.identity import warm_up
-from heron_runtime.state.local import STATE_KEYS
 from heronry.api.component import AT_LEAST_ONCE
 from heronry.api.config import normalise
 from heronry.api.validate import problems_of
+
+if TYPE_CHECKING:  # a dry run begins nothing
+    from heron_control.submission.submission import StartFrom
 
 DEFINE_TIMEOUT_SECS = 60.0
 From = Annotated[
@@ -124,13 +121,15 @@ def submit(
     spark.check_unused(address.cluster)
     cluster = cluster_named(address.cluster)
     start = begins_with(from_checkpoint, may_drop=allow_dropped_state, replace=replace)
-    carry = None if without_state else Carry(allow_dropped_state, wait_timeout)
     check_given(file, name)
     given = own_settings(own)
     home = Home.of_user()
     configured = normalise(home.read_config().get(address.cluster, {}), where="config.yaml", component=False)
     home.prepare()
     home.need_space()
+    if not dry_run:
+        from heron_cli.start import fit_to, run, settings_of  # now: the sub-process imports, too
+        from heron_control.submission.submission import Carry, Submission
     with tempfile.TemporaryDirectory(prefix=".submit-", dir=home.root) as folder:
         package = Path(folder, "package")
         with spinner(f"submitting {file.name}") as progress:
@@ -143,6 +142,7 @@ def submit(
                 state = TopologyState.PAUSED if deploy_deactivated else TopologyState.RUNNING
                 whose = address.role, address.environ, user()
                 settings = settings_of({**configured, **given})
+                carry = None if without_state else Carry(allow_dropped_state, wait_timeout)
                 submission = Submission(definition, packing, package, *whose, state, settings, start=start, carry=carry)
                 run(cluster, address, submission, progress, replace=replace, wait=wait, wait_timeout=wait_timeout)
     if dry_run:
@@ -166,10 +166,14 @@ def define(
     progress(f"staging {file}")
     staged = stage_package(file, package)
     if staged.requirements is not None:
+        from heron_control.packaging.requirements import install_requirements
+
         progress(f"installing {staged.requirements.name} of {file.name}")
         install_requirements(staged, home.root / "cache")
     progress(f"asking {file.name} for its topology")
     if keys:
+        from heron_runtime.net.identity import warm_up
+
         warm_up()  # we only wait now
     said: list[Said] = []
     definition = define_topology(
@@ -194,19 +198,15 @@ def own_settings(properties: Sequence[str]) -> dict[str, Any]:
     return given
 
 
-def fit_to(cluster: Cluster, package: Path, home: Home, progress: Progress) -> None:
-    """Make the package one that the cluster's containers can import, if they are of another kind. Raises
-    InvalidTopology."""
-    target = cluster.target()
-    if target is not None:
-        fit(package, target, cluster.name, home.root / "cache", progress)
-
-
 def begins_with(reference: str | None, *, may_drop: bool, replace: bool) -> StartFrom | None:
     """The checkpoint that is asked for, if one is. Raises UsageError."""
     if reference is None and may_drop and not replace:
         raise UsageError("--allow-dropped-state says something about --from-checkpoint or --replace: neither is given")
-    return None if reference is None else StartFrom(reference, may_drop)
+    if reference is None:
+        return None
+    from heron_control.submission.submission import StartFrom
+
+    return StartFrom(reference, may_drop)
 
 
 def check_said(definition: TopologyDefinition, classes: Said, *, strict: bool) -> None:
@@ -245,11 +245,6 @@ def check_ends(definition: TopologyDefinition, ends: dict[str, str], *, strict: 
     say(SHOWN_AGAIN_CURE)
 
 
-def settings_of(values: dict[str, Any]) -> dict[str, Any]:
-    """What is the operator's, without what is the cluster's own."""
-    return {key: value for key, value in values.items() if key.startswith("heron.") and key not in STATE_KEYS}
-
-
 def refuse_state_keys(given: dict[str, Any]) -> None:
     """Raises UsageError for a key that no single topology can have."""
     for key in STATE_KEYS:
@@ -278,53 +273,3 @@ def configure(definition: TopologyDefinition, configured: dict[str, Any], given:
     if problems:
         raise InvalidTopology("\n".join(problems), "Leave the setting out, or change the topology.")
     return whole
-
-
-def run(
-    cluster: Cluster,
-    address: Address,
-    submission: Submission,
-    progress: Progress,
-    *,
-    replace: bool,
-    wait: bool,
-    wait_timeout: float,
-) -> None:
-    """Submit, and see it run. What does not come up is killed again, but its logs are kept."""
-    name = submission.definition.name
-    try:
-        starter_lives = cluster.submit(submission, progress, replace=replace)
-    except KeyboardInterrupt:
-        before = "what ran before goes on" if replace else "nothing runs"
-        raise Interrupted(f"interrupted: {name} was not submitted, {before}") from None
-    if not wait:
-        return
-    from heron_cli.wait import wait_for_state  # here, since a dry run needs none of what that imports
-
-    try:
-        with cluster.session():
-            wait_for_state(
-                cluster, address, name, submission.definition.id,
-                timeout_secs=wait_timeout, progress=progress, starter_lives=starter_lives,
-            )  # fmt: skip
-    except KeyboardInterrupt:
-        where = f"{address} {name}"
-        raise Interrupted(
-            f"interrupted: {name} is submitted and goes on starting",
-            f"See `heron status {where}`, or end it with `heron kill {where}`.",
-        ) from None
-    except Failure as error:
-        kept = _take_back(cluster, address, name, progress)
-        error.cure = f"It was taken back. Its logs are kept in {kept}" if kept else "It was taken back."
-        raise
-
-
-def _take_back(cluster: Cluster, address: Address, name: str, progress: Progress) -> str:
-    try:
-        try:
-            return cluster.kill(address, name, progress, keep_logs=True)
-        except NotAllowed:  # to keep logs: they are on the nodes, and go with the containers
-            return cluster.kill(address, name, progress)
-    except NotFound:
-        note(f"somebody killed {name} meanwhile")
-        return ""

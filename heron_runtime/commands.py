@@ -49,7 +49,7 @@ def child_environment(extra: Mapping[str, str] | None = None, first_on_path: str
 _warm: dict[str, subprocess.Popen[bytes]] = {}  # started by ``warm_up`` and not used yet
 
 
-def warm_up(module: str, imports: Iterable[str], environment: Mapping[str, str] | None = None) -> None:
+def warm_up(module: str, imports: Iterable[str]) -> None:
     """Start a process that imports these and waits until ``start_session`` wants this module. It ends with us, unless
     it was wanted; where it cannot be started, ``start_session`` will say why."""
     with contextlib.suppress(OSError):
@@ -58,18 +58,15 @@ def warm_up(module: str, imports: Iterable[str], environment: Mapping[str, str] 
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env=_of_no_container(environment),
+            env=_of_no_container(),
             start_new_session=True,
         )
 
 
-def start_session(
-    module: str, arguments: Sequence[str], folder: str, output: Path, environment: Mapping[str, str] | None = None
-) -> subprocess.Popen[bytes]:
+def start_session(module: str, arguments: Sequence[str], folder: str, output: Path) -> subprocess.Popen[bytes]:
     """Start ``python -m module arguments`` in a session of its own, so that it outlives us. Raises OSError.
 
-    What it prints is appended to ``output``. A process that was warmed up for this module becomes it; ``environment``
-    is what it was given then.
+    What it prints is appended to ``output``. A process that was warmed up for this module becomes it.
     """
     warm = _warm.pop(module, None)
     if warm is not None and warm.stdin is not None:
@@ -81,13 +78,13 @@ def start_session(
     with open(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
         return subprocess.Popen(
             python_command(module, *arguments), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder,
-            env=_of_no_container(environment), start_new_session=True,
+            env=_of_no_container(), start_new_session=True,
         )  # fmt: skip
 
 
-def _of_no_container(extra: Mapping[str, str] | None) -> dict[str, str]:
+def _of_no_container() -> dict[str, str]:
     """The environment of who begins a session: user code or container 0 may have us start it, and it outlives them."""
-    environment = child_environment(extra)
+    environment = child_environment()
     environment.pop(MARK, None)
     return environment
 

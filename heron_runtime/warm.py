@@ -3,10 +3,13 @@
 It imports what the module will need, then waits for one line of JSON on its standard input: ``{arguments, folder,
 output}``. From then on it is ``python -m MODULE arguments…`` in that folder, with its output in that file and no input.
 End of file means that it is not needed. ``heron_runtime.commands`` has the other end.
+
+While it imports there is no garbage collection, and what was imported is left out of every later one: all of it stays.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -30,8 +33,11 @@ def _order() -> bytes:
 def main() -> None:
     """Import, wait, and be what is asked for."""
     _, module, *imports = sys.argv
+    gc.disable()
     for name in imports:
         importlib.import_module(name)
+    gc.freeze()
+    gc.enable()
     line = _order()
     if not line:
         return

@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 
 from heron_cli.home import Home
-from heron_control.schedulers.topology_folder import identity_in, write_secrets
+from heron_control.schedulers.topology_folder import identity_in, place_of, write_secrets
 from heron_runtime.model.ids import instance_id
 from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan, PhysicalPlan, PlanVersion
 from heron_runtime.model.stored import ContainerLocation, ExecutionState, MasterLocation, SchedulerLocation
@@ -77,7 +77,7 @@ class World:
 
     def __init__(self, root: Path) -> None:
         self.home = Home(root)
-        self.place = self.home.topology("local", "me", "default", NAME)
+        self.place = place_of(root, "local", "me", "default", NAME)
         (self.place / "log-files").mkdir(parents=True)
         write_secrets(self.place)
         self.identity = identity_in(self.place, f"{NAME}-abc")

@@ -33,7 +33,7 @@ from data_pipeline.shell.spoken import heard
 from data_pipeline.shell.tasks import WORKING_FOLDER
 from heron_control.schedulers.identity import HostLock, is_held
 from heron_runtime.files import replace_file
-from heron_runtime.state.local import home_of_user
+from heron_runtime.user_home import home_of_user
 from heronry.version import VERSION
 
 SETTLING_SECS = 2.0  # the keeper holds the lock for a moment when it tidies up

@@ -20,9 +20,9 @@ from heron_apiserver.shell.scheduler_presence import SchedulerPresence
 from heron_apiserver.shell.self_metrics import Counters
 from heron_apiserver.shell.service import TopologyService
 from heron_apiserver.shell.tokens import TokenBook
-from heron_control.packaging.archive import ArchiveLimits
 from heron_control.packaging.fitting import Target, this_interpreter
 from heron_control.packaging.shipping import LIMITS
+from heron_control.packaging.writer import ArchiveLimits
 from heron_control.schedulers.scheduler import Scheduler, Watching
 from heron_control.submission.submission import ClusterConfig
 from heron_control.web.throttle import Throttle

@@ -16,9 +16,9 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from heron_control.packaging.archive import ArchiveLimits
 from heron_control.packaging.check import check_apart
 from heron_control.packaging.shipping import LIMITS, is_digest
+from heron_control.packaging.writer import ArchiveLimits
 
 SUFFIX = ".tar.gz"
 

@@ -23,7 +23,7 @@ from heron_control.schedulers.identity import HostLock, is_held, last_holder
 from heron_runtime.failures import Failure, NotFound, listing
 from heron_runtime.files import replace_file
 from heron_runtime.model.ids import is_safe_name
-from heron_runtime.state.local import home_of_user
+from heron_runtime.user_home import home_of_user
 
 RUNS = Path("pipeline", "runs")  # below HERONRY_HOME
 LOOK_EVERY_SECS = 0.1

@@ -1,8 +1,9 @@
 """``python -m heron_control.packaging.define FILE [TOPOLOGY] --output PATH [--name N] [-- ARGS]``: ask a file.
 
 The sub-process of ``load``: the user's code is imported here and nowhere else on the submitting side. PATH gets the
-definition as protobuf, or JSON ``{kind, message, …}`` about what went wrong; ``PATH.said`` beside it, as JSON,
-``Said``. Exit codes: 0 definition, 7 invalid topology, 3 not found, 1 the user's code raised.
+definition as msgpack (what is stored is protobuf, which this process does without), or JSON ``{kind, message, …}``
+about what went wrong; ``PATH.said`` beside it, as JSON, ``Said``. Exit codes: 0 definition, 7 invalid topology, 3 not
+found, 1 the user's code raised.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 import heron_control
 import heron_runtime
@@ -43,6 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     """Answer into ``--output``; returns the exit code."""
     options, user_arguments = _parse(arguments)
     file = Path(options.file)
+    sys.dont_write_bytecode = True  # no compiled files beside the user's
     sys.argv = [options.file, *user_arguments]
     try:
         definition = _definition(file, options.topology, options.name)
@@ -54,10 +58,8 @@ def main(arguments: Sequence[str]) -> int:
         return _answer(options.output, INVALID, _error("invalid", str(error), **more))
     except BaseException as error:  # the user's code may raise anything, SystemExit too
         return _answer(options.output, RAISED, _error("raised", _blame(file, error), traceback=_traceback(error)))
-    from heron_runtime.wire.stored_codec import TOPOLOGY  # not before: a wrong file is told without loading protobuf
-
     replace_file(said_file(options.output), json.dumps(asdict(Said(_hearing(definition), _ends(definition)))))
-    return _answer(options.output, OK, TOPOLOGY.encode(definition))
+    return _answer(options.output, OK, msgspec.msgpack.encode(definition))
 
 
 def _hearing(definition: TopologyDefinition) -> dict[str, list[str]]:

@@ -1,6 +1,6 @@
-"""The sub-process ``heron_control.packaging.define`` as ``load`` knows it: its name, environment and exit codes.
+"""The sub-process ``heron_control.packaging.define`` as ``load`` knows it: its name, what it says, its exit codes.
 
-It imports little, so that the process can be started before anything else of a command.
+It imports little: the command starts the process before it imports anything else, and the process imports it, too.
 """
 
 from __future__ import annotations
@@ -8,17 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from heron_runtime import commands
-
 MODULE = "heron_control.packaging.define"
-NEEDS = ("heron_control.packaging.find", "heronry", "heronry.api.validate", "heron_runtime.wire.stored_codec")
-ENVIRONMENT = {"PYTHONDONTWRITEBYTECODE": "1"}  # no compiled files beside the user's
+NEEDS = ("argparse", "heron_control.packaging.find", "heron_runtime.files", "heronry.api.validate")
 OK, RAISED, NOT_FOUND, INVALID = 0, 1, 3, 7
 
 
 def warm_up() -> None:
     """Start the sub-process that the next ``define_topology`` will need."""
-    commands.warm_up(MODULE, NEEDS, ENVIRONMENT)
+    from heron_runtime import commands  # here, since the sub-process starts none itself
+
+    commands.warm_up(MODULE, NEEDS)
 
 
 @dataclass(frozen=True, slots=True)

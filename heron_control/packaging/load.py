@@ -15,12 +15,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from heron_control.packaging.definer import ENVIRONMENT, INVALID, MODULE, NOT_FOUND, OK, Said, said_file
+import msgspec
+
+from heron_control.packaging.definer import INVALID, MODULE, NOT_FOUND, OK, Said, said_file
 from heron_runtime.commands import start_session
 from heron_runtime.failures import Failure, one_line, screenful
 from heron_runtime.model.topology import TopologyDefinition
-from heron_runtime.wire.errors import MalformedMessage
-from heron_runtime.wire.stored_codec import TOPOLOGY
+from heron_runtime.wire.errors import UNREADABLE
 from heronry.api.errors import TopologyError, TopologyNotFound, UserCodeError
 
 DEFAULT_TIMEOUT = 60.0
@@ -66,9 +67,9 @@ def define_topology(
     try:
         if code != OK:
             raise _error(code, json.loads(answer), said)
-        definition = TOPOLOGY.decode(answer)
+        definition = msgspec.msgpack.decode(answer, type=TopologyDefinition)
         classes = Said(**json.loads(beside or b"{}"))
-    except (MalformedMessage, ValueError, KeyError, TypeError) as error:
+    except (*UNREADABLE, ValueError, KeyError, TypeError) as error:
         if isinstance(error, Failure):
             raise
         raise UserCodeError(f"{shown} spoiled the answer about its topology", output=said) from None
@@ -88,7 +89,7 @@ def _read(file: Path) -> bytes | None:
 
 def _run(arguments: list[str], output: Path, timeout: float) -> int | None:
     """The exit code, or None after ``timeout`` seconds; nothing of the process is left in either case."""
-    process = start_session(MODULE, arguments, os.getcwd(), output, ENVIRONMENT)
+    process = start_session(MODULE, arguments, os.getcwd(), output)
     try:
         return process.wait(timeout)
     except subprocess.TimeoutExpired:

@@ -1,7 +1,7 @@
 """The user's package, made ready to ship: copied or unpacked into a folder that instances put on ``sys.path``.
 
 What comes in may be a .py file, a folder, a .zip or a .tar.gz, and is treated as hostile: an archive may have been
-fetched from anywhere. The checks are ours (``heron_control.packaging.archive`` unpacks), the work is done in a new
+fetched from anywhere. The checks are ours (``writer`` writes what ``archive`` unpacks), the work is done in a new
 folder beside the destination, and only a whole package gets the destination's name. Layout of the result::
 
     FOLDER/word_count.py        a file
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from heron_control.packaging.archive import ArchiveLimits, Writer, unpack_tar, unpack_zip
+from heron_control.packaging.writer import ArchiveLimits, Writer
 from heronry.api.errors import PackageError
 
 REQUIREMENTS = "requirements"
@@ -93,8 +93,12 @@ def _fill(source: Path, writer: Writer) -> None:
     elif source.suffix == ".py":
         _copy(source, source.name, writer)
     elif source.suffix == ".zip":
+        from heron_control.packaging.archive import unpack_zip  # here, since most packages are no archives
+
         unpack_zip(source, writer)
     elif source.name.endswith(ARCHIVES):
+        from heron_control.packaging.archive import unpack_tar
+
         unpack_tar(source, writer)
     else:
         raise PackageError(f"{source.name} is no package; give a .py file, a folder, a .zip or a .tar.gz")

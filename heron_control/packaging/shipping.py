@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, cast
 
-from heron_control.packaging.archive import ArchiveLimits, Writer, unpack_tar
+from heron_control.packaging.archive import unpack_tar
+from heron_control.packaging.writer import ArchiveLimits, Writer
 from heronry.api.errors import PackageError
 
 DIGEST = re.compile(r"[0-9a-f]{64}")

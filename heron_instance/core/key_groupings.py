@@ -18,8 +18,8 @@ import mmh3
 import numpy as np
 
 from heron_instance.core.groupings import EVERYTHING, Grouping, Part, Row, by_slot
+from heron_runtime.model.ids import KEY_GROUPS
 from heron_runtime.model.keys import HASH_SEED, group_of, group_of_many
-from heron_runtime.model.plan import KEY_GROUPS
 
 KEY_TYPES = frozenset({str, bytes, int, float, bool, type(None)})  # need no closer look
 _NO_SIGN = repeat(False)

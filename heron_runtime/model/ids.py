@@ -16,6 +16,7 @@ from typing import NamedTuple
 PROTOCOL_VERSION = 2
 MASTER_CONTAINER = 0
 MAX_TASK = (1 << 16) - 1
+KEY_GROUPS = 1024  # of each component that is grouped by fields, or keeps keyed state
 SEQUENCE_BITS = 32
 SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
 _SPREAD = 0x9E3779B1  # odd, near 2**32 by the golden ratio: multiples lie far apart

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from heron_runtime.model.plan import KEY_GROUPS
+from heron_runtime.model.ids import KEY_GROUPS
 
 
 def initial_table(tasks: Sequence[int]) -> tuple[int, ...]:

@@ -33,7 +33,7 @@ from typing import Any
 
 import mmh3
 
-from heron_runtime.model.plan import KEY_GROUPS
+from heron_runtime.model.ids import KEY_GROUPS
 
 HASH_SEED = 0x48524E59  # "HRNY"
 MAX_DEPTH = 32  # tuples in tuples, and hooks that return objects with hooks

@@ -18,8 +18,6 @@ from heron_runtime.model.generations import NO_GENERATION, Generation
 from heron_runtime.model.ids import instance_id
 from heron_runtime.model.topology import TopologyDefinition, TopologyState
 
-KEY_GROUPS = 1024
-
 
 @dataclass(frozen=True, slots=True)
 class Resources:

@@ -239,6 +239,7 @@ class Keys:
 # fmt: on
 
 
+STATE_KEYS = (Keys.HERON_STATE_URL.name, Keys.HERON_STATE_CREDENTIAL_FILE.name)  # of a cluster, never of one topology
 ALL_SETTINGS: Mapping[str, Setting[Any]] = {row.name: row for row in vars(Keys).values() if isinstance(row, Setting)}
 
 

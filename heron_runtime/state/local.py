@@ -9,16 +9,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from heron_runtime.model.settings import Keys
+from heron_runtime.model.settings import STATE_KEYS
 from heron_runtime.state.store import StoreError
 
-# They hold for a cluster, never for one topology.
-STATE_KEYS = (Keys.HERON_STATE_URL.name, Keys.HERON_STATE_CREDENTIAL_FILE.name)
 FOLDERS = {"local": "state", "slurm": "state-slurm"}  # of the clusters that a home has
 
 
@@ -28,14 +25,6 @@ class StoreAddress:
 
     url: str
     credential_file: str = ""
-
-
-def home_of_user() -> Path:
-    """``HERONRY_HOME``, by default in the user's data folder; absolute."""
-    import platformdirs  # here for the same reason as YAML below
-
-    given = os.environ.get("HERONRY_HOME")
-    return (Path(given).expanduser() if given else Path(platformdirs.user_data_dir("heronry"))).absolute()
 
 
 def local_store(home: Path, cluster: str = "local") -> StoreAddress:

@@ -11,8 +11,9 @@ from heron_control.web.guard import ALWAYS_ALLOWED
 from heron_control.web.names import hosts_of
 from heron_control.web.serving import Server, StartError, bind, config_of, url_of
 from heron_runtime.process import set_up_process
-from heron_runtime.state.local import StoreAddress, home_of_user, local_store
+from heron_runtime.state.local import StoreAddress, local_store
 from heron_runtime.state.store import StoreError
+from heron_runtime.user_home import home_of_user
 from heron_tracker.shell.app import make_app
 from heron_tracker.shell.login import TokenFile
 from heron_tracker.shell.tracker import Tracker

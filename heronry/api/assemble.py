@@ -8,7 +8,7 @@ is wrong in one part does not hide what is wrong in another.
 from __future__ import annotations
 
 import inspect
-import secrets
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -78,7 +78,7 @@ def check(draft: Draft) -> TopologyDefinition:
         problems += assembly.problems
         if assembly.inputs_lost:
             incomplete.add(name)
-    definition = TopologyDefinition(draft.name, f"{draft.name}-{secrets.token_hex(6)}", tuple(components), config)
+    definition = TopologyDefinition(draft.name, f"{draft.name}-{os.urandom(6).hex()}", tuple(components), config)
     problems += problems_of(definition, incomplete)
     if not incomplete:
         problems += [

@@ -8,15 +8,17 @@ in for it in unit tests.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from heron_runtime.model.ids import DEFAULT_STREAM
 from heron_runtime.model.reasons import FailReason
 from heron_runtime.model.topology import ComponentKind
 from heronry.api.collector import Collector
 from heronry.api.tuples import Tuple, TupleBatch
+
+if TYPE_CHECKING:
+    import logging
 
 IDEMPOTENT, AT_LEAST_ONCE = EFFECTS = ("idempotent", "at_least_once")  # of ``Bolt.output_effect``
 
@@ -76,6 +78,8 @@ class Component:
     @property
     def log(self) -> logging.Logger:
         """Goes to the instance's log."""
+        import logging  # here, since a definition is made without a line of log
+
         return logging.getLogger(self._component_name or type(self).__name__)
 
     @property

@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 
 from heron_runtime.failures import did_you_mean, listing
-from heron_runtime.model.ids import MAX_TASK, is_safe_name
-from heron_runtime.model.plan import KEY_GROUPS
+from heron_runtime.model.ids import KEY_GROUPS, MAX_TASK, is_safe_name
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import KEYED, ComponentSpec, GroupingKind, InputSpec, TopologyDefinition
 from heronry.api.config import Config

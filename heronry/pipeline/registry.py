@@ -9,7 +9,7 @@ from typing import Any
 
 from heron_runtime.files import replace_file
 from heron_runtime.model.ids import is_safe_name
-from heron_runtime.state.local import home_of_user
+from heron_runtime.user_home import home_of_user
 from heronry.pipeline.views import NoSuchView, ViewError
 
 UNKNOWN = "FILE must be there, or VIEW be known: see `heron pipeline views`."

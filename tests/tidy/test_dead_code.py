@@ -28,6 +28,7 @@ ROUTES = "@*.get,@*.post,@*.put,@*.delete,@*.head,@get"  # FastAPI calls them
 CALLED = {
     "__getattr__": "Python: names of a package that are loaded when used",
     "__dir__": "Python",
+    "dont_write_bytecode": "Python: no compiled files from here on",
     "readinto": "io.RawIOBase",
     "capture_signals": "uvicorn.Server",
     "conn": "uvicorn: the connection of its protocol",

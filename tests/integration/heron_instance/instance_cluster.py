@@ -20,8 +20,8 @@ import msgspec
 from heron_control.schedulers.topology_folder import write_secrets
 from heron_runtime.launch import Launch
 from heron_runtime.liveness import Phase, Slots
+from heron_runtime.model.ids import KEY_GROUPS
 from heron_runtime.model.plan import (
-    KEY_GROUPS,
     ContainerPlan,
     InstancePlan,
     KeyGroupTable,

@@ -11,12 +11,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
 from heron_control.packaging.definer import Said
 from heron_control.packaging.load import define_topology
-from heron_runtime.wire.codec import TOPOLOGY
+from heron_runtime.model.topology import TopologyDefinition
 from heronry.api.errors import TopologyError, TopologyNotFound, UserCodeError
 
 PARTS = """
@@ -299,6 +300,13 @@ def test_a_package_folder(write: Any, tmp_path: Path) -> None:
             assert definition.components[0].python_class == "wordcount.flows:Words"
 
 
+def test_nothing_is_left_beside_the_users_files(write: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    write(ONE, "flows.py")
+    assert define_topology(tmp_path, "flows").name == "WordCount"
+    assert os.listdir(tmp_path) == ["flows.py"], "no compiled files"
+
+
 def test_a_folder_with_a_module_that_hides_another(write: Any, tmp_path: Path) -> None:
     write(ONE, "flows.py")
     write("", "random.py")
@@ -314,7 +322,8 @@ def test_the_entry_point_answers_into_its_output(write: Any, tmp_path: Path) -> 
 
     file = str(write(ONE))
     assert run(file, "WordCount") == 0
-    assert TOPOLOGY.decode((tmp_path / "answer").read_bytes()).name == "WordCount"
+    answer = (tmp_path / "answer").read_bytes()
+    assert msgspec.msgpack.decode(answer, type=TopologyDefinition).name == "WordCount"
     for arguments, code, kind in [
         ((file, "Nothing"), 3, "not_found"),
         ((file, "--name", "a b"), 7, "invalid"),

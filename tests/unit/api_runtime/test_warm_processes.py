@@ -14,12 +14,12 @@ from heron_runtime import commands
 
 SHOW = """
 import json, os, sys
-print(json.dumps([sys.argv[1:], os.getcwd(), os.environ.get("COLOUR"), "sqlite3" in sys.modules, sys.stdin.read()]))
+print(json.dumps([sys.argv[1:], os.getcwd(), "sqlite3" in sys.modules, sys.stdin.read()]))
 """
 
 
 def run(folder: Path, *arguments: str) -> list[object]:
-    process = commands.start_session("shown", arguments, str(folder), folder / "out", {"COLOUR": "green"})
+    process = commands.start_session("shown", arguments, str(folder), folder / "out")
     assert process.wait(60) == 0
     return list(json.loads((folder / "out").read_text().splitlines()[-1]))
 
@@ -27,9 +27,9 @@ def run(folder: Path, *arguments: str) -> list[object]:
 def test_a_warm_process_becomes_what_is_wanted_once(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "shown.py").write_text(SHOW)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    commands.warm_up("shown", ["sqlite3"], {"COLOUR": "green"})
+    commands.warm_up("shown", ["sqlite3"])
     warm = commands._warm["shown"]
-    expected = [["a", "--b"], str(tmp_path), "green"]
+    expected = [["a", "--b"], str(tmp_path)]
     assert run(tmp_path, "a", "--b") == [*expected, True, ""]
     assert warm.returncode == 0
     assert run(tmp_path, "a", "--b") == [*expected, False, ""], "the second one is started anew"

@@ -19,9 +19,8 @@ from heron_instance.core.executor import Executor, Flush
 from heron_instance.core.setup import Setup
 from heron_instance.core.spout_executor import SpoutExecutor
 from heron_instance.core.user_code import NoLock
-from heron_runtime.model.ids import root_task
+from heron_runtime.model.ids import KEY_GROUPS, root_task
 from heron_runtime.model.plan import (
-    KEY_GROUPS,
     ContainerPlan,
     InstancePlan,
     KeyGroupTable,

@@ -23,8 +23,9 @@ from heron_runtime.model.checkpoints import (
     next_manifest,
     reading_plan,
 )
+from heron_runtime.model.ids import KEY_GROUPS
 from heron_runtime.model.key_groups import initial_table, rebalance
-from heron_runtime.model.plan import KEY_GROUPS, NO_PLAN
+from heron_runtime.model.plan import NO_PLAN
 
 
 def part(task: int, checkpoint: int, turn: int, groups: int, component: str = "count", tokens: str = "") -> Part:

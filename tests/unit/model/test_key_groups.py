@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heron_runtime.model.ids import KEY_GROUPS
 from heron_runtime.model.key_groups import initial_table, rebalance
-from heron_runtime.model.plan import KEY_GROUPS
 
 task_sets = st.sets(st.integers(1, 65_535), min_size=1, max_size=40)
 

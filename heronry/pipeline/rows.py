@@ -10,8 +10,9 @@ Theory of operation. The batch writes Parquet with the columns::
 The online reducers write ``online/BUCKET/TASK.msgpack`` (docs/streamlet.md, View): a file for each bucket and task,
 replaced with checkpoints, and ``TASK-….msgpack`` for what they have let go of, with rows ``[key, start, packed
 accumulator]``. A key is *plain* when MessagePack has given it back (dates become text, decimals floats), so that a key
-is one key in both layers. Rows add up: whoever finds a key and bucket in several rows adds their accumulators with the
-monoid.
+is one key in both layers. A batch sorts each of its files by key and start, and cuts it into small row groups, so that
+a question reads few of them (``row_groups.py``). Rows add up: whoever finds a key and bucket in several rows adds their
+accumulators with the monoid.
 """
 
 from __future__ import annotations
@@ -28,8 +29,6 @@ from heron_runtime.model.keys import encode
 from heronry.streamlet.monoid import Monoid
 from heronry.streamlet.records import pack
 
-SUFFIX = ".parquet"
-BATCH_ROWS = 10_000
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 _START = dt.datetime(1970, 1, 1)
 _PLAIN_KEYS = frozenset({str, int, float, bool, type(None), bytes})
@@ -66,16 +65,6 @@ def schema() -> Any:
     import pyarrow as pa
 
     return pa.schema([("key", pa.binary()), ("start", pa.int64()), ("end", pa.int64()), ("acc", pa.binary())])
-
-
-def read_rows(file: Any, filesystem: Any = None, *, expression: Any = None) -> Iterator[Row]:
-    """The rows of a file or of a folder of files, those that match an Arrow expression."""
-    import pyarrow.dataset as ds
-
-    found = ds.dataset(file, format="parquet", filesystem=filesystem, schema=schema())
-    for batch in found.to_batches(filter=expression, batch_size=BATCH_ROWS):
-        columns = [batch.column(name).to_pylist() for name in ("key", "start", "end", "acc")]
-        yield from (Row(key, start, end, _unpack(acc)) for key, start, end, acc in zip(*columns, strict=True))
 
 
 class OnlineFile(NamedTuple):

@@ -101,8 +101,8 @@ def top(
     found = view.read(asked.span())
     if most_rows is not None and found.at_most > most_rows:
         raise UsageError(
-            f"{found.at_most} rows would have to be read, more than {most_rows}",
-            "Ask for less: first and last of keys, from and to of buckets.",
+            f"{found.at_most} rows would have to be read, more than {most_rows}; ask for fewer keys (first, last) or "
+            "buckets (from, to)"
         )
     totals = (total for total in (_total(view, each) for each in found.keys) if total.value is not None)
     best = heapq.nsmallest if smallest else heapq.nlargest  # both keep the order of equals

@@ -118,12 +118,12 @@ class View:
 
     def buckets(self, key: Any = ..., from_ms: int | None = None, to_ms: int | None = None) -> list[Answer]:
         """Each key and bucket that lies in [from, to), by key and time. ``key`` limits it to one. Raises ViewError."""
-        found = self.read(_span(key, from_ms, to_ms))
+        found = self.read(span_of(key, from_ms, to_ms))
         return [answer for each in found.keys for answer in self.answers(each)]
 
     def totals(self, key: Any = ..., from_ms: int | None = None, to_ms: int | None = None) -> dict[Any, Any]:
         """Each key over all its buckets in [from, to): batch ⊕ online. Raises ViewError."""
-        found = self.read(_span(key, from_ms, to_ms))
+        found = self.read(span_of(key, from_ms, to_ms))
         return {decode_key(each.key): self.total(each) for each in found.keys}
 
     def read(self, span: Span) -> Found:
@@ -184,7 +184,8 @@ def _keys(monoid: Monoid, rows: Iterator[Row], folder: Path) -> Iterator[Merged]
             yield Merged(key, sorted(buckets.items(), key=itemgetter(0)))
 
 
-def _span(key: Any, from_ms: int | None, to_ms: int | None) -> Span:
+def span_of(key: Any, from_ms: int | None, to_ms: int | None) -> Span:
+    """That of one key, or with ``...`` of all. Raises UnsupportedKey, TypeError."""
     if key is ...:
         return Span(from_ms=from_ms, to_ms=to_ms)
     name = key_bytes(key)

@@ -30,7 +30,7 @@ from heronry.pipeline.rows import schema
 from heronry.pipeline.views import BATCH, MANIFEST, ONLINE, Description, View, describe_view, open_view
 
 HOUR = 3_600_000
-ROW_GROUP = 25_000
+ROW_GROUP = 12_500  # as Spark makes them of 512 KiB
 ONLINE_TASKS = 4
 REPEATS = 50
 

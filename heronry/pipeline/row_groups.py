@@ -40,6 +40,11 @@ class Span:
     from_ms: int | None = None
     to_ms: int | None = None
 
+    @property
+    def is_one_key(self) -> bool:
+        """True if no other key is within."""
+        return self.below == just_after(self.low)
+
     def has(self, row: Row) -> bool:
         """True for a row within."""
         return (
@@ -147,6 +152,10 @@ def _read(group: RowGroup, span: Span) -> Iterator[Row]:
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(group.file, metadata=group.footer) as file:
+        if span.is_one_key:  # its row groups are there in each file, it itself in one
+            keys = file.read_row_group(group.number, columns=["key"], use_threads=False)
+            if not _within(keys, Span(span.low, span.below)).num_rows:
+                return
         table = file.read_row_group(group.number, columns=COLUMNS, use_threads=False).combine_chunks()
     table = _sorted(_within(table, span))
     for first in range(0, table.num_rows, SLICE_ROWS):

@@ -35,7 +35,7 @@ MAX_KEY = 1_024
 MAX_CURSOR = 16_384
 MAX_PAGE = 10_000
 MAX_TOP = 1_000
-MAX_ROWS = 2_000_000  # read for one answer: some seconds of a processor
+MAX_ROWS = 1_000_000  # read for one answer: some five seconds of a processor
 Result = TypeVar("Result")
 
 Key = Annotated[
@@ -126,7 +126,7 @@ async def view_top(
     """The n keys with the largest totals over the buckets in [from, to), or with the smallest.
 
     Of equal totals the lesser key comes first; keys without a value are left out. 422 where values have no order, or
-    where more than 2 000 000 rows would have to be read; `heron pipeline top` has no such bound.
+    where more than 1 000 000 rows would have to be read; `heron pipeline top` has no such bound.
     """
 
     def look() -> dict[str, Any]:

@@ -104,12 +104,13 @@ def top(
             f"{found.at_most} rows would have to be read, more than {most_rows}; ask for fewer keys (first, last) or "
             "buckets (from, to)"
         )
-    totals = (total for total in (_total(view, each) for each in found.keys) if total.value is not None)
+    totals = ((each.key, view.total(each)) for each in found.keys)
     best = heapq.nsmallest if smallest else heapq.nlargest  # both keep the order of equals
     try:
-        return best(n, totals, key=_rank)
+        chosen = best(n, (total for total in totals if total[1] is not None), key=_rank)
     except TypeError as error:
         raise UsageError(f"the values of view {view.description.name} have no order: {error}") from None
+    return [Total(decode_key(key), value) for key, value in chosen]
 
 
 def series(view: View, key: Any, limit: int, from_ms: int | None = None, to_ms: int | None = None) -> Series:
@@ -129,8 +130,8 @@ def _total(view: View, found: Merged) -> Total:
     return Total(decode_key(found.key), view.total(found))
 
 
-def _rank(total: Total) -> tuple[bool, Any]:
-    value = total.value
+def _rank(total: tuple[bytes, Any]) -> tuple[bool, Any]:
+    value = total[1]
     if isinstance(value, tuple | list | dict | set):
         raise TypeError(f"a {type(value).__name__} is no single value")
     return (False, value) if value == value else (True, 0)

@@ -25,7 +25,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from pathlib import Path
@@ -159,7 +159,7 @@ class View:
                 f"view {self.description.name} adds up by a monoid of the program's own, whose code is not here; "
                 "give it: read_view(name, monoid=…)"
             )
-        return by_name(self.description.monoid, dict(self.description.parameters))
+        return _builtin(self.description.monoid, self.description.parameters)
 
 
 @dataclass(frozen=True)
@@ -171,6 +171,11 @@ class _Given(View):
     def _monoid(self) -> Monoid:
         assert self.monoid is not None
         return self.monoid
+
+
+@lru_cache(maxsize=64)
+def _builtin(name: str, parameters: tuple[tuple[str, Any], ...]) -> Monoid:
+    return by_name(name, dict(parameters))
 
 
 def _keys(monoid: Monoid, rows: Iterator[Row], folder: Path) -> Iterator[Merged]:

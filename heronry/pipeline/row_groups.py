@@ -45,6 +45,11 @@ class Span:
         """True if no other key is within."""
         return self.below == just_after(self.low)
 
+    @property
+    def one_text(self) -> str | None:
+        """The one key, if that is a text."""
+        return self.low[1:].decode("utf-8", "surrogatepass") if self.is_one_key and self.low[:1] == b"s" else None
+
     def has(self, row: Row) -> bool:
         """True for a row within."""
         return (

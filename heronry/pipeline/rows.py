@@ -78,14 +78,24 @@ class OnlineFile(NamedTuple):
     rows: list[Row]
 
 
-def read_online(file: Path) -> OnlineFile:
-    """Raises FileNotFoundError, ValueError for a file that is none of a view's."""
+def may_hold(file: Path, text: str) -> bool:
+    """False if no row has this key: MessagePack holds a text as its UTF-8. Raises FileNotFoundError."""
+    return text.encode("utf-8", "surrogatepass") in file.read_bytes()
+
+
+def read_online(file: Path, text: str | None = None) -> OnlineFile:
+    """The file, or of its rows those that have this text as key.
+
+    Raises FileNotFoundError, ValueError for a file that is none of a view's.
+    """
     try:
         found = _unpack(file.read_bytes())
         length = int(found["length_ms"] or found["bucket_ms"])
         bucket = int(file.parent.name)
         rows = []
         for key, start, packed in found["rows"]:
+            if text is not None and key != text:
+                continue
             begins = bucket if start is None else start
             rows.append(Row(encode(_frozen(key)), begins, begins + length, packed))
         return OnlineFile(

@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 from heron_runtime.failures import Failure, NotFound
 from heron_runtime.files import replace_file
 from heronry.pipeline.row_groups import Span, in_order, just_after, row_groups
-from heronry.pipeline.rows import OnlineFile, Row, decode_key, key_bytes, read_online
+from heronry.pipeline.rows import OnlineFile, Row, decode_key, key_bytes, may_hold, read_online
 from heronry.streamlet.monoid import Monoid, by_name
 
 DESCRIPTION, MANIFEST, BATCH, ONLINE = "view.json", "_heronry.json", "batch", "online"
@@ -210,13 +210,16 @@ def _readable(folder: Path) -> Iterator[None]:
 
 def online_files(folder: Path, owned_to_ms: int | None = None, span: Span = WHOLE) -> Iterator[OnlineFile]:
     """What the online reducers wrote, without buckets that end at or before ``owned_to_ms`` and those that do not lie
-    in the span. Raises ViewError."""
+    in the span; for one text of its rows alone. Raises ViewError."""
+    text = span.one_text
     for bucket in _buckets(folder):
         if not _begins_in(int(bucket.name), span):
             continue
         for file in sorted(bucket.glob("*.msgpack")):
             try:
-                found = read_online(file)
+                if text is not None and not may_hold(file, text):
+                    continue
+                found = read_online(file, text)
             except FileNotFoundError:
                 continue  # the batch owns the bucket since a moment ago, and somebody tidied up
             except ValueError as error:

@@ -101,6 +101,7 @@ def law_pages_together_are_the_whole_view(case: Case, limit: int) -> None:
             assert each.at_most >= len(expected) - len(found)
             assert left is None or each.at_most <= left
             found, left, cursor = found + [tuple(total) for total in each.totals], each.at_most, each.next
+            assert len(found) <= len(expected), "else a page that comes again and again would be asked for without end"
             if cursor is None:
                 break
             assert len(each.totals) == limit
@@ -133,6 +134,7 @@ def law_series_together_are_the_buckets_of_a_key(case: Case, key: str, limit: in
             assert len(each.buckets) <= limit
             assert all(bucket.owner == ("batch" if bucket.end <= case.to_ms else "online") for bucket in each.buckets)
             found += [(bucket.start, bucket.value) for bucket in each.buckets]
+            assert len(found) <= len(expected)
             from_ms = each.next_ms
             if from_ms is None:
                 break
@@ -151,12 +153,12 @@ def law_pages_of_a_view_that_changes_have_each_key_that_stays_once(
         while True:
             each = page(open_view(folder), limit, cursor=cursor)
             seen += [total.key for total in each.totals]
+            assert len(seen) == len(set(seen)), "no key comes twice"
             write_online(folder, [*events, *more], count())
             write_batch(folder, [*events, *more], count(), to_ms)  # the owner changes, and keys are added
             cursor = each.next
             if cursor is None:
                 break
-        assert len(seen) == len(set(seen))
         if len(seen) > limit:  # else nothing was asked after the change
             assert {key for key, *_ in events} <= set(seen)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,10 +11,10 @@ from heron_cli.console import Format, print_json, print_line, print_table, say
 from heron_cli.history import COMMANDS as HISTORY_COMMANDS
 from heron_cli.options import Output, Verbose
 from heron_cli.spark_submit import SparkOptions, milliseconds, run_job
+from heron_cli.view_answers import COMMANDS as ANSWERS
+from heron_cli.view_answers import VIEW_HELP, instant
 from heronry.pipeline.registry import Registered, all_registered, registered
 from heronry.pipeline.views import FOREVER, ViewError, batches, online_files, open_view, read_description, settled_ms
-
-VIEW_HELP = "A view's name, as `heron pipeline views` shows it."
 
 
 def run(
@@ -120,10 +119,4 @@ def state_of(view: Registered) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def instant(ms: int) -> str:
-    """Milliseconds since 1970 as ISO 8601 UTC."""
-    moment = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=ms)
-    return moment.isoformat().replace("+00:00", "Z")
-
-
-COMMANDS = (("run", run), ("status", status), ("views", views), *HISTORY_COMMANDS)
+COMMANDS = (("run", run), ("status", status), ("views", views), *ANSWERS, *HISTORY_COMMANDS)

@@ -75,11 +75,13 @@ def _packages() -> list[str]:
 NEED_PYARROW = (
     "tests/integration/front_door/test_history.py",
     "tests/integration/heron_tracker/test_history_routes.py",
+    "tests/unit/cli/test_view_answers.py",
     "tests/unit/connect/test_parquet_sink.py",
     "tests/unit/data_pipeline/test_shipped.py",
     "tests/unit/history/test_reading.py",
     "tests/unit/metrics_manager/test_history_sink.py",
     "tests/unit/pipeline/test_merged_views.py",
+    "tests/unit/pipeline/test_view_questions.py",
     "tests/unit/streamlet/test_streamlet_files.py",
     "tests/unit/streamlet/test_streamlet_online_io.py",
     "tests/unit/streamlet/test_streamlet_online_sinks.py",

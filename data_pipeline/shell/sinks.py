@@ -26,6 +26,7 @@ from heronry.streamlet.endpoints import FileSink, ViewSink
 from heronry.streamlet.records import table_of
 
 AT_ONCE = 8  # sinks that are written at the same time
+VIEW_ROW_GROUP_BYTES = 512 << 10  # some 12 000 rows: what a question for one key reads of a file
 # As heronry.streamlet.layout writes it; Spark's own ways are to trim cells and to escape by a backslash.
 CSV: dict[str, Any] = {
     "header": True, "escape": '"', "lineSep": "\n", "ignoreLeadingWhiteSpace": False, "ignoreTrailingWhiteSpace": False,
@@ -100,7 +101,11 @@ def _is_parquet(output: Output) -> bool:
 
 
 def write_view(output: Output, rows: DataFrame, folder: str, to_ms: int | None = None) -> None:
-    """Rows of a view (``heronry.pipeline.rows``), those of buckets that end at or before ``to_ms``."""
+    """Rows of a view (``heronry.pipeline.rows``), those of buckets that end at or before ``to_ms``.
+
+    Sorted within each file, and in small row groups, so that readers find a key by the footers: to sort all of them
+    together would cost another pass over the rows, to find where files begin.
+    """
     assert output.reduce is not None
     assert output.reduce.windowing is not None
     length = output.reduce.windowing.window.length_ms
@@ -108,7 +113,8 @@ def write_view(output: Output, rows: DataFrame, folder: str, to_ms: int | None =
     made = rows.select("key", "start", end.alias("end"), sql.col("data").alias("acc"))
     if to_ms is not None:
         made = made.where(sql.col("end") <= sql.lit(to_ms))
-    made.write.option("compression", "zstd").parquet(folder)
+    ordered = made.sortWithinPartitions("key", "start").write.option("compression", "zstd")
+    ordered.option("parquet.block.size", VIEW_ROW_GROUP_BYTES).parquet(folder)
 
 
 def _parquet(output: Output, rows: DataFrame, folder: str) -> None:

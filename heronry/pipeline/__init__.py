@@ -3,17 +3,22 @@
 view = read_view("clicks")
 view.totals(key="home", from_ms=…)      # batch(< T) ⊕ online(≥ T)
 view.buckets(), view.to_ms, view.promise
+page(view, 100, Range(first="a")), top(view, 10), series(view, "home", 100)   # of large views, bounded
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from heronry.pipeline.questions import Page, Range, Series, Total, page, series, top
 from heronry.pipeline.registry import registered
 from heronry.pipeline.views import Answer, NoSuchView, View, ViewError, open_view
 from heronry.streamlet.monoid import Monoid
 
-__all__ = ["Answer", "NoSuchView", "View", "ViewError", "read_view"]
+__all__ = [
+    "Answer", "NoSuchView", "Page", "Range", "Series", "Total", "View", "ViewError", "page", "read_view", "series",
+    "top",
+]  # fmt: skip
 
 
 def read_view(name: str | Path, *, monoid: Monoid | None = None, home: Path | None = None) -> View:

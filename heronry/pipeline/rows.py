@@ -10,8 +10,9 @@ Theory of operation. The batch writes Parquet with the columns::
 The online reducers write ``online/BUCKET/TASK.msgpack`` (docs/streamlet.md, View): a file for each bucket and task,
 replaced with checkpoints, and ``TASK-….msgpack`` for what they have let go of, with rows ``[key, start, packed
 accumulator]``. A key is *plain* when MessagePack has given it back (dates become text, decimals floats), so that a key
-is one key in both layers. Rows add up: whoever finds a key and bucket in several rows adds their accumulators with the
-monoid.
+is one key in both layers. A batch sorts each of its files by key and start, and cuts it into small row groups, so that
+a question reads few of them (``row_groups.py``). Rows add up: whoever finds a key and bucket in several rows adds their
+accumulators with the monoid.
 """
 
 from __future__ import annotations
@@ -28,8 +29,6 @@ from heron_runtime.model.keys import encode
 from heronry.streamlet.monoid import Monoid
 from heronry.streamlet.records import pack
 
-SUFFIX = ".parquet"
-BATCH_ROWS = 10_000
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 _START = dt.datetime(1970, 1, 1)
 _PLAIN_KEYS = frozenset({str, int, float, bool, type(None), bytes})
@@ -68,16 +67,6 @@ def schema() -> Any:
     return pa.schema([("key", pa.binary()), ("start", pa.int64()), ("end", pa.int64()), ("acc", pa.binary())])
 
 
-def read_rows(file: Any, filesystem: Any = None, *, expression: Any = None) -> Iterator[Row]:
-    """The rows of a file or of a folder of files, those that match an Arrow expression."""
-    import pyarrow.dataset as ds
-
-    found = ds.dataset(file, format="parquet", filesystem=filesystem, schema=schema())
-    for batch in found.to_batches(filter=expression, batch_size=BATCH_ROWS):
-        columns = [batch.column(name).to_pylist() for name in ("key", "start", "end", "acc")]
-        yield from (Row(key, start, end, _unpack(acc)) for key, start, end, acc in zip(*columns, strict=True))
-
-
 class OnlineFile(NamedTuple):
     """One ``online/BUCKET/TASK.msgpack``: what the view is, when this was written, and the rows."""
 
@@ -89,14 +78,24 @@ class OnlineFile(NamedTuple):
     rows: list[Row]
 
 
-def read_online(file: Path) -> OnlineFile:
-    """Raises FileNotFoundError, ValueError for a file that is none of a view's."""
+def may_hold(file: Path, text: str) -> bool:
+    """False if no row has this key: MessagePack holds a text as its UTF-8. Raises FileNotFoundError."""
+    return text.encode("utf-8", "surrogatepass") in file.read_bytes()
+
+
+def read_online(file: Path, text: str | None = None) -> OnlineFile:
+    """The file, or of its rows those that have this text as key.
+
+    Raises FileNotFoundError, ValueError for a file that is none of a view's.
+    """
     try:
         found = _unpack(file.read_bytes())
         length = int(found["length_ms"] or found["bucket_ms"])
         bucket = int(file.parent.name)
         rows = []
         for key, start, packed in found["rows"]:
+            if text is not None and key != text:
+                continue
             begins = bucket if start is None else start
             rows.append(Row(encode(_frozen(key)), begins, begins + length, packed))
         return OnlineFile(

@@ -23,19 +23,25 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import lru_cache, reduce
+from itertools import groupby
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from heron_runtime.failures import Failure, NotFound
 from heron_runtime.files import replace_file
-from heronry.pipeline.rows import OnlineFile, Row, decode_key, key_bytes, read_online, read_rows
+from heronry.pipeline.row_groups import Span, in_order, just_after, row_groups
+from heronry.pipeline.rows import OnlineFile, Row, decode_key, key_bytes, may_hold, read_online
 from heronry.streamlet.monoid import Monoid, by_name
 
 DESCRIPTION, MANIFEST, BATCH, ONLINE = "view.json", "_heronry.json", "batch", "online"
 PROGRESS = "progress"
 FOREVER = 1 << 62  # of watermarks: nothing more will come
 KEPT_VERSIONS = 2
+WHOLE = Span()
 PROMISE = (
     "buckets that end at or before `to` are the batch's, later ones the online layer's, as of its last complete "
     "checkpoint; in both each record counts once"
@@ -82,6 +88,20 @@ class Answer(NamedTuple):
     owner: str
 
 
+class Merged(NamedTuple):
+    """A key in its canonical encoding, and its accumulators by (start, end) of a bucket, in order of time."""
+
+    key: bytes
+    buckets: list[tuple[tuple[int, int], Any]]
+
+
+class Found(NamedTuple):
+    """What lies in a span: how many keys at most, and they themselves, in order."""
+
+    at_most: int
+    keys: Iterator[Merged]
+
+
 @dataclass(frozen=True)
 class View:
     """A view as it is now: one batch result (or none yet) and the online files found after it was chosen."""
@@ -98,21 +118,40 @@ class View:
 
     def buckets(self, key: Any = ..., from_ms: int | None = None, to_ms: int | None = None) -> list[Answer]:
         """Each key and bucket that lies in [from, to), by key and time. ``key`` limits it to one. Raises ViewError."""
-        monoid = self._monoid()
-        merged = self._merged(monoid, None if key is ... else [key_bytes(key)], from_ms, to_ms)
-        return [
-            Answer(decode_key(name), start, end, monoid.finish(acc), owner)
-            for (name, start, end), (acc, owner) in sorted(merged.items())
-        ]
+        found = self.read(span_of(key, from_ms, to_ms))
+        return [answer for each in found.keys for answer in self.answers(each)]
 
     def totals(self, key: Any = ..., from_ms: int | None = None, to_ms: int | None = None) -> dict[Any, Any]:
         """Each key over all its buckets in [from, to): batch ⊕ online. Raises ViewError."""
+        found = self.read(span_of(key, from_ms, to_ms))
+        return {decode_key(each.key): self.total(each) for each in found.keys}
+
+    def read(self, span: Span) -> Found:
+        """The keys with a bucket in the span, one by one and in order: what is not taken is not read.
+
+        Raises ViewError, now or while keys are taken.
+        """
         monoid = self._monoid()
-        sums: dict[bytes, Any] = {}
-        merged = self._merged(monoid, None if key is ... else [key_bytes(key)], from_ms, to_ms)
-        for (name, *_), (acc, _) in sorted(merged.items()):
-            sums[name] = monoid.add(sums[name], acc) if name in sums else acc
-        return {decode_key(name): monoid.finish(acc) for name, acc in sums.items()}
+        files = [] if self.batch is None else _files(self.batch.folder)
+        with _readable(self.folder):
+            groups = row_groups(files, span)
+        found = online_files(self.folder, self.to_ms, span)
+        online = [row for file in found for row in file.rows if span.has(row) and not _owned(row.end, self.to_ms)]
+        rows = in_order(groups, span, online)
+        return Found(sum(group.rows for group in groups) + len(online), _keys(monoid, rows, self.folder))
+
+    def answers(self, found: Merged) -> list[Answer]:
+        """The buckets of a key, by time."""
+        monoid, key = self._monoid(), decode_key(found.key)
+        return [
+            Answer(key, start, end, monoid.finish(acc), "batch" if _owned(end, self.to_ms) else "online")
+            for (start, end), acc in found.buckets
+        ]
+
+    def total(self, found: Merged) -> Any:
+        """The value of a key over all of its buckets. What was merged is used up by this."""
+        monoid = self._monoid()
+        return monoid.finish(reduce(monoid.add, [acc for _, acc in found.buckets]))
 
     def _monoid(self) -> Monoid:
         if self.description.monoid is None:
@@ -120,28 +159,7 @@ class View:
                 f"view {self.description.name} adds up by a monoid of the program's own, whose code is not here; "
                 "give it: read_view(name, monoid=…)"
             )
-        return by_name(self.description.monoid, dict(self.description.parameters))
-
-    def _merged(
-        self, monoid: Monoid, keys: list[bytes] | None, from_ms: int | None, to_ms: int | None
-    ) -> dict[tuple[bytes, int, int], tuple[Any, str]]:
-        found: dict[tuple[bytes, int, int], tuple[Any, str]] = {}
-        for row, owner in self._rows(keys, from_ms, to_ms):
-            place = (row.key, row.start, row.end)
-            acc = monoid.unpack(row.packed)
-            found[place] = (monoid.add(found[place][0], acc), owner) if place in found else (acc, owner)
-        return found
-
-    def _rows(self, keys: list[bytes] | None, from_ms: int | None, to_ms: int | None) -> Iterator[tuple[Row, str]]:
-        if self.batch is not None:
-            wanted = _expression(keys, from_ms, to_ms)
-            for file in _files(self.batch.folder):
-                yield from ((row, "batch") for row in read_rows(str(file), expression=wanted))
-        for found in online_files(self.folder, self.to_ms):
-            for row in found.rows:
-                inside = (from_ms is None or row.start >= from_ms) and (to_ms is None or row.end <= to_ms)
-                if inside and (keys is None or row.key in keys) and not _owned(row.end, self.to_ms):
-                    yield row, "online"
+        return _builtin(self.description.monoid, self.description.parameters)
 
 
 @dataclass(frozen=True)
@@ -155,12 +173,53 @@ class _Given(View):
         return self.monoid
 
 
-def online_files(folder: Path, owned_to_ms: int | None = None) -> Iterator[OnlineFile]:
-    """What the online reducers wrote, without buckets that end at or before ``owned_to_ms``. Raises ViewError."""
+@lru_cache(maxsize=64)
+def _builtin(name: str, parameters: tuple[tuple[str, Any], ...]) -> Monoid:
+    return by_name(name, dict(parameters))
+
+
+def _keys(monoid: Monoid, rows: Iterator[Row], folder: Path) -> Iterator[Merged]:
+    """Rows by key as merged keys: those of one bucket are added. Raises ViewError."""
+    with _readable(folder):
+        for key, these in groupby(rows, attrgetter("key")):
+            buckets: dict[tuple[int, int], Any] = {}
+            for row in these:
+                place, acc = (row.start, row.end), monoid.unpack(row.packed)
+                buckets[place] = monoid.add(buckets[place], acc) if place in buckets else acc
+            yield Merged(key, sorted(buckets.items(), key=itemgetter(0)))
+
+
+def span_of(key: Any, from_ms: int | None, to_ms: int | None) -> Span:
+    """That of one key, or with ``...`` of all. Raises UnsupportedKey, TypeError."""
+    if key is ...:
+        return Span(from_ms=from_ms, to_ms=to_ms)
+    name = key_bytes(key)
+    return Span(name, just_after(name), from_ms, to_ms)
+
+
+@contextmanager
+def _readable(folder: Path) -> Iterator[None]:
+    """What Arrow says of files that it does not understand, as ours."""
+    try:
+        yield
+    except ValueError as error:  # an ArrowInvalid is one
+        raise ViewError(
+            f"the batch in {folder} cannot be read: {error}", "Run it again: heron pipeline run."
+        ) from error
+
+
+def online_files(folder: Path, owned_to_ms: int | None = None, span: Span = WHOLE) -> Iterator[OnlineFile]:
+    """What the online reducers wrote, without buckets that end at or before ``owned_to_ms`` and those that do not lie
+    in the span; for one text of its rows alone. Raises ViewError."""
+    text = span.one_text
     for bucket in _buckets(folder):
+        if not _begins_in(int(bucket.name), span):
+            continue
         for file in sorted(bucket.glob("*.msgpack")):
             try:
-                found = read_online(file)
+                if text is not None and not may_hold(file, text):
+                    continue
+                found = read_online(file, text)
             except FileNotFoundError:
                 continue  # the batch owns the bucket since a moment ago, and somebody tidied up
             except ValueError as error:
@@ -179,6 +238,10 @@ def _buckets(folder: Path) -> list[Path]:
 
 def _is_number(name: str) -> bool:
     return name.removeprefix("-").isdecimal()
+
+
+def _begins_in(start_ms: int, span: Span) -> bool:
+    return (span.from_ms is None or start_ms >= span.from_ms) and (span.to_ms is None or start_ms < span.to_ms)
 
 
 def _owned(end_ms: int, to_ms: int | None) -> bool:
@@ -297,19 +360,3 @@ def _files(folder: Path) -> list[Path]:
         return []
     found = (file for file in folder.rglob("*.parquet"))
     return sorted(f for f in found if not any(p.startswith((".", "_")) for p in f.relative_to(folder).parts))
-
-
-def _expression(keys: list[bytes] | None, from_ms: int | None, to_ms: int | None) -> Any:
-    import pyarrow.compute as pc
-
-    parts = []
-    if keys is not None:
-        parts.append(pc.field("key").isin(keys))
-    if from_ms is not None:
-        parts.append(pc.field("start") >= from_ms)
-    if to_ms is not None:
-        parts.append(pc.field("end") <= to_ms)
-    expression = None
-    for part in parts:
-        expression = part if expression is None else expression & part
-    return expression

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow.parquet as pq
 from spark_cluster import ROOT, run_heron
 
 from heronry.pipeline import View, read_view
@@ -143,8 +144,21 @@ def test_counts_are_the_truth_after_kill_9_once_the_batch_owns_the_faults(tmp_pa
     assert Counter(view.totals(from_ms=view.to_ms)) == truth(to_seconds)
     owners = {bucket.owner: bucket for bucket in view.buckets()}
     assert set(owners) == {"batch", "online"}
+    assert view.batch is not None
+    laid_out_by_key(view.batch.folder)
     served_by_the_tracker(home, view)
     corrected_by_the_next_batch(home, out)
+
+
+def laid_out_by_key(version: Path) -> None:
+    """A reader finds keys by the footers, and each file is sorted."""
+    files = list(version.rglob("*.parquet"))
+    assert files
+    for file in files:
+        keys = pq.read_table(file).column("key").to_pylist()
+        assert keys == sorted(keys)
+        footer = pq.read_metadata(file)
+        assert all(footer.row_group(n).column(0).statistics.has_min_max for n in range(footer.num_row_groups))
 
 
 def served_by_the_tracker(home: Path, view: View) -> None:
@@ -156,6 +170,10 @@ def served_by_the_tracker(home: Path, view: View) -> None:
         one = ask(address, f"/views/sums?key=k3&from={view.to_ms}")
         assert [each["key"] for each in one["totals"]] == ["k3"]
         assert {bucket["owner"] for bucket in one["buckets"]} == {"online"}
+        pages = ask(address, "/views/sums/keys?limit=5"), ask(address, "/views/sums/keys?limit=5&first=k5")
+        assert {each["key"]: each["value"] for answer in pages for each in answer["totals"]} == truth()
+        (most,) = ask(address, "/views/sums/top?n=1")["totals"]
+        assert most["value"] == max(truth().values())
 
 
 def corrected_by_the_next_batch(home: Path, out: Path) -> None:

@@ -35,7 +35,7 @@ def arguments(path: str, now: int) -> dict[str, Any]:
         "cluster": "local", "environ": "default", "topology": "WordCount", "role": "ada", "component": "count",
         "container": 1, "path": f"{INSTANCE}.log", "offset": 0, "length": 500, "starttime": now - 900, "endtime": now,
         "query": "TOPK(2, TS(count, *, __py-physical-memory-byte))", "interval": 600, "limit": 100,
-        "instance": INSTANCE,
+        "instance": INSTANCE, "key": "a",
     }  # fmt: skip
     found = {p["name"] for p in SPECIFICATION["paths"][path]["get"].get("parameters", ())}
     if path.startswith(("/topologies/metrics", "/topologies/exceptions")) or path.endswith(("/metrics", "/exceptions")):
@@ -99,7 +99,8 @@ def test_most_paths_really_answer(replicas: tuple[TrackerProcess, TrackerProcess
     }
     # A played container has no processes to look into, and there is neither a merged view nor a history.
     history = {"/topologies/history/events", "/topologies/history/metrics"}
-    assert refused == {"/topologies/jstack", "/topologies/stacks", "/views/{name}", *history}
+    views = {"/views/{name}", "/views/{name}/keys", "/views/{name}/series", "/views/{name}/top"}
+    assert refused == {"/topologies/jstack", "/topologies/stacks", *views, *history}
 
 
 def test_a_page_begun_at_one_goes_on_at_the_other(replicas: tuple[TrackerProcess, TrackerProcess]) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -94,3 +95,76 @@ def test_what_is_not_there_and_what_makes_no_sense(views: TrackerProcess) -> Non
         assert views.get(path)[0] == 404, path
     for parameters in ({"key": '{"a": 1}'}, {"from": 5, "to": 1}, {"from": "x"}, {"limit": 0}):
         assert views.get("/views/clicks", **parameters)[0] == 422, parameters
+
+
+def test_pages_of_keys_follow_one_another(views: TrackerProcess) -> None:
+    found, cursor = [], None
+    while True:
+        answer = views.result("/views/clicks/keys", limit=1, **({"cursor": cursor} if cursor else {}))
+        assert answer["at_most"] >= len(answer["totals"])
+        found += [(each["key"], each["value"]) for each in answer["totals"]]
+        cursor = answer["next"]
+        if cursor is None:
+            break
+    whole = views.result("/views/clicks")["totals"]
+    assert found == [(each["key"], each["value"]) for each in whole]
+    assert (answer["to"], answer["reducer"]) == (10, "count")
+    texts = views.result("/views/clicks/keys", first="1", last="a", **{"from": 10})
+    assert [(each["key"], each["value"]) for each in texts["totals"]] == [("1", 4), ("a", 3)]
+
+
+def test_the_top_of_a_view(views: TrackerProcess) -> None:
+    def keys(**asked: Any) -> list[Any]:
+        return [each["key"] for each in views.result("/views/clicks/top", **asked)["totals"]]
+
+    assert keys(n=2) == ["a", ["x", 2]]
+    assert keys(n=2, smallest="true") == ["1", 1]
+    assert keys(n=1, to=10) == [["x", 2]]
+    assert keys(first="a") == ["a"]
+
+
+def test_a_key_over_time(views: TrackerProcess) -> None:
+    answer = views.result("/views/clicks/series", key="a", limit=1)
+    assert [(b["start"], b["value"], b["owner"]) for b in answer["buckets"]] == [(0, 5, "batch")]
+    answer = views.result("/views/clicks/series", key="a", limit=1, **{"from": answer["next"]})
+    assert [(b["start"], b["value"], b["owner"]) for b in answer["buckets"]] == [(10, 3, "online")]
+    assert answer["next"] is None
+    assert views.result("/views/clicks/series", key='["x", 2]')["buckets"][0]["value"] == 7
+    assert views.result("/views/clicks/series", key="1")["buckets"][0]["value"] == 6
+    assert views.result("/views/clicks/series", key="nobody")["buckets"] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "why"),
+    [
+        ("keys", {"limit": 0}, "limit"),
+        ("keys", {"limit": -1}, "limit"),
+        ("keys", {"limit": 10_001}, "limit"),
+        ("keys", {"limit": "x"}, "limit"),
+        ("keys", {"cursor": "x"}, "cursor"),
+        ("keys", {"cursor": ""}, "cursor"),
+        ("keys", {"first": "b", "last": "a"}, "last: is before first"),
+        ("keys", {"from": 5, "to": 1}, "to: is before from"),
+        ("keys", {"form": 5}, "form: is no parameter of this path; did you mean 'from'?"),
+        ("top", {"n": 0}, "n"),
+        ("top", {"n": 1_001}, "n"),
+        ("top", {"n": 1.5}, "n"),
+        ("top", {"smallest": "perhaps"}, "smallest"),
+        ("top", {"limit": 5}, "limit: is no parameter"),
+        ("series", {}, "key"),
+        ("series", {"key": '{"a": 1}'}, "key"),
+        ("series", {"key": "a", "limit": -1}, "limit"),
+        ("series", {"key": "a", "from": "yesterday"}, "from"),
+    ],
+)
+def test_questions_that_make_no_sense_say_why(
+    views: TrackerProcess, path: str, asked: dict[str, Any], why: str
+) -> None:
+    code, answer = views.get(f"/views/clicks/{path}", **asked)
+    assert (code, answer["message"].startswith(why)) == (422, True), answer
+
+
+def test_questions_to_a_view_that_is_not_there(views: TrackerProcess) -> None:
+    for name in ("nothing", "gone", "..%2fclicks"):
+        for path in ("keys", "top", "series?key=a"):
+            assert views.raw(f"/views/{name}/{path}")[0] == 404, (name, path)

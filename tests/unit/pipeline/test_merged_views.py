@@ -5,19 +5,17 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections import Counter
-from collections.abc import Iterable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: pip install heronry[archive]")
 
-from view_rows import write_rows
+from view_rows import BUCKET, Event, grouped, write_batch, write_online, write_rows
 
 from heron_runtime.model.keys import encode
 from heronry.api.state import Checkpoint
@@ -33,51 +31,6 @@ from heronry.streamlet.online.state import Entry
 from heronry.streamlet.online.view_files import ViewFiles
 from heronry.streamlet.online.writers import TaskOf
 from heronry.streamlet.program import ReduceStep, Ref
-
-BUCKET = 10
-Event = tuple[str, int, int]  # key, time, value
-
-
-def bucket_of(time: int) -> int:
-    return time - time % BUCKET
-
-
-def grouped(events: Iterable[Event], monoid: Monoid) -> dict[tuple[str, int], Any]:
-    """(key, bucket) → accumulator."""
-    values: dict[tuple[str, int], list[int]] = {}
-    for key, time, value in events:
-        values.setdefault((key, bucket_of(time)), []).append(value)
-    return {place: monoid.folded(these) for place, these in values.items()}
-
-
-def write_batch(folder: Path, events: Iterable[Event], monoid: Monoid, to_ms: int, parameters: Any = ()) -> None:
-    """What a batch up to ``to_ms`` publishes."""
-    describe_view(folder, Description("v", "p", "s", BUCKET, monoid.builtin, parameters or monoid.parameters))
-    place = next_version(folder)
-    work = place.with_name(f".{place.name}")
-    before = grouped([event for event in events if event[1] < to_ms], monoid)
-    rows = [
-        row_of(key, start, start + BUCKET, acc, monoid)
-        for (key, start), acc in before.items()
-        if start + BUCKET <= to_ms
-    ]
-    write_rows(work / "rows" / "part-0.parquet", rows)
-    (work / "_heronry.json").write_text(json.dumps({"to_ms": to_ms}))
-    work.rename(place)
-
-
-def write_online(folder: Path, events: Iterable[Event], monoid: Monoid, tasks: int = 2) -> None:
-    """What online reducers write: a file for each bucket and task, a key always in the same one."""
-    files: dict[tuple[int, int], list[Any]] = {}
-    for (key, start), acc in grouped(events, monoid).items():
-        files.setdefault((start, len(key) % tasks), []).append([key, start, monoid.pack(acc)])
-    for (start, task), rows in files.items():
-        file = folder / "online" / str(start) / f"{task}.msgpack"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        head = {"view": "v", "monoid": monoid.builtin, "parameters": dict(monoid.parameters)}
-        body = {**head, "bucket_ms": BUCKET, "length_ms": None, "written_ms": 1, "rows": rows}
-        file.write_bytes(msgspec.msgpack.encode(body))
-
 
 EVENTS = st.lists(st.tuples(st.sampled_from(["a", "bb", "c", "dddd"]), st.integers(-40, 90), st.integers(-5, 5)))
 

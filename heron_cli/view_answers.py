@@ -1,0 +1,156 @@
+"""``heron pipeline keys``, ``top`` and ``series``: what a merged view says, read from its files on this machine."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from heron_cli.console import Format, print_json, print_table, say
+from heron_cli.options import Output, Verbose
+from heron_cli.spark_submit import milliseconds
+from heron_runtime.failures import Unavailable, UsageError
+from heron_tracker.core.plain import plain
+from heronry.pipeline.questions import Range, Total, page, series, top
+from heronry.pipeline.registry import registered
+from heronry.pipeline.views import View, open_view
+
+VIEW_HELP = "A view's name, as `heron pipeline views` shows it."
+MAX_PAGE, MAX_TOP = 100_000, 10_000  # what is kept in memory for one answer
+
+ViewName = Annotated[str, typer.Argument(metavar="VIEW", help=VIEW_HELP)]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=MAX_PAGE, help="At most so many.")]
+First = Annotated[str | None, typer.Option("--first", metavar="TEXT", help="Only texts, from this one on.")]
+Last = Annotated[str | None, typer.Option("--last", metavar="TEXT", help="Only texts, up to this one inclusive.")]
+From = Annotated[str, typer.Option("--from", metavar="TIME", help="Only buckets that begin then or later.")]
+To = Annotated[str, typer.Option("--to", metavar="TIME", help="Only buckets that end then or before.")]
+
+
+def keys(
+    view: ViewName,
+    limit: Limit = 100,
+    cursor: Annotated[str | None, typer.Option("--cursor", help="Where the page before said it goes on.")] = None,
+    first: First = None,
+    last: Last = None,
+    from_: From = "",
+    to: To = "",
+    output: Output = Format.TABLE,
+    verbose: Verbose = False,
+) -> None:
+    """The keys of a view in order, each with its total: a page of them, batch and online layer merged."""
+    found = page(_open(view), limit, _range(first, last, from_, to), cursor)
+    if output is Format.JSON:
+        print_json({"totals": _plain(found.totals), "next": found.next, "at_most": found.at_most})
+        return
+    _print(found.totals)
+    if found.next is not None:
+        say(f"more: --cursor {found.next}")
+
+
+def largest(
+    view: ViewName,
+    n: Annotated[int, typer.Option("-n", min=1, max=MAX_TOP, help="How many.")] = 10,
+    smallest: Annotated[bool, typer.Option("--smallest", help="The least totals, not the greatest.")] = False,
+    first: First = None,
+    last: Last = None,
+    from_: From = "",
+    to: To = "",
+    output: Output = Format.TABLE,
+    verbose: Verbose = False,
+) -> None:
+    """The keys of a view with the largest totals, or the smallest; every key of the range is read for it."""
+    found = top(_open(view), n, _range(first, last, from_, to), smallest=smallest)
+    if output is Format.JSON:
+        print_json({"totals": _plain(found)})
+        return
+    _print(found)
+
+
+def over_time(
+    view: ViewName,
+    key: Annotated[str, typer.Argument(metavar="KEY", help='JSON (12, "12", ["a", 1]), or a text that is none.')],
+    limit: Limit = 1_000,
+    from_: From = "",
+    to: To = "",
+    output: Output = Format.TABLE,
+    verbose: Verbose = False,
+) -> None:
+    """The buckets of one key by time, each with its value and who answers for it."""
+    asked = _range(None, None, from_, to)
+    found = series(_open(view), _key(key), limit, asked.from_ms, asked.to_ms)
+    rows = [
+        {"start": instant(each.start), "end": instant(each.end), "value": plain(each.value), "owner": each.owner}
+        for each in found.buckets
+    ]
+    following = None if found.next_ms is None else instant(found.next_ms)
+    if output is Format.JSON:
+        print_json({"key": plain(_key(key)), "buckets": rows, "next": following})
+        return
+    columns = ("start", "end", "value", "owner")
+    print_table(columns, [[row[name] for name in columns] for row in rows], ("value",))
+    if following is not None:
+        say(f"more: --from {following}")
+
+
+def _open(name: str) -> View:
+    try:
+        import pyarrow  # noqa: F401  # with the first question it would be too late to say what is missing
+    except ImportError:
+        raise Unavailable(
+            "views are read by pyarrow, which is not installed here", "Run: pip install 'heronry[archive]'"
+        ) from None
+    return open_view(Path(registered(name).path))
+
+
+def _range(first: str | None, last: str | None, from_: str, to: str) -> Range:
+    return Range(first, last, milliseconds("--from", from_), milliseconds("--to", to))
+
+
+def _key(text: str) -> Any:
+    """The key as JSON, or the text where it is none. Raises UsageError."""
+    if not _is_json(text):
+        return text
+    value = json.loads(text)
+    if isinstance(value, dict):
+        raise UsageError(f"KEY {text!r} is an object, which is no key", f"A text is written as {json.dumps(text)}.")
+    return _frozen(value)
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def instant(ms: int) -> str:
+    """Milliseconds since 1970 as ISO 8601 UTC."""
+    moment = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=ms)
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+def _plain(totals: Iterable[Total]) -> list[dict[str, Any]]:
+    return [{"key": plain(total.key), "value": plain(total.value)} for total in totals]
+
+
+def _print(totals: Iterable[Total]) -> None:
+    rows = [[_text(total.key), plain(total.value)] for total in totals]
+    print_table(("key", "value"), rows, ("value",))
+
+
+def _text(key: Any) -> str:
+    """A key as `series` takes it: a text as it is, unless it reads as JSON, and other keys as JSON."""
+    is_bare = isinstance(key, str) and not _is_json(key)
+    return key if is_bare else json.dumps(plain(key), ensure_ascii=False)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+COMMANDS = (("keys", keys), ("top", largest), ("series", over_time))

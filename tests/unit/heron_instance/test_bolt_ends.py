@@ -1,12 +1,14 @@
-"""How a bolt begins and ends: what is not processed any more, and who is closed."""
+"""How a bolt and its batches begin and end: what is not processed yet or any more, and who is closed."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from bolt_alone import Alone
 
 from heron_instance.core.bolt_executor import BoltExecutor
+from heron_instance.core.user_code import NoLock
 from heronry.api.component import BasicBolt
 from heronry.api.hooks import TaskHook
 
@@ -47,3 +49,29 @@ def test_what_has_not_begun_is_not_closed() -> None:
     unborn = BoltExecutor(setup)
     unborn.task.close()
     assert setup.component.closed == 0
+
+
+@pytest.mark.parametrize("emits", [False, True])
+def test_a_flush_before_the_first_call_of_a_batch_acks_nothing_of_it(emits: bool) -> None:
+    """The timer's thread may have the lock as soon as it is given up, and no tuple is in hand then."""
+    seen: list[tuple[int, int]] = []
+
+    class Notes(BasicBolt):
+        def process(self, tup: Any) -> None:
+            if emits:
+                self.emit(tup.values)
+
+    class Taken(NoLock):
+        """Another thread has waited for it."""
+
+        def release(self) -> None:
+            work = alone.executor._work
+            if work is not None:
+                acks = [ack for flush in alone.executor.flush_inside(alone.world.clock.ms) for ack in flush.acks]
+                seen.append((work.position(), sum(len(ack.roots) // 8 for ack in acks)))
+
+    alone = Alone(Notes)
+    alone.executor.task.user_code.lock = Taken()
+    alone.feed(alone.frame([(1,), (2,)]))
+    alone.step()
+    assert seen == [(0, 0)]

@@ -276,6 +276,24 @@ def test_direct_streams_reach_the_named_task_and_task_ids_are_returned() -> None
     assert sorted(spout.acked) == list(range(40))
 
 
+def test_what_an_emit_sends_to_none_of_several_direct_readers_is_acked_at_once() -> None:
+    class Chooser(Numbers):
+        def send(self, n: int) -> None:
+            self.emit([n], n, "straight", direct_task=self.readers[0] if n % 3 else None)
+
+    direct = GroupingSpec(GroupingKind.DIRECT)
+    world = World(
+        {
+            "s": Part(Chooser, 1, {"straight": ["n"]}, direct=["straight"]),
+            "r": Part(Keep, 1, {}, [("s", "straight", direct)]),
+            "q": Part(Keep, 1, {}, [("s", "straight", direct)]),
+        }
+    )
+    world.run()
+    assert [n for _, n in world.objects("r")[0].got] == [n for n in range(40) if n % 3]
+    assert sorted(world.objects("s")[0].acked) == list(range(40))
+
+
 def test_a_stream_whose_only_direct_reader_is_not_its_only_reader_still_names_the_task() -> None:
     """Where there is one direct reader a task that does not read it is refused; beside others each takes its own."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import letter_world
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from instance_world import SHUFFLE, Part, fields
 from kept_world import KeptWorld
@@ -56,6 +56,7 @@ def holds(records: list[Record], basic: bool, siblings: bool, batches: tuple[int
 
 
 @given(RECORDS, st.booleans(), st.booleans(), st.lists(st.integers(1, 6), min_size=1, max_size=3).map(tuple))
+@example([(0, ("direct",), "raise"), (0, ("emit", "direct"), "well")], True, False, (2,))
 def test_a_record_that_fails_was_never_there(drawn: Any, basic: bool, siblings: bool, batches: tuple[int, ...]) -> None:
     holds(numbered(drawn), basic, siblings, batches)
 

@@ -9,7 +9,8 @@ from bolt_alone import Alone
 
 from heron_instance.core.bolt_executor import BoltExecutor
 from heron_instance.core.user_code import NoLock
-from heronry.api.component import BasicBolt
+from heron_runtime.model.weights import UNKNOWN_WEIGHT
+from heronry.api.component import BasicBolt, BatchBolt, Bolt
 from heronry.api.hooks import TaskHook
 
 
@@ -75,3 +76,55 @@ def test_a_flush_before_the_first_call_of_a_batch_acks_nothing_of_it(emits: bool
     alone.feed(alone.frame([(1,), (2,)]))
     alone.step()
     assert seen == [(0, 0)]
+
+
+def test_the_first_word_on_a_weight_waits_until_what_was_emitted_has_left() -> None:
+    """What it makes for others is a part of it, and too light a word would open the gates."""
+
+    class Emits(BasicBolt):
+        def process(self, tup: Any) -> None:
+            alone.world.clock.now += 0.002
+            self.emit(tup.values)
+
+    alone = Alone(Emits)
+    alone.executor._gap_ms = 100.0
+    for n in range(2):
+        alone.feed(alone.frame([(n,)]))
+    flushed, told = False, set()
+    for _ in range(100):
+        step = alone.step()
+        flushed = flushed or bool(step.flushes)
+        told.add((flushed, step.tuple_weight != UNKNOWN_WEIGHT))
+    assert told == {(False, False), (True, True)}
+
+
+class Broken(BaseException):
+    """As what ends an executor in the middle of a call."""
+
+
+class Singly(BasicBolt):
+    def process(self, tup: Any) -> None:
+        if tup["n"] == 1:
+            raise Broken
+
+
+class AtOnce(BatchBolt):
+    def process_batch(self, tuples: Any) -> None:
+        raise Broken
+
+
+@pytest.mark.parametrize(("bolt", "done"), [(Singly, 1), (AtOnce, 0)])
+def test_each_tuple_of_a_batch_whose_call_is_broken_off_is_settled_once(bolt: type[Bolt], done: int) -> None:
+    """What is done is acked; the tuple in hand, or all of a batch that was, fails with those behind it."""
+    alone = Alone(bolt)
+    frame = alone.frame([(n,) for n in range(4)])
+    alone.feed(frame)
+    for _ in range(done):
+        alone.step()
+    with pytest.raises(Broken):
+        alone.step()
+    alone.executor.stop(alone.world.clock.ms)
+    alone.executor.collect_metrics()
+    counters = alone.world.telemetry[2].counters
+    assert counters["__fail-count/s/default"] == 4 - done
+    assert counters.get("__ack-count/s/default", 0) == done

@@ -264,8 +264,9 @@ def test_fail_texts_are_sent_once_for_each_reason() -> None:
 
 def test_an_idle_bolt_flushes_at_once_and_a_busy_one_by_size_or_time() -> None:
     alone = Alone(Collect)
+    assert not alone.step(50).flushes
     alone.feed(alone.frame([(1,)]))
-    assert alone.step(50).flushes, "the input is empty"
+    assert alone.step(0.1).flushes, "the input is empty, and what had nothing to flush was no flush"
     alone.feed(alone.frame([(1,)]))
     step = alone.step(0.1)
     assert not step.flushes, "the last flush was just now"
@@ -299,6 +300,7 @@ def test_missed_ticks_are_not_made_up_for() -> None:
 
         def process_tick(self, tup: Any) -> None:
             self.ticks += 1
+            assert tup.id == -1 - self.ticks, "each has an id of its own"
 
     alone = Alone(Ticks, {"topology.tick.tuple.freq.secs": 0.1})
     wait = alone.step().wait_ms
@@ -306,7 +308,8 @@ def test_missed_ticks_are_not_made_up_for() -> None:
     assert wait <= 100
     alone.step(1000)
     alone.step(1)
-    assert alone.bolt.ticks <= 2
+    assert 1 <= alone.bolt.ticks <= 2
+    assert alone.world.telemetry[2].exceptions == []
 
 
 def test_hooks_see_what_a_bolt_does() -> None:

@@ -60,6 +60,8 @@ def test_times_are_counted_in_nanoseconds_and_means_are_weighted(n: int, elapsed
     figures = InputFigures(lambda name, by: counted.update({name: by}), telemetry)
     figures.executed(("s", "default"), n, elapsed_ms, waited_ms)
     assert counted == {"__execute-count/s/default": n, "__execute-time-ns/s/default": elapsed_ms * 1_000_000}
+    figures.decoded(("s", "default"), n)
+    assert counted["__tuple-deserialization-time-ns/s/default"] == n * 1_000_000_000
     assert means == {
         "__execute-latency/s/default": (elapsed_ms / n, n),
         "__queue-latency/s/default": (waited_ms, n),

@@ -239,13 +239,21 @@ class Keep(BasicBolt):
         self.got.append((tup.stream, tup[0]))
 
 
-def test_a_custom_grouping_chooses_several_tasks_or_none() -> None:
+class InBulk(Numbers):
+    def next_tuple(self) -> None:
+        if self.n == 0:
+            self.n = 40
+            self.emit_many([[n] for n in range(40)], list(range(40)))
+
+
+@pytest.mark.parametrize("spout", [Numbers, InBulk])
+def test_a_custom_grouping_chooses_several_tasks_or_none(spout: type[Spout]) -> None:
     import msgspec
 
     spec = GroupingSpec(GroupingKind.CUSTOM, (), "m:Even", msgspec.msgpack.encode({"width": 2}))
     loaded = {"m:Even": EvenToLast}
     world = World(
-        {"s": Part(Numbers, 1, {"default": ["n"]}), "r": Part(Keep, 3, {}, [("s", "default", spec)])}, classes=loaded
+        {"s": Part(spout, 1, {"default": ["n"]}), "r": Part(Keep, 3, {}, [("s", "default", spec)])}, classes=loaded
     )
     world.run()
     even = [("default", n) for n in range(0, 40, 2)]

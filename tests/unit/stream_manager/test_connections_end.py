@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sm_world import TOPOLOGY_ID, World, frame, make_plan
+from sm_world import PLACES, TOPOLOGY_ID, World, frame, make_plan
 
 from heron_runtime.model.causes import Cause, CauseKind
 from heron_runtime.model.ids import PROTOCOL_VERSION
@@ -48,6 +48,19 @@ def test_a_peer_that_the_plan_does_not_name_any_more_has_no_credit(world: World)
     assert world.ended[-1].endswith("frames for task 2 without credit")
 
 
+@pytest.mark.parametrize("to", [1, 3])
+def test_what_waits_for_a_task_that_moves_goes_where_it_is(world: World, to: int) -> None:
+    core = world.cores[3]
+    world.break_link(2, 3)
+    world.send(7, [frame(7, 6, bytes(100))] * 2)
+    places = {1: dict(PLACES[1]), 2: {4: "count", 5: "word"}, 3: dict(PLACES[3])}
+    places[to][6] = "split"
+    world.tell(3, PlanRecalled(make_plan(places, number=2), 1))
+    link = core.connections.peers[to].link if to == 1 else core.connections.instances[6].link
+    assert len(link.destinations[6].frames) == 2
+    assert core.flow.moved_frames == 0
+
+
 def test_credit_for_what_was_held_up_makes_the_link_the_cause() -> None:
     """What waits for credit is the far task's fault; once it may be sent, it is the link that is slow."""
     plan = make_plan(topology__backpressure__high__watermark__bytes=2_000)
@@ -62,6 +75,8 @@ def test_credit_for_what_was_held_up_makes_the_link_the_cause() -> None:
     assert link not in core.pressure.own
     world.tell(1, Heard(number, PeerCredit((TaskCredit(6, 10_000),))))
     assert link in core.pressure.own
+    world.tell(1, PlanRecalled(make_plan({1: PLACES[1], 3: PLACES[3]}, number=2), 1))
+    assert link not in core.pressure.own, "there is no such link any more"
 
 
 def test_an_end_is_no_violation_unless_it_was_malformed(world: World) -> None:

@@ -27,7 +27,7 @@ def instance(container: int, task: int, second: float, lag_ms: float, cores: flo
 def system(component: str, name: str, container: int, second: float, cores: float) -> ProcessMetrics:
     return ProcessMetrics(
         component, name, container, 0, 1, START + second,
-        {f"__process/__cpu_{what}_usec": share * cores * second * 1e6 for what, share in (("user", 0.75), ("system", 0.25))},
+        {"__process/__cpu_user_usec": 0.75e6 * cores * second, "__process/__cpu_system_usec": 0.25e6 * cores * second},
         {"__process/__mem_used_bytes": 50.0 * MIB}, started=START,
     )  # fmt: skip
 

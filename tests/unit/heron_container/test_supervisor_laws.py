@@ -195,6 +195,16 @@ def test_backoff_is_at_once_then_doubles_to_its_bound_and_is_forgotten() -> None
     assert POLICY.delay_ms(10**9) == 10_000
 
 
+def test_how_long_a_process_has_lived_counts_from_its_birth() -> None:
+    core = Supervisor(POLICY, 5000)
+    core.want(1_000_000, SPECS[1:2])
+    for now_ms, delay_ms in ((1_000_000, 0), (1_001_000, 100), (1_002_000, 200)):
+        core.born(now_ms, 1, 11)
+        core.ended(now_ms + 5, 1, "exit code 1")
+        assert core.processes[1].due_ms == (now_ms + 5 + delay_ms if delay_ms else None), "None: it begins at once"
+        core.tick(now_ms + 900)
+
+
 def test_who_is_held_says_why_and_no_restart_is_counted_before_it_begins_again() -> None:
     core = Supervisor(POLICY, 5000)
     assert core.want(0, SPECS[1:3]) == [Start(SPECS[1], 0), Start(SPECS[2], 0)]
@@ -266,6 +276,7 @@ def test_only_container_0_has_masters() -> None:
         "t", (ContainerPlan(1, (InstancePlan(1, "a", 0),)), ContainerPlan(2, (InstancePlan(2, "a", 1),)))
     )
     assert processes_of(0, plan, 2) == master_container(2)
+    assert {spec.task for spec in master_container(2)} == {0}, "they have none"
     for container in (1, 2):
         assert processes_of(container, plan, 2) == worker_container(container, plan)
 

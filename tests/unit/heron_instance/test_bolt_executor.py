@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -264,8 +264,9 @@ def test_fail_texts_are_sent_once_for_each_reason() -> None:
 
 def test_an_idle_bolt_flushes_at_once_and_a_busy_one_by_size_or_time() -> None:
     alone = Alone(Collect)
+    assert not alone.step(50).flushes
     alone.feed(alone.frame([(1,)]))
-    assert alone.step(50).flushes, "the input is empty"
+    assert alone.step(0.1).flushes, "the input is empty, and what had nothing to flush was no flush"
     alone.feed(alone.frame([(1,)]))
     step = alone.step(0.1)
     assert not step.flushes, "the last flush was just now"
@@ -299,6 +300,7 @@ def test_missed_ticks_are_not_made_up_for() -> None:
 
         def process_tick(self, tup: Any) -> None:
             self.ticks += 1
+            assert tup.id == -1 - self.ticks, "each has an id of its own"
 
     alone = Alone(Ticks, {"topology.tick.tuple.freq.secs": 0.1})
     wait = alone.step().wait_ms
@@ -306,7 +308,8 @@ def test_missed_ticks_are_not_made_up_for() -> None:
     assert wait <= 100
     alone.step(1000)
     alone.step(1)
-    assert alone.bolt.ticks <= 2
+    assert 1 <= alone.bolt.ticks <= 2
+    assert alone.world.telemetry[2].exceptions == []
 
 
 def test_hooks_see_what_a_bolt_does() -> None:
@@ -377,3 +380,50 @@ def test_user_metrics_reach_the_telemetry() -> None:
     assert (told.counters["seen"], told.counters["by/even"], told.counters["by/odd"]) == (5, 3, 2)
     assert told.latencies["took"] == 5
     assert told.gauges["__gateway-in-stream-queue-size"] == 0
+
+
+class Pair(NamedTuple):
+    """A row with names is a row."""
+
+    n: int
+
+
+@pytest.mark.parametrize("say", [{"values": Pair(7)}, {"values": range(7, 8)}, {"tup": [7]}, {"values": [7]}])
+def test_a_row_may_be_any_sequence_and_go_by_the_name_of_heron(say: dict[str, Any]) -> None:
+    class Says(BasicBolt):
+        def process(self, tup: Any) -> None:
+            self.emit(**say)
+
+    alone = Alone(Says)
+    alone.feed(alone.frame([(1,)]))
+    (frame,) = [frame for flush in alone.all() for frame in flush.frames]
+    assert alone.executor.task.codec.decode(frame.codec, frame.values) == [(7,)]
+
+
+def test_a_tuple_whose_process_raises_fails_and_the_others_go_on() -> None:
+    class Picky(BasicBolt):
+        def process(self, tup: Any) -> None:
+            self.emit(tup.values)
+            if tup["n"] % 3 == 1:
+                raise ValueError(f"not {tup['n']}")
+
+    alone = Alone(Picky)
+    frame = alone.frame([(n,) for n in range(6)])
+    alone.feed(frame)
+    flushes = alone.all()
+    failed = b"".join(fail.roots for flush in flushes for fail in flush.fails)
+    acked = b"".join(ack.roots for flush in flushes for ack in flush.acks)
+    roots = [frame.roots[8 * n : 8 * n + 8] for n in range(6)]
+    assert failed == roots[1] + roots[4]
+    assert acked == roots[0] + roots[2] + roots[3] + roots[5]
+
+
+def test_credit_is_told_by_halves_of_data_in() -> None:
+    """A message costs as much as a packet."""
+    alone = Alone(Collect, {"topology.instance.data.in.capacity.bytes": 1_000_000})
+    told = {alone.step().credit_bytes}
+    for _ in range(100):
+        alone.feed(alone.frame([("x" * 20_000,)]))
+        told.add(alone.step().credit_bytes)
+    assert alone.executor.taken_weight > 2_000_000
+    assert 4 <= len(told - {None}) <= 6

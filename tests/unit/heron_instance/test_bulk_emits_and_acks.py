@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from instance_world import ALL, SHUFFLE, Part, World, fields
 
+from heron_instance.core.streams import OutputStream
 from heronry.api.component import Bolt, Spout
 from heronry.api.tuples import Tuple, TupleBatch
 from heronry.testing import Recorder
@@ -100,6 +102,18 @@ def test_a_batch_with_settled_tuples_acks_the_rest() -> None:
     assert len(world.failed) + len(spout.acked) == Numbers.total
     assert world.failed
     assert not world.tracker
+
+
+@pytest.mark.parametrize("row", ["ab", b"ab", {"n": 1, "m": 2}])
+def test_what_is_no_row_is_refused_in_bulk_too(row: Any) -> None:
+    """Although it has as many items as a row has fields."""
+    stream = OutputStream("b", "left", 0, ("n", "m"), False)
+    with pytest.raises(TypeError, match="stream 'left': emit takes a list or tuple of values, not "):
+        stream.rows_of([(1, 2), row])
+    given = [[1, 2], (3, 4)]
+    rows = stream.rows_of(given)
+    given[0][1] = 9  # type: ignore[index]
+    assert rows == [(1, 2), (3, 4)], "it is the task's own from now on"
 
 
 def test_a_recorder_knows_bulk_acks() -> None:

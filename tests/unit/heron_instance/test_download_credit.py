@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from heron_instance.core.download import Download
@@ -13,6 +13,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(("hello", "receive", "take", "offer",
 
 @settings(max_examples=150, deadline=None)
 @given(STEPS, st.booleans())
+@example([("weigh", 0), ("hello", 0)], False)  # nothing to give is also to be told, to each stream manager
 def test_limits_are_of_the_connection_and_news_is_told_once(steps: list[tuple[str, int]], tell: bool) -> None:
     """``told`` is what the stream manager of this connection knows; None before the first word."""
     download, told = Download(), None

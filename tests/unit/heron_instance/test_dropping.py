@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from spout_alone import Alone
 
 from heron_instance.core.dropping import AgeFilter
 
@@ -18,3 +19,11 @@ def test_what_is_older_than_the_limit_is_dropped(now_seconds: int, age_ms: int, 
     assert [keep(row, "id", "default", None), keep(row, None, "default", None)] == [passes] * 2
     assert let_go == ([] if passes else ["id"])
     assert [keep.take_dropped(), keep.take_dropped()] == [0 if passes else 2, 0]
+
+
+def test_a_spout_whose_data_is_all_too_old_is_asked_on_at_once() -> None:
+    """It had something, and what is young enough comes behind it."""
+    alone = Alone({"topology.spout.drop.older.ms": 1000}, emit_time_ms=lambda self, values: -5000.0)
+    for _ in range(20):
+        alone.step(0.1)
+    assert alone.spout.calls >= 20

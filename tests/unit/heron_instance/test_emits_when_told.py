@@ -104,6 +104,22 @@ def test_a_call_that_says_whether_it_is_active_is_known_by_its_name() -> None:
     assert doing == ["deactivate", "activate"]
 
 
+def test_what_deactivate_raises_at_the_end_keeps_nobody_from_close(caplog: pytest.LogCaptureFixture) -> None:
+    closed: list[Any] = []
+
+    def raises(self: Any) -> None:
+        raise OSError("it was closed before")
+
+    def close(self: Any) -> None:
+        closed.append(self)
+
+    alone = Alone(deactivate=raises, close=close)
+    alone.step()
+    alone.executor.stop(alone.world.clock.ms)
+    assert closed == [alone.spout]
+    assert "s.deactivate raised" in caplog.text
+
+
 def law_a_spout_that_may_not_emit_emits_nothing(way: Way, stop: Any = pause, resume: Any = go_on) -> None:
     """Whatever it is told; it is told on when that has left, and in the end everything has left in order."""
     alone = eager(way, 10)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_instance.core.input_weight import GROWTH, LOOK_EACH_MS, NEWS, QUARTER_MS, InputWeight
+from heron_instance.core.input_weight import GROWTH, LOOK_EACH_MS, NEWS, QUARTER_MS, Calls, InputWeight
 from heron_instance.core.outbox import Flush, Outbox, Segment, Shape
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.model.settings import MiB
@@ -22,6 +22,10 @@ def test_nothing_is_known_before_the_first_tuple() -> None:
     weight = InputWeight(batchwise=False)
     assert not weight.look(0.0, {})
     assert weight.tuple_weight == UNKNOWN_WEIGHT
+    assert weight.known is False
+    weight.worked(1, 1.0)
+    weight.look(0.0, {})
+    assert weight.known is True
 
 
 @given(st.floats(0.005, 2000), st.lists(st.integers(1, 500), min_size=1, max_size=50))
@@ -89,6 +93,18 @@ def test_batches_of_a_bolt_that_is_slow_for_each_call_stay_large(fixed_ms: float
     worth = rows / (fixed_ms + rows * tuple_ms)
     best = 1024 / (fixed_ms + 1024 * tuple_ms)
     assert worth > 0.3 * best, f"{rows} rows a call"
+
+
+@pytest.mark.parametrize(("fixed_ms", "tuple_ms", "call_ms"), [(30.5, 1.0, QUARTER_MS), (150.25, 2.0, 300.5)])
+def test_a_data_in_queue_holds_what_a_call_of_the_right_length_takes(
+    fixed_ms: float, tuple_ms: float, call_ms: float
+) -> None:
+    """A quarter of a second, or twice what a call costs besides its tuples, whatever fraction of a millisecond."""
+    calls = Calls()
+    for n in (100, 200):
+        calls.add(n, fixed_ms + n * tuple_ms)
+    rows = QUARTER_MS / calls.batch_tuple_ms()
+    assert fixed_ms + rows * tuple_ms == pytest.approx(call_ms)
 
 
 @given(st.floats(1, 1000))

@@ -239,13 +239,21 @@ class Keep(BasicBolt):
         self.got.append((tup.stream, tup[0]))
 
 
-def test_a_custom_grouping_chooses_several_tasks_or_none() -> None:
+class InBulk(Numbers):
+    def next_tuple(self) -> None:
+        if self.n == 0:
+            self.n = 40
+            self.emit_many([[n] for n in range(40)], list(range(40)))
+
+
+@pytest.mark.parametrize("spout", [Numbers, InBulk])
+def test_a_custom_grouping_chooses_several_tasks_or_none(spout: type[Spout]) -> None:
     import msgspec
 
     spec = GroupingSpec(GroupingKind.CUSTOM, (), "m:Even", msgspec.msgpack.encode({"width": 2}))
     loaded = {"m:Even": EvenToLast}
     world = World(
-        {"s": Part(Numbers, 1, {"default": ["n"]}), "r": Part(Keep, 3, {}, [("s", "default", spec)])}, classes=loaded
+        {"s": Part(spout, 1, {"default": ["n"]}), "r": Part(Keep, 3, {}, [("s", "default", spec)])}, classes=loaded
     )
     world.run()
     even = [("default", n) for n in range(0, 40, 2)]
@@ -274,6 +282,24 @@ def test_direct_streams_reach_the_named_task_and_task_ids_are_returned() -> None
     for index, bolt in enumerate(world.objects("r")):
         assert [n for stream, n in bolt.got if stream == "straight"] == list(range(index, 40, 3))
     assert sorted(spout.acked) == list(range(40))
+
+
+def test_what_an_emit_sends_to_none_of_several_direct_readers_is_acked_at_once() -> None:
+    class Chooser(Numbers):
+        def send(self, n: int) -> None:
+            self.emit([n], n, "straight", direct_task=self.readers[0] if n % 3 else None)
+
+    direct = GroupingSpec(GroupingKind.DIRECT)
+    world = World(
+        {
+            "s": Part(Chooser, 1, {"straight": ["n"]}, direct=["straight"]),
+            "r": Part(Keep, 1, {}, [("s", "straight", direct)]),
+            "q": Part(Keep, 1, {}, [("s", "straight", direct)]),
+        }
+    )
+    world.run()
+    assert [n for _, n in world.objects("r")[0].got] == [n for n in range(40) if n % 3]
+    assert sorted(world.objects("s")[0].acked) == list(range(40))
 
 
 def test_a_stream_whose_only_direct_reader_is_not_its_only_reader_still_names_the_task() -> None:

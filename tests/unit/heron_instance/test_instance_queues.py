@@ -24,6 +24,7 @@ def test_capacity_falls_to_zero_in_an_outage_and_grows_back_slowly() -> None:
     assert seen[:4] == [800, 400, 200, 100]
     assert seen[-1] == 0
     assert queue.full
+    assert queue.room() == 0, "it holds more than it may"
     queue.remove(1500)
     assert queue.full, "nothing may be added before the next adjustment"
     for _ in range(16):

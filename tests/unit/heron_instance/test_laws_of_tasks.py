@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -19,10 +20,17 @@ from heronry.api.component import BasicBolt, Spout
 from stream_manager.core.ack_tracker import AckTracker, column
 
 
+def one_by_one(spout: Any) -> None:
+    """Five tuples in a call, each of them routed by itself."""
+    for _ in range(5):
+        spout.emit([spout.payload], tup_id=spout.n, need_task_ids=True)
+        spout.n += 1
+
+
 def law_inits_are_cut_where_the_sequence_wraps() -> None:
     """Every copy's root is in an init before it leaves (``Alone.step`` looks), and tracker and table settle it once."""
-    for ahead in (1, 3, 7):
-        alone, tracker = Alone({"topology.max.spout.pending": 20}, each=5), AckTracker(1, 30_000)
+    for ahead, ways in itertools.product((1, 3, 7), ({"each": 5}, {"next_tuple": one_by_one})):
+        alone, tracker = Alone({"topology.max.spout.pending": 20}, **ways), AckTracker(1, 30_000)
         collector = alone.executor.collector
         tracker.begin(5)
         collector._sequence = SEQUENCE_MASK + 1 - ahead

@@ -62,4 +62,4 @@ def test_of_very_many_ages_few_are_told_and_each_root_counts() -> None:
     found = told([(0, age) for age in range(10_000)], {0: "default"})
     (ages,) = found.ages.values()
     assert ages.total() == 10_000
-    assert len(ages) <= MOST_RUNS + 1
+    assert MOST_RUNS // 2 <= len(ages) <= MOST_RUNS + 1

@@ -83,6 +83,15 @@ def test_it_settles_and_goes_on_with_the_plans_that_say_so() -> None:
     task.check()
 
 
+def test_a_late_plan_of_an_update_before_does_not_forget_the_barriers_of_the_next() -> None:
+    task = DrainingTask(plan(1), BOLT, 0.0)
+    task.barrier(barrier(1, BOLT, NUMBER + 1))
+    task.follow(plan(NUMBER, Standstill.DRAINING), 10.0)
+    task.barrier(barrier(2, BOLT, NUMBER + 1))
+    task.follow(plan(NUMBER + 1, Standstill.DRAINING), 20.0)
+    assert task.due
+
+
 def test_a_process_that_begins_while_the_new_plan_settles_is_silent_and_says_nothing() -> None:
     task = DrainingTask(plan(NUMBER, Standstill.SETTLING), SPOUT, 0.0)
     assert (task.quiet, task.due, task.report.aligned) == (True, False, 0)

@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 from bolt_alone import Alone
 from instance_world import SHUFFLE, Part, World
+from spout_alone import Alone as AloneSpout
 from spout_alone import Nothing, Source
 from test_bolt_executor import Collect
 
 from heron_instance.core.executor import soonest
-from heron_instance.core.failures import Failures
+from heron_instance.core.failures import MAX_TEXTS, Failures
 from heron_runtime.model.ids import root_base
 from heron_runtime.model.reasons import FailKind
 from heronry.api.component import Bolt
+from heronry.api.metrics import CountMetric
 
 MS_A_TUPLE = 0.25
 
@@ -67,10 +69,49 @@ def test_a_burst_goes_on_whatever_stream_a_call_emits_to(streams: int) -> None:
     assert spout.calls > 50, "one call after the other until the time is up"
 
 
+def test_the_first_burst_of_a_slow_spout_ends_when_its_time_is_up() -> None:
+    """How long its calls last is not known yet: it is looked at after each."""
+
+    def slowly(self: Any) -> None:
+        self.context.clock.now += 0.003
+        Source.next_tuple(self)
+
+    alone = AloneSpout(next_tuple=slowly)
+    alone.spout.context.clock = alone.world.clock
+    alone.step()
+    assert alone.spout.calls == 1
+
+
+def test_a_metric_that_cannot_be_collected_keeps_no_other_back(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken:
+        def collect(self, name: str, telemetry: Any) -> None:
+            raise OSError("no")
+
+    alone = AloneSpout()
+    metrics = alone.executor.task.context.metrics
+    metrics["broken"] = Broken()  # type: ignore[assignment]
+    metrics["seen"] = CountMetric()
+    metrics["seen"].incr(3)
+    alone.executor.collect_metrics()
+    assert alone.world.telemetry[1].counters["seen"] == 3
+    assert "metric broken cannot be collected" in caplog.text
+
+
 def test_what_is_overdue_is_not_waited_for() -> None:
     assert soonest(100.0) is None
     assert soonest(100.0, None, 90.0) == 0.0
     assert soonest(100.0, 130.5, None, 120.25) == 20.25
+
+
+@pytest.mark.parametrize("kind", [FailKind.FAILED, FailKind.EXCEPTION])
+def test_the_texts_of_one_kind_leave_room_for_those_of_another(kind: FailKind) -> None:
+    """What user code says in ``fail`` may differ each time: then only the first so many texts are told."""
+    failures, other = Failures("b", 2), ({FailKind.FAILED, FailKind.EXCEPTION} - {kind}).pop()
+    for n in range(MAX_TEXTS + 1):
+        failures.add_roots([root_base(1, 5) + n], kind, f"no {n}")
+    failures.add_roots([root_base(1, 5) + 99], other, "boom")
+    told = [(fail.reason.kind, fail.reason.message) for fail in failures.take()]
+    assert told == [*((kind, f"no {n}") for n in range(MAX_TEXTS)), (kind, ""), (other, "boom")]
 
 
 def test_fails_without_roots_hold_up_no_others() -> None:
@@ -99,3 +140,25 @@ def test_a_call_lasts_once_it_outlasts_the_flush_interval(interval_ms: int) -> N
     assert not gate.gate.lasts(), "there is none"
     world.executors[1].run(world.clock.ms)
     assert seen[:2] == [False, True]
+
+
+def test_a_call_that_lasts_is_told_of_with_its_place_once_it_lasts_long() -> None:
+    told: list[tuple[float, str]] = []
+
+    class Sleeps(Source):
+        def next_tuple(self) -> None:
+            for seconds in (1.9, 0.2, 2.7, 0.3):
+                world.clock.now += seconds
+                told.append((gate.in_call_ms() // 100, gate.doing(lambda: "user.py, line 7")))
+
+    world = World({"s": Part(Sleeps, 1, {"default": ["x"]}), "r": Part(Nothing, 1, {}, [("s", "default", SHUFFLE)])})
+    gate = world.executors[1].gate
+    world.executors[1].run(world.clock.ms)
+    told.append((gate.in_call_ms(), gate.doing(lambda: "nowhere")))
+    assert told == [
+        (0, ""),
+        (21, "in next_tuple for 2 s"),
+        (48, "in next_tuple for 5 s"),
+        (51, "in next_tuple for 5 s (user.py, line 7)"),
+        (0, ""),
+    ]

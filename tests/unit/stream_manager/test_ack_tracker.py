@@ -243,6 +243,19 @@ def test_root_zero_is_no_root_though_free_slots_look_like_it() -> None:
     assert tracker.ack(array([BASE | 5]), array([1])).tolist() == [BASE | 5]
 
 
+@pytest.mark.parametrize("firsts", [(0, 10, 2), (10, 0, 2), (0, 2, 4)])
+def test_roots_expire_whatever_is_between_them(firsts: tuple[int, ...]) -> None:
+    """A range goes on where the last one has ended, and nowhere else."""
+    tracker = AckTracker(TASK, 1000, 2)
+    tracker.begin(INCARNATION)
+    for first, count in zip(firsts, (1, 2, 1), strict=True):
+        tracker.init(BASE | first, data([1] * count))
+    expired = [root for now_ms in (1000, 2000) for root in tracker.tick(now_ms).tolist()]
+    assert sorted(expired) == sorted(
+        root for first, count in zip(firsts, (1, 2, 1), strict=True) for root in roots_from(first, count)
+    )
+
+
 def test_without_timeouts_nothing_expires() -> None:
     tracker = AckTracker(TASK, None)
     tracker.begin(INCARNATION)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from sm_world import TOPOLOGY_ID, World, frame, make_plan
+from sm_world import PLACES, TOPOLOGY_ID, World, frame, make_plan
 
+from heron_runtime.model.causes import Cause, CauseKind
 from heron_runtime.model.ids import PROTOCOL_VERSION
-from heron_runtime.wire.control import Credit, InstanceHello, Leave, PeerCredit
-from stream_manager.core.effects import Send
-from stream_manager.core.events import Connected, ConnectionEnded, Heard
+from heron_runtime.wire.control import Credit, InstanceHello, Leave, PeerCredit, TaskCredit
+from heron_runtime.wire.data import Packet
+from stream_manager.core.effects import PlanAccepted, Send
+from stream_manager.core.events import Connected, ConnectionEnded, DataOpened, Heard, PlanRecalled
 from stream_manager.core.links import Link
 
 
@@ -27,6 +29,54 @@ def test_only_another_process_is_told_to_leave(world: World, pid: int, leaves: b
     effects = world.cores[1].handle(Connected(999, hello))
     told = [x.connection for x in effects if isinstance(x, Send) and isinstance(x.message, Leave)]
     assert told == ([old] if leaves else [])
+
+
+@pytest.mark.parametrize(("container", "called"), [(1, (2, 3)), (2, (3,)), (3, ())])
+def test_of_two_stream_managers_the_one_of_the_lower_container_calls(container: int, called: tuple[int, ...]) -> None:
+    plan = make_plan()
+    accepted = World(plan).cores[container].handle(PlanRecalled(plan, 1))
+    assert [effect.call for effect in accepted if isinstance(effect, PlanAccepted)] == [called]
+
+
+def test_a_peer_that_the_plan_does_not_name_any_more_has_no_credit(world: World) -> None:
+    """It is newer than the one that is named, and waits for its plan; what it sends before has no right to pass."""
+    world.tell(1, PlanRecalled(make_plan(number=2, incarnations={2: 50}), 1))
+    peer = world.cores[1].connections.peers[2]
+    assert peer.connection is not None
+    assert not peer.accepted
+    world.act(1, world.cores[1].packet(peer.connection, Packet(1, frames=[frame(5, 2)])))
+    assert world.ended[-1].endswith("frames for task 2 without credit")
+
+
+@pytest.mark.parametrize("to", [1, 3])
+def test_what_waits_for_a_task_that_moves_goes_where_it_is(world: World, to: int) -> None:
+    core = world.cores[3]
+    world.break_link(2, 3)
+    world.send(7, [frame(7, 6, bytes(100))] * 2)
+    places = {1: dict(PLACES[1]), 2: {4: "count", 5: "word"}, 3: dict(PLACES[3])}
+    places[to][6] = "split"
+    world.tell(3, PlanRecalled(make_plan(places, number=2), 1))
+    link = core.connections.peers[to].link if to == 1 else core.connections.instances[6].link
+    assert len(link.destinations[6].frames) == 2
+    assert core.flow.moved_frames == 0
+
+
+def test_credit_for_what_was_held_up_makes_the_link_the_cause() -> None:
+    """What waits for credit is the far task's fault; once it may be sent, it is the link that is slow."""
+    plan = make_plan(topology__backpressure__high__watermark__bytes=2_000)
+    world = World(plan)
+    core, number = world.cores[1], world.connection(1, 2)
+    world.tell(1, PlanRecalled(plan, 1))
+    for event in (Connected(number, world.cores[2].peer_hello()), DataOpened(number)):
+        world.tell(1, event)
+    world.connect(1)
+    world.send(1, [frame(1, 6, bytes(900))] * 3)
+    link = Cause(CauseKind.LINK, "", 0, 1, 2)
+    assert link not in core.pressure.own
+    world.tell(1, Heard(number, PeerCredit((TaskCredit(6, 10_000),))))
+    assert link in core.pressure.own
+    world.tell(1, PlanRecalled(make_plan({1: PLACES[1], 3: PLACES[3]}, number=2), 1))
+    assert link not in core.pressure.own, "there is no such link any more"
 
 
 def test_an_end_is_no_violation_unless_it_was_malformed(world: World) -> None:

@@ -12,7 +12,7 @@ from heron_runtime.model.causes import Cause, CauseKind
 from heron_runtime.wire.control import CauseChange, CauseSet, Pause, TaskWeight, TaskWeights
 from stream_manager.core.backpressure import Pressure, is_slow
 from stream_manager.core.control_outbox import MAX_CHANGES, ControlOutbox, peer_credit
-from stream_manager.core.credit import Grant
+from stream_manager.core.credit import Grant, memory_bound
 
 HIGH, LOW, WINDOW = 20_000, 8_000, 65_536
 MARKS: dict[str, Any] = {
@@ -240,7 +240,12 @@ def test_credit_holds_over_connections(steps: list[tuple[str, int]], window: int
                 assert (grant.limit == 0) == (size <= 5 or sum(queued) >= window)
         assert sum(queued) <= window + 50
         assert grant.received - grant.used == sum(queued)
-        assert grant.taken <= sent, "nobody is told that more is taken than he has sent"
+        assert 0 <= grant.taken <= sent, "nobody is told that more is taken than he has sent"
+
+
+def test_the_memory_of_a_queue_is_bounded_by_what_each_of_its_feeders_may_send() -> None:
+    bound = memory_bound(high=1000, upload_window=100, peer_window=200, largest_frame=7, instances=2, peers=3)
+    assert bound == 2 * 1000 + 7 + 2 * (100 + 7) + 3 * (200 + 7)
 
 
 @settings(max_examples=100, deadline=None)

@@ -65,6 +65,17 @@ def test_a_long_rest_ends_it(world: World) -> None:
     assert flow(world).stalled_ms == 0
 
 
+def test_a_short_rest_does_not_end_it(world: World) -> None:
+    """What expired may be emitted again a little later."""
+    world.open_root(1, [11])
+    for _ in range(4 * TIMEOUT_SECONDS):
+        if flow(world).in_flight == 0:
+            break
+    assert flow(world).in_flight == 0
+    world.open_root(1, [11])
+    assert flow(world).stalled_ms >= 1000 * TIMEOUT_SECONDS
+
+
 def busy(world: World, task: int, milliseconds: int) -> None:
     """The task says that its user code has been in one call for so long."""
     connection = world.instances[task].connection

@@ -28,6 +28,7 @@ from heron_runtime.state.store import Delete, Set
 from heron_runtime.wire import codec
 from heron_runtime.wire.master import Flow, Heartbeat, Holder
 from topology_master.core import events as e
+from topology_master.core import master as master_module
 from topology_master.core.master import NOT_LEADING
 from topology_master.core.mastership import Role
 from topology_master.core.membership import MAX_STEP_MS
@@ -71,6 +72,16 @@ def test_a_plan_is_sent_only_after_it_is_stored() -> None:
     assert [type(x) for x in effects] == [e.StorePlan]
     node.settle()
     assert len(sent_plans(node.effects)) == 1
+
+
+def test_a_plan_that_stands_is_not_built_at_each_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That takes long where there are many tasks."""
+    node, built = registered(leader(), 1, 1), []
+    monkeypatch.setattr(master_module, "build_physical_plan", lambda *facts: built.append(facts))
+    for _ in range(10):
+        node.tell(e.Heard(101, Heartbeat()))
+        node.settle()
+    assert built == []
 
 
 def test_a_new_address_changes_the_version_but_not_the_routing() -> None:

@@ -10,7 +10,11 @@ from state_world import CONFIG, Played, StateNode, begun
 
 from heron_runtime.model.checkpoints import TaskReport
 from heron_runtime.model.generations import Phase, task_place
+from heron_runtime.model.plan import PlanVersion
+from heron_runtime.model.topology import TopologyState
+from heron_runtime.wire.master import MasterStatus
 from topology_master.core import events as e
+from topology_master.core.requests import MAX_REQUESTS, Requests
 from topology_master.core.state.generations import MOST_FAILURES
 from topology_master.core.state.recovery import HOLD_MS
 
@@ -24,6 +28,16 @@ def slow(home: Path) -> StateNode:
 
 def answers(effects: list[e.Effect]) -> list[e.Answer]:
     return [effect for effect in effects if isinstance(effect, e.Answer)]
+
+
+@pytest.mark.parametrize("waiting", [MAX_REQUESTS - 1, MAX_REQUESTS])
+def test_what_waits_is_bounded_whatever_it_is(waiting: int) -> None:
+    requests = Requests()
+    requests._checkpoints, requests._restores = dict.fromkeys(range(30), 0), dict.fromkeys(range(30, waiting), 0)
+    told = requests.add(
+        e.StateRequested(99, TopologyState.PAUSED), None, MasterStatus(1, TopologyState.RUNNING, PlanVersion(1, 1))
+    )
+    assert [answer.error for answer in told] == ["too many requests at once; try again"] * (waiting == MAX_REQUESTS)
 
 
 def finish(node: StateNode) -> list[e.Effect]:

@@ -148,6 +148,8 @@ def test_a_node_of_a_lost_session_is_not_taken_up(led: bool) -> None:
     """Whether the session had been led with or only stood for: its node may stand for a moment, and then it goes."""
     master = leader() if led else candidate()
     effects = master.session_changed(Session.LOST)
+    told = [effect.text for effect in effects if isinstance(effect, Note)]
+    assert told == (["stepping down from epoch 1: the store session is lost"] if led else [])
     assert master.role is Role.STANDBY
     assert reasons(effects) == []  # the node goes with the session; the next one may be another's
     assert effects[-1] == ReadStore()

@@ -27,7 +27,8 @@ def instance(container: int, task: int, second: float, lag_ms: float, cores: flo
 def system(component: str, name: str, container: int, second: float, cores: float) -> ProcessMetrics:
     return ProcessMetrics(
         component, name, container, 0, 1, START + second,
-        {"__process/__cpu_user_usec": cores * second * 1e6}, {"__process/__mem_used_bytes": 50.0 * MIB}, started=START,
+        {"__process/__cpu_user_usec": 0.75e6 * cores * second, "__process/__cpu_system_usec": 0.25e6 * cores * second},
+        {"__process/__mem_used_bytes": 50.0 * MIB}, started=START,
     )  # fmt: skip
 
 

@@ -64,6 +64,16 @@ def test_of_its_own_checkpoint_everything_is_committed_again() -> None:
     assert sink.committed == [token.name for token in TOKENS]
 
 
+def test_what_was_prepared_for_a_complete_checkpoint_is_committed_once_in_order() -> None:
+    sink = Sink()
+    tokens = Tokens(sink, 4)
+    tokens.unconfirmed = [Token(9, "4-9-1-a"), Token(8, "4-8-1-a"), Token(10, "4-10-1-a")]
+    for _ in range(2):
+        tokens.commit(9)
+    assert sink.committed == ["4-8-1-a", "4-9-1-a"]
+    assert tokens.unconfirmed == [Token(10, "4-10-1-a")]
+
+
 def test_only_what_lower_generations_have_left_is_aborted() -> None:
     sink = Sink("4-8-1-a", "4-10-1-a", "5-11-1-a", "6-11-1-a", "no token", "x-1-1-a")
     Tokens(sink, 5).sweep(["4-8-1-a"])

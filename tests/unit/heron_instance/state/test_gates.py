@@ -7,6 +7,7 @@ from typing import Any
 from instance_world import SHUFFLE, Part
 from kept_world import KeptWorld
 
+from heron_runtime.model.checkpoints import CheckpointWish
 from heron_runtime.wire.data import BARRIER, Frame
 from heronry.api.component import Bolt, Spout
 
@@ -31,11 +32,11 @@ class Ends(Bolt):
         pass
 
 
-def ran() -> KeptWorld:
+def ran(passes: type[Bolt] = Passes) -> KeptWorld:
     """A spout, a bolt that passes on, one that ends it: tasks 1, 2 and 3, at rest."""
     parts = {
         "s": Part(Emits, 1, {"default": ["n"]}),
-        "b": Part(Passes, 1, {"default": ["n"]}, [("s", "default", SHUFFLE)]),
+        "b": Part(passes, 1, {"default": ["n"]}, [("s", "default", SHUFFLE)]),
         "e": Part(Ends, 1, {}, [("b", "default", SHUFFLE)]),
     }
     world = KeptWorld(parts)
@@ -63,3 +64,41 @@ def test_no_batch_spans_a_barrier() -> None:
     assert gates.lets_in(data, True)
     assert gates.lets_in(data, False)
     assert gates.stateful._participant._frames == {1: taken[1] + 2}
+
+
+def hear(world: KeptWorld, wish: CheckpointWish) -> None:
+    for executor in world.executors.values():
+        world.state_of(executor).hear(wish)
+    world.run()
+
+
+def test_a_checkpoint_goes_from_the_spout_through_every_bolt_and_user_code_hears_the_end_of_it() -> None:
+    heard: list[int] = []
+
+    class Hears(Passes):
+        def on_checkpoint_complete(self, checkpoint: int) -> None:
+            heard.append(checkpoint)
+
+    world = ran(Hears)
+    hear(world, CheckpointWish(1, under=4, turn=1))
+    states = [world.state_of(executor) for executor in world.executors.values()]
+    assert [state.report.aligned for state in states] == [4, 4, 4]
+    assert [state.saved for state in states] == [4, 4, 4]
+    assert all(state.stands_still for state in states)
+    assert heard == []
+    for _ in range(2):
+        hear(world, CheckpointWish(1, over=4, complete=4))
+    assert heard == [4], "once"
+    assert not any(state.stands_still for state in states)
+
+
+def test_what_user_code_raises_when_a_checkpoint_is_complete_is_told_as_that() -> None:
+    class Raises(Passes):
+        def on_checkpoint_complete(self, checkpoint: int) -> None:
+            raise OSError("the mail server is down")
+
+    world = ran(Raises)
+    hear(world, CheckpointWish(1, under=4, turn=1))
+    hear(world, CheckpointWish(1, over=4, complete=4))
+    told = [executor.failed and str(executor.failed) for executor in world.executors.values()]
+    assert told == [None, "b.on_checkpoint_complete raised OSError: the mail server is down", None]

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from heron_instance.core.state.key_index import index_of, index_of_many
@@ -55,6 +55,8 @@ keys = st.recursive(
 
 
 @given(keys, keys)
+@example(Fraction(17, 2), 9)
+@example(Fraction(16, 3), Fraction(17, 3))
 def test_one_index_for_one_key(one: Any, other: Any) -> None:
     same = encode(one) == encode(other)
     assert (index_of(one) == index_of(other)) is same
@@ -63,6 +65,7 @@ def test_one_index_for_one_key(one: Any, other: Any) -> None:
 
 
 @given(st.lists(simple, min_size=2, max_size=2), st.lists(simple, min_size=2, max_size=2))
+@example([float("nan"), 1], [float("nan"), 1])  # two objects, one key
 def test_several_fields_are_one_key_each(one: list[Any], other: list[Any]) -> None:
     same = list(map(encode, one)) == list(map(encode, other))
     assert (index_of_many(tuple(one)) == index_of_many(tuple(other))) is same

@@ -114,6 +114,16 @@ def law_it_is_told_only_where_it_is_asked_for() -> None:
         assert not said or "key 'alice' in self.keyed of k, task 3 has changed" in said
 
 
+def test_what_cannot_be_pickled_is_not_told_here() -> None:
+    class Odd:
+        def __reduce__(self) -> Any:
+            raise OSError("not now")
+
+    checked = References((int,))
+    assert checked.lost({"a": Odd(), "b": [1]}, ()) == []
+    assert checked.lost({"a": Odd(), "b": [2]}, ()) == ["b"]
+
+
 def law_what_was_restored_is_known() -> None:
     before = kept_state(CHECK)
     assert before.by_key is not None

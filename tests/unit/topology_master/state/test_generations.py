@@ -33,6 +33,7 @@ def test_it_runs_when_all_have_restored_and_names_them() -> None:
     generations = restoring()
     for place in (ONE, TWO):
         generations.heard(place, 5, TaskReport(1, restored=True))
+    generations.heard(STMGR, 7, TaskReport(1))  # it is there, and has not restored yet
     assert generations.missing == (STMGR,)
     assert generations.wanted(0) is None
     generations.heard(STMGR, 5, TaskReport(0, restored=True))  # of another generation

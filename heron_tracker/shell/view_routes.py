@@ -2,12 +2,11 @@
 
 Views are folders that this machine reads; which there are is registered in the home (``heron pipeline run``). Reading
 needs pyarrow; without it these paths answer 503 and everything else goes on. Every answer is bounded, and one that
-would have to read too much of a view is refused; views are read in a thread beside the loop.
+would have to read too much of a view is refused; views are read beside the loop (``Tracker.beside``).
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
@@ -35,7 +34,7 @@ MAX_KEY = 1_024
 MAX_CURSOR = 16_384
 MAX_PAGE = 10_000
 MAX_TOP = 1_000
-MAX_ROWS = 1_000_000  # read for one answer: some five seconds of a processor
+MAX_ROWS = 300_000  # read for one answer: some five seconds of a processor
 Result = TypeVar("Result")
 
 Key = Annotated[
@@ -83,7 +82,7 @@ async def views(request: Request) -> Response:
                 continue
         return found
 
-    return reply(request, await _in_thread(look))
+    return reply(request, await _beside(request, look))
 
 
 @get(router, "/views/{name}")
@@ -95,7 +94,7 @@ async def view(
     `to` in the answer is T: buckets that end at or before it are the batch's, later ones the online layer's; `promise`
     says what that means.
     """
-    return reply(request, await _in_thread(lambda: _read(name, key, from_, to, limit)))
+    return reply(request, await _beside(request, lambda: _read(name, key, from_, to, limit)))
 
 
 @get(router, "/views/{name}/keys")
@@ -115,7 +114,7 @@ async def view_keys(
         answer = page(found, limit, Range(first, last, from_, to), cursor)
         return {**_head(found, name), **_totals(answer.totals), "next": answer.next, "at_most": answer.at_most}
 
-    return reply(request, await _in_thread(look))
+    return reply(request, await _beside(request, look))
 
 
 @get(router, "/views/{name}/top")
@@ -126,7 +125,7 @@ async def view_top(
     """The n keys with the largest totals over the buckets in [from, to), or with the smallest.
 
     Of equal totals the lesser key comes first; keys without a value are left out. 422 where values have no order, or
-    where more than 1 000 000 rows would have to be read; `heron pipeline top` has no such bound.
+    where more than 300 000 rows would have to be read; `heron pipeline top` has no such bound.
     """
 
     def look() -> dict[str, Any]:
@@ -134,7 +133,7 @@ async def view_top(
         asked = Range(first, last, from_, to)
         return {**_head(found, name), **_totals(top(found, n, asked, smallest=smallest, most_rows=MAX_ROWS))}
 
-    return reply(request, await _in_thread(look))
+    return reply(request, await _beside(request, look))
 
 
 @get(router, "/views/{name}/series")
@@ -156,7 +155,7 @@ async def view_series(
             "next": answer.next_ms,
         }  # fmt: skip
 
-    return reply(request, await _in_thread(look))
+    return reply(request, await _beside(request, look))
 
 
 @get(router, "/pipeline/runs")
@@ -164,7 +163,7 @@ async def runs(request: Request) -> Response:
     """The streaming runs on Spark that live on this machine, in the tracker's home: the last micro-batch with its rows,
     seconds and rate, what is kept (`portions`, `state_bytes`), and the address of Spark's own page."""
     folder = tracker_of(request).runs
-    found = await _in_thread(lambda: living(folder))
+    found = await _beside(request, lambda: living(folder))
     return reply(request, [{**asdict(run), "input_rate": run.input_rate} for run in found])
 
 
@@ -224,10 +223,10 @@ def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
-async def _in_thread(question: Callable[[], Result]) -> Result:
-    """Files are read elsewhere than in the loop; what can go wrong becomes an answer."""
+async def _beside(request: Request, question: Callable[[], Result]) -> Result:
+    """Files are read beside the loop, in turn with other long questions; what can go wrong becomes an answer."""
     try:
-        return await asyncio.to_thread(question)
+        return await tracker_of(request).beside(question)
     except NoSuchView as error:
         raise NotFound(str(error)) from None
     except ImportError:

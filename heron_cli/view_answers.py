@@ -17,6 +17,7 @@ from heron_runtime.failures import Unavailable, UsageError
 from heron_tracker.core.plain import plain
 from heronry.pipeline.questions import Range, Total, page, series, top
 from heronry.pipeline.registry import registered
+from heronry.pipeline.rows import key_from
 from heronry.pipeline.views import View, open_view
 
 VIEW_HELP = "A view's name, as `heron pipeline views` shows it."
@@ -112,16 +113,10 @@ def _range(first: str | None, last: str | None, from_: str, to: str) -> Range:
 
 def _key(text: str) -> Any:
     """The key as JSON, or the text where it is none. Raises UsageError."""
-    if not _is_json(text):
-        return text
-    value = json.loads(text)
+    value = key_from(text)
     if isinstance(value, dict):
         raise UsageError(f"KEY {text!r} is an object, which is no key", f"A text is written as {json.dumps(text)}.")
-    return _frozen(value)
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+    return value
 
 
 def instant(ms: int) -> str:

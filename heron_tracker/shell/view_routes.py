@@ -7,7 +7,6 @@ would have to read too much of a view is refused; views are read beside the loop
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -25,7 +24,7 @@ from heron_tracker.shell.replies import reply
 from heron_tracker.shell.routing import get, tracker_of
 from heronry.pipeline.questions import Range, Total, page, series, top
 from heronry.pipeline.registry import all_registered, registered
-from heronry.pipeline.rows import decode_key
+from heronry.pipeline.rows import decode_key, key_from
 from heronry.pipeline.views import Answer, NoSuchView, View, ViewError, open_view, span_of
 
 router = APIRouter(tags=["views"])
@@ -208,19 +207,10 @@ def _bucket(answer: Answer) -> dict[str, Any]:
 
 def _keys(text: str) -> list[Any]:
     """The key as JSON, and as the text itself where that is something else."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return [text]
+    value = key_from(text)
     if isinstance(value, dict):
         raise UsageError("key: an object is no key")
-    if isinstance(value, list):
-        return [_frozen(value)]
-    return [value] if isinstance(value, str) else [value, text]
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+    return [value] if isinstance(value, str | tuple) else [value, text]
 
 
 async def _beside(request: Request, question: Callable[[], Result]) -> Result:

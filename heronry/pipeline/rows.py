@@ -18,6 +18,7 @@ accumulators with the monoid.
 from __future__ import annotations
 
 import datetime as dt
+import json
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -47,12 +48,22 @@ class Row(NamedTuple):
 def key_bytes(key: Any) -> bytes:
     """The canonical encoding of the plain key. Raises UnsupportedKey, TypeError."""
     if key.__class__ not in _PLAIN_KEYS:
-        key = _frozen(_unpack(pack(key)))
+        key = frozen(_unpack(pack(key)))
     return encode(key)
 
 
-def _frozen(key: Any) -> Any:
-    return tuple(map(_frozen, key)) if isinstance(key, list) else key
+def frozen(key: Any) -> Any:
+    """With tuples for its lists, in depth."""
+    return tuple(map(frozen, key)) if isinstance(key, list) else key
+
+
+def key_from(text: str) -> Any:
+    """What somebody typed as a key: JSON, or the text itself where it is none. An object is a dict, and no key."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return frozen(value)
 
 
 def row_of(key: Any, start: int, end: int, accumulator: Any, monoid: Monoid) -> Row:
@@ -97,7 +108,7 @@ def read_online(file: Path, text: str | None = None) -> OnlineFile:
             if text is not None and key != text:
                 continue
             begins = bucket if start is None else start
-            rows.append(Row(encode(_frozen(key)), begins, begins + length, packed))
+            rows.append(Row(encode(frozen(key)), begins, begins + length, packed))
         return OnlineFile(
             found["view"], found["monoid"], dict(found["parameters"]), length, int(found["written_ms"]), rows
         )

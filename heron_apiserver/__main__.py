@@ -45,6 +45,16 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     parser.add_argument("--cluster", default="", help="name of the cluster (default: that of the scheduler)")
     parser.add_argument("--state-url", default="", help="the state store (default: files in the home)")
     parser.add_argument("--state-credential", default="", metavar="FILE", help="file with the store's credential")
+    parser.add_argument(
+        "--packages", default="", metavar="PLACE",
+        help="where packages are kept: a folder, or a URL as s3://bucket/prefix (default: the home)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--packages-options",
+        default="",
+        metavar="FILE",
+        help="file with credentials and options of that URL (JSON)",
+    )
     parser.add_argument("--advertise", default="", metavar="HOST", help="where trackers reach this process")
     parser.add_argument(
         "--allow-host", action="append", default=[], metavar="NAME",
@@ -79,7 +89,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     return Options(
         given.home, given.host, given.port, given.scheduler, given.cluster, given.state_url, given.state_credential,
         given.public, tuple(given.allow_host), given.advertise, bounds, quota, given.elect,
-        given.verbose,
+        given.packages, given.packages_options, given.verbose,
     )  # fmt: skip
 
 

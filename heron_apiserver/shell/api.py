@@ -13,6 +13,7 @@ from typing import Any
 
 from heron_apiserver.core.challenge import Challenges
 from heron_apiserver.shell.audit import Audit
+from heron_apiserver.shell.package_store import PackageStore
 from heron_apiserver.shell.packages import Packages
 from heron_apiserver.shell.recovery import recover
 from heron_apiserver.shell.request_files import Requests
@@ -61,6 +62,7 @@ class Api:
         *,
         target: Target | None = None,
         advertise: str = "127.0.0.1",
+        package_store: PackageStore | None = None,
     ) -> None:
         self.bounds = bounds or Bounds()
         self.tokens = tokens
@@ -68,7 +70,7 @@ class Api:
         self.target = target or this_interpreter()
         self._store = store
         self._scheduler = scheduler
-        self.packages = Packages(config.home, self.bounds.unpacked)
+        self.packages = Packages(config.home, self.bounds.unpacked, package_store)
         self.service = TopologyService(config, store, scheduler, self.packages)
         self.requests = Requests(config.home)
         self.audit = Audit(config.home / "audit.jsonl")

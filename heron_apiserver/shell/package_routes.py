@@ -36,6 +36,10 @@ def package(
     caller: Caller = request.state.caller
     if caller.role is Role.TOPOLOGY and api.service.package_of(caller.topology_id) != digest:
         raise NotAllowed("this is not the package of that topology")
+    if request.method == "HEAD":
+        if not api.packages.has(digest):
+            raise NotFound(f"there is no package {digest}")
+        return Response(media_type="application/gzip", headers={"etag": f'"{digest}"'})
     path = api.packages.path(digest)
     if path is None:
         raise NotFound(f"there is no package {digest}")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from heron_apiserver.core.recovery import Folder, RecoveryStep, decide, unused
 from heron_apiserver.shell.audit import Audit
+from heron_apiserver.shell.package_store import PackageStoreTrouble
 from heron_apiserver.shell.replies import submitted
 from heron_apiserver.shell.request_files import Requests
 from heron_apiserver.shell.service import TopologyService
@@ -42,7 +43,12 @@ def recover(service: TopologyService, requests: Requests, audit: Audit) -> None:
         stored,
         {s.topology_id: json.dumps(submitted(s.cluster, s.role, s.environ, s.topology)) for s in states.values()},
     )
-    for digest in unused(service.packages.digests(), list(_folders(service.config.home / TOPOLOGIES))):
+    try:
+        kept = service.packages.digests()
+    except PackageStoreTrouble as trouble:
+        log.warning("packages that nobody needs stay until the next start: %s", trouble)
+        return
+    for digest in unused(kept, list(_folders(service.config.home / TOPOLOGIES))):
         service.packages.remove_unless_held(digest)
 
 

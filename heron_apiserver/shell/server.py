@@ -16,9 +16,11 @@ from typing import Any
 from fastapi import FastAPI
 
 from heron_apiserver.core.access import Role
+from heron_apiserver.core.package_place import Place
 from heron_apiserver.shell.api import Api, Bounds
 from heron_apiserver.shell.app import make_app
-from heron_apiserver.shell.replica import Leader, Replica
+from heron_apiserver.shell.package_store import place_from, store_at
+from heron_apiserver.shell.replica import Leader, Replica, home_id
 from heron_apiserver.shell.tokens import HANDED_OVER, TokenBook
 from heron_control.schedulers.grants import Quota
 from heron_control.schedulers.identity import HostLock
@@ -27,7 +29,7 @@ from heron_control.submission.submission import ClusterConfig
 from heron_control.web.names import hosts_of, is_loopback
 from heron_control.web.serving import Server, StartError, bind, config_of, url_of
 from heron_runtime.extensions import SCHEDULERS, ExtensionError
-from heron_runtime.failures import Unavailable
+from heron_runtime.failures import Failure, Unavailable
 from heron_runtime.model.ids import is_safe_name
 from heron_runtime.process import set_up_process
 from heron_runtime.state import open_address, paths
@@ -58,6 +60,8 @@ class Options:
     bounds: Bounds = field(default_factory=Bounds)
     quota: Quota = field(default_factory=Quota)
     elect: bool = False
+    packages: str = field(default="", repr=False)  # by default a folder in the home; may hold credentials
+    packages_options: str = ""
     verbose: bool = False
 
 
@@ -79,10 +83,11 @@ def serve(options: Options) -> None:
         )
     config = config_for(options, home)
     store, make = parts_of(options, config)
-    single = None if options.elect else lead(options, config, store, make)
+    place = package_place(options)
+    single = None if options.elect else lead(options, config, store, make, place)
     listener = bind(options.host, options.port, "api server")
     url = url_of(options.host, listener)
-    app: Any = single[1] if single else replica(options, config, store, make, listener.getsockname()[1])
+    app: Any = single[1] if single else replica(options, config, store, make, place, listener.getsockname()[1])
     served = config_of(app, access_log=options.verbose, stop_seconds=STOP_SECONDS, limit_concurrency=MAX_CONNECTIONS)
     log.info("log in with: heron login %s --api %s", config.cluster, url.rstrip("/"))
     sys.stdout.write(url + "\n")
@@ -90,26 +95,30 @@ def serve(options: Options) -> None:
     Server(served).run(sockets=[listener])
 
 
-def lead(options: Options, config: ClusterConfig, store: StateStore, make: SchedulerMaker) -> tuple[Api, FastAPI]:
+def lead(
+    options: Options, config: ClusterConfig, store: StateStore, make: SchedulerMaker, place: Place
+) -> tuple[Api, FastAPI]:
     """What works in the home from now on. Raises StartError, SchedulerError."""
     tokens = TokenBook(config.home)
     scheduler = make(SchedulerContext(config.cluster, store, os.environ, config.homes))
     api = Api(
         config, store, scheduler, options.scheduler, tokens, options.bounds,
-        advertise=options.advertise or options.host,
+        advertise=options.advertise or options.host, package_store=store_at(place, config.home, home_id),
     )  # fmt: skip
     _say_how(config.home, made=bool(tokens.made))
     return api, make_app(api, hosts_of(options.host, options.allowed_hosts))
 
 
-def replica(options: Options, config: ClusterConfig, store: StateStore, make: SchedulerMaker, listens: int) -> Replica:
+def replica(
+    options: Options, config: ClusterConfig, store: StateStore, make: SchedulerMaker, place: Place, listens: int
+) -> Replica:
     """One of several. Raises StartError."""
     node = paths.api_server(config.cluster)
     try:
         mine = Leader.of(config.home, f"{options.advertise or options.host}:{listens}")
     except OSError as error:
         raise StartError(f"{config.home}: {error.strerror}") from error
-    return Replica(store, node, mine, partial(lead, options, config, fenced(store, node), make), _end)
+    return Replica(store, node, mine, partial(lead, options, config, fenced(store, node), make, place), _end)
 
 
 def _end(why: str) -> None:
@@ -152,6 +161,17 @@ def parts_of(options: Options, config: ClusterConfig) -> tuple[StateStore, Sched
         return store, SCHEDULERS.load(options.scheduler)
     except ExtensionError as error:
         raise StartError(error.line()) from error
+
+
+def package_place(options: Options) -> Place:
+    """Where packages are kept, with the libraries it takes. Raises StartError."""
+    try:
+        place = place_from(options.packages, options.packages_options)
+    except Failure as error:
+        raise StartError(f"{error}. {error.cure}" if error.cure else str(error)) from None
+    if place != Place():
+        log.info("packages are kept in %s", place.shown)
+    return place
 
 
 def _say_how(home: Path, *, made: bool) -> None:

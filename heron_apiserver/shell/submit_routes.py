@@ -127,9 +127,13 @@ def _submit(api: Api, form: Form, request_id: str | None) -> Response:
     packing = check_definition(definition, fields)
     if fields.dry_run:
         return JSONResponse({"response": describe(packing)})
-    package = _package(api, form, fields)
+    package = fields.package if form.package is None else form.package.finish()
     try:
-        return _run(api, form, fields, definition, packing, package, request_id)
+        with api.packages.held(package):  # from before it is kept: the end of another of the same code must not take it
+            if form.package is not None:
+                api.counters.uploaded(form.package.size)
+                api.packages.accept(form.package)
+            return _run(api, form, fields, definition, packing, package, request_id)
     finally:
         api.service.release(package)  # of a submit that failed, or was done before
 
@@ -145,25 +149,16 @@ def _run(
 ) -> Response:
     """Once for each request id."""
     assert form.definition is not None
-    with api.packages.held(package):
-        mark = fingerprint(fields, form.definition, package)
-        entry = Entry(request_id or definition.id, mark, definition.name, definition.id, time.time())
-        answer = api.requests.begin(entry)
-        if answer is not None:
-            return JSONResponse(json.loads(answer), 201, {"idempotency-replayed": "true"})
-        try:
-            done = api.service.submit(fields, definition, packing, package)
-        except BaseException:
-            api.requests.failed(entry.request_id)
-            raise
-        shown = submitted(fields.cluster, fields.role, fields.environ, definition.name)
-        api.requests.succeeded(entry, json.dumps(shown))
+    mark = fingerprint(fields, form.definition, package)
+    entry = Entry(request_id or definition.id, mark, definition.name, definition.id, time.time())
+    answer = api.requests.begin(entry)
+    if answer is not None:
+        return JSONResponse(json.loads(answer), 201, {"idempotency-replayed": "true"})
+    try:
+        done = api.service.submit(fields, definition, packing, package)
+    except BaseException:
+        api.requests.failed(entry.request_id)
+        raise
+    shown = submitted(fields.cluster, fields.role, fields.environ, definition.name)
+    api.requests.succeeded(entry, json.dumps(shown))
     return JSONResponse(shown, 201 if done else 200)
-
-
-def _package(api: Api, form: Form, fields: SubmitFields) -> str:
-    """The digest of the code; what came with the request is kept from now on."""
-    if form.package is None:
-        return fields.package
-    api.counters.uploaded(form.package.size)
-    return api.packages.accept(form.package)

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import json
 import tempfile
 import urllib.parse
 from pathlib import Path
 
 from heron_control.packaging.shipping import unpack_package
+from heron_runtime.failures import one_line
 from heron_runtime.launch import Launch
 from heron_runtime.net.handshake import prove_download
 
@@ -64,7 +66,7 @@ def _download(launch: Launch, target: Path) -> None:
             connection.request("GET", path, headers={**headers, "Authorization": f"Heronry {nonce} {proof}"})
             answer = connection.getresponse()
         if answer.status != http.client.OK:
-            reason = f"the api server {launch.api_url} answered {answer.status} {answer.reason}"
+            reason = f"the api server {launch.api_url} answered {answer.status} {_said(answer)}"
             raise (Refused if answer.status in _FINAL else FetchError)(reason)
         digest = _copy(answer, target)
     except (OSError, http.client.HTTPException) as error:
@@ -73,6 +75,15 @@ def _download(launch: Launch, target: Path) -> None:
         connection.close()
     if digest != launch.package_digest:
         raise FetchError(f"the api server {launch.api_url} sent a package whose digest is {digest}")
+
+
+def _said(answer: http.client.HTTPResponse) -> str:
+    """What the answer says is wrong; the status in words, if it says nothing."""
+    try:
+        message = json.loads(answer.read(CHUNK))["message"]
+    except (ValueError, KeyError, TypeError):
+        message = ""
+    return one_line(message) if isinstance(message, str) and message else answer.reason
 
 
 def _copy(answer: http.client.HTTPResponse, target: Path) -> str:

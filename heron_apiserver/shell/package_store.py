@@ -1,0 +1,301 @@
+"""Stores of packages by digest: a folder of this machine (or NFS), or a URL that fsspec knows.
+
+All keep the same promises (``PackageStore``, one contract test): what is kept appears whole, keeping twice is keeping
+once, what is read has the SHA-256 that it is named by, and nothing but a digest becomes a part of a path.
+
+A URL is spoken to by processes (``package_transfer``), each for one operation with a bound of time. What came from it,
+or was sent to it, stays as a copy in the home, COPIES of them at most: so a topology's containers do not fetch the
+same bytes from the store one after another. The credentials of the store stay here; containers ask the api server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Protocol
+
+from heron_apiserver.core.package_place import HIDDEN, Place, place_of
+from heron_apiserver.shell.package_transfer import INCOMING, SUFFIX, Order
+from heron_control.packaging.shipping import digest_of, is_digest
+from heron_runtime.commands import child_environment, python_command
+from heron_runtime.failures import NotAllowed, Unavailable, UsageError, one_line
+
+MOST_BYTES = 2 << 30
+LOOK_SECONDS = 30.0
+TRANSFER_SECONDS = 600.0
+COPIES = 8
+READERS = 8
+WAIT_SECONDS = 1.0
+
+
+class PackageStoreTrouble(Unavailable):
+    """The store of packages does not do what was asked; nothing is left half done."""
+
+    cure = "Look at the store and its credentials (--packages, --packages-options of the api server), and try again."
+
+
+class PackageStore(Protocol):
+    """Every method may block, is thread-safe, and raises PackageStoreTrouble or OSError."""
+
+    def keep(self, digest: str, file: Path) -> None:
+        """Take the file, whose SHA-256 this is; it is gone afterwards. Whole or not at all; idempotent."""
+
+    def has(self, digest: str) -> bool:
+        """Is a package of this name here?"""
+
+    def path(self, digest: str) -> Path | None:
+        """A file of this machine with exactly these bytes; None if there is no such package."""
+
+    def digests(self) -> list[str]:
+        """All that are here. Removes what never came through; nothing may be on its way meanwhile."""
+
+    def remove(self, digest: str) -> None:
+        """Idempotent."""
+
+
+def _damaged(digest: str, found: str, where: str) -> PackageStoreTrouble:
+    return PackageStoreTrouble(
+        f"the package {digest} in {where} is damaged: its SHA-256 is {found}",
+        "Submit the topology's code again, which replaces it; or put the file back from a backup.",
+    )
+
+
+class FolderStore:
+    """Packages in a folder: by a rename, from wherever they come."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._known: dict[str, tuple[int, int, int]] = {}  # what was looked at: inode, size, time of change
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def _file(self, digest: str) -> Path:
+        assert is_digest(digest)
+        return self._folder / f"{digest}{SUFFIX}"
+
+    def keep(self, digest: str, file: Path) -> None:
+        """A rename; from another disk a copy under a temporary name first, then a rename."""
+        try:
+            os.replace(file, self._file(digest))
+            return
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+        under_way = self._folder / f"{INCOMING}{secrets.token_hex(8)}"
+        try:
+            with file.open("rb") as source, under_way.open("xb") as target:
+                shutil.copyfileobj(source, target, 1 << 20)
+                target.flush()
+                os.fsync(target.fileno())
+            os.replace(under_way, self._file(digest))
+        finally:
+            under_way.unlink(missing_ok=True)
+        file.unlink()
+
+    def has(self, digest: str) -> bool:
+        """See PackageStore."""
+        return is_digest(digest) and self._file(digest).is_file()
+
+    def path(self, digest: str) -> Path | None:
+        """The file itself; it is read once for its SHA-256, and again when it has changed."""
+        if not self.has(digest):
+            return None
+        path = self._file(digest)
+        found = path.stat()
+        mark = (found.st_ino, found.st_size, found.st_mtime_ns)
+        if self._known.get(digest) != mark:
+            actual = digest_of(path)
+            if actual != digest:
+                raise _damaged(digest, actual, str(self._folder))
+            self._known[digest] = mark
+        return path
+
+    def digests(self) -> list[str]:
+        """See PackageStore."""
+        names = [entry.name for entry in self._folder.iterdir()]
+        for name in names:
+            if name.startswith(INCOMING):
+                (self._folder / name).unlink(missing_ok=True)
+        return sorted(filter(is_digest, (n.removesuffix(SUFFIX) for n in names if n.endswith(SUFFIX))))
+
+    def remove(self, digest: str) -> None:
+        """See PackageStore."""
+        self._known.pop(digest, None)
+        self._file(digest).unlink(missing_ok=True)
+
+
+class RemoteStore:
+    """Packages below ``URL/SPACE``. ``copies`` is a folder of this store alone; what lies there is removed."""
+
+    def __init__(
+        self, place: Place, space: str, copies: Path, *,
+        look_seconds: float = LOOK_SECONDS, transfer_seconds: float = TRANSFER_SECONDS,
+    ) -> None:  # fmt: skip
+        self._place = place
+        self._space = space
+        self._folder = copies
+        self._look_seconds = look_seconds
+        self._transfer_seconds = transfer_seconds
+        self._copies: OrderedDict[str, Path] = OrderedDict()  # the one used last is the last
+        self._lock = threading.Lock()
+        self._one_at_a_time = [threading.Lock() for _ in range(16)]  # by digest: one fetches, the others find it
+        self._turns = threading.BoundedSemaphore(READERS)
+        shutil.rmtree(copies, ignore_errors=True)
+        copies.mkdir(mode=0o700, parents=True)
+
+    def keep(self, digest: str, file: Path) -> None:
+        """See PackageStore; the file becomes the copy."""
+        self._ask("keep", self._transfer_seconds, digest, file)
+        copy = self._folder / secrets.token_hex(16)
+        os.replace(file, copy)
+        self._add(digest, copy)
+
+    def has(self, digest: str) -> bool:
+        """See PackageStore."""
+        if not is_digest(digest):
+            return False
+        with self._turn():
+            return self._ask("has", self._look_seconds, digest) is True
+
+    def path(self, digest: str) -> Path | None:
+        """A copy. One that the store does not give in time is asked for again by whoever comes next."""
+        if not is_digest(digest):
+            return None
+        if (copy := self._copy(digest)) is not None:
+            return copy
+        with self._turn(), self._one_at_a_time[int(digest[0], 16)]:
+            return self._copy(digest) or self._fetch(digest)
+
+    def digests(self) -> list[str]:
+        """See PackageStore."""
+        found = self._ask("digests", self._transfer_seconds)
+        return [digest for digest in found or () if is_digest(digest)]
+
+    def remove(self, digest: str) -> None:
+        """See PackageStore."""
+        with self._lock:
+            copy = self._copies.pop(digest, None)
+        if copy is not None:
+            copy.unlink(missing_ok=True)
+        self._ask("remove", self._look_seconds, digest)
+
+    def _fetch(self, digest: str) -> Path | None:
+        copy = self._folder / secrets.token_hex(16)
+        try:
+            found = self._ask("fetch", self._transfer_seconds, digest, copy)
+            if found is None:
+                return None
+            if found != digest:
+                raise _damaged(digest, found, f"{self._place.shown}/{self._space}")
+            self._add(digest, copy)
+            return copy
+        finally:
+            if self._copies.get(digest) != copy:
+                copy.unlink(missing_ok=True)
+
+    def _copy(self, digest: str) -> Path | None:
+        with self._lock:
+            if digest in self._copies:
+                self._copies.move_to_end(digest)
+            return self._copies.get(digest)
+
+    def _add(self, digest: str, copy: Path) -> None:
+        with self._lock:
+            gone = [self._copies.pop(digest)] if digest in self._copies else []
+            self._copies[digest] = copy
+            while len(self._copies) > COPIES:
+                gone.append(self._copies.popitem(last=False)[1])
+        for path in gone:  # whoever reads one has it open
+            path.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        if not self._turns.acquire(timeout=WAIT_SECONDS):
+            raise PackageStoreTrouble(
+                f"{READERS} requests wait for the store of packages, which is the most", "Try again in a few seconds."
+            )
+        try:
+            yield
+        finally:
+            self._turns.release()
+
+    def _ask(self, operation: str, seconds: float, digest: str = "", file: Path | None = None) -> Any:
+        """The result; None for what is not there. Raises PackageStoreTrouble."""
+        assert not digest or is_digest(digest)
+        order = Order(
+            operation, self._place.url, dict(self._place.options), self._space, seconds, MOST_BYTES, digest,
+            str(file or ""),
+        )  # fmt: skip
+        return ask(self._place, order)
+
+
+def ask(place: Place, order: Order) -> Any:
+    """Have a process do it; the result, or None for what is not there. Raises PackageStoreTrouble."""
+    try:
+        done = subprocess.run(
+            python_command("heron_apiserver.shell.package_transfer"), input=json.dumps(asdict(order)).encode(),
+            capture_output=True, cwd="/", env=child_environment(), timeout=order.seconds, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise _trouble(place, f"does not answer within {order.seconds:g} s") from None
+    try:
+        answer = json.loads(done.stdout.splitlines()[-1])
+    except (ValueError, IndexError):
+        raise _trouble(place, f"failed: {done.stderr[-500:].decode('utf-8', 'replace')}") from None
+    if "trouble" in answer:
+        raise _trouble(place, f"failed: {answer['trouble']}", answer.get("cure", ""))
+    return answer.get("result")
+
+
+def _trouble(place: Place, what: str, cure: str = "") -> PackageStoreTrouble:
+    said = one_line(place.redact(what)).strip() or HIDDEN
+    return PackageStoreTrouble(f"the store of packages {place.shown} {said}", place.redact(cure))
+
+
+def place_from(text: str, options_file: str = "") -> Place:
+    """``--packages`` and ``--packages-options``, with the libraries that it takes. Asks no store.
+
+    Raises UsageError, PackageStoreTrouble.
+    """
+    place = place_of(text, _options_in(Path(options_file)) if options_file else None)
+    if place.url:
+        ask(place, Order("load", place.url, {}, "", LOOK_SECONDS, 0))
+    return place
+
+
+def _options_in(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}", "Give --packages-options a file that can be read.") from None
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):  # what it says may be secret
+        raise UsageError(
+            f"{file} is no JSON object", 'Write {"option": "value"}, as fsspec names the options of the store.'
+        )
+    return found
+
+
+def store_at(place: Place, home: Path, home_id: Callable[[Path], str]) -> PackageStore | None:
+    """The store of this home, in a folder by the home's id: several homes may share a place. None for the home itself.
+
+    Raises NotAllowed.
+    """
+    if place == Place():
+        return None
+    try:
+        if place.url:
+            return RemoteStore(place, home_id(home), home / "copies")
+        return FolderStore(Path(place.folder, home_id(home)))
+    except OSError as error:
+        raise NotAllowed(f"{place.shown}: {error.strerror}", "Make it writable, or give another --packages.") from None

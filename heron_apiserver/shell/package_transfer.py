@@ -1,0 +1,201 @@
+"""``python -m heron_apiserver.shell.package_transfer``: one operation on a store of packages, in a process of its own.
+
+The libraries of the stores have threads, loops and retries of their own, and few a bound of time. So each operation is
+a process, which whoever asked for it can end; and which ends itself, should nobody be left to. The order comes as JSON
+by stdin (it may hold credentials), the answer is the last line of stdout, as JSON.
+
+What is written appears whole: on an object store (``OBJECT_STORES``) a put shows nothing before its end; elsewhere the
+file goes to ``.incoming-…`` beside its place, its size is looked at, and a move gives it its name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import secrets
+import signal
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from heron_apiserver.core.package_place import OBJECT_STORES, pip_line
+from heron_control.packaging.shipping import is_digest
+
+SUFFIX = ".tar.gz"
+INCOMING = ".incoming-"
+CHUNK = 1 << 20
+GRACE_SECONDS = 5
+
+
+@dataclass(frozen=True)
+class Order:
+    """``space`` is the folder below the URL; ``file`` the one to send, or to write what comes to."""
+
+    operation: str
+    url: str = field(repr=False)
+    options: dict[str, Any] = field(repr=False)
+    space: str
+    seconds: float
+    most_bytes: int
+    digest: str = ""
+    file: str = ""
+
+
+class Trouble(Exception):
+    """It cannot be done; the text says why, and the second one perhaps what to do."""
+
+
+def load(scheme: str) -> type[Any]:
+    """The store's class. Raises Trouble with the line that installs what is missing."""
+    try:
+        import fsspec
+    except ImportError:
+        raise Trouble("the library fsspec is missing", f"Type: {pip_line(scheme)}") from None
+    try:
+        found: type[Any] = fsspec.get_filesystem_class(scheme)
+    except ImportError as error:
+        raise Trouble(f"what {scheme}:// needs is missing: {error}", f"Type: {pip_line(scheme)}") from None
+    except ValueError:
+        raise Trouble(f"fsspec knows no {scheme}://", "Look at the URL, or install what implements it.") from None
+    if scheme in ("sftp", "ssh") and not found.__module__.startswith("sshfs"):
+        # fsspec's own believes every host, whatever its key.
+        raise Trouble(f"what {scheme}:// needs is missing: sshfs", f"Type: {pip_line(scheme)}")
+    return found
+
+
+class Store:
+    """The packages below one folder of a store."""
+
+    def __init__(self, order: Order) -> None:
+        scheme = order.url.partition("://")[0]
+        load(scheme)
+        from fsspec.core import url_to_fs
+
+        options = {"use_listings_cache": False, **order.options}
+        if scheme in ("sftp", "ssh"):
+            options.setdefault("known_hosts", str(Path("~/.ssh/known_hosts").expanduser()))  # sshfs would check none
+        self._files, root = url_to_fs(order.url, **options)
+        self._folder = f"{root.rstrip('/')}/{order.space}"
+        self._whole = scheme in OBJECT_STORES
+
+    def _path(self, digest: str) -> str:
+        if not is_digest(digest):
+            raise Trouble("that is no SHA-256 in hex")
+        return f"{self._folder}/{digest}{SUFFIX}"
+
+    def has(self, digest: str) -> bool:
+        """Is it here?"""
+        return bool(self._files.exists(self._path(digest)))
+
+    def keep(self, digest: str, file: str) -> None:
+        """Send the file, unless the same bytes are here."""
+        path, size = self._path(digest), Path(file).stat().st_size
+        if self._holds(path, digest, size):
+            return
+        if self._whole:
+            self._files.put_file(file, path)
+            self._check_size(path, size)
+            return
+        self._files.makedirs(self._folder, exist_ok=True)
+        under_way = f"{self._folder}/{INCOMING}{secrets.token_hex(8)}"
+        try:
+            self._files.put_file(file, under_way)
+            self._check_size(under_way, size)
+            try:
+                self._files.mv(under_way, path)
+            except Exception:
+                if not self._holds(path, digest, size):  # where a move does not replace, somebody was faster
+                    raise
+        finally:
+            with contextlib.suppress(Exception):  # after the move there is none; else the next start removes it
+                self._files.rm_file(under_way)
+
+    def _holds(self, path: str, digest: str, size: int) -> bool:
+        try:
+            return self._files.info(path)["size"] == size and self._pour(path, None, size) == digest
+        except FileNotFoundError:
+            return False
+
+    def _check_size(self, path: str, size: int) -> None:
+        found = self._files.info(path)["size"]
+        if found != size:
+            self._files.rm_file(path)
+            raise Trouble(f"only {found} of {size} bytes were kept", "Look whether the store is full.")
+
+    def fetch(self, digest: str, file: str, most_bytes: int) -> str:
+        """Write it to ``file``; returns the SHA-256 of what came."""
+        with open(file, "xb") as target:
+            return self._pour(self._path(digest), target, most_bytes)
+
+    def _pour(self, path: str, target: Any, most_bytes: int) -> str:
+        hashed, count = hashlib.sha256(), 0
+        with self._files.open(path, "rb") as source:
+            while chunk := source.read(CHUNK):
+                count += len(chunk)
+                if count > most_bytes:
+                    raise Trouble(f"the package there is larger than {most_bytes} bytes")
+                hashed.update(chunk)
+                if target is not None:
+                    target.write(chunk)
+        return hashed.hexdigest()
+
+    def digests(self) -> list[str]:
+        """All that are here; what never came through is removed. Only who leads asks."""
+        try:
+            found = self._files.ls(self._folder, detail=False)
+        except FileNotFoundError:
+            return []
+        names = [str(path).rstrip("/").rpartition("/")[2] for path in found]
+        for name in names:
+            if name.startswith(INCOMING):
+                self._files.rm_file(f"{self._folder}/{name}")
+        kept = (name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX))
+        return sorted(filter(is_digest, kept))
+
+    def remove(self, digest: str) -> None:
+        """Idempotent."""
+        with contextlib.suppress(FileNotFoundError):
+            self._files.rm_file(self._path(digest))
+
+
+def carry_out(order: Order) -> Any:
+    """Do it. Raises Trouble, FileNotFoundError, and what the store's library raises."""
+    if order.operation == "load":
+        load(order.url.partition("://")[0])
+        return None
+    store = Store(order)
+    match order.operation:
+        case "has":
+            return store.has(order.digest)
+        case "keep":
+            return store.keep(order.digest, order.file)
+        case "fetch":
+            return store.fetch(order.digest, order.file, order.most_bytes)
+        case "digests":
+            return store.digests()
+        case "remove":
+            return store.remove(order.digest)
+    raise Trouble(f"no operation {order.operation!r}")
+
+
+def main() -> int:
+    """Read the order, answer; 0 even for trouble, which the answer tells."""
+    order = Order(**json.load(sys.stdin))
+    signal.alarm(int(order.seconds) + GRACE_SECONDS)
+    try:
+        answer = {"result": carry_out(order)}
+    except FileNotFoundError as error:
+        answer = {"absent": str(error)}
+    except Trouble as trouble:
+        answer = {"trouble": trouble.args[0], "cure": "".join(trouble.args[1:])}
+    except Exception as error:
+        answer = {"trouble": f"{type(error).__name__}: {error}"}
+    sys.stdout.write("\n" + json.dumps(answer) + "\n")
+    sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo demo-pipeline bench-pipeline test test-fast test-sim sim test-integration test-browser test-faults test-faults-all test-zookeeper test-postgres test-redis test-brokers test-slurm test-spark test-docker test-docker-all test-swarm test-k8s which-test mutate coverage image up down bench soak bench-neighbours bench-peers check format protos wheel clean
+.PHONY: help setup demo demo-pipeline bench-pipeline test test-fast test-sim sim test-integration test-browser test-faults test-faults-all test-zookeeper test-postgres test-redis test-sftp test-brokers test-slurm test-spark test-docker test-docker-all test-swarm test-k8s which-test mutate coverage image up down bench soak bench-neighbours bench-peers check format protos wheel clean
 
 help:  ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ test-postgres: $(READY)  ## The PostgreSQL sink and source on a real server (ins
 
 test-redis: $(READY)  ## The Redis source and sink on a real server (installs it on Debian as root; adds redis-py)
 	@$(BIN)/python tests/run_groups.py redis
+
+test-sftp: $(READY)  ## Packages at a real SFTP server (installs OpenSSH's on Debian as root; adds fsspec and sshfs)
+	@$(BIN)/python tests/run_groups.py sftp
 
 test-brokers: $(READY)  ## The NATS, MQTT and Kafka sources and sinks on real servers and mock brokers (installs them on Debian as root; adds their clients)
 	@$(BIN)/python tests/run_groups.py brokers

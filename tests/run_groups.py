@@ -103,6 +103,7 @@ GROUPS: dict[str, Callable[[], bool]] = {
     "zookeeper": lambda: _pytest("tests/zookeeper", *IN_ORDER, "--durations=10", "-rPfE"),
     "postgres": lambda: _pytest("tests/postgres", *IN_ORDER, "--durations=10"),
     "redis": lambda: _pytest("tests/redis", *IN_ORDER, "--durations=10"),
+    "sftp": lambda: _pytest("tests/sftp", *IN_ORDER, "--durations=10"),
     "brokers": lambda: _pytest("tests/brokers", *IN_ORDER, "--durations=10"),
     "slurm": lambda: _pytest("tests/slurm", *IN_ORDER, "--durations=10", "-rPfE"),
     "spark": lambda: _pytest("tests/spark", *NEED_PYARROW, *IN_ORDER, "--durations=10"),
@@ -127,6 +128,8 @@ def missing(group: str) -> str:
         return "needs PostgreSQL's server and psycopg: see deploy/postgres-setup"
     if group == "redis" and _setup_fails("redis-setup", str(BIN.parent)):
         return "needs Redis's server and redis-py: see deploy/redis-setup"
+    if group == "sftp" and _setup_fails("sftp-setup", str(BIN.parent)):
+        return "needs OpenSSH's server, fsspec and sshfs: see deploy/sftp-setup"
     if group == "brokers" and _setup_fails("brokers-setup", str(BIN.parent)):
         return "needs the servers of NATS and MQTT, nats-py, paho-mqtt and confluent-kafka: see deploy/brokers-setup"
     if group == "slurm" and _setup_fails("slurm-setup"):

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from heron_apiserver.core.package_place import HIDDEN, Place, place_of
-from heron_apiserver.shell.package_transfer import INCOMING, SUFFIX, Order
+from heron_apiserver.shell.package_transfer import INCOMING, SUFFIX, Order, file_name
 from heron_control.packaging.shipping import digest_of, is_digest
 from heron_runtime.commands import child_environment, python_command
 from heron_runtime.failures import NotAllowed, Unavailable, UsageError, one_line
@@ -45,7 +45,8 @@ class PackageStoreTrouble(Unavailable):
 
 
 class PackageStore(Protocol):
-    """Every method may block, is thread-safe, and raises PackageStoreTrouble or OSError."""
+    """Every method may block, is thread-safe, and raises PackageStoreTrouble or OSError. ``keep`` and ``remove`` raise
+    ValueError for what is no digest, and there is never a package of such a name."""
 
     def keep(self, digest: str, file: Path) -> None:
         """Take the file, whose SHA-256 this is; it is gone afterwards. Whole or not at all; idempotent."""
@@ -79,8 +80,7 @@ class FolderStore:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def _file(self, digest: str) -> Path:
-        assert is_digest(digest)
-        return self._folder / f"{digest}{SUFFIX}"
+        return self._folder / file_name(digest)
 
     def keep(self, digest: str, file: Path) -> None:
         """A rename; from another disk a copy under a temporary name first, then a rename."""
@@ -154,6 +154,7 @@ class RemoteStore:
 
     def keep(self, digest: str, file: Path) -> None:
         """See PackageStore; the file becomes the copy."""
+        file_name(digest)
         self._ask("keep", self._transfer_seconds, digest, file)
         copy = self._folder / secrets.token_hex(16)
         os.replace(file, copy)
@@ -182,6 +183,7 @@ class RemoteStore:
 
     def remove(self, digest: str) -> None:
         """See PackageStore."""
+        file_name(digest)
         with self._lock:
             copy = self._copies.pop(digest, None)
         if copy is not None:
@@ -230,7 +232,6 @@ class RemoteStore:
 
     def _ask(self, operation: str, seconds: float, digest: str = "", file: Path | None = None) -> Any:
         """The result; None for what is not there. Raises PackageStoreTrouble."""
-        assert not digest or is_digest(digest)
         order = Order(
             operation, self._place.url, dict(self._place.options), self._space, seconds, MOST_BYTES, digest,
             str(file or ""),

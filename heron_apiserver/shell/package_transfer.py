@@ -47,6 +47,13 @@ class Trouble(Exception):
     """It cannot be done; the text says why, and the second one perhaps what to do."""
 
 
+def file_name(digest: str) -> str:
+    """Of a package. Raises ValueError for what is no digest: nothing else becomes a part of a path."""
+    if not is_digest(digest):
+        raise ValueError("that is no SHA-256 in hex")
+    return f"{digest}{SUFFIX}"
+
+
 def load(scheme: str) -> type[Any]:
     """The store's class. Raises Trouble with the line that installs what is missing."""
     try:
@@ -73,7 +80,7 @@ class Store:
         load(scheme)
         from fsspec.core import url_to_fs
 
-        options = {"use_listings_cache": False, **order.options}
+        options = dict(order.options)
         if scheme in ("sftp", "ssh"):
             options.setdefault("known_hosts", str(Path("~/.ssh/known_hosts").expanduser()))  # sshfs would check none
         self._files, root = url_to_fs(order.url, **options)
@@ -81,9 +88,7 @@ class Store:
         self._whole = scheme in OBJECT_STORES
 
     def _path(self, digest: str) -> str:
-        if not is_digest(digest):
-            raise Trouble("that is no SHA-256 in hex")
-        return f"{self._folder}/{digest}{SUFFIX}"
+        return f"{self._folder}/{file_name(digest)}"
 
     def has(self, digest: str) -> bool:
         """Is it here?"""

@@ -1,0 +1,97 @@
+"""Packages at a real SFTP server: the contract, a host with another key, and an api server whose store goes away."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from api_process import TOPOLOGIES, ApiProcess, api_server, until
+from package_contract import CONTRACT, Kept
+from sftp_server import SftpServer
+
+from heron_apiserver.shell.package_store import PackageStore, PackageStoreTrouble, RemoteStore, place_from
+from heron_control.packaging.shipping import pack_package
+from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition
+from heron_runtime.wire import codec
+
+FIELDS = {"name": "words", "cluster": "box", "role": "ads", "environment": "prod"}
+
+
+@pytest.mark.parametrize("law", CONTRACT, ids=lambda law: law.__name__)
+def test_the_contract(server: SftpServer, tmp_path: Path, law: Callable[[Kept], None]) -> None:
+    place = place_from(server.url, str(server.options))
+    folder = server.kept / law.__name__
+    folder.mkdir()
+
+    def make(name: str) -> PackageStore:
+        return RemoteStore(place, law.__name__, tmp_path / name)
+
+    law(Kept(make("home"), lambda: make("other"), folder, tmp_path))
+
+
+def test_a_host_with_another_key_is_not_believed(server: SftpServer, tmp_path: Path) -> None:
+    place = place_from(server.url, str(server.options_with("stranger")))
+    with pytest.raises(PackageStoreTrouble, match=r"127\.0\.0\.1:\d+/.* failed: .*[Hh]ost key"):
+        RemoteStore(place, "stranger", tmp_path / "copies").has("a" * 64)
+
+
+def test_a_server_that_hangs_is_given_up(server: SftpServer, tmp_path: Path) -> None:
+    store = RemoteStore(place_from(server.url, str(server.options)), "hangs", tmp_path / "copies", look_seconds=2.0)
+    server.hang()
+    try:
+        with pytest.raises(PackageStoreTrouble, match="does not answer within 2 s"):
+            store.has("a" * 64)
+    finally:
+        server.go_on()
+
+
+def submit(api: ApiProcess, package: bytes) -> httpx.Response:
+    """As a client does."""
+    spout = ComponentSpec("word", ComponentKind.SPOUT, "words:Word", 1, (StreamSchema(fields=("word",)),))
+    definition = codec.TOPOLOGY.encode(TopologyDefinition("words", "words-1", (spout,)))
+    files = {"definition": ("d", definition), "topology": ("t", package)}
+    return api.request("POST", TOPOLOGIES, data=FIELDS, files=files)
+
+
+def test_an_api_server_and_a_store_that_goes_away(server: SftpServer, tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "words.py").write_text("x = 1\n")
+    digest = pack_package(tmp_path / "code", tmp_path / "sent")
+    package, path = (tmp_path / "sent").read_bytes(), f"/api/v1/packages/{digest}"
+    arguments = ("--cluster", "box", "--packages", server.url, "--packages-options", str(server.options))
+    home = tmp_path / "home"
+    with api_server(home, *arguments) as api:
+        space = server.kept / (home / "home-id").read_text()
+        server.kill()
+        refused = submit(api, package)
+        assert refused.status_code == 503, refused.text
+        assert f"the store of packages sftp://127.0.0.1:{server.port}" in refused.json()["message"]
+        assert "--packages-options" in refused.json()["cure"]
+        assert list((home / "uploads").iterdir()) == list((home / "copies").iterdir()) == []
+        assert list((home / "topologies").glob("*/*/*/*")) == []
+        server.start()
+        assert submit(api, package).status_code == 201
+        assert [p.name for p in space.iterdir()] == [f"{digest}.tar.gz"]
+        assert list((home / "packages").glob("*")) == []
+    with api_server(home, *arguments) as api:
+        assert list((home / "copies").iterdir()) == [], "nothing is left of an earlier life: it comes from the store"
+        server.kill()
+        away = api.request("GET", path)
+        assert away.status_code == 503
+        server.start()
+        assert api.request("HEAD", path).status_code == 200
+        assert api.request("GET", path).content == package
+        shutil.rmtree(home / "copies")
+        server.kill()  # the kill of a topology does not wait for its package
+        assert api.request("DELETE", f"{TOPOLOGIES}/box/ads/prod/words").status_code == 200
+        assert space.joinpath(f"{digest}.tar.gz").exists()
+        server.start()
+    with api_server(home, *arguments) as api:
+        until(lambda: list(space.iterdir()) == [])  # what nobody needs went at the start
+        log = api.log.read_text()
+        assert f"packages are kept in sftp://127.0.0.1:{server.port}/" in log
+        assert "@127.0.0.1" not in log
+        assert api.request("HEAD", path).status_code == 404

@@ -1,0 +1,183 @@
+"""Stores of packages: the contract for folders and file://, what a place shows, and what trouble says."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from package_contract import CONTRACT, Kept
+
+from heron_apiserver.core.package_place import NOT_KEPT, Place, place_of
+from heron_apiserver.shell import package_store
+from heron_apiserver.shell.package_store import (
+    FolderStore, PackageStore, PackageStoreTrouble, RemoteStore, place_from, store_at,
+)  # fmt: skip
+from heron_apiserver.shell.packages import Packages
+from heron_runtime.failures import NotAllowed, UsageError
+
+
+@pytest.mark.parametrize("kind", ["folder", "file://"])
+@pytest.mark.parametrize("law", CONTRACT, ids=lambda law: law.__name__)
+def test_the_contract(tmp_path: Path, kind: str, law: Callable[[Kept], None]) -> None:
+    (tmp_path / "work").mkdir()
+    place = place_of(f"{tmp_path}/kept" if kind == "folder" else f"file://{tmp_path}/kept")
+
+    def make(home: str) -> PackageStore:
+        store = store_at(place, tmp_path / home, lambda _: "space")
+        assert store is not None
+        return store
+
+    store = make("home")
+    assert isinstance(store, FolderStore if kind == "folder" else RemoteStore)
+    (tmp_path / "kept" / "space").mkdir(exist_ok=True, parents=True)
+    law(Kept(store, lambda: make("other"), tmp_path / "kept" / "space", tmp_path / "work"))
+
+
+def test_from_another_disk(tmp_path: Path) -> None:
+    shm = Path("/dev/shm")
+    if not shm.is_dir() or shm.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("needs two disks")
+    file = shm / f"heronry-{tmp_path.name}-{tmp_path.parent.name}"
+    kept = Kept(FolderStore(tmp_path), lambda: FolderStore(tmp_path), tmp_path, tmp_path)
+    digest, made = kept.file(b"code")
+    file.write_bytes(made.read_bytes())
+    made.unlink()
+    kept.store.keep(digest, file)
+    assert not file.exists()
+    assert [p.name for p in tmp_path.iterdir()] == [f"{digest}.tar.gz"]
+
+
+WORD = st.text(min_size=4, max_size=20).map(lambda text: quote(text, safe="!$&'()*+,;=")).filter(lambda t: len(t) > 6)
+
+
+@given(user=WORD, password=WORD, key=WORD)
+def test_no_secret_is_shown(user: str, password: str, key: str) -> None:
+    """Mutation: leaving the userinfo in ``shown``, or the options out of ``_secrets``, is caught here."""
+    place = place_of(f"sftp://{user}:{password}@host:22/code?key={key}", {"client": {"aws_secret": [key]}})
+    assert place.shown == "sftp://host:22/code"
+    said = place.redact(f"no login as {user}:{password} at {place.url} with {key}") + repr(place) + str(place)
+    for secret in (f"{user}:{password}", password, key, place.url):
+        assert secret not in said.replace("no login as", "")
+
+
+@given(st.text())
+def test_any_text_is_a_place_or_a_usage_error(text: str) -> None:
+    try:
+        place = place_of(text)
+    except UsageError:
+        return
+    assert (not text) or place.folder.startswith("/") or place.url == text
+    assert place.scheme not in NOT_KEPT
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["memory://x", "http://h/x", "code", "./code", "s3://", "simplecache::s3://b/x", "s3://b/../x", "S3://b/x", "sftp://[h/x"],
+)  # fmt: skip
+def test_what_is_no_place(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        place_of(text)
+    assert caught.value.cure
+
+
+def test_a_missing_library_is_named_with_the_line_to_type() -> None:
+    for url, line in (("s3://u:hidden@b/x", "s3fs"), ("abfs://b/x", "adlfs")):
+        with pytest.raises(PackageStoreTrouble) as caught:
+            place_from(url)
+        assert caught.value.cure == f"Type: pip install 'heronry[uploaders]' {line}"
+        assert "hidden" not in str(caught.value)
+    with pytest.raises(PackageStoreTrouble, match="knows no nonsense://"):
+        place_from("nonsense://b/x")
+
+
+def test_options_come_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "options.json"
+    file.write_text(json.dumps({"auto_mkdir": True}))
+    assert place_from(f"file://{tmp_path}/kept", str(file)).options == {"auto_mkdir": True}
+    for content in ("hidden", "[1]"):
+        file.write_text(content)
+        with pytest.raises(UsageError, match="no JSON object") as caught:
+            place_from(f"file://{tmp_path}/kept", str(file))
+        assert "hidden" not in str(caught.value)
+    with pytest.raises(UsageError):
+        place_from("/folder", str(file))
+    with pytest.raises(UsageError):
+        place_from("s3://b/x", str(tmp_path / "none"))
+
+
+def test_a_store_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        package_store, "python_command", lambda *_: [sys.executable, "-c", "import time; time.sleep(99)"]
+    )
+    place = place_of(f"sftp://me:hidden-word@host{tmp_path}")
+    store = RemoteStore(place, "space", tmp_path / "copies", look_seconds=0.2, transfer_seconds=0.2)
+    file = tmp_path / "file"
+    file.write_bytes(b"code")
+    for act in (lambda: store.has("a" * 64), lambda: store.path("a" * 64), lambda: store.keep("a" * 64, file)):
+        with pytest.raises(PackageStoreTrouble, match="does not answer within") as caught:
+            act()
+        assert "hidden" not in str(caught.value)
+        assert caught.value.cure
+    assert file.exists(), "whoever brought it discards it"
+    assert list((tmp_path / "copies").iterdir()) == []
+    monkeypatch.setattr(package_store, "python_command", lambda *_: [sys.executable, "-c", "exit('of hidden-word')"])
+    with pytest.raises(PackageStoreTrouble, match=r"failed: of \*\*\*"):
+        store.digests()
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotAllowed, match="file"):
+        store_at(Place(folder=str(tmp_path / "file")), tmp_path, lambda _: "space")
+
+
+class SlowRemoval:
+    """A folder whose ``remove`` waits until it may go on."""
+
+    def __init__(self, folder: Path) -> None:
+        self._store = FolderStore(folder)
+        self.removing, self.may = threading.Event(), threading.Event()
+        for name in ("keep", "has", "path", "digests"):
+            setattr(self, name, getattr(self._store, name))
+
+    def remove(self, digest: str) -> None:
+        """Slowly."""
+        self.removing.set()
+        assert self.may.wait(60)
+        self._store.remove(digest)
+
+
+def test_who_comes_while_a_package_goes_waits_and_keeps_it_anew(tmp_path: Path) -> None:
+    """Mutation: ``held`` that does not wait for ``_going`` loses the package that it was promised."""
+    store = SlowRemoval(tmp_path / "kept")
+    packages = Packages(tmp_path, store=store)  # type: ignore[arg-type]  # its other methods are set in __init__
+    kept = Kept(store, lambda: store, tmp_path, tmp_path)  # type: ignore[arg-type]  # the same
+    digest, file = kept.file(b"code")
+    store._store.keep(digest, file)
+    going = threading.Thread(target=packages.remove_unless_held, args=(digest,))
+    going.start()
+    assert store.removing.wait(60)
+    assert not packages.remove_unless_held(digest), "it goes already"
+    found: list[bool] = []
+
+    def hold() -> None:
+        with packages.held(digest):
+            store._store.keep(*kept.file(b"code"))
+            found.append(not packages.remove_unless_held(digest) and packages.has(digest))
+
+    holding = threading.Thread(target=hold)
+    holding.start()
+    holding.join(0.2)
+    assert not found, "it waits"
+    store.may.set()
+    for thread in (going, holding):
+        thread.join(60)
+    assert found == [True]
+    assert packages.has(digest)

@@ -63,7 +63,7 @@ def writing(output: Output, execution: Execution, folder: str) -> Callable[[], N
 def write(output: Output, rows: DataFrame, folder: str) -> None:
     """The payloads that workers have made of the sink's records, as its files."""
     if isinstance(output.sink, ViewSink):
-        write_view(output, rows, folder)
+        write_view(view_rows(output, rows), folder)
     elif _is_parquet(output):
         _parquet(output, rows, folder)
     elif isinstance(output.sink, FileSink) and output.sink.format == "csv":
@@ -100,20 +100,23 @@ def _is_parquet(output: Output) -> bool:
     return isinstance(output.sink, FileSink) and output.sink.format == "parquet"
 
 
-def write_view(output: Output, rows: DataFrame, folder: str, to_ms: int | None = None) -> None:
-    """Rows of a view (``heronry.pipeline.rows``), those of buckets that end at or before ``to_ms``.
-
-    Sorted within each file, and in small row groups, so that readers find a key by the footers: to sort all of them
-    together would cost another pass over the rows, to find where files begin.
-    """
+def view_rows(output: Output, rows: DataFrame, to_ms: int | None = None) -> DataFrame:
+    """Rows of a view (``heronry.pipeline.rows``), those of buckets that end at or before ``to_ms``."""
     assert output.reduce is not None
     assert output.reduce.windowing is not None
     length = output.reduce.windowing.window.length_ms
     end = (sql.col("start") + sql.lit(length)).cast("long")
     made = rows.select("key", "start", end.alias("end"), sql.col("data").alias("acc"))
-    if to_ms is not None:
-        made = made.where(sql.col("end") <= sql.lit(to_ms))
-    ordered = made.sortWithinPartitions("key", "start").write.option("compression", "zstd")
+    return made if to_ms is None else made.where(sql.col("end") <= sql.lit(to_ms))
+
+
+def write_view(rows: DataFrame, folder: str) -> None:
+    """Rows of a view as its files.
+
+    Sorted within each file, and in small row groups, so that readers find a key by the footers: to sort all of them
+    together would cost another pass over the rows, to find where files begin.
+    """
+    ordered = rows.sortWithinPartitions("key", "start").write.option("compression", "zstd")
     ordered.option("parquet.block.size", VIEW_ROW_GROUP_BYTES).parquet(folder)
 
 

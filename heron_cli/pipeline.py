@@ -11,6 +11,7 @@ import typer
 from heron_cli.console import Format, print_json, print_line, print_table, say
 from heron_cli.history import COMMANDS as HISTORY_COMMANDS
 from heron_cli.options import Output, Verbose
+from heron_cli.pipeline_schedule import schedule
 from heron_cli.spark_submit import SparkOptions, milliseconds, run_job
 from heron_cli.view_answers import COMMANDS as ANSWERS
 from heron_cli.view_answers import VIEW_HELP, instant
@@ -183,4 +184,12 @@ def _backfilled(manifest: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"version": part["version"], "from": instant(part["from_ms"]), "to": instant(part["to_ms"])}
 
 
-COMMANDS = (("run", run), ("backfill", backfill), ("status", status), ("views", views), *ANSWERS, *HISTORY_COMMANDS)
+COMMANDS = (
+    ("run", run),
+    ("backfill", backfill),
+    ("schedule", schedule),
+    ("status", status),
+    ("views", views),
+    *ANSWERS,
+    *HISTORY_COMMANDS,
+)

@@ -82,6 +82,23 @@ def test_the_first_burst_of_a_slow_spout_ends_when_its_time_is_up() -> None:
     assert alone.spout.calls == 1
 
 
+def test_a_burst_tells_how_many_calls_there_were_and_what_one_took() -> None:
+    def slowly(self: Any) -> None:
+        self.context.clock.now += 0.05
+        Source.next_tuple(self)
+
+    alone = AloneSpout(next_tuple=slowly)
+    alone.spout.context.clock = alone.world.clock
+    told, telemetry = [], alone.world.telemetry[1]
+    telemetry.latency = lambda name, ms, weight=1: told.append((name, ms, weight))  # type: ignore[method-assign]
+    for calls in (1, 2):
+        alone.step()
+        assert told[-1] == ("__next-tuple-latency", pytest.approx(50, abs=0.02), 1)
+        assert (len(told), alone.spout.calls) == (calls, calls)
+    alone.executor.collect_metrics()
+    assert telemetry.counters["__next-tuple-count"] == 2
+
+
 def test_a_metric_that_cannot_be_collected_keeps_no_other_back(caplog: pytest.LogCaptureFixture) -> None:
     class Broken:
         def collect(self, name: str, telemetry: Any) -> None:

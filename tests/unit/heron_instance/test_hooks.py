@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from heron_instance.core.hooks import Hooks
 from heron_instance.core.input_figures import InputFigures
 from heron_runtime.model.reasons import FailKind, FailReason
-from heronry.api.hooks import BoltAckInfo, BoltExecuteInfo, BoltFailInfo, EmitInfo, SpoutAckInfo, SpoutFailInfo, TaskHook
+from heronry.api.hooks import (
+    BoltAckInfo,
+    BoltExecuteInfo,
+    BoltFailInfo,
+    EmitInfo,
+    SpoutAckInfo,
+    SpoutFailInfo,
+    TaskHook,
+)
 from heronry.api.tuples import Tuple, tick_tuple
 
 
@@ -72,13 +80,15 @@ def test_times_are_counted_in_nanoseconds_and_means_are_weighted(n: int, elapsed
 def test_hooks_are_told_all_there_is_to_know() -> None:
     seen: list[Any] = []
 
-    class Notes(TaskHook):
-        emit = spout_ack = spout_fail = bolt_execute = bolt_ack = bolt_fail = lambda self, info: seen.append(info)
+    def notes(self: Any, info: Any) -> None:
+        seen.append(info)
 
+    methods = ("emit", "spout_ack", "spout_fail", "bolt_execute", "bolt_ack", "bolt_fail")
+    hook = type("Notes", (TaskHook,), dict.fromkeys(methods, notes))()
     context: Any = SimpleNamespace(hooks=[])
     hooks = Hooks(context, 4, lambda name, n: None, lambda: 3.0)
     assert not hooks
-    context.hooks.append(Notes())
+    context.hooks.append(hook)
     assert hooks
     batch: Any = SimpleNamespace(arrived_ms=2750.0)
     tup, tick, reason = Tuple((1,), 0, batch), tick_tuple(1), FailReason(FailKind.FAILED, "b", 2, "no")

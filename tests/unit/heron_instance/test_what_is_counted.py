@@ -69,17 +69,21 @@ def test_a_burst_goes_on_whatever_stream_a_call_emits_to(streams: int) -> None:
     assert spout.calls > 50, "one call after the other until the time is up"
 
 
-def test_the_first_burst_of_a_slow_spout_ends_when_its_time_is_up() -> None:
-    """How long its calls last is not known yet: it is looked at after each."""
+@pytest.mark.parametrize(("call_ms", "calls"), [(3.0, 1), (2.1, 1), (1.9, 2), (0.6, 4)])
+def test_a_burst_of_a_slow_spout_ends_with_the_call_in_which_its_two_milliseconds_are_up(
+    call_ms: float, calls: int
+) -> None:
+    """Of the first one, too, although how long its calls last is not known yet: it is looked at after each."""
 
     def slowly(self: Any) -> None:
-        self.context.clock.now += 0.003
+        self.context.clock.now += call_ms / 1000
         Source.next_tuple(self)
 
     alone = AloneSpout(next_tuple=slowly)
     alone.spout.context.clock = alone.world.clock
-    alone.step()
-    assert alone.spout.calls == 1
+    for bursts in (1, 2, 3):
+        alone.step()
+        assert alone.spout.calls == bursts * calls
 
 
 def test_a_burst_tells_how_many_calls_there_were_and_what_one_took() -> None:

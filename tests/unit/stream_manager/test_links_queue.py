@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
 import numpy as np
 import pytest
@@ -156,9 +157,9 @@ def test_texts_of_reasons_are_bounded(kind: str) -> None:
         queue.fill(packet, PACKET_BYTES)
         assert len(encode_packet(packet)) <= PACKET_BYTES
         count += 1
-        told = [*packet.fails, *packet.verdicts]
-        assert all((one.reason.component, one.reason.task) == ("split", 2) for one in told)  # type: ignore[union-attr]
-        kinds |= {one.reason.message for one in told}  # type: ignore[union-attr]  # each has a reason
+        told: list[Any] = [*packet.fails, *packet.verdicts]
+        assert all((one.reason.component, one.reason.task) == ("split", 2) for one in told)
+        kinds |= {one.reason.message for one in told}
         found += sum(len(one.roots) for one in told) // 8
     assert found == 2 * MAX_REASONS
     assert kinds == {"", *(f"text {number}" for number in range(MAX_REASONS))}

@@ -125,6 +125,9 @@ def test_of_those_who_look_alike_container_0_acts_first_and_whoever_is_left_acts
 
 def test_a_scheduler_is_started_at_the_second_look_in_vain_and_then_at_growing_distances() -> None:
     watch = SchedulerWatch(BackoffPolicy(1000, 30_000, 60_000))
+    looks = (0, 10, 1_000, 2_009, 2_010)
+    assert [watch.looked(now, False) for now in looks] == [False, True, False, False, True], "two seconds at least"
+    watch = SchedulerWatch(BackoffPolicy(1000, 30_000, 60_000))
     assert [watch.looked(now, False) for now in (0, 10)] == [False, True]
     started = [now for now in range(1_000, 40_000, 1_000) if watch.looked(now, False)]
     assert len(started) > 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from heron_instance.core.executor import soonest
 from heron_instance.core.failures import MAX_TEXTS, Failures
 from heron_runtime.model.ids import root_base
 from heron_runtime.model.reasons import FailKind
+from heron_runtime.model.topology import TopologyState
 from heronry.api.component import Bolt
 from heronry.api.metrics import CountMetric
 
@@ -101,6 +103,23 @@ def test_a_burst_tells_how_many_calls_there_were_and_what_one_took() -> None:
         assert (len(told), alone.spout.calls) == (calls, calls)
     alone.executor.collect_metrics()
     assert telemetry.counters["__next-tuple-count"] == 2
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_spout_is_shown_as_paused_by_backpressure_or_by_its_owner(paused: bool) -> None:
+    alone = AloneSpout()
+    gauges, plan = alone.world.telemetry[1].gauges, alone.world.plan
+    alone.executor.on_pause(alone.world.clock.ms, paused)
+    alone.step()
+    assert gauges["__paused"] == float(paused)
+    alone.executor.on_plan(alone.world.clock.ms, replace(plan, state=TopologyState.PAUSED))
+    alone.step()
+    assert gauges["__paused"] == 1.0
+    alone.executor.on_pause(alone.world.clock.ms, paused)
+    assert gauges["__paused"] == 1.0
+    alone.executor.on_plan(alone.world.clock.ms, plan)
+    alone.step()
+    assert gauges["__paused"] == float(paused)
 
 
 def test_a_metric_that_cannot_be_collected_keeps_no_other_back(caplog: pytest.LogCaptureFixture) -> None:

@@ -209,3 +209,16 @@ def test_a_gauge_is_fresh_for_a_minute_and_has_its_range() -> None:
     assert store.metrics(heard + metric_store.GAUGE_FRESH_SECONDS + 0.5, MetricsRequest("", 120, ("g",))).values == ()
     assert list(store.exactly(heard + 60, 60, ("g",))) == [(1, "g", 5.0)]
     assert list(store.exactly(heard + 60.5, 60, ("g",))) == []
+
+
+@pytest.mark.parametrize(("is_first", "known", "recent"), [(True, False, 30), (False, True, 30), (False, False, 0)])
+def test_what_ended_processes_have_counted_is_recent_where_nothing_of_it_was_missed(
+    is_first: bool, known: bool, recent: int
+) -> None:
+    """A first master has missed nothing; another one knows of the process that has ended since it heard of it first."""
+    store = MetricStore(START + 500, is_first=is_first)
+    if known:
+        store.publish(START + 501, PublishMetrics(1, (process(START + 501, 0, 7),)))
+    store.publish(START + 502, PublishMetrics(1, (process(START + 502, 30, incarnation=0),)))
+    assert ask(store, START + 503, 60) == {"__emit-count/default": recent}
+    assert ask(store, START + 503, -1) == {"__emit-count/default": 30}

@@ -103,6 +103,11 @@ def _converter(field: FieldType) -> Callable[[Any], Any]:
     return convert
 
 
+def _is_whole(value: Any) -> bool:
+    """True for an int that is no truth value."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def _refused(value: Any, why: str) -> _Wrong:
     return _Wrong(f"is {shown(value, MAX_SHOWN)}, {why}")
 
@@ -130,9 +135,9 @@ def _int(field: FieldType) -> Callable[[Any], int]:
 
     def make(value: Any) -> int:
         if value.__class__ is not int:
-            if isinstance(value, str) and _INT.fullmatch(value):
-                value = int(value)
-            elif isinstance(value, int) and not isinstance(value, bool):
+            if (isinstance(value, str) and _INT.fullmatch(value)) or (
+                isinstance(value, int) and not isinstance(value, bool)
+            ):
                 value = int(value)
             else:
                 raise _refused(value, "which is no int")
@@ -157,7 +162,7 @@ def _float(_: FieldType) -> Callable[[Any], float]:
                 return found
         elif isinstance(value, float):
             return float(value)
-        elif isinstance(value, int) and not isinstance(value, bool):
+        elif _is_whole(value):
             try:
                 found = float(value)
             except OverflowError:
@@ -240,18 +245,13 @@ def _decimal(field: FieldType) -> Callable[[Any], Decimal]:
     unit = None if field.scale is None else Decimal(1).scaleb(-field.scale)
 
     def make(value: Any) -> Decimal:
-        if isinstance(value, Decimal):
-            found = Decimal(value)
-        elif (isinstance(value, int) and not isinstance(value, bool)) or (
-            isinstance(value, str) and _NUMBER.fullmatch(value)
-        ):
-            found = Decimal(value)
-        elif isinstance(value, float):
+        if isinstance(value, float):
             raise _refused(value, "a float, whose digits are not those that were written: write text or an int")
-        else:
+        is_text = isinstance(value, str) and _NUMBER.fullmatch(value)
+        if not is_text and not isinstance(value, Decimal) and not _is_whole(value):
             raise _refused(value, "which is no Decimal")
         try:
-            return _fitted(found, bound, unit)
+            return _fitted(Decimal(value), bound, unit)
         except decimal.DecimalException:
             told = field.type_name.removesuffix("?") if field.scale is not None else f"{MAX_DIGITS} digits"
             raise _refused(value, f"which does not fit {told}") from None

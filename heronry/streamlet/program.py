@@ -319,6 +319,17 @@ class Program:
         """In order."""
         return (step for step in self.steps if isinstance(step, SinkStep))
 
+    def schema_at(self, ref: Ref) -> RecordSchema | None:
+        """The schema that every record of a stream is known to have: that of the step it comes of, or of those before
+        where steps pass records on as they are."""
+        step = self.by_name[ref.step]
+        if isinstance(step, SchemaStep):
+            return step.schema
+        if not isinstance(step, FilterStep | BranchStep | UnionStep | TapStep | LogStep):
+            return None
+        first, *others = (self.schema_at(before) for before in step.inputs)
+        return first if all(other == first for other in others) else None
+
     def readers(self, step: str, output: int | None = None) -> list[Step]:
         """The steps that read this one (one of its outputs, or any), in order."""
         return [

@@ -14,12 +14,12 @@ from decimal import Context, Decimal, InvalidOperation
 from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 from comparing import difference
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from laws import each_law, each_mutation
 from online_world import OnlineWorld, definition_of, importable
@@ -74,7 +74,7 @@ TIMES = st.one_of(
     st.datetimes(timezones=st.none()), st.datetimes(timezones=st.timezones()), st.dates(),
     st.datetimes(timezones=st.sampled_from([UTC, dt.timezone(dt.timedelta(hours=-3, minutes=-30))])).map(str),
     st.datetimes().map(dt.datetime.isoformat), st.dates().map(str),
-    st.sampled_from(["2026-01-01T00:00:00.1234567", "2026-02-30", "2026-01-01T00:00Z", "20260101T000000", "0000-01-01"]),
+    st.sampled_from(["2026-01-01T00:00:00.1234567", "2026-02-30", "2026-01-01T00:00Z", "20260101T0000", "0000-01-01"]),
 )  # fmt: skip
 ANYTHING = st.one_of(NUMBERS, WORDS, TIMES, st.none(), st.binary(max_size=3), st.just(Colour.RED), st.just([1]))
 TRY = settings(max_examples=300, database=None)
@@ -120,7 +120,8 @@ def law_nothing_is_lost(kind: str, value: Any) -> None:
         try:
             found = of(kind, **more)({"v": value})["v"]
         except SchemaError as error:
-            assert "field 'v' is " in str(error)
+            if "field 'v' is " not in str(error):
+                raise
             continue
         assert type(found) is {"datetime": dt.datetime, "date": dt.date, "Decimal": Decimal}.get(kind, type(found))
         assert says(found, value), (found, value)
@@ -186,7 +187,7 @@ class Order:
     """What the engines are asked for."""
 
     id: int
-    price: Optional[Decimal]
+    price: Decimal | None
     at: dt.datetime
     paid: bool | None = None
     who: str = "nobody"
@@ -242,7 +243,7 @@ def law_a_batch_puts_aside_what_the_reference_does(records: list[Any]) -> None:
 test_law = each_law(globals())
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=5, deadline=None, phases=[Phase.explicit, Phase.generate])  # an example is a whole run
 @given(DIRTY, st.integers(0, 100))
 def test_online_puts_aside_what_the_reference_does(records: list[Any], seed: int) -> None:
     letters: list[dict[str, Any]] = []

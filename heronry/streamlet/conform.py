@@ -202,7 +202,7 @@ def _bytes(_: FieldType) -> Callable[[Any], bytes]:
 
 def _datetime(_: FieldType) -> Callable[[Any], dt.datetime]:
     def make(value: Any) -> dt.datetime:
-        found = value
+        found: dt.datetime = value
         try:
             if isinstance(value, str):
                 if not _TIME.fullmatch(value):
@@ -226,7 +226,7 @@ def _datetime(_: FieldType) -> Callable[[Any], dt.datetime]:
 def _date(_: FieldType) -> Callable[[Any], dt.date]:
     def make(value: Any) -> dt.date:
         if value.__class__ is dt.date:
-            return value  # type: ignore[no-any-return]  # mypy does not follow __class__
+            return value
         if isinstance(value, str) and _DATE.fullmatch(value):
             try:
                 return dt.date.fromisoformat(value)

@@ -122,7 +122,7 @@ class _FunctionStep(_OneInput):
 class MapStep(_FunctionStep):
     """Emits ``function(record)``."""
 
-    kind = "map"
+    kind: ClassVar[StepKind] = "map"
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class SchemaStep(MapStep):
     """Emits the record as a dict of the schema's fields, typed (conform.py); one that does not fit fails. An engine may
     do it without Python, and carry the fields as columns, where that gives the same."""
 
-    kind = "schema"
+    kind: ClassVar[StepKind] = "schema"
     function: Conform
 
     @property

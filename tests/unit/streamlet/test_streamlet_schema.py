@@ -36,7 +36,7 @@ from heronry.streamlet.conform import Conform, SchemaError
 from heronry.streamlet.layout import cell
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import read
-from heronry.streamlet.schema import FieldType, RecordSchema, schema_of
+from heronry.streamlet.schema import KINDS, FieldType, RecordSchema, schema_of
 
 UTC = dt.UTC
 
@@ -63,6 +63,7 @@ NUMBERS = st.one_of(
     st.integers(), st.floats(), st.decimals(), st.booleans(), st.builds(Half, st.floats()),
     st.sampled_from([2**53 + 1, 2**63, -(2**63) - 1, 10**400, Decimal("1E+40"), Decimal("1E-40"), Decimal("sNaN")]),
 )  # fmt: skip
+TYPES = {kind: own for own, kind in KINDS.items()}
 WORDS = st.one_of(
     st.integers().map(str), st.floats().map(repr), st.decimals().map(str), st.text(max_size=3),
     st.from_regex(r"[+-]?[0-9]{1,3}\.[0-9]{0,3}([eE][+-]?[0-9]{1,4})?", fullmatch=True),
@@ -77,7 +78,10 @@ TIMES = st.one_of(
     st.sampled_from(["2026-01-01T00:00:00.1234567", "2026-02-30", "2026-01-01T00:00Z", "20260101T0000", "0000-01-01"]),
 )  # fmt: skip
 ANYTHING = st.one_of(NUMBERS, WORDS, TIMES, st.none(), st.binary(max_size=3), st.just(Colour.RED), st.just([1]))
-TRY = settings(max_examples=300, database=None)
+TRY = settings(
+    max_examples=300, database=None, deadline=None, report_multiple_bugs=False,
+    phases=[Phase.explicit, Phase.generate],
+)  # fmt: skip
 
 
 def of(kind: str, **more: Any) -> Conform:
@@ -113,9 +117,15 @@ def law_what_files_say_is_read_as_it_was(pair: tuple[str, Any]) -> None:
 
 
 @TRY
-@given(st.sampled_from(sorted(VALUES)), ANYTHING)
-def law_nothing_is_lost(kind: str, value: Any) -> None:
+@given(
+    st.one_of(
+        st.tuples(st.sampled_from(sorted(VALUES)), ANYTHING), st.tuples(st.sampled_from(["datetime", "date"]), TIMES),
+        st.tuples(st.sampled_from(["int", "float", "Decimal"]), st.one_of(NUMBERS, WORDS)),
+    )
+)  # fmt: skip
+def law_nothing_is_lost(pair: tuple[str, Any]) -> None:
     """Either it is refused, by the field's name, or what comes of it says the same, in the type alone."""
+    kind, value = pair
     for more in ({}, {"bits": 8}, {"digits": 10, "scale": 2}):
         try:
             found = of(kind, **more)({"v": value})["v"]
@@ -123,7 +133,7 @@ def law_nothing_is_lost(kind: str, value: Any) -> None:
             if "field 'v' is " not in str(error):
                 raise
             continue
-        assert type(found) is {"datetime": dt.datetime, "date": dt.date, "Decimal": Decimal}.get(kind, type(found))
+        assert type(found) is TYPES[kind]
         assert says(found, value), (found, value)
         if kind == "int":
             assert -(1 << more.get("bits", 64) - 1) <= found < 1 << more.get("bits", 64) - 1
@@ -168,15 +178,20 @@ def law_what_is_absent_is_the_default_or_none_or_refused(kind: str, optional: bo
         if optional or (has_default and not record):
             assert one(record) == {"v": expected}
         else:
-            with pytest.raises(SchemaError, match="is missing" if not record else "is None, and not optional"):
-                one(record)
+            assert ("is missing" if not record else "is None, and not optional") in refusal(one, record)
     if kind not in ("str", "bytes"):
         empty = {"v": ""}
         if optional:
             assert one(empty) == {"v": None}
         else:
-            with pytest.raises(SchemaError, match="field 'v' is ''"):
-                one(empty)
+            assert "field 'v' is ''" in refusal(one, empty)
+
+
+def refusal(one: Conform, record: Any) -> str:
+    try:
+        return f"made {one(record)}"
+    except SchemaError as error:
+        return str(error)
 
 
 EXAMPLES = {"str": "", "bytes": b"", "datetime": "2026-01-01T00:00", "date": "2026-01-01"}
@@ -207,7 +222,7 @@ DIRTY = st.lists(
 
 
 def told(letters: list[dict[str, Any]]) -> list[str]:
-    keys = ("step", "record", "failed_on", "error")
+    keys = ("step", "failed_on", "error")
     return sorted(json.dumps([letter[key] for key in keys], sort_keys=True) for letter in letters)
 
 
@@ -219,7 +234,7 @@ def orders(records: list[Any], **config: Any) -> Builder:
     return builder
 
 
-@settings(max_examples=40, database=None)
+@settings(TRY, max_examples=40)
 @given(DIRTY)
 def law_a_batch_puts_aside_what_the_reference_does(records: list[Any]) -> None:
     program = orders(records).build()
@@ -266,8 +281,14 @@ def test_online_puts_aside_what_the_reference_does(records: list[Any], seed: int
 def made_by(kind: str, make: Callable[[Any], Any]) -> Callable[[pytest.MonkeyPatch], None]:
     """Values of the kind are made by this function, which checks too little."""
 
+    def careless(value: Any) -> Any:
+        try:
+            return make(value)
+        except Exception as error:
+            raise rule._Wrong(f"is {value!r}") from error
+
     def mutation(patch: pytest.MonkeyPatch) -> None:
-        patch.setitem(rule._MAKERS, kind, lambda _: make)
+        patch.setitem(rule._MAKERS, kind, lambda _: careless)
 
     return mutation
 

@@ -24,6 +24,7 @@ from data_pipeline.shell.output import FOLDER
 from heron_runtime.failures import Failure
 from heronry.streamlet.endpoints import FileSink, ViewSink
 from heronry.streamlet.records import table_of
+from heronry.streamlet.schema import arrow_schema
 
 AT_ONCE = 8  # sinks that are written at the same time
 VIEW_ROW_GROUP_BYTES = 512 << 10  # some 12 000 rows: what a question for one key reads of a file
@@ -121,7 +122,11 @@ def write_view(rows: DataFrame, folder: str) -> None:
 
 
 def _parquet(output: Output, rows: DataFrame, folder: str) -> None:
-    """Two passes over the records, since their columns are known only when all of them have been seen."""
+    """Two passes over the records where their columns are known only when all of them have been seen."""
+    declared = arrow_schema(output.schema) if output.schema is not None else None
+    if declared is not None:
+        _write_columns(output, rows.select("data", *_folder(output)), declared, folder)
+        return
     kept = rows.select("data", *_folder(output)).persist(StorageLevel.DISK_ONLY)
     try:
         schemas = kept.select("data").mapInArrow(SchemaTask(output.step), "schema binary")
@@ -129,14 +134,18 @@ def _parquet(output: Output, rows: DataFrame, folder: str) -> None:
         if not found:
             kept.sparkSession.createDataFrame([], "empty boolean").limit(0).write.parquet(folder)
             return
-        schema = _one_schema(output.step, found)
-        columns = from_arrow_schema(schema, prefer_timestamp_ntz=True)
-        if _is_divided(output):
-            columns = columns.add(FOLDER, "string")
-        task = ColumnsTask(output.step, schema.serialize().to_pybytes())
-        _writer(output, kept.mapInArrow(task, columns)).option("compression", "zstd").parquet(folder)
+        _write_columns(output, kept, _one_schema(output.step, found), folder)
     finally:
         kept.unpersist()
+
+
+def _write_columns(output: Output, rows: DataFrame, schema: Any, folder: str) -> None:
+    """Records as columns of this Arrow schema, in files."""
+    columns = from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    if _is_divided(output):
+        columns = columns.add(FOLDER, "string")
+    task = ColumnsTask(output.step, schema.serialize().to_pybytes())
+    _writer(output, rows.mapInArrow(task, columns)).option("compression", "zstd").parquet(folder)
 
 
 def unified(schemas: list[bytes]) -> Any:

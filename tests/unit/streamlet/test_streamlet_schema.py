@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 from comparing import difference
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 from laws import each_law, each_mutation
 from online_world import OnlineWorld, definition_of, importable
@@ -117,6 +117,8 @@ def law_what_files_say_is_read_as_it_was(pair: tuple[str, Any]) -> None:
 
 
 @TRY
+@example(("datetime", "2026-01-02T03:04:05.1234567"))
+@example(("Decimal", "1." + "3" * 80))
 @given(
     st.one_of(
         st.tuples(st.sampled_from(sorted(VALUES)), ANYTHING), st.tuples(st.sampled_from(["datetime", "date"]), TIMES),

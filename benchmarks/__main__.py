@@ -7,11 +7,16 @@ import json
 import sys
 from pathlib import Path
 
+from benchmarks import state
 from benchmarks.run import Options, TuplesLost, run
 
 
 def main() -> int:
-    """Run one case and print its figures."""
+    """Run one case and print its figures; ``state`` runs ``benchmarks.state``."""
+    if sys.argv[1:2] == ["state"]:
+        del sys.argv[1]
+        state.main()
+        return 0
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("case", choices=["wordcount", "rtac", "fanout", "payload", "idle"])
     parser.add_argument("--acks", action="store_true", help="at least once (default: at most once)")

@@ -30,7 +30,8 @@ class TuplesLost(Exception):
 
 @dataclass(frozen=True)
 class Options:
-    """What to run. ``rate``: tuples/s over all spouts, 0 for flat out; ``overrides``: topology.* and heron.* keys."""
+    """What to run. ``rate``: tuples/s over all spouts, 0 for flat out; ``spouts``: 0 for as many as ``tasks``;
+    ``overrides``: topology.* and heron.* keys."""
 
     case: str
     acks: bool = False
@@ -42,6 +43,7 @@ class Options:
     size: int = 100
     branches: int = 4
     overrides: dict[str, Any] = field(default_factory=dict)
+    spouts: int = 0
 
     def settings(self, family: str) -> dict[str, Any]:
         """The overrides of one family of keys, ``topology.`` or ``heron.``."""
@@ -91,7 +93,7 @@ def prepared(cluster: Cluster, options: Options, board_file: Path) -> tuple[dict
     }  # fmt: skip
     arguments = {
         "name": cluster.name, "case": options.case, "tasks": options.tasks, "bolt": options.bolt,
-        "branches": options.branches, "config": config,
+        "branches": options.branches, "spouts": options.spouts or options.tasks, "config": config,
     }  # fmt: skip
     return arguments, config
 

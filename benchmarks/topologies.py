@@ -374,19 +374,19 @@ class AggregatorBolt(Bolt):
         self.ack(tup)
 
 
-def build(name: str, case: str, tasks: int, bolt: str, branches: int, config: dict[str, Any]) -> TopologyBuilder:
-    """The topology of one case; ``branches`` is the number of bolts of a fan-out."""
+def build(name: str, case: str, tasks: int, bolt: str, branches: int, spouts: int, config: Any) -> TopologyBuilder:
+    """The topology of one case; ``branches`` is the number of bolts of a fan-out, ``spouts`` that of spouts' tasks."""
     builder = TopologyBuilder(name)
     builder.set_config(config)
     counter = BatchCountBolt if bolt == "batch" else IdleBolt if case == "idle" else CountBolt
     if case == "rtac":
-        events = builder.add_spout("spout", EventSpout, par=tasks)
+        events = builder.add_spout("spout", EventSpout, par=spouts)
         distributor = builder.add_bolt("distributor", DistributorBolt, par=tasks, inputs={events: Grouping.SHUFFLE})
         users = builder.add_bolt("last", UserCountBolt, par=tasks, inputs={distributor: Grouping.fields("user")})
         builder.add_bolt("aggregator", AggregatorBolt, par=1, inputs={users: Grouping.GLOBAL})
         return builder
     kind = {"payload": PayloadSpout, "idle": IdleSpout}.get(case, LoadSpout)
-    spout = builder.add_spout("spout", kind, par=tasks)
+    spout = builder.add_spout("spout", kind, par=spouts)
     if case == "fanout":
         for branch in range(branches):
             builder.add_bolt(f"last{branch}", counter, par=tasks, inputs={spout: Grouping.fields("word")})

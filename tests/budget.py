@@ -7,19 +7,23 @@ up, and never less than their floor. ``HERONRY_TIME=3`` gives every part three t
 
 from __future__ import annotations
 
+import math
 import os
 import time
 
 
 class Budget:
-    """``while budget.more(): …``: true ``floor`` times, and then as long as the seconds since its first call last.
+    """``while budget.more(): …``: true ``floor`` times, and then as long as the seconds since its first call last, but
+    ``enough`` times at most.
 
     Where only a part of the time counts, ``spend`` says how much, and the clock does not.
     """
 
-    def __init__(self, seconds: float, floor: int) -> None:
-        self.seconds = seconds * float(os.environ.get("HERONRY_TIME", "1"))
+    def __init__(self, seconds: float, floor: int, enough: float = math.inf) -> None:
+        times = float(os.environ.get("HERONRY_TIME", "1"))
+        self.seconds = seconds * times
         self.floor = floor
+        self.enough = enough * max(1.0, times)
         self.used = 0
         self._began: float | None = None
         self._spent: float | None = None
@@ -29,7 +33,7 @@ class Budget:
         if self._began is None:
             self._began = time.monotonic()
         gone = time.monotonic() - self._began if self._spent is None else self._spent
-        if self.used >= self.floor and gone >= self.seconds:
+        if self.used >= self.floor and (gone >= self.seconds or self.used >= self.enough):
             return False
         self.used += 1
         return True

@@ -58,6 +58,9 @@ class Gates:
     def attend(self, now_ms: float) -> None:
         """Between two calls of user code: time passes, what is complete is committed, a spout begins what it is to."""
         self.stateful.tick(now_ms)
+        if self.stateful.written_bytes:
+            self._task.telemetry.count("__snapshot-bytes", self.stateful.written_bytes)
+            self.stateful.written_bytes = 0
         if self._own_thread is not None:
             self._own_thread.between_calls()
             if self._own_thread.trespass is not None:
@@ -87,4 +90,3 @@ class Gates:
             return
         output.append(barriers)
         task.telemetry.latency("__snapshot-time-ms", self.stateful.snapshot_ms)
-        task.telemetry.count("__snapshot-bytes", self.stateful.snapshot_bytes)

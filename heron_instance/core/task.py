@@ -50,8 +50,9 @@ class Task:
         if setup.state is not None:
             self.errors.strict = True
             self.stateful = Stateful(
-                plan, setup.task, setup.incarnation, self.component, self.user_code, self.codec, setup.state, setup.wall
-            )
+                plan, setup.task, setup.incarnation, self.component, self.user_code, codec_of(config, setup.load),
+                setup.state, setup.wall,
+            )  # fmt: skip
             self.kept = self.stateful.kept
         else:
             self.kept = KeptState(plan, setup.task, self.component, NOTHING_RESTORED, setup.wall)

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from heron_instance.core.state.kept import Restored, key_widths, owned_groups
-from heron_instance.core.state.keyed import GroupRows, Row
 from heron_instance.core.state.part_file import read_part
+from heron_instance.core.state.taken import GroupRows, Row
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.checkpoint_files import CheckpointFolder
 from heron_runtime.model.checkpoints import Manifest, Part, reading_plan

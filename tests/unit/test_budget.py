@@ -35,3 +35,12 @@ def test_where_time_is_spent_by_hand_the_clock_does_not_count(monkeypatch: pytes
     assert budget.more()
     budget.spend(6.0)
     assert not budget.more()
+
+
+def test_there_is_an_end_where_enough_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for times, tried in (("1", 3), ("0", 2), ("2", 6)):
+        monkeypatch.setenv("HERONRY_TIME", times)
+        budget = Budget(1000.0, 2, enough=3)
+        while budget.more():
+            assert budget.used <= tried
+        assert budget.used == tried

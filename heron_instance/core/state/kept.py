@@ -7,12 +7,13 @@ needs inputs grouped by fields, positions belong to spouts that list splits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from heron_instance.core.state.keyed import GroupRows, KeyedState, Row
+from heron_instance.core.state.keyed import KeyedState
 from heron_instance.core.state.splits import Positions
+from heron_instance.core.state.taken import GroupRows, Row
 from heron_instance.core.state.undoable import UndoableMapping
 from heron_runtime.model.checkpoints import Adopted, Token, groups_of
 from heron_runtime.model.generations import NO_CHECKPOINT
@@ -101,12 +102,12 @@ class KeptState:
         if self._checked and self.by_key is not None:
             self.by_key.check_references()
 
-    def take(self, checkpoint: int, turn: int) -> tuple[list[Row], Iterator[GroupRows]]:
+    def take(self, checkpoint: int, turn: int) -> tuple[list[Row], Iterable[GroupRows]]:
         """What a checkpoint holds: the rows of the task's block, the blocks of key groups."""
         rows: list[Row] = [((OF_TASK, key), value) for key, value in self.own.items()]
         if self.positions is not None:
             rows += [((OF_SPLIT, split), position) for split, position in self.positions.taken()]
-        return rows, iter(()) if self.by_key is None else self.by_key.take(checkpoint, turn)
+        return rows, () if self.by_key is None else self.by_key.take(checkpoint, turn)
 
     def pass_time(self) -> None:
         """Between two calls of user code, and before the first: what has a time to live ends when it is over."""

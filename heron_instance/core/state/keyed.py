@@ -16,16 +16,13 @@ import copy
 import datetime as dt
 import math
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-import numpy as np
-
-from heron_instance.core.key_groupings import groups_of_keys
 from heron_instance.core.state.expiry import Expiry
 from heron_instance.core.state.key_index import OWN_INDEX, index_of, index_of_many
 from heron_instance.core.state.references import KeptReference, References
+from heron_instance.core.state.taken import GroupRows, Taken
 from heron_runtime.model.checkpoints import FULL_EVERY, full_groups
 from heron_runtime.model.keys import group_of, group_of_many
 
@@ -33,20 +30,10 @@ UNCHANGEABLE = frozenset(
     {str, bytes, int, float, bool, type(None), complex, Decimal, dt.date, dt.datetime, dt.time, dt.timedelta}
 )
 _ABSENT = object()
-Row = tuple[Any, ...]  # (key, value), (key, value, when it ends), or (key,): deleted
 
 
 class NotOwned(LookupError):
     """A key of a group that another task owns."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupRows:
-    """What a checkpoint holds of one key group: all entries (``full``), or those that changed and were deleted."""
-
-    group: int
-    full: bool
-    rows: list[Row]
 
 
 class KeyedState(MutableMapping[Any, Any]):
@@ -70,6 +57,7 @@ class KeyedState(MutableMapping[Any, Any]):
         self._changed: set[Any] = set()
         self._taken: dict[int, set[Any]] = {}  # by checkpoint, until one that is as new or newer is complete
         self._expiry = Expiry(wall)
+        self._plain = True  # no value ever was one that can be changed in place
         self._references = References(UNCHANGEABLE)
         self._before: dict[Any, tuple[Any, float | None]] | None = None  # for ``undo``: value, when it ended
 
@@ -106,6 +94,8 @@ class KeyedState(MutableMapping[Any, Any]):
                 self._keys[index] = key
         self._values[index] = value
         self._changed.add(index)
+        if type(value) not in UNCHANGEABLE and not _is_plain_tuple(value):
+            self._plain = False
 
     def put(self, key: Any, value: Any, ttl: float | None = None) -> None:
         """Set the value; with ``ttl`` the entry is gone so many seconds of processing time later, unless it is set
@@ -229,41 +219,17 @@ class KeyedState(MutableMapping[Any, Any]):
                 + (f" ({len(lost)} such keys)" if len(lost) > 1 else "")
             )
 
-    def take(self, checkpoint: int, turn: int) -> Iterator[GroupRows]:
-        """What this checkpoint holds, in order of groups; values are those of this moment, not copies.
-
-        Where there is no block of a group that is due in full, the group is empty.
-        """
+    def take(self, checkpoint: int, turn: int) -> Taken:
+        """What this checkpoint holds: of this moment where it may wait, else to be read before anything changes."""
         if self._changed:
-            self._taken[checkpoint] = self._changed
+            self._taken[checkpoint] = self._changed  # from here on nobody changes this set
             self._changed = set()
-        changed = set().union(*self._taken.values())
-        full = self._members[turn % FULL_EVERY]
-        due, values, keys, ends = full_groups(turn), self._values, self._keys, self._expiry.times
-        for group, indexes in self._by_group([*full, *(changed - full)]):
-            rows: list[Row] = [(i, values[i]) if i in values else (i,) for i in indexes]
-            if ends:
-                rows = [(*row, ends[row[0]]) if row[0] in ends else row for row in rows]
-            if keys:
-                rows = [(keys.get(row[0], row[0]), *row[1:]) for row in rows]
-            if due >> group & 1:
-                rows = [row for row in rows if len(row) > 1]
-                if rows:
-                    yield GroupRows(group, True, rows)
-            else:
-                yield GroupRows(group, False, rows)
-
-    def _by_group(self, indexes: list[Any]) -> Iterator[tuple[int, list[Any]]]:
-        if not indexes:
-            return
-        keys = [self._keys.get(index, index) for index in indexes] if self._keys else indexes
-        groups = groups_of_keys(keys, single=self._fields == 1)
-        order = np.argsort(groups, kind="stable")
-        found, starts = np.unique(groups[order], return_index=True)
-        places = order.tolist()
-        ends = [*starts.tolist()[1:], len(places)]
-        for group, start, end in zip(found.tolist(), starts.tolist(), ends, strict=True):
-            yield group, [indexes[place] for place in places[start:end]]
+        values, keys, ends, full = self._values, self._keys, self._expiry.times, self._members[turn % FULL_EVERY]
+        if self._plain:
+            values, keys, ends, full = values.copy(), keys.copy(), ends.copy(), full.copy()
+        return Taken(
+            values, keys, ends, full_groups(turn), full, list(self._taken.values()), self._fields == 1, self._plain
+        )
 
     def completed(self, checkpoint: int) -> None:
         """This checkpoint is complete: what it has taken need not be taken again."""
@@ -288,6 +254,8 @@ class KeyedState(MutableMapping[Any, Any]):
                     continue
                 self._values[index] = row[1]
                 members.add(index)
+                if type(row[1]) not in UNCHANGEABLE and not _is_plain_tuple(row[1]):
+                    self._plain = False
                 if len(row) > 2:
                     self._expiry.set(index, row[2])
                 if index is not key:
@@ -299,8 +267,13 @@ class KeyedState(MutableMapping[Any, Any]):
         assert self._expiry.times.keys() <= self._values.keys(), "what is gone cannot end"
         assert sum(map(len, self._members)) == len(self._values)
         assert all(checkpoint > 0 for checkpoint in self._taken), "taken for no checkpoint"
-        for index in self._values:
+        for index, value in self._values.items():
+            assert not self._plain or type(value) in UNCHANGEABLE or _is_plain_tuple(value), "would change as it waits"
             key = self._keys.get(index, index)
             group = self._check_owned(key)
             assert index in self._members[group % FULL_EVERY], f"{key!r} is in group {group}"
             assert (index_of(key) if self._fields == 1 else index_of_many(key)) == index
+
+
+def _is_plain_tuple(value: Any) -> bool:
+    return type(value) is tuple and UNCHANGEABLE.issuperset(map(type, value))

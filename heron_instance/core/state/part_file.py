@@ -2,6 +2,9 @@
 
 Its frame, which proves what is read, is that of ``heron_runtime/wire/part_heads.py``. Rows are encoded as values of
 tuples are (``values_codec``), ``auto`` by default.
+
+A quiet point makes a ``Snapshot`` of what the part will hold. What user code could change before it is encoded, and
+what may turn out not to be encodable, is encoded at once; the rest by the thread that writes the file.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from heron_instance.core.state.keyed import GroupRows, Row
+from heron_instance.core.state.taken import GroupRows, Row, Taken
 from heron_instance.core.values_codec import ValuesCodec, ValuesError
 from heron_runtime.model.checkpoints import Part
 from heron_runtime.wire.part_heads import (
@@ -23,26 +26,39 @@ from heron_runtime.wire.part_heads import (
     whose,
 )
 
+_Encoded = tuple[int, bool, int, bytes]  # group, whether in full, codec, rows
+
 
 class CannotEncode(ValueError):
     """Some state cannot be written. The text names the key."""
 
 
-def encode_part(
-    draft: Part, own_state: Iterable[Row], groups: Iterable[GroupRows], codec: ValuesCodec
-) -> tuple[Part, list[bytes]]:
-    """The pieces of the file, in order, and its part. ``draft`` says whose it is. Raises CannotEncode."""
-    blocks: list[Block] = []
-    pieces: list[bytes] = []
-    offset = 0
-    own = GroupRows(TASK_STATE, True, list(own_state))
-    for found in (own, *groups) if own.rows else groups:
-        number, data = _encode_rows(found.rows, codec, draft)
-        blocks.append(Block(found.group, found.full, number, offset, len(data), checksum(data)))
-        pieces.append(data)
-        offset += len(data)
-    start, proof = encode_head(draft, blocks)
-    return replace(draft, size=len(start) + offset, checksum=proof), [start, *pieces]
+class Snapshot:
+    """What a task keeps for a checkpoint, from the moment it is made. ``draft`` says whose it is."""
+
+    def __init__(self, draft: Part, own_state: Iterable[Row], groups: Iterable[GroupRows], codec: ValuesCodec) -> None:
+        """``codec`` is for snapshots alone. Raises CannotEncode, unless it may wait."""
+        self.draft = draft
+        self._codec = codec
+        own = GroupRows(TASK_STATE, True, list(own_state))
+        self._own = [self._encoded(own)] if own.rows else []
+        waits = isinstance(groups, Taken) and groups.may_wait and codec.takes_all_plain
+        self._groups = map(self._encoded, groups) if waits else [self._encoded(each) for each in groups]
+
+    def encode(self) -> tuple[Part, list[bytes]]:
+        """Its part and the pieces of the file, in order. Once, and by any thread, which holds no lock."""
+        blocks: list[Block] = []
+        pieces: list[bytes] = []
+        offset = 0
+        for group, full, number, data in (*self._own, *self._groups):
+            blocks.append(Block(group, full, number, offset, len(data), checksum(data)))
+            pieces.append(data)
+            offset += len(data)
+        start, proof = encode_head(self.draft, blocks)
+        return replace(self.draft, size=len(start) + offset, checksum=proof), [start, *pieces]
+
+    def _encoded(self, found: GroupRows) -> _Encoded:
+        return found.group, found.full, *_encode_rows(found.rows, self._codec, self.draft)
 
 
 def read_part(part: Part, read: Callable[[int, int], bytes], groups: int, codec: ValuesCodec) -> Iterator[GroupRows]:

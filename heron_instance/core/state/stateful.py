@@ -6,9 +6,10 @@
 
 Theory of operation. The executor asks ``stands_still`` before it does anything, ``may_take`` before it takes a frame,
 and hands barriers over; ``Participant`` decides. When a quiet point is reached the executor ends what it has in hand
-and calls ``take``: user code puts its last word into its state, a two-phase sink prepares, the changes are encoded,
-and barriers for every downstream task leave behind everything that was sent before. The bytes are written elsewhere,
-while records are processed again (``on_part``). What is *complete* leads to commits, at the next step of the executor.
+and calls ``take``: user code puts its last word into its state, a two-phase sink prepares, the changes are taken,
+and barriers for every downstream task leave behind everything that was sent before. They are encoded and written
+elsewhere, while records are processed again (``on_part``). What is *complete* leads to commits, at the next step of
+the executor.
 
 Sources: Carbone et al. 2015, section 4; ``docs/decisions/checkpoints.md``.
 """
@@ -23,7 +24,7 @@ from typing import Any
 from heron_instance.core.outbox import Flush
 from heron_instance.core.state.barriers import barrier_frame, barrier_of, channels
 from heron_instance.core.state.kept import NOTHING_RESTORED, KeptState, Restored
-from heron_instance.core.state.part_file import encode_part
+from heron_instance.core.state.part_file import Snapshot
 from heron_instance.core.state.participant import Align, Barrier, Participant
 from heron_instance.core.state.tokens import Tokens
 from heron_instance.core.user_code import UserCode
@@ -34,12 +35,12 @@ from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.wire.data import Frame
 from heronry.api.state import Checkpoint
 
-PartWriter = Callable[[Part, list[bytes]], None]
+PartWriter = Callable[[Snapshot], None]
 
 
 @dataclass
 class StateSetup:
-    """What a task is begun with in a generation. ``write`` has the pieces of a part's file written, elsewhere; what
+    """What a task is begun with in a generation. ``write`` has the file of a part written, elsewhere; what
     became of it is told by ``Stateful.on_part`` or ``on_part_failed``."""
 
     write: PartWriter
@@ -72,7 +73,7 @@ class Stateful:
         self._runs = False
         self.saved = self.told_complete = setup.restored.checkpoint  # the newest snapshot; what user code was told
         self.snapshot_ms = 0.0  # the last one
-        self.snapshot_bytes = 0
+        self.written_bytes = 0  # of snapshots, to be counted by who reads it
         self.report = self._participant.report
 
     # What the executor asks.
@@ -132,13 +133,13 @@ class Stateful:
             self._name, self._task, self._incarnation, self.generation, number, align.turn, 0, "", self.kept.groups,
             tuple(self._tokens.unconfirmed),
         )  # fmt: skip
-        part, pieces = encode_part(draft, own, groups, self._codec)
+        snapshot = Snapshot(draft, own, groups, self._codec)
         self._writing[number] = now_ms
         self.saved = number
-        self._setup.write(part, pieces)
+        self._setup.write(snapshot)
         self._participant.aligned(number, now_ms)
         self._told()
-        self.snapshot_ms, self.snapshot_bytes = 1000 * (clock() - began), part.size
+        self.snapshot_ms = 1000 * (clock() - began)
         return [
             barrier_frame(
                 self._task, task, routing_version, Barrier(self.generation, number, align.turn, self._sent[task])
@@ -148,6 +149,7 @@ class Stateful:
 
     def on_part(self, part: Part) -> None:
         """It is on disk."""
+        self.written_bytes += part.size
         if self._writing.pop(part.checkpoint, None) is not None:
             self._participant.stored(part)
             self._told()

@@ -15,10 +15,11 @@ import numpy as np
 from heron_instance.core.bolt_executor import BoltExecutor
 from heron_instance.core.setup import Setup
 from heron_instance.core.spout_executor import SpoutExecutor
+from heron_instance.core.state.part_file import Snapshot
 from heron_instance.core.state.participant import Participant
 from heron_instance.core.state.stateful import Stateful, StateSetup
 from heron_instance.shell.restore import CannotRestore, restored_from
-from heron_runtime.model.checkpoints import CheckpointWish, Part, TaskReport
+from heron_runtime.model.checkpoints import CheckpointWish, TaskReport
 from heron_runtime.model.generations import Phase
 from heron_runtime.model.plan import (
     ContainerPlan,
@@ -230,7 +231,7 @@ class EngineTask(Task):
     def _begin_afresh(self, groups: int) -> None:
         self.executor = None
         self.pending: deque[tuple[int, Any]] = deque()
-        self.writes: deque[tuple[Part, bytes]] = deque()
+        self.writes: deque[Snapshot] = deque()
         self._told: TaskReport | None = None
         self._has_aligned = False
 
@@ -355,17 +356,17 @@ class EngineTask(Task):
         self._told = self.report
         self.world.tell_master(self, self._told)
 
-    def _write_later(self, part: Part, pieces: list[bytes]) -> None:
-        self.writes.append((part, b"".join(pieces)))
-        self.world.note_cut(part, self)
+    def _write_later(self, snapshot: Snapshot) -> None:
+        self.writes.append(snapshot)
+        self.world.note_cut(snapshot.draft, self)
         self._has_aligned = True
 
     def _write_part(self, stateful: Stateful) -> None:
-        part, data = self.writes.popleft()
+        part, pieces = self.writes.popleft().encode()
         if self.world.storage_fails():
             stateful.on_part_failed(part.checkpoint, "the storage does not take it")
         else:
-            self.world.storage.files[part.name] = data
+            self.world.storage.files[part.name] = b"".join(pieces)
             stateful.on_part(part)
 
     def _flush_frames(self) -> None:

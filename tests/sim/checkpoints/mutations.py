@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from heron_instance.core.state import keyed
-from heron_instance.core.state.keyed import GroupRows, KeyedState
+from heron_instance.core.state.keyed import KeyedState
 from heron_instance.core.state.participant import Align, Barrier, Participant
+from heron_instance.core.state.taken import GroupRows, Taken
 from heron_runtime.model.checkpoints import Manifest, TaskReport
 from heron_runtime.model.generations import NO_CHECKPOINT, Phase
 from heron_runtime.model.key_groups import rebalance
@@ -141,11 +142,11 @@ def a_report_is_told_once(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def deletions_are_not_written(patch: pytest.MonkeyPatch) -> None:
-    def without(take: Callable[..., Iterator[GroupRows]], self: KeyedState, n: int, turn: int) -> Iterator[GroupRows]:
-        for block in take(self, n, turn):
+    def without(blocks: Callable[..., Iterator[GroupRows]], self: Taken) -> Iterator[GroupRows]:
+        for block in blocks(self):
             yield GroupRows(block.group, block.full, [row for row in block.rows if len(row) > 1])
 
-    around(patch, KeyedState, "take", without)
+    around(patch, Taken, "__iter__", without)
 
 
 @mutation
@@ -155,10 +156,10 @@ def values_changed_in_place_are_not_marked(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def a_delta_follows_a_checkpoint_that_did_not_complete(patch: pytest.MonkeyPatch) -> None:
-    def hasty(take: Callable[..., Iterator[GroupRows]], self: KeyedState, n: int, turn: int) -> list[GroupRows]:
-        blocks = list(take(self, n, turn))
+    def hasty(take: Callable[..., Taken], self: KeyedState, n: int, turn: int) -> Taken:
+        taken = take(self, n, turn)
         self.completed(n)
-        return blocks
+        return taken
 
     around(patch, KeyedState, "take", hasty)
 

@@ -6,9 +6,10 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from heron_instance.core.state.keyed import GroupRows, KeyedState
-from heron_instance.core.state.part_file import encode_part, read_part
+from heron_instance.core.state.keyed import KeyedState
+from heron_instance.core.state.part_file import Snapshot, read_part
 from heron_instance.core.state.participant import Align, Barrier, Participant
+from heron_instance.core.state.taken import GroupRows
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.model.checkpoints import (
     CheckpointWish,
@@ -295,7 +296,7 @@ class Task:
             tuple(self.tokens),
         )  # fmt: skip
         own = list(self.positions.items())
-        part, pieces = encode_part(draft, own, self.state.take(number, align.turn), CODEC)
+        part, pieces = Snapshot(draft, own, self.state.take(number, align.turn), CODEC).encode()
         self.writes.append((part, b"".join(pieces)))
         self.world.note_cut(part, self)
         for task in self.downstream:

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heron_instance.core.state.keyed import GroupRows
-from heron_instance.core.state.part_file import Damaged, encode_part, read_part
+from heron_instance.core.state.part_file import Damaged, Snapshot, read_part
+from heron_instance.core.state.taken import GroupRows
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime import files
 from heron_runtime.checkpoint_files import CheckpointFolder
@@ -56,7 +56,7 @@ class Disk:
 
 def part_of(values: list[int]) -> tuple[Part, list[bytes]]:
     rows = [(f"key {n}", value) for n, value in enumerate(values)]
-    return encode_part(DRAFT, [], [GroupRows(5, True, rows)], ValuesCodec())
+    return Snapshot(DRAFT, [], [GroupRows(5, True, rows)], ValuesCodec()).encode()
 
 
 def read_back(folder: CheckpointFolder, part: Part) -> list[GroupRows]:

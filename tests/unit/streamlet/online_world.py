@@ -22,6 +22,7 @@ from heron_instance.core.bolt_executor import BoltExecutor
 from heron_instance.core.setup import Setup
 from heron_instance.core.spout_executor import SpoutExecutor
 from heron_instance.core.state.kept import key_widths
+from heron_instance.core.state.part_file import Snapshot
 from heron_instance.core.state.stateful import StateSetup
 from heron_instance.core.values_codec import ValuesCodec
 from heron_instance.shell.restore import restored_from
@@ -198,8 +199,9 @@ class OnlineWorld(World):
 
     # Checkpoints, as the master takes them.
 
-    def _writer(self, task: int) -> Callable[[Part, list[bytes]], None]:
-        def write(part: Part, pieces: list[bytes]) -> None:
+    def _writer(self, task: int) -> Callable[[Snapshot], None]:
+        def write(snapshot: Snapshot) -> None:
+            part, pieces = snapshot.encode()
             self.storage.files[part.name] = b"".join(pieces)
             self.executors[task].stateful.on_part(part)  # type: ignore[union-attr]
 

@@ -54,7 +54,7 @@ class KeptWorld(World):
             incarnation=INCARNATION, rng=np.random.default_rng(seed * 1000 + task), telemetry=self.telemetry[task],
             clock=self.clock, wall=lambda: self.wall_s, load=lambda path: self.loaded[path], lock=self.make_lock(),
             threads=self.threads, wake=self._wake,
-            state=StateSetup(lambda part, pieces: None, 1000.0, self.restored.get(task, NOTHING_RESTORED)),
+            state=StateSetup(lambda snapshot: None, 1000.0, self.restored.get(task, NOTHING_RESTORED)),
         )  # fmt: skip
         self.executors[task] = (SpoutExecutor if self.plan.is_spout(task) else BoltExecutor)(setup)
 

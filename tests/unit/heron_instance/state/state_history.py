@@ -8,7 +8,7 @@ import random
 from typing import Any
 
 from heron_instance.core.state.keyed import KeyedState
-from heron_instance.core.state.part_file import encode_part, read_part
+from heron_instance.core.state.part_file import Snapshot, read_part
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.model.checkpoints import Manifest, Part, groups_of, initial_manifest, next_manifest, reading_plan
 from heron_runtime.model.key_groups import initial_table, rebalance
@@ -24,6 +24,7 @@ class History:
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
+        self.changeable = self.draw.choice([[], [[7]], [[7], ([7], 0)]])  # values that can be changed in place
         self.codec = ValuesCodec()
         self.files: dict[str, bytes] = {}
         self.truth: dict[bytes, Any] = {}
@@ -47,8 +48,8 @@ class History:
         state, canonical = self.owner(key), encode(key)
         if do < 0.2:
             seconds = self.draw.choice([1.0, 5.0, 5.0, 30.0])
-            self.truth[canonical] = self.draw.choice([[7], self.draw.randint(0, 99)])
-            state.put(key, copy.copy(self.truth[canonical]), ttl=seconds)
+            self.truth[canonical] = self.draw.choice([*self.changeable, self.draw.randint(0, 99)])
+            state.put(key, copy.deepcopy(self.truth[canonical]), ttl=seconds)
             self.ends[canonical] = self.now + seconds
         elif do < 0.35:
             assert (canonical in self.truth) == (key in state)
@@ -57,10 +58,15 @@ class History:
                 self.ends.pop(canonical, None)
         elif do < 0.5:
             self.ends.pop(canonical, None)
-            state[key] = self.truth[canonical] = self.draw.choice([self.draw.randint(0, 99), "text", None, 1.5])
-        elif do < 0.75:
+            state[key] = self.truth[canonical] = self.draw.choice(
+                [self.draw.randint(0, 99), "text", None, 1.5, (1, "a")]
+            )
+        elif do < 0.75 and self.changeable:
             items = state.setdefault(key, [])
-            if isinstance(items, list):  # changed in place
+            if isinstance(items, tuple) and isinstance(items[0], list):
+                items[0].append(1)
+                self.truth[canonical] = copy.deepcopy(items)
+            elif isinstance(items, list):  # changed in place
                 items.append(self.draw.randint(0, 9))
                 self.truth[canonical] = copy.copy(items)
             else:
@@ -97,22 +103,30 @@ class History:
             del self.truth[canonical], self.ends[canonical]
 
     def checkpoint(self, complete: bool, heard: bool) -> None:
-        """All tasks take it at one moment, as at a quiet point; some never hear that it is complete."""
+        """All tasks take it at one moment, as at a quiet point; some never hear that it is complete. They go on
+        before it is written."""
         self.number += 1
-        parts = [self._write(task, state) for task, state in self.states.items()]
+        snapshots = [self._snapshot(task, state) for task, state in self.states.items()]
+        then = copy.deepcopy((self.truth, self.ends))
+        for _ in range(self.draw.randint(0, 3)):
+            self.change()
+        parts = [self._write(snapshot) for snapshot in snapshots]
         if not complete:
             return
         self.manifest = next_manifest(self.manifest, parts, NO_PLAN, {"count": self.table})
-        self.at[self.number] = copy.deepcopy((self.truth, self.ends))
+        self.at[self.number] = then
         for state in self.states.values():
             if heard or self.draw.random() < 0.5:
                 state.completed(self.number)
             state.check()
 
-    def _write(self, task: int, state: KeyedState) -> Part:
+    def _snapshot(self, task: int, state: KeyedState) -> Snapshot:
         turn = self.manifest.turn + 1
         draft = Part("count", task, 9, self.generation, self.number, turn, 0, "", state.groups)
-        part, pieces = encode_part(draft, [("sum", task)], state.take(self.number, turn), self.codec)
+        return Snapshot(draft, [("sum", task)], state.take(self.number, turn), self.codec)
+
+    def _write(self, snapshot: Snapshot) -> Part:
+        part, pieces = snapshot.encode()
         self.files[part.name] = b"".join(pieces)
         assert part.size == len(self.files[part.name])
         return part

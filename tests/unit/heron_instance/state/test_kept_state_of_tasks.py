@@ -15,7 +15,6 @@ from heron_instance.core.state.stateful import Stateful, StateSetup
 from heron_instance.core.user_code import NoLock, UserCode
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.model.checkpoints import Adopted, CheckpointWish
-from heron_runtime.model.checkpoints import Part as FilePart
 from heron_runtime.model.generations import Generation, Member, Phase, task_place
 from heron_runtime.model.plan import PhysicalPlan
 from heronry.api.component import Bolt, Spout
@@ -56,8 +55,7 @@ def plan_of(generation: Generation | None = None) -> PhysicalPlan:
 
 
 def stateful(component: Any, task: int, restored: Restored | None = None, incarnation: int = 7) -> Stateful:
-    written: list[FilePart] = []
-    setup = StateSetup(lambda part, pieces: written.append(part), 1000.0, restored or Restored())
+    setup = StateSetup(lambda snapshot: None, 1000.0, restored or Restored())
     user_code = UserCode(lambda: 0.0, NoLock())
     made = Stateful(plan_of(), task, incarnation, component, user_code, ValuesCodec(), setup, midnight)
     made.begin()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from state_history import run
 
 from heron_instance.core.state import keyed
 from heron_instance.core.state.expiry import SPARE, Expiry
-from heron_instance.core.state.keyed import GroupRows, KeyedState, NotOwned
+from heron_instance.core.state.keyed import KeyedState, NotOwned
+from heron_instance.core.state.taken import GroupRows, Taken
 from heron_runtime.model import checkpoints
 from heron_runtime.model.checkpoints import ALL_GROUPS
 from heron_runtime.model.keys import UnsupportedKey, group_of
@@ -24,13 +26,13 @@ def test_what_is_restored_is_what_was_there(seed: int) -> None:
 
 
 def _without_deletions(patch: pytest.MonkeyPatch) -> None:
-    take = KeyedState.take
+    blocks = Taken.__iter__
 
-    def without(self: KeyedState, checkpoint: int, turn: int) -> Iterator[GroupRows]:
-        for block in take(self, checkpoint, turn):
+    def without(self: Taken) -> Iterator[GroupRows]:
+        for block in blocks(self):
             yield GroupRows(block.group, block.full, [row for row in block.rows if len(row) > 1])
 
-    patch.setattr(KeyedState, "take", without)
+    patch.setattr(Taken, "__iter__", without)
 
 
 def _mutable_not_marked(patch: pytest.MonkeyPatch) -> None:
@@ -40,11 +42,39 @@ def _mutable_not_marked(patch: pytest.MonkeyPatch) -> None:
 def _delta_against_what_did_not_complete(patch: pytest.MonkeyPatch) -> None:
     take = KeyedState.take
 
-    def forgets(self: KeyedState, checkpoint: int, turn: int) -> Iterator[GroupRows]:
-        yield from list(take(self, checkpoint, turn))
+    def forgets(self: KeyedState, checkpoint: int, turn: int) -> Taken:
+        taken = take(self, checkpoint, turn)
         self.completed(checkpoint)
+        return taken
 
     patch.setattr(KeyedState, "take", forgets)
+
+
+def _not_copied_although_it_waits(patch: pytest.MonkeyPatch) -> None:
+    take = KeyedState.take
+
+    def live(self: KeyedState, checkpoint: int, turn: int) -> Taken:
+        plain, self._plain = self._plain, False
+        taken = replace(take(self, checkpoint, turn), may_wait=plain)
+        self._plain = plain
+        return taken
+
+    patch.setattr(KeyedState, "take", live)
+
+
+def _what_can_be_changed_waits(patch: pytest.MonkeyPatch) -> None:
+    take = KeyedState.take
+
+    def waits(self: KeyedState, checkpoint: int, turn: int) -> Taken:
+        self._plain = True
+        return take(self, checkpoint, turn)
+
+    patch.setattr(KeyedState, "take", waits)
+    patch.setattr(KeyedState, "check", lambda self: None)
+
+
+def _any_tuple_waits(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(keyed, "_is_plain_tuple", lambda value: type(value) is tuple)
 
 
 def _turn_by_task(patch: pytest.MonkeyPatch) -> None:
@@ -61,13 +91,13 @@ def _loaded_without_its_full_block(patch: pytest.MonkeyPatch) -> None:
 
 
 def _ends_not_kept(patch: pytest.MonkeyPatch) -> None:
-    take = KeyedState.take
+    blocks = Taken.__iter__
 
-    def without(self: KeyedState, checkpoint: int, turn: int) -> Iterator[GroupRows]:
-        for block in take(self, checkpoint, turn):
+    def without(self: Taken) -> Iterator[GroupRows]:
+        for block in blocks(self):
             yield GroupRows(block.group, block.full, [row[:2] for row in block.rows])
 
-    patch.setattr(KeyedState, "take", without)
+    patch.setattr(Taken, "__iter__", without)
 
 
 def _old_places_in_the_heap_count(patch: pytest.MonkeyPatch) -> None:
@@ -136,6 +166,9 @@ MUTATIONS = (
     _without_deletions,
     _mutable_not_marked,
     _delta_against_what_did_not_complete,
+    _not_copied_although_it_waits,
+    _what_can_be_changed_waits,
+    _any_tuple_waits,
     _turn_by_task,
     _loaded_without_its_full_block,
 )

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_instance.core.state.keyed import GroupRows
-from heron_instance.core.state.part_file import CannotEncode, encode_part, read_part
+from heron_instance.core.state.part_file import CannotEncode, Snapshot, read_part
+from heron_instance.core.state.taken import GroupRows
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.model.checkpoints import ALL_GROUPS, Part
 from heron_runtime.wire.part_heads import TASK_STATE, Damaged
@@ -21,7 +21,7 @@ rows = st.lists(st.one_of(st.tuples(plain, st.one_of(plain, st.lists(plain))), s
 
 
 def written(own: list[Any], groups: list[GroupRows]) -> tuple[Part, bytes]:
-    part, pieces = encode_part(DRAFT, own, groups, CODEC)
+    part, pieces = Snapshot(DRAFT, own, groups, CODEC).encode()
     return part, b"".join(pieces)
 
 

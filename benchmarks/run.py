@@ -42,8 +42,8 @@ class Options:
     bolt: str = "process"
     size: int = 100
     branches: int = 4
-    spouts: int = 0
     overrides: dict[str, Any] = field(default_factory=dict)
+    spouts: int = 0
 
     def settings(self, family: str) -> dict[str, Any]:
         """The overrides of one family of keys, ``topology.`` or ``heron.``."""

@@ -374,9 +374,7 @@ class AggregatorBolt(Bolt):
         self.ack(tup)
 
 
-def build(
-    name: str, case: str, tasks: int, bolt: str, branches: int, spouts: int, config: dict[str, Any]
-) -> TopologyBuilder:
+def build(name: str, case: str, tasks: int, bolt: str, branches: int, spouts: int, config: Any) -> TopologyBuilder:
     """The topology of one case; ``branches`` is the number of bolts of a fan-out, ``spouts`` that of spouts' tasks."""
     builder = TopologyBuilder(name)
     builder.set_config(config)

@@ -53,6 +53,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--views", action="store_true", help="publish the program's views instead of its other sinks")
     parser.add_argument("--force", action="store_true", help="let T lie beyond what the online layer has seen")
+    parser.add_argument("--since-last", action="store_true", help="begin where the views' last batch ends")
     parser.add_argument("--checkpoint", default="", metavar="URL", help="read by micro-batches, and go on from here")
     parser.add_argument("--every-seconds", type=float, help="a micro-batch so often, until interrupted")
     parser.add_argument("--files", type=int, help="of each source, at most, in a micro-batch")
@@ -109,6 +110,7 @@ def _run(options: argparse.Namespace, out: TextIO) -> str:
         options.output_path, options.from_ms, options.to_ms, options.master,
         dict(pair.partition("=")[::2] for pair in options.conf), options.replace, options.dry_run, options.views,
         dict(pair.partition("=")[::2] for pair in options.config_property), options.force, streaming,
+        options.since_last,
     )  # fmt: skip
     return run(request, out)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,42 +11,89 @@ import typer
 from heron_cli.console import Format, print_json, print_line, print_table, say
 from heron_cli.history import COMMANDS as HISTORY_COMMANDS
 from heron_cli.options import Output, Verbose
+from heron_cli.pipeline_schedule import schedule
 from heron_cli.spark_submit import SparkOptions, milliseconds, run_job
 from heron_cli.view_answers import COMMANDS as ANSWERS
 from heron_cli.view_answers import VIEW_HELP, instant
 from heronry.pipeline.registry import Registered, all_registered, registered
 from heronry.pipeline.views import FOREVER, ViewError, batches, online_files, open_view, read_description, settled_ms
 
+LAST = "last"
+What = Annotated[str, typer.Argument(metavar="FILE|VIEW", help="A program, the first time; later a view of it.")]
+Builder = Annotated[str | None, typer.Argument(metavar="[PROGRAM]", help="The builder in FILE.")]
+Given = Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Given to the program.")]
+To = Annotated[str, typer.Option("--to", metavar="TIME", help="T: the batch owns what is before.")]
+Force = Annotated[bool, typer.Option("--force", help="T may lie beyond what the online layer has seen.")]
+InputPath = Annotated[
+    list[str] | None,
+    typer.Option("--input-path", metavar="[STEP=]URL", help="Default: the program's own archive, or its sources."),
+]
+InputFormat = Annotated[str, typer.Option(help="text, json, csv, parquet or archive.")]
+Master = Annotated[str, typer.Option(help="local[*], spark://…, yarn, k8s://…")]
+Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="spark.KEY=VALUE", help="Repeatable.")]
+
 
 def run(
-    what: Annotated[str, typer.Argument(metavar="FILE|VIEW", help="A program, the first time; later a view of it.")],
-    program: Annotated[str | None, typer.Argument(metavar="[PROGRAM]", help="The builder in FILE.")] = None,
-    arguments: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Given to the program.")] = None,
-    to: Annotated[str, typer.Option("--to", metavar="TIME", help="T: the batch owns what is before.")] = "",
-    force: Annotated[bool, typer.Option("--force", help="T may lie beyond what the online layer has seen.")] = False,
-    input_path: Annotated[
-        list[str] | None,
-        typer.Option("--input-path", metavar="[STEP=]URL", help="Default: the program's own archive, or its sources."),
-    ] = None,
-    input_format: Annotated[str, typer.Option(help="text, json, csv, parquet or archive.")] = "",
-    master: Annotated[str, typer.Option(help="local[*], spark://…, yarn, k8s://…")] = "",
-    conf: Annotated[list[str] | None, typer.Option("--conf", metavar="spark.KEY=VALUE", help="Repeatable.")] = None,
+    what: What,
+    program: Builder = None,
+    arguments: Given = None,
+    to: To = "",
+    force: Force = False,
+    input_path: InputPath = None,
+    input_format: InputFormat = "",
+    master: Master = "",
+    conf: Conf = None,
     verbose: Verbose = False,
 ) -> None:
     """Recompute the views of a program by a batch on Spark, up to an instant T.
 
     By default T is what the slowest source of the online topology has passed, and now at the latest.
     """
+    _batch(what, program, arguments or (), "", to, force, input_path or (), input_format, master, conf or ())
+
+
+def backfill(
+    what: What,
+    from_: Annotated[
+        str, typer.Option("--from", metavar="TIME|last", help="Where a bucket of the view begins; last: T before this.")
+    ],
+    program: Builder = None,
+    arguments: Given = None,
+    to: To = "",
+    force: Force = False,
+    input_path: InputPath = None,
+    input_format: InputFormat = "",
+    master: Master = "",
+    conf: Conf = None,
+    verbose: Verbose = False,
+) -> None:
+    """Compute the buckets from one instant to another anew, and take the rest over from the batch before.
+
+    As `run`, but only records between the two are read: for what has come since the last batch (`--from last`), or for
+    days whose archive was mended. By default the second instant is T, as `run` has it; if it is earlier the batch goes
+    on to own what it owned.
+    """
+    _batch(what, program, arguments or (), from_, to, force, input_path or (), input_format, master, conf or ())
+
+
+def _batch(
+    what: str, program: str | None, arguments: Sequence[str], from_: str, to: str, force: bool,
+    input_path: Sequence[str], input_format: str, master: str, conf: Sequence[str],
+) -> None:  # fmt: skip
+    since_last = from_ == LAST
+    if not since_last:
+        milliseconds("--from", from_)
     milliseconds("--to", to)
     known = None if Path(what).exists() else registered(what)
     if known is None:
-        file, chosen, given = Path(what), program, tuple(arguments or ())
-        paths, form = tuple(input_path or ()), input_format
+        file, chosen, given = Path(what), program, tuple(arguments)
+        paths, form = tuple(input_path), input_format
     else:
         file, chosen, given = Path(known.file), known.program or None, known.arguments
         paths, form = tuple(input_path or known.input_paths), input_format or known.input_format
-    options = SparkOptions(paths, form, "", "", to, master, conf or ())
-    run_job(file, chosen, given, options, ["--views", *(["--force"] if force else [])])
+    options = SparkOptions(paths, form, "", "" if since_last else from_, to, master, conf)
+    flags = [("--views", True), ("--force", force), ("--since-last", since_last)]
+    run_job(file, chosen, given, options, [flag for flag, wanted in flags if wanted])
 
 
 def status(
@@ -60,7 +108,7 @@ def status(
         return
     rows = [("view", found["view"]), ("folder", found["path"]), ("program", found["program"] or "")]
     rows += [("reducer", f"{found['monoid'] or 'of the program'}, buckets of {found['bucket_ms']} ms")]
-    rows += [("batch", f"version {b['version']} up to {b['to']}, written {b['written_at']}") for b in found["batches"]]
+    rows += [("batch", _told(batch)) for batch in found["batches"]]
     rows += [("batch", "none yet")] if not found["batches"] else []
     online = found["online"]
     owned = f" ({online['owned_by_batch']} more are the batch's)" if online["owned_by_batch"] else ""
@@ -69,6 +117,12 @@ def status(
     for name, text in rows:
         print_line(f"{name:<9}{text}")
     say(found["promise"])
+
+
+def _told(batch: dict[str, Any]) -> str:
+    part = batch["backfill"]
+    anew = f"; from {part['from']} to {part['to']} anew, the rest of version {part['version']}" if part else ""
+    return f"version {batch['version']} up to {batch['to']}, written {batch['written_at']}{anew}"
 
 
 def views(output: Output = Format.TABLE, verbose: Verbose = False) -> None:
@@ -106,7 +160,10 @@ def state_of(view: Registered) -> dict[str, Any]:
         "view": view.name, "path": view.path, "file": view.file, "program": description.program or None,
         "monoid": description.monoid, "bucket_ms": description.bucket_ms,
         "batches": [
-            {"version": b.version, "to": instant(b.to_ms), "written_at": b.manifest.get("written_at")}
+            {
+                "version": b.version, "to": instant(b.to_ms), "written_at": b.manifest.get("written_at"),
+                "backfill": _backfilled(b.manifest),
+            }
             for b in reversed(batches(folder))
         ],
         "online": {
@@ -119,4 +176,20 @@ def state_of(view: Registered) -> dict[str, Any]:
     }  # fmt: skip
 
 
-COMMANDS = (("run", run), ("status", status), ("views", views), *ANSWERS, *HISTORY_COMMANDS)
+def _backfilled(manifest: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Which part of a batch was computed by itself, and whose the rest is."""
+    part = manifest.get("backfill")
+    if part is None:
+        return None
+    return {"version": part["version"], "from": instant(part["from_ms"]), "to": instant(part["to_ms"])}
+
+
+COMMANDS = (
+    ("run", run),
+    ("backfill", backfill),
+    ("schedule", schedule),
+    ("status", status),
+    ("views", views),
+    *ANSWERS,
+    *HISTORY_COMMANDS,
+)

@@ -136,6 +136,8 @@ def missing(group: str) -> str:
         return "needs Slurm's daemons, root and cgroups of version 1: see deploy/slurm-setup"
     if group == "k8s" and (_setup_fails("docker-setup") or _setup_fails("k8s-setup")):
         return "needs root, cgroups of version 1, Docker, and Debian 12 to build Kubernetes on: see deploy/k8s-setup"
+    if group == "k8s" and _setup_fails("helm-setup", str(BIN.parent)):
+        return "needs Helm: see deploy/helm-setup"
     if group in ("docker", "swarm") and _setup_fails("docker-setup"):
         return "needs a Docker engine with Compose and buildx: see deploy/docker-setup"
     return ""

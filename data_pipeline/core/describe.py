@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from data_pipeline.core.plan import Node, Plan, Reduction, Scan, Unit
+from data_pipeline.core.plan import Node, Plan, Reduction, Scan, Table, Unit
+from heronry.streamlet.conform import Conform
 from heronry.streamlet.endpoints import FileSource
 from heronry.streamlet.program import ReduceStep
 
@@ -29,11 +30,23 @@ def _scan(scan: Scan, plan: Plan) -> Iterator[str]:
         what = f"sequence {source.start} to {source.stop}"
     bounds = [f"{name} {value} ms" for name, value in (("from", scan.from_ms), ("to", scan.to_ms)) if value is not None]
     yield f"scan {scan.step}: {what}" + (f", event time {', '.join(bounds)}" if bounds else "")
-    readers = [r.step.name for r in plan.reductions if scan.step in r.tables]
-    if readers:
-        yield f"  columns for the SQL of {', '.join(readers)}"
+    readers: dict[str, list[str]] = {}
+    for reduction in plan.reductions:
+        for table in reduction.tables:
+            if table.scan == scan.step:
+                readers.setdefault(_typed(table), []).append(reduction.step.name)
+    for typed, names in readers.items():
+        yield f"  columns for the SQL of {', '.join(names)}{typed}"
     if scan.unit is not None:
         yield from _unit(scan.unit)
+
+
+def _typed(table: Table) -> str:
+    """What types the columns of a table behind a schema, and where that runs."""
+    if not table.schemas:
+        return ""
+    how = "by Catalyst alone" if table.alone else "in one mapInArrow, by the Python rule"
+    return f", typed {how}: {', '.join(f'{step.name}: {step.told}' for step in table.schemas)}"
 
 
 def _reduction(reduction: Reduction) -> Iterator[str]:
@@ -50,7 +63,8 @@ def _unit(unit: Unit) -> Iterator[str]:
 
 def _node(node: Node, depth: int) -> Iterator[str]:
     more = ", combined on the spot" if node.kind == "reduce" else ""
-    yield f"{'  ' * depth}{node.step}: {node.kind}{more}"
+    typed = [f" {function.schema}" for function in node.functions if isinstance(function, Conform)]
+    yield f"{'  ' * depth}{node.step}: {node.kind}{''.join(typed)}{more}"
     for number, readers in enumerate(node.outputs):
         if len(node.outputs) > 1 and readers:
             yield f"{'  ' * depth}  output {number}:"

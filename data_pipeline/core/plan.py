@@ -15,9 +15,10 @@ from typing import Any, Literal
 
 from heron_runtime.failures import InvalidTopology
 from heronry.streamlet.endpoints import Sink, Source
-from heronry.streamlet.program import EventTime, ReduceStep
+from heronry.streamlet.program import EventTime, ReduceStep, SchemaStep
+from heronry.streamlet.schema import RecordSchema
 
-Kind = Literal["map", "flat_map", "filter", "branch", "union", "tap", "log", "reduce", "sink", "view"]
+Kind = Literal["map", "schema", "flat_map", "filter", "branch", "union", "tap", "log", "reduce", "sink", "view"]
 
 
 @dataclass(frozen=True)
@@ -68,28 +69,41 @@ class Scan:
 
 
 @dataclass(frozen=True)
+class Table:
+    """A scan whose columns a reducer reads in SQL, and the schemas that its records pass before.
+
+    ``alone``: Catalyst checks and types the columns by itself; else a ``mapInArrow`` makes them, by the Python rule.
+    """
+
+    scan: str
+    schemas: tuple[SchemaStep, ...] = ()
+    alone: bool = False
+
+
+@dataclass(frozen=True)
 class Reduction:
     """A reducer, what feeds it and the unit behind it.
 
     ``inputs`` are (entry of a unit, tag of its output). ``sql``: Catalyst computes it from the columns of ``tables``,
-    the scans it reads directly; no Python function sees its input.
+    what it reads directly, or behind schemas; no function of the user's sees its input.
     """
 
     step: ReduceStep
     inputs: tuple[tuple[str, int], ...]
     unit: Unit
     sql: bool = False
-    tables: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
 
 
 @dataclass(frozen=True)
 class Output:
-    """A sink, and the (unit, tag) pairs that feed it."""
+    """A sink, and the (unit, tag) pairs that feed it. ``schema``: of its records, where it is known."""
 
     step: str
     sink: Sink
     inputs: tuple[tuple[str, int], ...]
     reduce: ReduceStep | None = None  # of a view
+    schema: RecordSchema | None = None
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast, get_args
 
+from data_pipeline.core.columns import Columns
 from data_pipeline.core.plan import CannotPlan, Kind, Node, Output, Plan, Reduction, Scan, TaggedOutput, Unit
 from heronry.streamlet.cut import cut
 from heronry.streamlet.endpoints import BUILT_IN_SINKS, ArchiveSink, FileSource, ViewSink, is_url
-from heronry.streamlet.extract import Field, Whole
 from heronry.streamlet.lookup import without_lookups
 from heronry.streamlet.program import (
     BranchStep,
@@ -29,22 +29,11 @@ from heronry.streamlet.program import (
     SourceStep,
     Step,
     TapStep,
-    UnionStep,
     Windowing,
 )
 from heronry.streamlet.windows import Window
 
-SQL_MONOIDS = ("count", "sum", "min", "max", "mean")
 VIEW_SUFFIX = "@"
-# Types of which SQL and Python agree on equality, order and arithmetic.
-INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
-NUMBERS = INTEGERS | {"float", "double", "boolean"}
-KEY_TYPES = NUMBERS | {"string", "binary", "date", "timestamp", "timestamp_ntz"}
-TIME_TYPES = INTEGERS | {"float", "double", "timestamp", "timestamp_ntz"}
-VALUE_TYPES = {"sum": NUMBERS, "mean": NUMBERS}
-# Columns of several sources are one column where no value changes on the way; SQL would make 1 of "1", 1.0 of True.
-_ALIKE = dict.fromkeys(INTEGERS, "integer") | {"float": "fraction", "double": "fraction"}
-SCHEMA_TYPES = {"str": "string", "int": "bigint", "float": "double", "bool": "boolean"}
 
 
 @dataclass(frozen=True)
@@ -167,14 +156,16 @@ class _Planner:
     def plan(self, notes: tuple[str, ...]) -> Plan:
         self._check()
         reducers = [step for step in self.program.steps if isinstance(step, ReduceStep)]
-        sql = {step.name for step in reducers if self.choice.sql and self._is_sql(step)}
+        bounded = self.choice.from_ms is not None or self.choice.to_ms is not None
+        columns = Columns(self.program, self.choice.columns, bounded)
+        tables = {step.name: columns.tables(step) if self.choice.sql else () for step in reducers}
+        sql = {name for name, found in tables.items() if found}
         scans = [self._scan(step, sql) for step in self.program.sources()]
         units = {step.name: self._unit(step.name, sql) for step in reducers}
         reductions = []
         for step in reducers:
             inputs = tuple(self.feeds.get(step.name, ()))
-            tables = tuple(self._tables(step)) if step.name in sql else ()
-            reductions.append(Reduction(step, inputs, units[step.name], step.name in sql, tables))
+            reductions.append(Reduction(step, inputs, units[step.name], step.name in sql, tables[step.name]))
         outputs = [self._output(step) for step in self.program.sinks()]
         return Plan(self.program.name, tuple(scans), tuple(reductions), tuple(outputs), notes)
 
@@ -251,72 +242,11 @@ class _Planner:
                 return True
         return False
 
-    def _tables(self, step: ReduceStep) -> Iterator[str]:
-        """The scans a reducer reads through nothing but unions."""
-        waiting = [ref.step for ref in step.inputs]
-        while waiting:
-            before = self.by_name[waiting.pop(0)]
-            if isinstance(before, SourceStep):
-                yield before.name
-            else:
-                waiting += [ref.step for ref in before.inputs]
-
-    def _is_sql(self, step: ReduceStep) -> bool:
-        """True if every function is built in, every field plain and every input a source with typed columns."""
-        if not step.plain or step.merges or step.monoid.builtin not in SQL_MONOIDS or step.input.output:
-            return False
-        waiting = [ref.step for ref in step.inputs]
-        names = []
-        while waiting:
-            before = self.by_name[waiting.pop(0)]
-            if isinstance(before, UnionStep):
-                waiting += [ref.step for ref in before.inputs]
-            elif isinstance(before, SourceStep) and self._is_typed(before, step):
-                names.append(before.name)
-            else:
-                return False
-        return len(names) == len(set(names)) and self._are_alike(names, step)
-
-    def _are_alike(self, names: list[str], reduce: ReduceStep) -> bool:
-        """True if the reducer's key, and its value, have one type in all these sources."""
-        read = [reduce.key] if _unread(reduce.value, reduce) else [reduce.key, reduce.value]
-        sources = [step for step in self.program.sources() if step.name in names]
-        for extractor in read:
-            kinds = {_column_type(extractor, self._types(source) or {}) for source in sources}
-            if len({_ALIKE.get(kind, kind) for kind in kinds}) > 1:
-                return False
-        return True
-
-    def _is_typed(self, source: SourceStep, reduce: ReduceStep) -> bool:
-        """True if every column the reducer needs of this source has a type SQL treats as Python does."""
-        types = self._types(source)
-        if types is None:
-            return False
-        bounded = self.choice.from_ms is not None or self.choice.to_ms is not None
-        times = [source.event_time] if bounded else []
-        if reduce.windowing is not None:
-            times.append(reduce.windowing.event_time or source.event_time)
-        wanted = [(time.extractor if time else None, TIME_TYPES) for time in times]
-        wanted.append((reduce.key, KEY_TYPES))
-        if not _unread(reduce.value, reduce):
-            wanted.append((reduce.value, VALUE_TYPES.get(reduce.monoid.builtin or "", KEY_TYPES)))
-        return all(_column_type(extractor, types) in allowed for extractor, allowed in wanted)
-
-    def _types(self, source: SourceStep) -> Mapping[str, str] | None:
-        """Column → Spark type; "" is the whole record. None if the source has no typed columns."""
-        if not isinstance(source.source, FileSource):
-            return None
-        if source.source.format == "text":
-            return {"": "string"}
-        types = self.choice.columns.get(source.name)
-        if source.source.format in ("csv", "json"):
-            types = {name: SCHEMA_TYPES[kind] for name, kind in source.source.schema}
-        return types if types and not any("`" in name for name in types) else None  # SQL quotes names with it
-
     def _output(self, step: SinkStep) -> Output:
         before = self.by_name[step.input.step]
         view = before if isinstance(step.sink, ViewSink) and isinstance(before, ReduceStep) else None
-        return Output(step.name, step.sink, tuple(self.feeds.get(step.name, ())), view)
+        feeds = tuple(self.feeds.get(step.name, ()))
+        return Output(step.name, step.sink, feeds, view, self.program.schema_at(step.input))
 
 
 def _kind(step: Step) -> Kind:
@@ -333,15 +263,3 @@ def _functions(step: Step) -> tuple[Callable[[Any], Any], ...]:
 
 def _is_archive(step: SourceStep) -> bool:
     return isinstance(step.source, FileSource) and step.source.format == "archive"
-
-
-def _unread(part: object, reduce: ReduceStep) -> bool:
-    """The value of a count is never looked at."""
-    return part is reduce.value and reduce.monoid.builtin == "count"
-
-
-def _column_type(extractor: object, types: Mapping[str, str]) -> str:
-    """The type of the column an extractor reads; "" if it is no column."""
-    if isinstance(extractor, Whole):
-        return types.get("", "")
-    return types.get(extractor.name, "") if isinstance(extractor, Field) and isinstance(extractor.name, str) else ""

@@ -26,6 +26,7 @@ from heronry.streamlet.lookup import Lookup
 
 log = logging.getLogger("heronry.program")
 CHUNK = 4_096
+MAPS = ("map", "schema")  # a record for each record
 
 
 class Runner:
@@ -168,12 +169,12 @@ def _strung(node: Node, items: Iterator[Any], timed: bool) -> Iterator[Any]:
     if node.kind == "tap":
         return map(_tapped(function, timed), items)
     if timed:
-        if node.kind == "map":
+        if node.kind in MAPS:
             return ((function(record), time) for record, time in items)
         if node.kind == "filter":
             return (item for item in items if function(item[0]))
         return ((element, time) for record, time in items for element in function(record))
-    if node.kind == "map":
+    if node.kind in MAPS:
         return map(function, items)
     return filter(function, items) if node.kind == "filter" else chain.from_iterable(map(function, items))
 
@@ -194,7 +195,7 @@ def _results(node: Node, record: Any) -> Iterator[tuple[int, Any]]:
         yield 0, record
     else:
         result = node.functions[0](record)
-        if node.kind == "map":
+        if node.kind in MAPS:
             yield 0, result
         elif node.kind == "flat_map":
             yield from ((0, element) for element in result)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from data_pipeline.core.plan import CannotPlan, Plan, Scan
 from data_pipeline.core.planner import Choice, plan, prepare
-from data_pipeline.shell import until
+from data_pipeline.shell import backfill, until
 from data_pipeline.shell.output import local_path
 from data_pipeline.shell.program import Loaded
 from data_pipeline.shell.request import Request
@@ -37,12 +37,14 @@ def asked(request: Request, loaded: Loaded) -> Asked:
     """What is asked; what cannot be planned or read is refused before Spark starts. Raises CannotPlan, UsageError."""
     program = loaded.program
     if request.views:
-        request = until.bounded(request, program)
+        request = backfill.begun(until.bounded(request, program), program)
     choice = _chosen(program, request.input_paths, request.input_format, request.from_ms, request.to_ms)
     if request.views:
         choice = replace(_of_archive(program, choice), sinks=frozenset(_views(program)))
     policy = policy_of({**dict(program.config), **request.config})
-    plan(program, choice)
+    outputs = plan(program, choice).outputs
+    if request.views:
+        backfill.check(request, program, outputs)
     check_readable(program, choice)
     return Asked(request, loaded, choice, policy)
 

@@ -158,7 +158,7 @@ class Execution:
         """The accumulators SQL has made."""
         if not reduction.sql:
             return catalyst.counted(self._from(reduction.inputs))
-        tables = [self._scans[name] for name in reduction.tables]
+        tables = [self._scans[table.scan] for table in reduction.tables]
         return catalyst.reduced(self._spark, self._tables, reduction, tables)
 
     def _results(self, reduction: Reduction) -> catalyst.ResultTask:

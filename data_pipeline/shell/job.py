@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 
 from data_pipeline.core.failure import failure_in
 from data_pipeline.core.render import to_json
-from data_pipeline.shell import until
+from data_pipeline.shell import backfill, until
 from data_pipeline.shell.asked import Asked, asked, planned
 from data_pipeline.shell.batch import Batch
 from data_pipeline.shell.execute import Execution
@@ -54,6 +54,8 @@ def run(request: Request, out: TextIO) -> str:
     check(request)
     with tempfile.TemporaryDirectory(prefix="heronry-spark-") as folder:
         found = asked(request, load(request.file, request.program, request.arguments, request.master, Path(folder)))
+        if backfill.has_nothing(found.request):
+            return f"nothing to do: the batch owns buckets up to {until.iso(found.request.from_ms)}, and T is not later"
         name, page = found.loaded.program.name, request.streaming is not None and not request.dry_run
         options = SessionOptions(name, request.master, request.conf, found.loaded.ship, page)
         with session(options, out) as spark:

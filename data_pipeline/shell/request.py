@@ -45,6 +45,7 @@ class Request:
     config: dict[str, str] = field(default_factory=dict)  # above the program's own
     force: bool = False  # T may lie beyond what the online layer has seen
     streaming: Streaming | None = None  # None: one batch
+    since_last: bool = False  # from where the last batch of the views ends
 
     @property
     def checkpoint(self) -> str:

@@ -10,14 +10,15 @@ import datetime as dt
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
 from pyspark.sql import SparkSession
 
 from data_pipeline.core.describe import described
-from data_pipeline.core.plan import Output, Plan
-from data_pipeline.shell import sinks, until
+from data_pipeline.core.plan import Plan
+from data_pipeline.shell import backfill, sinks, until
 from data_pipeline.shell.asked import Asked
 from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.output import OutputFolder
@@ -25,10 +26,9 @@ from data_pipeline.shell.portions import is_of
 from data_pipeline.shell.progress import shown
 from data_pipeline.shell.request import Request
 from heronry.pipeline.registry import Registered, register
-from heronry.pipeline.views import Description, describe_view, next_version, prune
+from heronry.pipeline.views import describe_view, next_version, prune
 from heronry.streamlet.aside import TooManyAside
 from heronry.streamlet.endpoints import ViewSink
-from heronry.streamlet.program import Program
 from heronry.version import VERSION
 
 FAILED = "_failed.jsonl"  # beside the folders of sinks; see heronry/streamlet/aside.py
@@ -85,12 +85,17 @@ def _views(spark: SparkSession, asked: Asked, found: Plan, execution: Execution,
         assert isinstance(output.sink, ViewSink)
         view = Path(output.sink.path)
         say(f"computing view {output.sink.name}")
-        version = next_version(view, request.to_ms)
-        describe_view(view, _description(asked.loaded.program, output))
+        part = backfill.of_view(request, view)
+        owned = replace(request, to_ms=request.to_ms if part is None else part.owned_to_ms)
+        version = next_version(view, owned.to_ms)
+        describe_view(view, backfill.described(asked.loaded.program, output))
         with OutputFolder(spark, str(version)) as folder:
-            sinks.write_view(output, execution.output(output.step), f"{folder.work}/rows", request.to_ms)
+            rows = sinks.view_rows(output, execution.output(output.step), request.to_ms)
+            rows = rows if part is None else rows.unionByName(part.taken_over(spark))
+            sinks.write_view(rows, f"{folder.work}/{backfill.ROWS}")
             aside = _put_aside(execution, folder, asked.policy.most)
-            folder.commit(_manifest(request, found, ["rows"], aside))
+            more = {} if part is None else {"backfill": part.manifest()}
+            folder.commit(_manifest(owned, found, [backfill.ROWS], aside) | more)
         prune(view)
         register(
             Registered(
@@ -99,20 +104,11 @@ def _views(spark: SparkSession, asked: Asked, found: Plan, execution: Execution,
             )
         )  # fmt: skip
         told.append(
-            f"view {output.sink.name}: version {version.name}, the batch owns buckets up to {until.iso(request.to_ms)}"
+            f"view {output.sink.name}: version {version.name}, the batch owns buckets up to {until.iso(owned.to_ms)}"
+            + ("" if part is None else f"; anew from {until.iso(part.from_ms)} to {until.iso(part.to_ms)}")
             + _told(aside, str(version))
         )
     return "\n".join(told)
-
-
-def _description(program: Program, output: Output) -> Description:
-    """What ``view.json`` says of a view."""
-    assert isinstance(output.sink, ViewSink)
-    assert output.reduce is not None
-    assert output.reduce.windowing is not None
-    monoid = output.reduce.monoid
-    length = output.reduce.windowing.window.length_ms
-    return Description(output.sink.name, program.name, output.reduce.name, length, monoid.builtin, monoid.parameters)
 
 
 def _explained(found: Plan, execution: Execution) -> str:

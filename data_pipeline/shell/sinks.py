@@ -24,6 +24,7 @@ from data_pipeline.shell.output import FOLDER
 from heron_runtime.failures import Failure
 from heronry.streamlet.endpoints import FileSink, ViewSink
 from heronry.streamlet.records import table_of
+from heronry.streamlet.schema import arrow_schema
 
 AT_ONCE = 8  # sinks that are written at the same time
 VIEW_ROW_GROUP_BYTES = 512 << 10  # some 12 000 rows: what a question for one key reads of a file
@@ -63,7 +64,7 @@ def writing(output: Output, execution: Execution, folder: str) -> Callable[[], N
 def write(output: Output, rows: DataFrame, folder: str) -> None:
     """The payloads that workers have made of the sink's records, as its files."""
     if isinstance(output.sink, ViewSink):
-        write_view(output, rows, folder)
+        write_view(view_rows(output, rows), folder)
     elif _is_parquet(output):
         _parquet(output, rows, folder)
     elif isinstance(output.sink, FileSink) and output.sink.format == "csv":
@@ -100,25 +101,32 @@ def _is_parquet(output: Output) -> bool:
     return isinstance(output.sink, FileSink) and output.sink.format == "parquet"
 
 
-def write_view(output: Output, rows: DataFrame, folder: str, to_ms: int | None = None) -> None:
-    """Rows of a view (``heronry.pipeline.rows``), those of buckets that end at or before ``to_ms``.
-
-    Sorted within each file, and in small row groups, so that readers find a key by the footers: to sort all of them
-    together would cost another pass over the rows, to find where files begin.
-    """
+def view_rows(output: Output, rows: DataFrame, to_ms: int | None = None) -> DataFrame:
+    """Rows of a view (``heronry.pipeline.rows``), those of buckets that end at or before ``to_ms``."""
     assert output.reduce is not None
     assert output.reduce.windowing is not None
     length = output.reduce.windowing.window.length_ms
     end = (sql.col("start") + sql.lit(length)).cast("long")
     made = rows.select("key", "start", end.alias("end"), sql.col("data").alias("acc"))
-    if to_ms is not None:
-        made = made.where(sql.col("end") <= sql.lit(to_ms))
-    ordered = made.sortWithinPartitions("key", "start").write.option("compression", "zstd")
+    return made if to_ms is None else made.where(sql.col("end") <= sql.lit(to_ms))
+
+
+def write_view(rows: DataFrame, folder: str) -> None:
+    """Rows of a view as its files.
+
+    Sorted within each file, and in small row groups, so that readers find a key by the footers: to sort all of them
+    together would cost another pass over the rows, to find where files begin.
+    """
+    ordered = rows.sortWithinPartitions("key", "start").write.option("compression", "zstd")
     ordered.option("parquet.block.size", VIEW_ROW_GROUP_BYTES).parquet(folder)
 
 
 def _parquet(output: Output, rows: DataFrame, folder: str) -> None:
-    """Two passes over the records, since their columns are known only when all of them have been seen."""
+    """Two passes over the records where their columns are known only when all of them have been seen."""
+    declared = arrow_schema(output.schema) if output.schema is not None else None
+    if declared is not None:
+        _write_columns(output, rows.select("data", *_folder(output)), declared, folder)
+        return
     kept = rows.select("data", *_folder(output)).persist(StorageLevel.DISK_ONLY)
     try:
         schemas = kept.select("data").mapInArrow(SchemaTask(output.step), "schema binary")
@@ -126,14 +134,18 @@ def _parquet(output: Output, rows: DataFrame, folder: str) -> None:
         if not found:
             kept.sparkSession.createDataFrame([], "empty boolean").limit(0).write.parquet(folder)
             return
-        schema = _one_schema(output.step, found)
-        columns = from_arrow_schema(schema, prefer_timestamp_ntz=True)
-        if _is_divided(output):
-            columns = columns.add(FOLDER, "string")
-        task = ColumnsTask(output.step, schema.serialize().to_pybytes())
-        _writer(output, kept.mapInArrow(task, columns)).option("compression", "zstd").parquet(folder)
+        _write_columns(output, kept, _one_schema(output.step, found), folder)
     finally:
         kept.unpersist()
+
+
+def _write_columns(output: Output, rows: DataFrame, schema: Any, folder: str) -> None:
+    """Records as columns of this Arrow schema, in files."""
+    columns = from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    if _is_divided(output):
+        columns = columns.add(FOLDER, "string")
+    task = ColumnsTask(output.step, schema.serialize().to_pybytes())
+    _writer(output, rows.mapInArrow(task, columns)).option("compression", "zstd").parquet(folder)
 
 
 def unified(schemas: list[bytes]) -> Any:

@@ -22,10 +22,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
+from heronry.streamlet.conform import Conform
 from heronry.streamlet.endpoints import Sink, Source
 from heronry.streamlet.extract import Extractor
 from heronry.streamlet.monoid import Monoid
 from heronry.streamlet.process import Handlers
+from heronry.streamlet.schema import RecordSchema
 from heronry.streamlet.windows import Window
 
 
@@ -70,7 +72,9 @@ class EventTime:
     unit: str = "s"
 
 
-StepKind = Literal["source", "map", "flat_map", "filter", "branch", "union", "tap", "log", "lookup", "reduce", "sink"]
+StepKind = Literal[
+    "source", "map", "schema", "flat_map", "filter", "branch", "union", "tap", "log", "lookup", "reduce", "sink"
+]
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,11 @@ class _Step:
     kind: ClassVar[StepKind]
     name: str
     parallelism: int | None = field(default=None, kw_only=True)
+
+    @property
+    def told(self) -> str:
+        """What it is, for plans."""
+        return self.kind
 
 
 @dataclass(frozen=True)
@@ -113,7 +122,26 @@ class _FunctionStep(_OneInput):
 class MapStep(_FunctionStep):
     """Emits ``function(record)``."""
 
-    kind = "map"
+    kind: ClassVar[StepKind] = "map"
+
+
+@dataclass(frozen=True)
+class SchemaStep(MapStep):
+    """Emits the record as a dict of the schema's fields, typed (conform.py); one that does not fit fails. An engine may
+    do it without Python, and carry the fields as columns, where that gives the same."""
+
+    kind: ClassVar[StepKind] = "schema"
+    function: Conform
+
+    @property
+    def schema(self) -> RecordSchema:
+        """Of what it emits."""
+        return self.function.schema
+
+    @property
+    def told(self) -> str:
+        """With the fields."""
+        return f"schema {self.schema}"
 
 
 class FlatMapStep(_FunctionStep):
@@ -248,6 +276,7 @@ class SinkStep(_OneInput):
 Step: TypeAlias = (
     SourceStep
     | MapStep
+    | SchemaStep
     | FlatMapStep
     | FilterStep
     | BranchStep
@@ -290,6 +319,17 @@ class Program:
         """In order."""
         return (step for step in self.steps if isinstance(step, SinkStep))
 
+    def schema_at(self, ref: Ref) -> RecordSchema | None:
+        """The schema that every record of a stream is known to have: that of the step it comes of, or of those before
+        where steps pass records on as they are."""
+        step = self.by_name[ref.step]
+        if isinstance(step, SchemaStep):
+            return step.schema
+        if not isinstance(step, FilterStep | BranchStep | UnionStep | TapStep | LogStep):
+            return None
+        first, *others = (self.schema_at(before) for before in step.inputs)
+        return first if all(other == first for other in others) else None
+
     def readers(self, step: str, output: int | None = None) -> list[Step]:
         """The steps that read this one (one of its outputs, or any), in order."""
         return [
@@ -304,5 +344,5 @@ class Program:
         lines = []
         for step in self.steps:
             inputs = ", ".join(ref.step + (f"[{ref.output}]" if ref.output else "") for ref in step.inputs)
-            lines.append(f"{step.name}: {step.kind}" + (f" <- {inputs}" if inputs else ""))
+            lines.append(f"{step.name}: {step.told}" + (f" <- {inputs}" if inputs else ""))
         return "\n".join(lines)

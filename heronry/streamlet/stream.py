@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from heronry.api.errors import TopologyError
+from heronry.streamlet.conform import Conform
 from heronry.streamlet.endpoints import SequenceSource
 from heronry.streamlet.extract import Extractor, Field
 from heronry.streamlet.joins import BOTH_SIDES, KINDS, Pairs, Side, apart, least, value_of
@@ -24,12 +25,14 @@ from heronry.streamlet.program import (
     LookupStep,
     MapStep,
     ReduceStep,
+    SchemaStep,
     SinkStep,
     Step,
     TapStep,
     UnionStep,
     Windowing,
 )
+from heronry.streamlet.schema import schema_of
 from heronry.streamlet.windows import Window, whole_ms
 
 if TYPE_CHECKING:
@@ -92,6 +95,15 @@ class Streamlet:
     def tap(self, function: Callable[[Any], Any], name: str | None = None, parallelism: int | None = None) -> Streamlet:
         """The same records; ``function(record)`` is called for what it does."""
         return self._function_step(TapStep, function, name, parallelism)
+
+    def with_schema(self, schema: Any, name: str | None = None, parallelism: int | None = None) -> Streamlet:
+        """Records as dicts of exactly these fields and types; one that does not fit fails, its fields named.
+
+        ``schema``: a dataclass, or a ``pyarrow.Schema``. Nothing is lost on the way: docs/streamlet.md has the rule.
+        Raises TopologyError for a type that is not carried.
+        """
+        fields = {"function": Conform(schema_of(schema, name or "schema")), "parallelism": parallelism}
+        return self._then(SchemaStep, "schema", name, fields)
 
     def log(self, level: str = "INFO", name: str | None = None, parallelism: int | None = None) -> Streamlet:
         """The same records; each is written to the task's log."""

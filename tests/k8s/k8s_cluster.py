@@ -30,7 +30,10 @@ KINDS = "pods,secrets,configmaps,services,networkpolicies,poddisruptionbudgets"
 
 
 class K8sCluster:
-    """Not yet up when it is made."""
+    """Not yet up when it is made. ``port`` is where ``heron`` finds it, on the network of the cluster."""
+
+    namespace = NAMESPACE
+    port = 9000
 
     def __init__(self, nodes: K8sNodes) -> None:
         self.nodes = nodes
@@ -41,7 +44,7 @@ class K8sCluster:
             **os.environ,
             "HERONRY_TAG": TAG,
             "HERONRY_EXTRAS": "archive,kubernetes",
-            "HERONRY_HOME": str(nodes.folder / "home"),
+            "HERONRY_HOME": str(nodes.folder / f"home-{self.namespace}"),
         }
 
     def explain(self) -> str:
@@ -51,7 +54,7 @@ class K8sCluster:
 
     def kubectl(self, *arguments: str, check: bool = True, stdin: str | None = None) -> str:
         """What it says, in Heronry's namespace."""
-        return self.nodes.kubectl("--namespace", NAMESPACE, *arguments, check=check, stdin=stdin)
+        return self.nodes.kubectl("--namespace", self.namespace, *arguments, check=check, stdin=stdin)
 
     # From nothing to a cluster.
 
@@ -74,22 +77,25 @@ class K8sCluster:
 
     def _make_disks(self) -> None:
         """What a cluster has a provisioner for; a folder for each claim, on the node that is never struck."""
-        claims = {"home-api-0": (10001, "ReadWriteOnce"), "data-zookeeper-0": (10002, "ReadWriteOnce"),
+        claims = {"home": (10001, "ReadWriteOnce"), "data-zookeeper-0": (10002, "ReadWriteOnce"),
                   "shared": (10001, "ReadWriteMany")}  # fmt: skip
         self.disks.mkdir()
         for parent in (self.nodes.folder, self.disks):
             parent.chmod(0o755)
         for claim, (user, mode) in claims.items():
-            folder = self.disks / claim
-            folder.mkdir()
-            os.chown(folder, user, user)
-            spec: dict[str, Any] = {
-                "capacity": {"storage": "20Gi"}, "accessModes": [mode], "hostPath": {"path": str(folder)},
-                "claimRef": {"namespace": NAMESPACE, "name": claim}, "persistentVolumeReclaimPolicy": "Retain",
-            }  # fmt: skip
-            self.nodes.apply(
-                {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": claim}, "spec": spec}
-            )
+            self.make_disk(claim, user, mode)
+
+    def make_disk(self, claim: str, user: int, mode: str) -> None:
+        """A volume that is this claim's alone."""
+        name = claim if self.namespace == NAMESPACE else f"{self.namespace}-{claim}"
+        folder = self.disks / name
+        folder.mkdir()
+        os.chown(folder, user, user)
+        spec: dict[str, Any] = {
+            "capacity": {"storage": "20Gi"}, "accessModes": [mode], "hostPath": {"path": str(folder)},
+            "claimRef": {"namespace": self.namespace, "name": claim}, "persistentVolumeReclaimPolicy": "Retain",
+        }  # fmt: skip
+        self.nodes.apply({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec})
 
     def _claim(self) -> dict[str, Any]:
         return {
@@ -103,7 +109,8 @@ class K8sCluster:
         folder.mkdir()
         run(
             "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-            "-days", "3650", "-subj", "/CN=zookeeper", "-addext", "subjectAltName=DNS:zookeeper,DNS:localhost",
+            "-days", "3650", "-subj", "/CN=zookeeper",
+            "-addext", "subjectAltName=DNS:zookeeper,DNS:zookeeper.heronry.svc,DNS:localhost",
             "-keyout", f"{folder}/key.pem", "-out", f"{folder}/zookeeper.pem",
         )  # fmt: skip
         both = (folder / "key.pem").read_text() + (folder / "zookeeper.pem").read_text()
@@ -112,14 +119,15 @@ class K8sCluster:
         self.kubectl("create", "secret", "generic", "zookeeper-tls", *files)
 
     def login(self) -> None:
-        """By way of kubectl, which forwards port 9000 to the api server's Pod, for as long as that lives."""
+        """By way of kubectl, which forwards a port to one Pod of the Service, for as long as that lives."""
         eventually(self._logged_in, "heron login works")
 
     def _logged_in(self) -> bool:
         self.hang_up()
-        command = (str(CACHE / "bin" / "kubectl"), "--kubeconfig", str(self.nodes.kubeconfig), "--namespace", NAMESPACE)
+        kubectl = (str(CACHE / "bin" / "kubectl"), "--kubeconfig", str(self.nodes.kubeconfig))
+        forward = ("--namespace", self.namespace, "port-forward", "service/api", f"{self.port}:9000")
         self._forward = subprocess.Popen(
-            ["nsenter", f"--net=/run/netns/{self.nodes.name}", *command, "port-forward", "api-0", "9000"],
+            ["nsenter", f"--net=/run/netns/{self.nodes.name}", *kubectl, *forward],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         assert self._forward.stdout is not None
@@ -128,7 +136,7 @@ class K8sCluster:
         token = self.kubectl(
             "exec", "api-0", "--container", "api", "--", "cat", "/srv/heronry/admin-token", check=False
         )
-        return self._heron("login", "k8s", "--api", "http://127.0.0.1:9000", stdin=token).returncode == 0
+        return self._heron("login", "k8s", "--api", f"http://127.0.0.1:{self.port}", stdin=token).returncode == 0
 
     def hang_up(self) -> None:
         """Nobody forwards any more."""
@@ -175,15 +183,19 @@ class K8sCluster:
 
     def pods(self, name: str) -> dict[int, dict[str, Any]]:
         """Container number to its Pod."""
-        found = self.nodes.objects("pods", "--namespace", NAMESPACE, "--selector", f"org.heronry.topology={name}")
+        found = self.nodes.objects("pods", "--namespace", self.namespace, "--selector", f"org.heronry.topology={name}")
         return {int(pod["metadata"]["labels"]["org.heronry.container"]): pod for pod in found}
 
     def strike(self, name: str, number: int) -> None:
         """SIGKILL to all that is in a container, from outside."""
-        pod = self.pods(name)[number]
-        container = pod["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
+        self.strike_pod(self.pods(name)[number], "heron")
+
+    def strike_pod(self, pod: dict[str, Any], container: str) -> None:
+        """The same, for a container of any Pod."""
+        (found,) = (one for one in pod["status"]["containerStatuses"] if one["name"] == container)
         node = int(pod["spec"]["nodeName"].removeprefix("node"))
-        self.nodes.ctr(node, "task", "kill", "--signal", "SIGKILL", "--all", container)
+        ident = found["containerID"].removeprefix("containerd://")
+        self.nodes.ctr(node, "task", "kill", "--signal", "SIGKILL", "--all", ident)
 
     def restart_api_server(self) -> None:
         """Heronry's: its Pod is deleted, and another one answers when this returns."""
@@ -195,12 +207,16 @@ class K8sCluster:
         """What there is of a topology: objects, and its folder of the shared storage."""
         ours = f"org.heronry.topology={name}"
         found = self.kubectl("get", KINDS, "--selector", ours, "--output", "name").split()
-        return found + [folder.name for folder in self.storage.glob(f"{NAMESPACE}_topology-{name.lower()}-*")]
+        return found + [folder.name for folder in self.storage.glob(f"{self.namespace}_topology-{name.lower()}-*")]
+
+    def names(self) -> set[str]:
+        """Everything in the namespace that the scheduler may make, whoever has made it."""
+        return set(self.kubectl("get", f"{KINDS},persistentvolumeclaims,jobs,replicasets", "--output", "name").split())
 
     def down(self) -> None:
         """Let go of it; the nodes end the rest."""
         self.hang_up()
-        shutil.rmtree(self.nodes.folder / "home", ignore_errors=True)
+        shutil.rmtree(self.environment["HERONRY_HOME"], ignore_errors=True)
 
 
 def _on_the_first_node(manifest: dict[str, Any]) -> dict[str, Any]:

@@ -36,8 +36,9 @@ VICTIM = 2  # the node that is struck; the services are on the other one
 class Flow:
     """The topology, and what it has written."""
 
-    def __init__(self, cluster: K8sCluster) -> None:
+    def __init__(self, cluster: K8sCluster, before: set[str]) -> None:
         self.cluster = cluster
+        self.before = before
         (folder,) = cluster.storage.glob(f"{NAMESPACE}_topology-flow-*")
         self.output = folder / "files" / "out"
         self.text = Text(TEXT)
@@ -81,11 +82,11 @@ def flow(cluster: K8sCluster) -> Flow:
     tests = ROOT / "tests"
     for file in (tests / "docker" / "docker_fault_topology.py", tests / "faults" / "fault_topology.py", TEXT):
         shutil.copy(file, folder)
-    began = time.monotonic()
+    before, began = cluster.names(), time.monotonic()
     cluster.submit(folder, "docker_fault_topology:DockerFaults", NAME, GIVEN)
     shutil.rmtree(folder)
     cluster.nodes.lap(f"{NAME} runs, {time.monotonic() - began:.1f} s after its submit")
-    made = Flow(cluster)
+    made = Flow(cluster, before)
     eventually(lambda: made.written() > 0, f"{NAME} writes")
     return made
 
@@ -247,3 +248,4 @@ def test_at_the_end_every_word_is_there_and_nothing_of_it_is_left(cluster: K8sCl
     cluster.heron("kill", CLUSTER, NAME)
     cluster.nodes.lap(f"heron kill took {time.monotonic() - began:.1f} s")
     eventually(lambda: not cluster.left(NAME), f"nothing is left of it: {cluster.left(NAME)}")
+    assert cluster.names() == flow.before, "nothing is left in the namespace, labelled or not"

@@ -211,6 +211,9 @@ def judge(mutant: Mutant, tests: Sequence[str], seconds: float, laws: str) -> st
         return "killed"
     if code == pytest.ExitCode.USAGE_ERROR and "ERROR collecting" in talk:  # so are all tests that were named
         return "killed"
+    functions = list(dict.fromkeys(test.partition("[")[0] for test in tests))
+    if code == pytest.ExitCode.USAGE_ERROR and "ERROR: not found" in talk and functions != list(tests):
+        return judge(mutant, functions, seconds, laws)  # the name of a case had a number in it that is another one now
     raise RuntimeError(f"the tests of {mutant.file} end with {code}:\n{talk[-3000:]}")
 
 

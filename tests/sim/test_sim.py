@@ -1,7 +1,8 @@
 """Short schedules for as long as their time lasts, and that a seed fixes a schedule.
 
 Lane L of N takes the seeds L, L + N, L + 2N, …: at least ``FLOOR`` of them, more while its seconds last
-(``tests/budget.py``), up to ``ENOUGH``: 10 000 in all lanes. ``HERONRY_SIM_SEEDS=a-b`` runs those seeds instead (b included).
+(``tests/budget.py``), up to ``ENOUGH``: 10 000 in all lanes. ``HERONRY_SIM_SEEDS=a-b`` runs those seeds instead (b
+included).
 """
 
 from __future__ import annotations

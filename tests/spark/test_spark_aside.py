@@ -13,8 +13,14 @@ from heronry.streamlet.reference import run
 from heronry.streamlet.results import read
 
 DIRTY = """
+from dataclasses import dataclass
+
 from heronry.streamlet import Builder, files, to_files
 
+
+@dataclass
+class Number:
+    n: int
 
 def divide(record):
     return 20 // record["n"]
@@ -38,6 +44,8 @@ def program(folder, config):
     divided.key_by().count_by_key(name="counts").map(odd).sink(to_files("/nowhere"), name="counted")
     source.key_by("n").count_by_key(name="plain").sink(to_files("/nowhere"), name="plain-counts")
     source.key_by("n").process(picky, event_time="n").sink(to_files("/nowhere"), name="told")
+    typed = builder.source(files(folder + "/in", "json"), name="raw").with_schema(Number, name="typed")
+    typed.count_by_key("n", name="typed-counts").sink(to_files("/nowhere"), name="typed-counted")
     return builder
 
 dirty = program({folder!r}, {config!r})
@@ -76,9 +84,9 @@ def test_a_job_puts_aside_what_the_reference_does(tmp_path: Path) -> None:
     results = run(space["dirty"].build(), failed=expected)
     letters = [json.loads(line) for line in (out / "_failed.jsonl").read_text().splitlines()]
     assert told(letters) == told(expected)
-    assert len(letters) == 5 * 12 + 1
+    assert len(letters) == (5 + 3) * 12 + 1
     assert f"{tmp_path}/in/2.json.gz, line 21" in {letter["where"] for letter in letters}
-    assert f"; 61 records that fail are put aside in {out}/_failed.jsonl" in said
+    assert f"; 97 records that fail are put aside in {out}/_failed.jsonl" in said
     for sink, records in results.items():
         assert plain(read(out / sink)) == plain(records), sink
 

@@ -9,6 +9,7 @@ import time
 import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +44,19 @@ class Killed(Exception):
     """As a driver that dies there."""
 
 
+@dataclass
+class Event:
+    """What a line holds."""
+
+    key: str
+    n: int
+    at: float | None
+
+
 def program(folder: Path) -> Program:
     """Windows of late records, a reducer behind a reducer, records as they come, a source that is no file."""
     builder = Builder("mixed")
-    records = builder.source(files(folder, "json"), name="lines", event_time="at")
+    records = builder.source(files(folder, "json"), name="lines", event_time="at").with_schema(Event, name="events")
     records.key_by("key").window(sliding(10, 5)).reduce_by_key(max, value="n", name="largest").sink(
         to_files("/nowhere"), name="windows"
     )

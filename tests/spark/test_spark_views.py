@@ -185,11 +185,16 @@ def corrected_by_the_next_batch(home: Path, out: Path) -> None:
     file.write_bytes(msgspec.msgpack.encode(body))
     assert sum(read_view("sums", home=home).totals().values()) == sum(truth().values()) + 1_000
     end = dt.datetime.fromtimestamp(RECORDS + BUCKET, dt.UTC).isoformat()
-    heron(home, "pipeline", "run", "sums", "--to", end)
+    said = heron(home, "pipeline", "backfill", "sums", "--from", "last", "--to", end)
+    assert "anew from" in said
     view = read_view("sums", home=home)
     assert Counter(view.totals()) == truth()
     assert {bucket.owner for bucket in view.buckets()} == {"batch"}
     state = json.loads(heron(home, "pipeline", "status", "sums", "-o", "json"))
     assert [batch["version"] for batch in state["batches"]] == [2, 1]
+    part = state["batches"][0]["backfill"]
+    assert (part["version"], part["to"]) == (1, state["batches"][0]["to"])
+    assert state["batches"][1]["backfill"] is None
+    assert "anew, the rest of version 1" in heron(home, "pipeline", "status", "sums")
     (listed,) = json.loads(heron(home, "pipeline", "views", "-o", "json"))
     assert listed["view"] == "sums"

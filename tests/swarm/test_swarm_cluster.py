@@ -22,7 +22,7 @@ from swarm_nodes import eventually
 
 from heron_control.schedulers.docker_plan import SHARED_PATH
 
-NAME, EXACT = "Flow", "Exact"
+NAME = "Flow"
 TEXT = ROOT / "examples" / "data" / "northanger_abbey.txt"
 SPOUTS = 1
 TASKS = {"lines": SPOUTS, "words": 2, "sink": 2}
@@ -31,6 +31,8 @@ GIVEN = {
     "tasks": TASKS, "lines_per_second": 100, "output": f"{SHARED_PATH}/out",
 }  # fmt: skip
 NUMBERS, SPLITS, KEYS = 1000, 4, 50
+TOTAL = SPLITS * NUMBERS
+TRUTH = Counter({(key, count): 1 for key in range(KEYS) for count in range(1, TOTAL // KEYS + 1)})
 
 
 class Flow:
@@ -230,22 +232,52 @@ def test_at_the_end_every_word_is_there_and_nothing_of_it_is_left(cluster: Swarm
     eventually(lambda: not cluster.left(), f"nothing is left of it: {cluster.left()}")
 
 
-def test_state_on_shared_storage_is_exact_when_a_container_dies(cluster: SwarmCluster) -> None:
-    given = {"numbers": NUMBERS, "per_second": 200, "folder": f"{SHARED_PATH}/exact",
-             "config": {"topology.component.cpumap": {"numbers": 0.1, "counts": 0.1, "files": 0.1}}}  # fmt: skip
-    cluster.submit(ROOT / "tests" / "docker" / "docker_exact_topology.py", EXACT, EXACT, given)
-    (folder,) = cluster.storage.glob(f"{PROJECT}_topology-exact-*")
-    output = folder / "files" / "exact"
+class Exact:
+    """A topology that counts numbers exactly once, and what it has committed to files on the shared storage."""
 
-    def counts() -> Counter[tuple[int, int]]:
-        rows = (json.loads(line) for file in output.glob("[!.]*.jsonl") for line in file.read_text().splitlines())
+    def __init__(self, cluster: SwarmCluster, name: str, per_second: int, *options: str) -> None:
+        self.cluster, self.name = cluster, name
+        given = {"numbers": NUMBERS, "per_second": per_second, "folder": f"{SHARED_PATH}/exact",
+                 "config": {"topology.component.cpumap": {"numbers": 0.1, "counts": 0.1, "files": 0.1}}}  # fmt: skip
+        cluster.submit(ROOT / "tests" / "docker" / "docker_exact_topology.py", "Exact", name, given, *options)
+        (folder,) = cluster.storage.glob(f"{PROJECT}_topology-{name.lower()}-*")
+        self._output = folder / "files" / "exact"
+
+    def counts(self) -> Counter[tuple[int, int]]:
+        """Key and count of every row."""
+        files = self._output.glob("[!.]*.jsonl")
+        rows = (json.loads(line) for file in files for line in file.read_text().splitlines())
         return Counter((row["key"], row["count"]) for row in rows)
 
-    eventually(lambda: sum(counts().values()) > 0, "something is committed")
-    node, container = cluster.task(cluster.services(EXACT)[2])
+    def total(self) -> int:
+        """Rows."""
+        return sum(self.counts().values())
+
+
+def test_state_on_shared_storage_is_exact_when_a_container_dies(cluster: SwarmCluster) -> None:
+    exact = Exact(cluster, "Exact", 200)
+    eventually(lambda: exact.total() > 0, "something is committed")
+    node, container = cluster.task(cluster.services("Exact")[2])
     cluster.nodes.engine(node, "kill", container)
-    truth = Counter({(key, count): 1 for key in range(KEYS) for count in range(1, SPLITS * NUMBERS // KEYS + 1)})
-    eventually(lambda: sum(counts().values()) >= sum(truth.values()), "every number is counted")
-    assert counts() == truth
-    cluster.heron("kill", CLUSTER, EXACT)
+    eventually(lambda: exact.total() >= TOTAL, "every number is counted")
+    assert exact.counts() == TRUTH
+    cluster.heron("kill", CLUSTER, "Exact")
     eventually(lambda: not cluster.left(), f"nothing is left of it: {cluster.left()}")
+
+
+def test_a_topology_goes_on_from_a_checkpoint_of_another_one(cluster: SwarmCluster) -> None:
+    first = Exact(cluster, "Adopted", 10)
+    eventually(lambda: first.total() > 0, "something is committed")
+    cluster.heron("deactivate", CLUSTER, "Adopted")
+    cluster.heron("checkpoint", "create", CLUSTER, "Adopted", "--name", "here")
+    second = Exact(cluster, "Adopter", 2000, "--from-checkpoint", f"{CLUSTER}/default/Adopted@here")
+    before = first.counts()
+    assert 0 < sum(before.values()) < TOTAL
+    eventually(lambda: second.total() >= TOTAL - sum(before.values()), "it has all the rest")
+    assert before + second.counts() == TRUTH
+    assert first.counts() == before
+    cluster.nodes.lap(f"{second.total()} of {TOTAL} numbers counted behind another topology's checkpoint, once each")
+    for name in ("Adopter", "Adopted"):
+        cluster.heron("kill", CLUSTER, name)
+    cluster.heron("checkpoint", "delete", CLUSTER, "Adopted", "here")
+    eventually(lambda: not cluster.left(), f"nothing is left of them: {cluster.left()}")

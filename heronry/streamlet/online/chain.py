@@ -20,6 +20,7 @@ from heronry.streamlet.program import (
     MapStep,
     Program,
     Ref,
+    SchemaStep,
     TapStep,
     UnionStep,
 )
@@ -34,6 +35,7 @@ class Chain:
         self._log = log
         makers: dict[type, Callable[[Any], Callable[[Block], dict[int, Block]]]] = {
             MapStep: self._map,
+            SchemaStep: self._map,
             FlatMapStep: self._flat_map,
             FilterStep: self._filter,
             BranchStep: self._branch,

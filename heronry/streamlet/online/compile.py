@@ -106,7 +106,7 @@ def add_stages(builder: TopologyBuilder, stages: Stages, config: dict[str, Any])
 
 def _told(program: Program, stage: Stage) -> list[str]:
     """What runs in the stage, for people."""
-    steps = [f"{name} ({program.by_name[name].kind})" for name in stage.steps]
+    steps = [f"{name} ({program.by_name[name].told})" for name in stage.steps]
     return steps + [f"{name} (map side)" for name in stage.combines]
 
 

@@ -17,6 +17,7 @@ from heronry.streamlet.online.writers import StagedWriter, TaskOf
 from heronry.streamlet.program import SinkStep
 from heronry.streamlet.reading import parquet_library
 from heronry.streamlet.records import named_fields, table_of
+from heronry.streamlet.schema import RecordSchema, arrow_schema
 
 
 class Page(Protocol):
@@ -35,15 +36,16 @@ class Page(Protocol):
 
 
 class ParquetPage:
-    """A table. ``schema`` holds everything that waits."""
+    """A table. ``_schema`` holds everything that waits; it is the records' own, where they have one."""
 
     suffix = ".parquet"
 
-    def __init__(self, step: str) -> None:
+    def __init__(self, step: str, schema: RecordSchema | None = None) -> None:
         self._name = step
         self._arrow = parquet_library()
         self._tables: list[Any] = []
-        self._schema = self._arrow.schema([])
+        self._declared = arrow_schema(schema) if schema is not None else None
+        self._schema = self._declared or self._arrow.schema([])
 
     def encode(self, records: list[Any]) -> tuple[Any, Any]:
         """A table, and the schema of the file with it. Raises StepFailed."""
@@ -60,6 +62,8 @@ class ParquetPage:
             raise StepFailed(self._name, rows[0]) from error
 
     def _table(self, records: list[Any], schema: Any) -> tuple[Any, Any]:
+        if self._declared is not None:
+            return self._arrow.Table.from_pylist(records, schema=self._declared), self._declared
         table = table_of(records)
         return table, self._arrow.unify_schemas([schema, table.schema], promote_options="permissive")
 
@@ -100,11 +104,11 @@ Taken = list[tuple[str, Page, Any]]  # folder, its page, what it takes
 class PagedWriter(StagedWriter):
     """A page for each folder; without ``partition_by`` there is one, which is the sink's."""
 
-    def __init__(self, step: SinkStep, sink: FileSink, task: TaskOf) -> None:
+    def __init__(self, step: SinkStep, sink: FileSink, task: TaskOf, schema: RecordSchema | None = None) -> None:
         super().__init__(step.name, Path(sink.path), task)
         self._fields = sink.partition_by
         self._pages: dict[str, Page] = {}
-        self._begin: Callable[[], Page] = lambda: ParquetPage(step.name)
+        self._begin: Callable[[], Page] = lambda: ParquetPage(step.name, schema)
         if sink.format == "parquet":
             self._begin()  # says what is missing before a record comes
         else:

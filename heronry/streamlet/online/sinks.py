@@ -21,7 +21,7 @@ class SinkSet:
         for name in steps:
             step = program.by_name[name]
             if isinstance(step, SinkStep) and not isinstance(step.sink, ViewSink):
-                self._readers.append((step.input, _writer(step, task)))
+                self._readers.append((step.input, _writer(step, task, program)))
         self.writers = [writer for _, writer in self._readers]
 
     def add(self, streams: Streams) -> None:
@@ -32,7 +32,7 @@ class SinkSet:
             writer.take(ready)
 
 
-def _writer(step: SinkStep, task: TaskOf) -> Writer:
+def _writer(step: SinkStep, task: TaskOf, program: Program) -> Writer:
     sink = step.sink
     if isinstance(sink, ArchiveSink):
         return ArchiveWriter(step, sink, task)
@@ -43,5 +43,5 @@ def _writer(step: SinkStep, task: TaskOf) -> Writer:
         made: Writer = sink.writer(step.name, str(task.number), task.folder)
         return made
     if sink.format == "parquet" or sink.partition_by:
-        return PagedWriter(step, sink, task)
+        return PagedWriter(step, sink, task, program.schema_at(step.input))
     return TextWriter(step.name, Path(sink.path), task, lines_of(step.name, sink))

@@ -73,6 +73,22 @@ def priced(found: Any) -> dict[str, Any]:
     return {**found.record, "v": found.record["v"] + (found.row["n"] if found.row else -1)}
 
 
+@dataclass(frozen=True)
+class Typed:
+    """What ``loose`` makes, brought into types."""
+
+    k: str
+    v: int
+    f: float | None
+    t: int
+
+
+def loose(record: dict[str, Any]) -> dict[str, Any]:
+    """The record as JSON or csv may have it: text for numbers, an int for a float, more fields than are wanted."""
+    v, f = record["v"] % 1000, record["f"]
+    return {"more": 1, "t": record["t"], "f": repr(f) if f else "", "v": str(v) if v % 2 else v, "k": repr(record["k"])}
+
+
 def nothing(record: Any) -> None:
     return None
 
@@ -122,7 +138,7 @@ MONOIDS: list[tuple[Any, Any]] = [
     (monoid(frozenset, widest, ordered, as_set, name="union"), "v"),
 ]  # fmt: skip
 WINDOWS = [None, tumbling(30), tumbling(7), sliding(40, 15), sliding(10, 10), session(5), session(30)]
-STEPS = ["map", "filter", "flat_map", "tap", "branch", "twice", "lookup", "lookup left"]
+STEPS = ["map", "filter", "flat_map", "tap", "branch", "twice", "lookup", "lookup left", "schema"]
 TABLE = [{"key": key, "n": n} for n, key in enumerate(["a", "a", "ä", True, 0.5, None, ("x", 0), "nowhere"])]
 
 
@@ -226,6 +242,8 @@ def _step(stream: Any, kind: str) -> Any:
         return stream.tap(nothing)
     if kind.startswith("lookup"):
         return stream.lookup(TABLE, "k", "key", "left" if kind.endswith("left") else "inner").map(priced)
+    if kind == "schema":
+        return stream.map(loose).with_schema(Typed)
     if kind == "twice":
         return stream.union(stream.map(double))
     odd, late, rest = stream.branch(is_odd, is_late)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +125,7 @@ def test_a_function_between_makes_it_python_and_a_union_of_tables_does_not() -> 
     one.filter(bool).key_by("k").count_by_key(name="python").sink(collect())
     found = {reduction.step.name: reduction for reduction in plan(builder.build()).reductions}
     assert found["sql"].sql
-    assert found["sql"].tables == ("one", "two")
+    assert [table.scan for table in found["sql"].tables] == ["one", "two"]
     assert not found["python"].sql
 
 
@@ -205,3 +207,56 @@ def test_an_input_of_the_command_line_takes_the_place_of_the_declared_one() -> N
 
 def test_planning_reads_nothing(tmp_path: Path) -> None:
     plan(endless(files(tmp_path / "not there", "json")))
+
+
+@dataclass
+class Typed:
+    k: str
+    n: int
+    x: float | None
+    price: Decimal | None = None
+
+
+def typed(form: str, key: Any, monoid: Any, value: Any = None, schema: Any = Typed) -> Program:
+    builder = Builder("p")
+    stream = builder.source(files("/in", form), name="source").with_schema(schema, name="typed")
+    stream.key_by(key).reduce_by_key(monoid, value, name="reduced").sink(collect())
+    return builder.build()
+
+
+@dataclass
+class Small:
+    n: int
+    x: float
+
+
+@pytest.mark.parametrize(
+    ("columns", "alone"),
+    [
+        ({"n": "bigint", "x": "double"}, True), ({"n": "smallint", "x": "int", "more": "array<int>"}, True),
+        ({"n": "bigint", "x": "bigint"}, False),  # not every one is a float
+        ({"n": "string", "x": "double"}, False), ({"x": "double"}, False), ({"N": "bigint", "x": "double"}, False),
+        ({"n": "bigint", "x": "double", "`": "int"}, False), ({}, False),
+    ],
+)  # fmt: skip
+def test_catalyst_types_what_always_fits(columns: dict[str, str], alone: bool) -> None:
+    found = plan(typed("parquet", "n", sum_(), "x", Small), Choice(columns={"source": columns}))
+    (table,) = found.reductions[0].tables
+    assert table.alone is alone
+    how = "by Catalyst alone" if alone else "in one mapInArrow, by the Python rule"
+    assert f"columns for the SQL of reduced, typed {how}: typed: schema Small (n int, x float)" in described(found)
+
+
+def test_reducers_behind_a_schema_are_sql_where_its_types_allow() -> None:
+    for form in ("json", "csv", "parquet"):
+        for key, monoid, value, is_sql in (
+            ("k", count(), None, True), ("n", sum_(), "x", True), ("k", max_(), "k", True),
+            ("k", sum_(), "price", False), ("price", count(), None, False), ("absent", count(), None, False),
+            ("k", distinct(), "n", False),
+        ):  # fmt: skip
+            (reduction,) = plan(typed(form, key, monoid, value)).reductions
+            assert reduction.sql is is_sql, (form, key)
+    assert not plan(typed("text", "k", count())).reductions[0].sql
+    (python,) = plan(typed("json", "k", count()), Choice(sql=False)).reductions
+    assert "typed: schema Typed (k str, n int" in described(plan(typed("json", "k", count()), Choice(sql=False)))
+    assert python.tables == ()

@@ -19,6 +19,9 @@ ROOMY = Space("/roomy", 1 << 30, 1 << 40, 1000, 2000)
         (Space("/d", LEAST_FREE_BYTES, 1 << 40, 5, 9), ""),
         (Space("/d", LEAST_FREE_BYTES - 1, 1 << 40, 5, 9), "the disk of /d is full: 4095 KiB are left"),
         (Space("/d", 1 << 30, 1 << 40, 0, 9), "the disk of /d is full: it has room for no more files, of 9"),
+        (Space("/d", 3000, 1 << 40, 5, 9), "the disk of /d is full: 2 KiB are left. Logs and metrics lose lines"),
+        (Space("/d", 0, 0, 1, 9), ""),
+        (Space("/d", 0, 0, 0, 9), "the disk of /d is full: it has room for no more files, of 9"),
         (Space("/counts-nothing", 0, 0, 0, 0), ""),
     ],
 )

@@ -125,12 +125,18 @@ def test_of_those_who_look_alike_container_0_acts_first_and_whoever_is_left_acts
 
 def test_a_scheduler_is_started_at_the_second_look_in_vain_and_then_at_growing_distances() -> None:
     watch = SchedulerWatch(BackoffPolicy(1000, 30_000, 60_000))
+    looks = (0, 10, 1_000, 2_009, 2_010)
+    assert [watch.looked(now, False) for now in looks] == [False, True, False, False, True], "two seconds at least"
+    watch = SchedulerWatch(BackoffPolicy(1000, 30_000, 60_000))
     assert [watch.looked(now, False) for now in (0, 10)] == [False, True]
     started = [now for now in range(1_000, 40_000, 1_000) if watch.looked(now, False)]
     assert len(started) > 2
     distances = [later - before for before, later in pairwise([10, *started])]
     assert all(distance >= 1_990 for distance in distances)
     assert distances[-1] > 4 * distances[1]
-    for now in (50_000, 51_000):
+    started = [now for now in range(1_000_000, 1_200_000, 500) if watch.looked(now, False)]
+    distances = [later - before for before, later in pairwise(started)]
+    assert distances[:8] == [2_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000], "the last had lived for long"
+    for now in (2_050_000, 2_051_000):
         assert not watch.looked(now, True)
-    assert [watch.looked(now, False) for now in (100_000, 100_010)] == [False, True], "it was there: count anew"
+    assert [watch.looked(now, False) for now in (2_100_000, 2_100_010)] == [False, True], "it was there: count anew"

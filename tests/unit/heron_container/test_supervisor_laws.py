@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 import heron_container
 from heron_container.core.processes import ProcessSpec, master_container, processes_of, worker_container
 from heron_container.core.supervisor import (
+    KILL_AGAIN_MS,
     STAGGER_MS,
     TRANSITIONS,
     FindReplacement,
@@ -263,6 +264,47 @@ def test_tasks_that_leave_the_plan_end_by_themselves_and_new_ones_start() -> Non
     assert core.processes[known[1]].alive
     assert core.ended(20, known[1], "exit code 0") == []
     assert known[1] not in core.processes, "and their rows go with them"
+
+
+def test_a_stop_asks_then_kills_and_the_metrics_manager_goes_last() -> None:
+    core = Supervisor(POLICY, 5000)
+    core.want(0, SPECS)
+    assert core.next_deadline_ms() is None
+    for slot in range(4):
+        assert core.born(10, slot, 100 + slot) == []
+    assert core.stop(1000) == [Terminate(0, 100), Terminate(2, 102), Terminate(3, 103)]
+    assert (core.stop(1100), core.next_deadline_ms()) == ([], 6000), "asked once, with a grace"
+    for slot in (0, 2):
+        assert core.ended(2000, slot, "exit code 0") == []
+    assert (core.tick(5999), core.tick(6000)) == ([], [Kill(3, 103)])
+    assert core.next_deadline_ms() == 6000 + KILL_AGAIN_MS
+    assert (core.tick(5999 + KILL_AGAIN_MS), core.tick(6000 + KILL_AGAIN_MS)) == ([], [Kill(3, 103)])
+    assert core.ended(7100, 3, "killed") == [Terminate(1, 101)]
+    assert (core.next_deadline_ms(), core.all_ended()) == (12_100, False)
+    assert core.ended(7200, 1, "exit code 0") == []
+    assert (core.next_deadline_ms(), core.all_ended()) == (None, True)
+    assert {process.state for process in core.processes.values()} == {ProcessState.STOPPED}
+    assert core.want(8000, SPECS) == [], "nothing is started any more"
+
+
+def test_each_process_of_a_container_is_known_by_slot_name_and_task() -> None:
+    plan = PackingPlan("t", (ContainerPlan(1, (InstancePlan(5, "b", 0), InstancePlan(2, "a", 0))),))
+    ours = [
+        ProcessSpec(0, "stream_manager", "stream_manager-1"),
+        ProcessSpec(1, "metrics_manager", "metrics_manager-1"),
+    ]
+
+    def instances(*slots: int) -> list[ProcessSpec]:
+        two = (("container_1_a_2", "a", 2), ("container_1_b_5", "b", 5))
+        return [ProcessSpec(slot, "heron_instance", *rest) for slot, rest in zip(slots, two, strict=True)]
+
+    assert worker_container(1, plan) == [*ours, *instances(2, 3)]
+    assert worker_container(1, plan, {7: 4, 2: 3}) == [*ours, *instances(3, 5)], "a slot that somebody has is not free"
+    assert master_container(1) == [
+        ProcessSpec(0, "topology_master", "topology_master-0"), ProcessSpec(1, "metrics_manager", "metrics_manager-0")
+    ]  # fmt: skip
+    assert [spec.stops_last for spec in worker_container(1, plan)] == [False, True, False, False]
+    assert [spec.is_instance for spec in worker_container(1, plan)] == [False, False, True, True]
 
 
 def test_container_0_has_its_replicas() -> None:

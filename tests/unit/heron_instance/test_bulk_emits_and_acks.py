@@ -123,3 +123,85 @@ def test_a_recorder_knows_bulk_acks() -> None:
     bolt.ack_many(batch)
     bolt.ack_many(batch[0])
     assert [tup.values[0] for tup in recorder.acked] == [1, 2, 1]
+
+
+class Script(Spout):
+    """Does once what it is told to."""
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        self.acked: list[Any] = []
+        self.said: list[str] = []
+        self.script: Any = None
+
+    def next_tuple(self) -> None:
+        script, self.script = self.script, None
+        if script is not None:
+            try:
+                script(self)
+            except ValueError as error:
+                self.said.append(str(error))
+
+    def ack(self, tup_id: Any) -> None:
+        self.acked.append(tup_id)
+
+
+def told(script: Any, mode: str = "ATLEAST_ONCE") -> tuple[Any, list[Any]]:
+    """The spout after it has done that, and the values its reader got."""
+    world = World(
+        {
+            "s": Part(Script, 1, {"default": ["n"], "odd": ["n"]}),
+            "r": Part(Ordered, 1, {}, [("s", "default", SHUFFLE), ("s", "odd", SHUFFLE)]),
+        },
+        {"topology.reliability.mode": mode},
+    )
+    spout: Any = world.components[1]
+    spout.script = script
+    world.run()
+    return spout, world.components[2].seen
+
+
+@pytest.mark.parametrize("mode", ["ATLEAST_ONCE", "ATMOST_ONCE"])
+def test_ids_may_come_one_by_one_and_some_may_be_missing(mode: str) -> None:
+    def script(spout: Any) -> None:
+        spout.emit_many([[n] for n in range(5)], (n if n % 2 else None for n in range(5)))
+        spout.emit_many([[5], [6]])
+        spout.emit_many([], [])
+
+    spout, seen = told(script, mode)
+    assert seen == list(range(7))
+    assert sorted(spout.acked) == [1, 3]
+
+
+def test_ids_that_do_not_go_with_the_rows_and_streams_that_are_none_are_refused_with_the_cure() -> None:
+    def one_more(spout: Any) -> None:
+        spout.emit_many([[1], [2]], [1, 2, 3])
+
+    def nowhere(spout: Any) -> None:
+        spout.emit_many([[1]], [1], "even")
+
+    def alone(spout: Any) -> None:
+        spout.emit([1], stream="even")
+
+    def not_direct(spout: Any) -> None:
+        spout.emit([1], direct_task=2)
+
+    assert told(one_more)[0].said == ["component 's', stream 'default': emit_many got 2 rows and 3 tup_ids"]
+    no_stream = "no stream 'even' (streams: default, odd): declare it in outputs"
+    assert told(nowhere)[0].said == told(alone)[0].said == [no_stream]
+    (said,) = told(not_direct)[0].said
+    assert said.startswith("component 's', stream 'default' is not direct: declare it with Stream(..., direct=True)")
+
+
+def test_task_ids_are_told_for_one_emit_and_what_waits_goes_before_it() -> None:
+    given: list[Any] = []
+
+    def script(spout: Any) -> None:
+        given.append(spout.emit([0], 0))
+        given.append(spout.emit([1], 1, need_task_ids=True))
+        given.append(spout.emit([2], 2, stream="odd", need_task_ids=True))
+        given.append(spout.emit([3], None))
+
+    spout, seen = told(script)
+    assert given == [None, [2], [2], None]
+    assert seen == [0, 1, 2, 3]
+    assert sorted(spout.acked) == [0, 1, 2]

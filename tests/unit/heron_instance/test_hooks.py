@@ -12,8 +12,17 @@ from hypothesis import strategies as st
 
 from heron_instance.core.hooks import Hooks
 from heron_instance.core.input_figures import InputFigures
-from heron_runtime.model.reasons import FailKind
-from heronry.api.hooks import TaskHook
+from heron_runtime.model.reasons import FailKind, FailReason
+from heronry.api.hooks import (
+    BoltAckInfo,
+    BoltExecuteInfo,
+    BoltFailInfo,
+    EmitInfo,
+    SpoutAckInfo,
+    SpoutFailInfo,
+    TaskHook,
+)
+from heronry.api.tuples import Tuple, tick_tuple
 
 
 def test_a_hook_that_raises_at_the_end_keeps_no_other_from_it(caplog: pytest.LogCaptureFixture) -> None:
@@ -66,3 +75,33 @@ def test_times_are_counted_in_nanoseconds_and_means_are_weighted(n: int, elapsed
         "__execute-latency/s/default": (elapsed_ms / n, n),
         "__queue-latency/s/default": (waited_ms, n),
     }
+
+
+def test_hooks_are_told_all_there_is_to_know() -> None:
+    seen: list[Any] = []
+
+    def notes(self: Any, info: Any) -> None:
+        seen.append(info)
+
+    methods = ("emit", "spout_ack", "spout_fail", "bolt_execute", "bolt_ack", "bolt_fail")
+    hook = type("Notes", (TaskHook,), dict.fromkeys(methods, notes))()
+    context: Any = SimpleNamespace(hooks=[])
+    hooks = Hooks(context, 4, lambda name, n: None, lambda: 3.0)
+    assert not hooks
+    context.hooks.append(hook)
+    assert hooks
+    batch: Any = SimpleNamespace(arrived_ms=2750.0)
+    tup, tick, reason = Tuple((1,), 0, batch), tick_tuple(1), FailReason(FailKind.FAILED, "b", 2, "no")
+    assert hooks.spout_emits((1,), "id", "odd", 7) is True
+    assert hooks.bolt_emits((1,), [tup], "odd", 7) is True
+    hooks.spout_ack("id", 12.5)
+    hooks.spout_fail("id", 12.5, reason)
+    hooks.bolt_execute(tup, 1.5)
+    hooks.bolt_ack(tup)
+    hooks.bolt_fail(tup)
+    hooks.bolt_ack(tick)
+    assert seen == [
+        EmitInfo((1,), "odd", 4, "id", 7), EmitInfo((1,), "odd", 4, None, 7), SpoutAckInfo("id", 4, 12.5),
+        SpoutFailInfo("id", 4, 12.5, reason), BoltExecuteInfo(tup, 4, 1.5), BoltAckInfo(tup, 4, 250.0),
+        BoltFailInfo(tup, 4, 250.0), BoltAckInfo(tick, 4, 0.0),
+    ]  # fmt: skip

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from heron_instance.core.input_weight import GROWTH, LOOK_EACH_MS, NEWS, QUARTER_MS, Calls, InputWeight
 from heron_instance.core.outbox import Flush, Outbox, Segment, Shape
 from heron_instance.core.values_codec import ValuesCodec
-from heron_runtime.model.settings import MiB
+from heron_runtime.model.settings import Keys, MiB, setting
 from heron_runtime.model.weights import LIGHT_BYTES, SECOND_BYTES, UNKNOWN_WEIGHT, seconds_of, weight_of
 from heron_runtime.wire.data import Frame
 
@@ -105,6 +105,10 @@ def test_a_data_in_queue_holds_what_a_call_of_the_right_length_takes(
         calls.add(n, fixed_ms + n * tuple_ms)
     rows = QUARTER_MS / calls.batch_tuple_ms()
     assert fixed_ms + rows * tuple_ms == pytest.approx(call_ms)
+
+
+def test_a_quarter_of_a_second_is_what_a_data_in_queue_holds() -> None:
+    assert 1000 * seconds_of(setting({}, Keys.TOPOLOGY_INSTANCE_DATA_IN_CAPACITY_BYTES)) == QUARTER_MS
 
 
 @given(st.floats(1, 1000))

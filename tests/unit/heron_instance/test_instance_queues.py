@@ -49,6 +49,41 @@ def test_capacity_stays_in_its_bounds(steps: list[tuple[int, int, int]]) -> None
         assert queue.size < 1000 + 500
 
 
+def test_a_queue_is_halved_above_its_limit_and_grows_by_a_sixteenth_up_to_its_maximum() -> None:
+    queue = AdaptiveQueue(1600, 100)
+    assert (queue.size, queue.capacity, queue.full, queue.room()) == (0, 1600, False, 1600)
+    queue.add(100)
+    assert queue.adjust(50.0)
+    assert (queue.capacity, queue.room(), queue.deadline_ms()) == (1600, 1500, None), "just the limit is no more"
+    queue.add(1)
+    assert queue.deadline_ms() == 50.0 + ADJUST_INTERVAL_MS
+    assert not queue.adjust(49.0 + ADJUST_INTERVAL_MS)
+    assert queue.adjust(50.0 + ADJUST_INTERVAL_MS)
+    assert queue.capacity == 800
+    queue.remove(1)
+    assert queue.adjust(50.0 + 2 * ADJUST_INTERVAL_MS)
+    assert (queue.capacity, queue.deadline_ms()) == (900, 50.0 + 3 * ADJUST_INTERVAL_MS)
+    queue.add(800)
+    assert (queue.full, queue.room()) == (True, 0)
+    queue.remove(1)
+    assert (queue.full, queue.room()) == (False, 1)
+    queue.remove(10**6)
+    assert queue.size == 0
+
+
+def test_a_small_queue_grows_by_one_and_its_limit_is_half() -> None:
+    queue = AdaptiveQueue(9)
+    assert (queue.maximum, queue.limit) == (9, 4)
+    queue.add(5)
+    seen = []
+    for round_ in range(8):
+        if round_ == 3:
+            queue.remove(1)
+        queue.adjust(ADJUST_INTERVAL_MS * round_)
+        seen.append(queue.capacity)
+    assert seen == [4, 2, 1, 2, 3, 4, 5, 6]
+
+
 def flush_of(sizes: list[int], number: int) -> Flush:
     frames = [Frame(1, 0, 2, 1, 1, 0, b"x" * size) for size in sizes]
     ones = np.array([number], dtype=np.uint64).tobytes()

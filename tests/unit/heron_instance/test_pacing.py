@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from laws import Law, Mutation, each_mutation
 from spout_alone import Alone
 
-from heron_instance.core.pacing import LAST_DELAY_MS, Pacing
+from heron_instance.core.pacing import LAST_DELAY_MS, TRY_EACH, Pacing
 
 FLUSH_MS = 5.0
 
@@ -107,3 +107,34 @@ def test_a_spout_that_waits_for_acks_says_so_until_there_is_room() -> None:
     assert "for 6 s" in said(), "a pause does not hide it"
     alone.verdict(alone.roots)
     assert said() == ""
+
+
+def test_delays_double_from_one_to_sixteen_milliseconds_until_something_happens() -> None:
+    pacing = Pacing()
+    assert (pacing.at_rest, pacing.slow, pacing.next_call_ms) == (False, False, float("-inf"))
+    for _ in range(2):
+        waits = []
+        for _ in range(6):
+            pacing.had_nothing(100.0, 0, 0.0)
+            waits.append((pacing.next_call_ms - 100.0, pacing.slow))
+        assert waits == [(1, False), (2, False), (4, False), (8, False), (16, True), (16, True)]
+        pacing.at_rest = True
+        pacing.reset()
+        assert (pacing.at_rest, pacing.slow, pacing.next_call_ms) == (False, False, float("-inf"))
+
+
+@pytest.mark.parametrize(("now_ms", "wait_ms"), [(32.0, 16.0), (33.0, 15.0), (47.5, 0.5), (48.0, 16.0)])
+def test_at_rest_all_wake_up_at_multiples_of_sixteen_milliseconds(now_ms: float, wait_ms: float) -> None:
+    pacing = Pacing()
+    assert pacing.rest(now_ms) == wait_ms
+    assert pacing.next_call_ms == now_ms + wait_ms
+
+
+def test_a_call_waits_for_the_flush_unless_single_tuples_came() -> None:
+    """One burst of one tuple in ``TRY_EACH`` is tried with the wait, and the first of more tuples always is."""
+    pacing, waits = Pacing(), []
+    for emitted in (2, *[1] * (2 * TRY_EACH), 2, 0):
+        pacing.reset()
+        pacing.had_nothing(100.0, emitted, 105.0)
+        waits.append(pacing.next_call_ms - 100.0)
+    assert waits == [5.0, *([1.0] * (TRY_EACH - 1) + [5.0]) * 2, 5.0, 5.0]

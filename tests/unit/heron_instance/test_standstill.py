@@ -129,7 +129,8 @@ class Batches(BasicBolt):
         self.ticks += 1
 
 
-def test_a_bolt_ends_what_came_before_the_barrier_and_ticks_no_more() -> None:
+@pytest.mark.parametrize("behind", [0, 1])
+def test_a_bolt_ends_what_came_before_the_barrier_and_ticks_no_more(behind: int) -> None:
     parts = {
         "s": Part(Emits, 1, {"default": ["n"]}),
         "b": Part(Batches, 1, {}, [("s", "default", SHUFFLE)], {"topology.tick.tuple.freq.ms": 10}),
@@ -141,15 +142,16 @@ def test_a_bolt_ends_what_came_before_the_barrier_and_ticks_no_more() -> None:
     data = Frame(1, 0, 2, 2, 1, int(encoded.codec), encoded.data)
     drains = replace(world.plan, version=PlanVersion(1, NUMBER), standstill=Standstill.DRAINING)
     bolt.on_plan(world.clock.ms, drains)
-    bolt.on_frames(world.clock.ms, [data, barrier(1, 2), data])
+    bolt.on_frames(world.clock.ms, [data, barrier(1, 2), *[data] * behind])
     bolt.run(world.clock.ms)
     assert bolt._work is not None  # type: ignore[attr-defined]
     assert bolt._work.count == 2, "no batch spans a barrier"  # type: ignore[attr-defined]
     for _ in range(5):
         world.clock.now += 0.02
         bolt.run(world.clock.ms)
+        assert not bolt.output.draining.quiet or len(user.taken) == 2 + 2 * behind, "only once all is processed"
     assert bolt.output.draining.quiet
-    assert user.taken == [1, 2, 1, 2], "what comes all the same is processed"
+    assert user.taken == [1, 2, *[1, 2] * behind], "what comes all the same is processed"
     ticks = user.ticks
     for _ in range(5):
         world.clock.now += 0.02

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from heron_instance.core.executor import soonest
 from heron_instance.core.failures import MAX_TEXTS, Failures
 from heron_runtime.model.ids import root_base
 from heron_runtime.model.reasons import FailKind
+from heron_runtime.model.topology import TopologyState
 from heronry.api.component import Bolt
 from heronry.api.metrics import CountMetric
 
@@ -69,17 +71,55 @@ def test_a_burst_goes_on_whatever_stream_a_call_emits_to(streams: int) -> None:
     assert spout.calls > 50, "one call after the other until the time is up"
 
 
-def test_the_first_burst_of_a_slow_spout_ends_when_its_time_is_up() -> None:
-    """How long its calls last is not known yet: it is looked at after each."""
+@pytest.mark.parametrize(("call_ms", "calls"), [(3.0, 1), (2.1, 1), (1.9, 2), (0.6, 4)])
+def test_a_burst_of_a_slow_spout_ends_with_the_call_in_which_its_two_milliseconds_are_up(
+    call_ms: float, calls: int
+) -> None:
+    """Of the first one, too, although how long its calls last is not known yet: it is looked at after each."""
 
     def slowly(self: Any) -> None:
-        self.context.clock.now += 0.003
+        self.context.clock.now += call_ms / 1000
         Source.next_tuple(self)
 
     alone = AloneSpout(next_tuple=slowly)
     alone.spout.context.clock = alone.world.clock
+    for bursts in (1, 2, 3):
+        alone.step()
+        assert alone.spout.calls == bursts * calls
+
+
+def test_a_burst_tells_how_many_calls_there_were_and_what_one_took() -> None:
+    def slowly(self: Any) -> None:
+        self.context.clock.now += 0.05
+        Source.next_tuple(self)
+
+    alone = AloneSpout(next_tuple=slowly)
+    alone.spout.context.clock = alone.world.clock
+    told, telemetry = [], alone.world.telemetry[1]
+    telemetry.latency = lambda name, ms, weight=1: told.append((name, ms, weight))  # type: ignore[method-assign]
+    for calls in (1, 2):
+        alone.step()
+        assert told[-1] == ("__next-tuple-latency", pytest.approx(50, abs=0.02), 1)
+        assert (len(told), alone.spout.calls) == (calls, calls)
+    alone.executor.collect_metrics()
+    assert telemetry.counters["__next-tuple-count"] == 2
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_spout_is_shown_as_paused_by_backpressure_or_by_its_owner(paused: bool) -> None:
+    alone = AloneSpout()
+    gauges, plan = alone.world.telemetry[1].gauges, alone.world.plan
+    alone.executor.on_pause(alone.world.clock.ms, paused)
     alone.step()
-    assert alone.spout.calls == 1
+    assert gauges["__paused"] == float(paused)
+    alone.executor.on_plan(alone.world.clock.ms, replace(plan, state=TopologyState.PAUSED))
+    alone.step()
+    assert gauges["__paused"] == 1.0
+    alone.executor.on_pause(alone.world.clock.ms, paused)
+    assert gauges["__paused"] == 1.0
+    alone.executor.on_plan(alone.world.clock.ms, plan)
+    alone.step()
+    assert gauges["__paused"] == float(paused)
 
 
 def test_a_metric_that_cannot_be_collected_keeps_no_other_back(caplog: pytest.LogCaptureFixture) -> None:

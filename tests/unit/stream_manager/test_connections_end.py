@@ -45,7 +45,7 @@ def test_a_peer_that_the_plan_does_not_name_any_more_has_no_credit(world: World)
     assert peer.connection is not None
     assert not peer.accepted
     world.act(1, world.cores[1].packet(peer.connection, Packet(1, frames=[frame(5, 2)])))
-    assert world.ended[-1].endswith("frames for task 2 without credit")
+    assert world.ended[-1] == "container 2: frames for task 2 without credit"
 
 
 @pytest.mark.parametrize("to", [1, 3])

@@ -6,15 +6,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from generation_world import CONTAINERS, TASKS, GenerationWorld
 
 from heron_runtime.model.checkpoints import CheckpointWish, TaskReport
-from heron_runtime.model.generations import NO_GENERATION, Phase, PlaceKind
+from heron_runtime.model.generations import NO_GENERATION, Generation, Member, Phase, PlaceKind, stream_manager_of
 from stream_manager.core import events as e
-from stream_manager.core.connections import LocalInstance, Peer
+from stream_manager.core.connections import Connections, LocalInstance, Peer
 from stream_manager.core.forwarding import Forwarding
 from stream_manager.core.generation import NONE_CARRIED, InForce
 from stream_manager.core.instance_side import InstanceSide
@@ -348,3 +349,12 @@ def test_each_rule_is_needed(mutation: Callable[[Patch], None], monkeypatch: Pat
     mutation(monkeypatch)
     with pytest.raises((AssertionError, KeyError)):
         law_one_generation_never_gets_into_another()
+
+
+@pytest.mark.parametrize(("member", "runs"), [(7, True), (6, False), (8, False), (None, False)])
+def test_a_generation_runs_with_the_very_process_that_it_names(member: int | None, runs: bool) -> None:
+    members = () if member is None else (Member(stream_manager_of(1), member),)
+    plan = SimpleNamespace(generation=Generation(3, Phase.RUNNING, members=members))
+    force = InForce(SimpleNamespace(container=1, incarnation=7), Connections)  # type: ignore[arg-type]
+    force.follow(SimpleNamespace(plan=plan, peers=()))  # type: ignore[arg-type]
+    assert (force.number, bool(force.lost)) == (3 if runs else NONE_CARRIED, not runs)

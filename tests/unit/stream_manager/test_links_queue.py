@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sm_world import column, failed, frame
@@ -142,10 +144,12 @@ def test_a_tuple_is_tracked_that_hangs_on_a_root(roots_of_each: list[int]) -> No
     assert tracked_count(frame(9, 1, count=count)) == 0
 
 
-def test_texts_of_reasons_are_bounded() -> None:
+@pytest.mark.parametrize("kind", ["fails", "verdicts"])
+def test_texts_of_reasons_are_bounded(kind: str) -> None:
     queue = Settlements()
+    put = queue.fail if kind == "fails" else queue.verdict
     for number in range(2 * MAX_REASONS):
-        queue.fail(1, column([number]), Reason(FailKind.EXCEPTION, "split", 2, f"text {number}", "trace" * 1000))
+        put(1, column([number]), Reason(FailKind.EXCEPTION, "split", 2, f"text {number}", "trace" * 1000))
     queue.check()
     count, kinds, found = 0, set(), 0
     while queue:
@@ -153,10 +157,12 @@ def test_texts_of_reasons_are_bounded() -> None:
         queue.fill(packet, PACKET_BYTES)
         assert len(encode_packet(packet)) <= PACKET_BYTES
         count += 1
-        kinds |= {fail.reason.message for fail in packet.fails}
-        found += sum(len(fail.roots) for fail in packet.fails) // 8
+        told: list[Any] = [*packet.fails, *packet.verdicts]
+        assert all((one.reason.component, one.reason.task) == ("split", 2) for one in told)
+        kinds |= {one.reason.message for one in told}
+        found += sum(len(one.roots) for one in told) // 8
     assert found == 2 * MAX_REASONS
-    assert len(kinds) <= MAX_REASONS + 1
+    assert kinds == {"", *(f"text {number}" for number in range(MAX_REASONS))}
     assert count > 1
 
 
@@ -172,3 +178,16 @@ def test_a_packet_is_bounded_whatever_the_script_of_its_texts() -> None:
             assert len(encode_packet(packet)) <= PACKET_BYTES
             found += sum(len(fail.roots) for fail in packet.fails) // 8
         assert found == 299_999
+
+
+def test_the_verdicts_of_a_process_that_is_gone_go_with_it_and_nothing_else() -> None:
+    queue, packet = Settlements(), Packet()
+    queue.ack(1, column([1, 2]), column([3, 4]))
+    queue.fail(1, column([5]), failed())
+    queue.verdict(1, column([6, 7, 8]), None)
+    queue.verdict(1, column([9]), EXPIRED)
+    queue.drop_verdicts()
+    queue.check()
+    assert queue.bytes == 2 * 16 + 8
+    queue.fill(packet, PACKET_BYTES)
+    assert [len(packet.acks), len(packet.fails), len(packet.verdicts)] == [1, 1, 0]

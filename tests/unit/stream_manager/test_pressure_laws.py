@@ -253,11 +253,14 @@ def test_the_memory_of_a_queue_is_bounded_by_what_each_of_its_feeders_may_send()
 def test_the_time_under_pressure_is_that_of_the_causes_that_last(steps: list[tuple[int, set[Cause]]]) -> None:
     """A cause is charged for the time between two looks at both of which it stood; what a task causes adds up."""
     routes = started().cores[1].standing.routes
-    pressure, seconds, initiated = Pressure(1), dict.fromkeys(ALL_CAUSES, 0), 0
+    pressure, seconds, initiated, starts = Pressure(1), dict.fromkeys(ALL_CAUSES, 0), 0, 0
     before: set[Cause] = set()
     for elapsed_ms, now in steps:
         for cause in ALL_CAUSES:
+            revision, changed = pressure.revision, (cause in now) != (cause in before)
             pressure.set_slow(cause, cause in now)
+            assert (pressure.revision > revision) == changed
+        starts += len(now - before)
         pressure.pass_time(elapsed_ms)
         initiated += elapsed_ms if now else 0
         for cause in now & before:
@@ -266,6 +269,7 @@ def test_the_time_under_pressure_is_that_of_the_causes_that_last(steps: list[tup
     names = {cause: routes.instance_name(cause.task) if cause.task else "stream_manager-2" for cause in ALL_CAUSES}
     totals = pressure.totals(routes)
     assert totals["__server/__time_spent_back_pressure_initiated"] == initiated
+    assert totals["__back_pressure_starts"] == starts
     for name in set(names.values()):
         spent = sum(seconds[cause] for cause in ALL_CAUSES if names[cause] == name)
         assert totals.get(f"__time_spent_back_pressure_by_compid/{name}", 0) == spent

@@ -196,7 +196,9 @@ def test_an_instance_that_breaks_a_rule_loses_its_connection(world: World, packe
     assert number is not None
     effects = world.cores[1].packet(number, packet)
     assert [type(effect) for effect in effects] == [End]
-    assert reason in effects[0].reason  # type: ignore[union-attr]  # it is an End
+    said = effects[0].reason  # type: ignore[union-attr]  # it is an End
+    assert said.startswith("task 2: ")
+    assert reason in said
     assert world.cores[1].connections.instances[2].connection is None
     assert world.cores[1].violations == before + 1
 

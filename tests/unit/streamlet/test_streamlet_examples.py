@@ -41,7 +41,9 @@ def test_an_example_gives_online_what_the_reference_gives(
     assert read(tmp_path / "late") == []
 
 
-def test_what_the_page_runs_by_itself_holds() -> None:
+@pytest.mark.parametrize("program", ["events", "shop"])
+def test_what_the_page_runs_by_itself_holds(program: str) -> None:
     page = (EXAMPLES.parent / "docs" / "streamlet.md").read_text()
-    (text,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if 'Builder("events")' in block]
-    exec(compile(text, "docs/streamlet.md", "exec"), {})
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (text,) = [block for block in blocks if f'Builder("{program}")' in block]
+    exec(compile(text, "docs/streamlet.md", "exec", dont_inherit=True), {})

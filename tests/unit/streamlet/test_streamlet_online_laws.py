@@ -55,6 +55,20 @@ def _twice(record: dict[str, Any]) -> list[dict[str, Any]]:
     return [record, {**record, "k": record["k"] * 2}] if record["t"] % 3 else []
 
 
+@dataclass(frozen=True)
+class Typed:
+    t: int
+    k: str
+    v: float | None = 0.5
+
+
+def _loose(record: dict[str, Any]) -> dict[str, Any]:
+    """As csv may have it."""
+    value = record["v"]
+    found = {"t": str(record["t"]), "k": str(record["k"]), "v": "" if value is None else repr(value)}
+    return found if record["t"] % 5 else {"t": record["t"], "k": str(record["k"])}
+
+
 OPERATIONS: dict[str, Callable[[Any, int | None], Any]] = {
     "map": lambda s, par: s.map(_half, parallelism=par),
     "filter": lambda s, par: s.filter(_odd, parallelism=par),
@@ -64,6 +78,7 @@ OPERATIONS: dict[str, Callable[[Any, int | None], Any]] = {
     "lookup": lambda s, par: s.lookup([{"k": "a", "n": 2}, {"k": 2.5, "n": 3}], "k", how="left", parallelism=par).map(
         lambda found: {**found.record, "t": found.record["t"] + (found.row["n"] if found.row else 0)}
     ),
+    "schema": lambda s, par: s.map(_loose).with_schema(Typed, parallelism=par),
     "split and union": lambda s, par: (lambda a, b: a.map(_half).union(b, parallelism=par))(*s.branch(_odd)),
 }
 MONOIDS: dict[str, Monoid] = {

@@ -64,6 +64,54 @@ def test_parquet_and_collected_records(tmp_path: Path) -> None:
     assert difference(read(tmp_path / "own" / "collect" / "all"), rows) == ""
 
 
+def test_parquet_has_the_columns_of_the_schema_whatever_came_first(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    declared = arrow.schema(
+        [
+            arrow.field("n", arrow.int32(), nullable=False), ("x", arrow.float64()), ("day", arrow.date32()),
+            ("at", arrow.timestamp("us", "UTC")), ("price", arrow.decimal128(6, 2)), ("raw", arrow.binary()),
+            ("k", arrow.string()), ("ok", arrow.bool_()),
+        ]
+    )  # fmt: skip
+    builder = builder_in(tmp_path)
+    records = [{"n": n, "price": n, "x": None if n < 40 else n, "other": object()} for n in range(50)]
+    typed = builder.source([*records, {"n": 2**31}]).with_schema(declared, name="typed").filter(bool)
+    typed.sink(to_files(tmp_path / "out", "parquet"), name="table")
+    typed.map(dict, name="again").sink(collect(), name="all")
+    with importable(builder):
+        world = OnlineWorld(definition_of(builder), tmp_path, 1)
+        world.until_final()
+        world.stop()
+    found = [arrow.parquet.read_table(file) for file in (tmp_path / "out").glob("*.parquet")]
+    assert found
+    assert all(table.schema.equals(declared) for table in found)
+    letters: list[dict[str, Any]] = []
+    rows = [row for table in found for row in table.to_pylist()]
+    assert difference(rows, run(builder.build(), failed=letters)["all"]) == ""
+    assert len(rows) == 50
+    assert "which does not fit 32 bits" in letters[0]["error"]
+
+
+def test_arrow_types_that_no_engine_carries_are_refused_by_name() -> None:
+    arrow = pytest.importorskip("pyarrow")
+    refused = [
+        arrow.float32(),
+        arrow.uint64(),
+        arrow.timestamp("ns", "UTC"),
+        arrow.timestamp("us"),
+        arrow.list_(arrow.int64()),
+    ]
+    declared = arrow.schema([("ok", arrow.large_string()), *((f"f{n}", of) for n, of in enumerate(refused))])
+    with pytest.raises(TopologyError) as raised:
+        Builder("p").source([{}]).with_schema(declared)
+    assert [problem.partition(",")[0] for problem in raised.value.problems] == [
+        f"step 'schema': schema schema: field 'f{n}' has the type {str(of).partition(',')[0]}"
+        for n, of in enumerate(refused)
+    ]
+    with pytest.raises(TopologyError, match="it names 'a' twice"):
+        Builder("p").source([{}]).with_schema(arrow.schema([("a", arrow.int64()), ("a", arrow.int64())]))
+
+
 def test_a_sink_that_is_plugged_in_writes_online_and_is_refused_by_name_on_spark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -174,3 +174,51 @@ def test_the_most_recent_exceptions_are_kept() -> None:
     assert found[-1].last_time == START + 2199
     held = sum(len(e.exceptions) for p in store._processes.values() for e in p.totals.entries())
     assert held <= 2 * 256 + 256
+
+
+def test_a_rate_is_of_the_time_that_is_covered_and_none_where_none_is() -> None:
+    store = MetricStore(START)
+    store.publish(START, PublishMetrics(1, (process(START, 40),)))
+    (value,) = store.metrics(START, MetricsRequest("", 60)).values
+    assert (value.total, value.rate) == (40, 0.0), "no time has passed"
+    (value,) = store.metrics(START + 8, MetricsRequest("", 60)).values
+    assert (value.total, value.rate) == (40, 5.0), "it is no older than this"
+    (value,) = store.metrics(START + 16, MetricsRequest("", -1)).values
+    assert (value.total, value.rate) == (40, 2.5)
+    assert list(store.exactly(START + 16, 60, ("__emit-count/default", "g"))) == [(1, "__emit-count/default", 2.5)]
+    assert store.metrics(START + 9, MetricsRequest("", -1, ("g",))).interval_seconds == 9
+    assert MetricStore(START).metrics(START + 9, MetricsRequest("", -1)).interval_seconds == 0
+
+
+@pytest.mark.parametrize(("before", "counts"), [(0.0, 40), (1.0, 40), (1.5, 0)])
+def test_what_a_process_has_counted_just_before_the_master_began_is_recent(before: float, counts: int) -> None:
+    store = MetricStore(START)
+    store.publish(START + 5, PublishMetrics(1, (process(START + 5, 40, started=START - before),)))
+    assert ask(store, START + 6, 60) == {"__emit-count/default": counts}
+
+
+def test_a_gauge_is_fresh_for_a_minute_and_has_its_range() -> None:
+    store, heard = MetricStore(START), START + 20
+    for seconds, value in ((5, 2.0), (10, 8.0), (20, 5.0)):
+        now = START + seconds
+        store.publish(now + 3, PublishMetrics(1, (process(now, gauges={"g": value, "h": value}),), now + 3))
+    fresh = store.metrics(heard + metric_store.GAUGE_FRESH_SECONDS, MetricsRequest("", 120, ("g",))).values
+    assert [(v.kind, v.total, v.minimum, v.maximum, v.mean, v.rate) for v in fresh] == [("gauge", 5, 2, 8, 5, 0.0)]
+    (short,) = store.metrics(heard + 50, MetricsRequest("", 5, ("g",))).values
+    assert (short.total, short.minimum, short.maximum, short.mean) == (5, 5, 5, 5), "nobody has reported since"
+    assert store.metrics(heard + metric_store.GAUGE_FRESH_SECONDS + 0.5, MetricsRequest("", 120, ("g",))).values == ()
+    assert list(store.exactly(heard + 60, 60, ("g",))) == [(1, "g", 5.0)]
+    assert list(store.exactly(heard + 60.5, 60, ("g",))) == []
+
+
+@pytest.mark.parametrize(("is_first", "known", "recent"), [(True, False, 30), (False, True, 30), (False, False, 0)])
+def test_what_ended_processes_have_counted_is_recent_where_nothing_of_it_was_missed(
+    is_first: bool, known: bool, recent: int
+) -> None:
+    """A first master has missed nothing; another one knows of the process that has ended since it heard of it first."""
+    store = MetricStore(START + 500, is_first=is_first)
+    if known:
+        store.publish(START + 501, PublishMetrics(1, (process(START + 501, 0, 7),)))
+    store.publish(START + 502, PublishMetrics(1, (process(START + 502, 30, incarnation=0),)))
+    assert ask(store, START + 503, 60) == {"__emit-count/default": recent}
+    assert ask(store, START + 503, -1) == {"__emit-count/default": 30}

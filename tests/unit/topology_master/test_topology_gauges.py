@@ -36,9 +36,9 @@ def test_sums_over_the_containers_with_tasks() -> None:
     store = MetricStore(START)
     for second in range(5, 121, 5):
         processes = (
+            system("__tmanager__", "topology_master-0", 0, second, 3.0),  # its container is the first to report
             instance(1, 1, second, 40.0, 0.5), instance(2, 2, second, 900.0, 1.0),
             system("__stmgr__", "stream_manager-1", 1, second, 0.25),
-            system("__tmanager__", "topology_master-0", 0, second, 3.0),
         )  # fmt: skip
         store.publish(START + second, PublishMetrics(1, processes, START + second))
     found = topology_gauges(store, PLAN, START + 120)

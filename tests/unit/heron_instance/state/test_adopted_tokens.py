@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from heron_instance.core.state.kept import NoPlace, Restored
-from heron_instance.core.state.tokens import BadToken, Tokens
+from heron_instance.core.state.tokens import BadToken, Tokens, generation_of
 from heron_runtime.model.checkpoints import Adopted, Token
 from heronry.api.state import Checkpoint, TwoPhaseSink
 
@@ -85,3 +85,31 @@ def test_where_no_sink_is_any_more_it_is_said_unless_that_is_well_so() -> None:
     with pytest.raises(NoPlace, match="4-8-1-a was prepared by a TwoPhaseSink"):
         Tokens(component, 5).restore(restored(Adopted.WHOLE))
     Tokens(component, 5).restore(restored(Adopted.IN_PART))
+
+
+@pytest.mark.parametrize(
+    ("name", "generation"),
+    [("3-9-1-a", 3), ("12-1", 12), ("0-1-1-a", 0), ("12", None), ("x-9-1-a", None), ("-9-1", None), ("", None)],
+)
+def test_a_token_tells_its_generation_and_any_other_name_none(name: str, generation: int | None) -> None:
+    assert generation_of(name) == generation
+
+
+def test_a_sweep_aborts_what_lower_generations_left_and_nobody_knows() -> None:
+    sink = Sink("2-1-1-a", "3-2-1-a", "4-3-1-a", "5-4-1-a", "3-5-1-a", "mine", "3-6-1-a")
+    tokens = Tokens(sink, 4)
+    tokens.unconfirmed.append(Token(5, "3-5-1-a"))
+    tokens.sweep(["3-6-1-a"])
+    assert sink.waiting == ["4-3-1-a", "5-4-1-a", "3-5-1-a", "mine", "3-6-1-a"]
+
+
+def test_what_is_complete_is_committed_in_order_and_once() -> None:
+    sink = Sink()
+    tokens = Tokens(sink, 4)
+    tokens.unconfirmed += [Token(9, "4-9-1-a"), Token(7, "4-7-1-a"), Token(8, "4-8-1-a")]
+    tokens.commit(6)
+    assert sink.committed == []
+    tokens.commit(8)
+    tokens.commit(8)
+    assert sink.committed == ["4-7-1-a", "4-8-1-a"]
+    assert tokens.unconfirmed == [Token(9, "4-9-1-a")]

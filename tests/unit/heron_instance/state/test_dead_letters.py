@@ -10,7 +10,7 @@ import letter_world
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from instance_world import SHUFFLE, Part, fields
+from instance_world import SHUFFLE, Part, World, fields
 from kept_world import KeptWorld
 from letter_world import ACTS, BOLT, KEYS, Record, run
 
@@ -338,3 +338,48 @@ def test_emits_that_were_held_leave_in_the_order_in_which_they_were_made() -> No
             numbers = [values[1] for _, values in rows]
             assert len(numbers) > 40
             assert numbers == sorted(numbers)
+
+
+@pytest.mark.parametrize(("declares", "kept"), [(False, True), (True, False), (False, False), (True, True)])
+def test_letters_are_written_where_state_is_kept_and_a_bolt_declares_them(declares: bool, kept: bool) -> None:
+    """Elsewhere a tuple that fails is sent again, and an exception is one."""
+
+    class Raises(BasicBolt):
+        dead_letters = "bad" if declares else ""
+
+        def process(self, tup: Any) -> None:
+            raise ValueError("no")
+
+    outputs = {"bad": DeadLetter._fields} if declares else {}
+    parts = {
+        "s": Part(letter_world.Source, 1, {"default": Record._fields}),
+        "b": Part(Raises, 1, outputs, [("s", "default", SHUFFLE)]),
+    }
+    world = (KeptWorld if kept else World)(parts)
+    bolt: Any = world.executors[BOLT]
+    assert bolt.collector.may_hold is (declares and kept)
+    assert bolt._processing._dead_letters is None or (declares and kept)
+    bolt.task.counts.hand_over()
+    assert ("__dead-letter-count" in world.telemetry[BOLT].counters) is (declares and kept)
+
+
+def test_what_is_kept_stays_whatever_is_undone_later() -> None:
+    parts = {
+        "s": Part(letter_world.Source, 1, {"default": Record._fields}),
+        "b": Part(letter_world.Obeys, 1, {"bad": DeadLetter._fields}, [("s", "default", fields("key"))]),
+    }
+    parts["b"].make = type("Declares", (letter_world.Obeys,), {"dead_letters": "bad"})
+    kept = KeptWorld(parts).executors[BOLT].task.kept
+    for state in (kept.own, kept.by_key):
+        assert state is not None
+        kept.begin()
+        state[1] = "kept"
+        kept.keep()
+        state[2] = "later"
+        kept.undo()
+        assert dict(state) == {1: "kept", 2: "later"}, "nothing has begun since"
+        kept.begin()
+        del state[1]
+        state[2] = "undone"
+        kept.undo()
+        assert dict(state) == {1: "kept", 2: "later"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from heron_instance.core.state.participant import KEPT_PARTS, Align, Barrier, Participant
-from heron_runtime.model.checkpoints import Part
+from heron_runtime.model.checkpoints import Part, TaskReport
 
 
 def bolt() -> Participant:
@@ -103,3 +103,49 @@ def test_the_report_holds_the_newest_parts() -> None:
     assert task.completed(3)
     assert not task.completed(2)
     assert task.complete == 3
+
+
+def test_who_has_begun_has_said_nothing() -> None:
+    for task in (bolt(), Participant(2, [], 1_000)):
+        task.tick(10**9)
+        assert task.report == TaskReport(2, False, 0, (), 0, "", 0, "")
+        assert (task.quiet, task.complete, task.declined) == (False, 0, 0)
+        task.check()
+
+
+def test_the_newest_checkpoint_is_declined_and_for_its_first_reason() -> None:
+    task = bolt()
+    for number, why in ((5, "first"), (5, "second"), (4, "older")):
+        task.decline(number, why)
+        assert (task.report.declined, task.report.declined_why) == (5, "first")
+    task.decline(6, "newer")
+    assert (task.report.declined, task.report.declined_why) == (6, "newer")
+
+
+def test_barriers_of_one_that_is_over_or_before_the_current_one_count_for_nothing() -> None:
+    task = bolt()
+    task.over(4)
+    assert task.barrier(1, barrier(4)) is None
+    assert task.barrier(3, barrier(4)) is None
+    assert task.barrier(1, barrier(7)) is None
+    assert task.barrier(3, barrier(6)) is None, "before the current one"
+    assert task.barrier(3, barrier(7)) == Align(7, 7)
+    assert task.barrier(3, barrier(7)) == Align(7, 7), "until it has aligned"
+    task.aligned(7, 500)
+    assert task.quiet_until_ms == 1_500
+    assert task.barrier(3, barrier(7)) is None
+    task.over(7)
+    assert (task.quiet, task.report.aligned, task.report.lost) == (False, 7, "")
+
+
+def test_what_was_sent_and_did_not_come_is_told_with_both_numbers() -> None:
+    task = bolt()
+    task.taken(1)
+    assert task.barrier(1, barrier(5, 3)) is None
+    assert task.report.lost == "3 frames were sent by task 1, and 1 came"
+    task = bolt()
+    task.barrier(1, Barrier(1, 5, 7, 0))
+    assert task.report.lost == "a barrier of generation 1 came from task 1"
+    task = bolt()
+    task.disconnected()
+    assert task.report.lost == "the connection to the stream manager ended"

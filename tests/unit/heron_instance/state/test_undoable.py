@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,3 +41,42 @@ def test_undone_it_is_what_it_was_and_kept_it_is_not(
     after = dict(mapping)
     mapping.undo()  # nothing has begun
     assert dict(mapping) == after
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(("set", "append", "append", "delete", "begin", "keep", "undo")), st.sampled_from("abc")),
+    max_size=40,
+)
+
+
+@given(STEPS)
+def test_changes_in_place_are_undone_too_and_it_is_a_mapping_like_any_other(steps: list[tuple[str, str]]) -> None:
+    mapping, model = UndoableMapping(), dict[Any, Any]()
+    before: dict[Any, Any] | None = None
+    for number, (what, key) in enumerate(steps):
+        match what:
+            case "set":
+                mapping[key] = [number]
+                model[key] = [number]
+            case "append" if key in model:
+                mapping[key].append(number)
+                model[key].append(number)
+            case "append" | "delete" if key not in model:
+                with pytest.raises(KeyError):
+                    mapping[key].append(number) if what == "append" else mapping.__delitem__(key)
+            case "delete":
+                del mapping[key]
+                del model[key]
+            case "begin":
+                mapping.begin()
+                before = copy.deepcopy(model)
+            case "keep":
+                mapping.keep()
+                before = None
+            case "undo":
+                mapping.undo()
+                model, before = (model if before is None else before), None
+        assert (key in mapping) == (key in model)
+        assert len(mapping) == len(model)
+        assert sorted(mapping) == sorted(model)
+        assert eval(repr(mapping)) == model

@@ -12,8 +12,8 @@ from heron_runtime.model.checkpoints import (
     initial_manifest,
 )
 from heron_runtime.model.plan import NO_PLAN
-from topology_master.core.events import WriteManifest, WriteResult
-from topology_master.core.state.coordinator import Coordinator, Participants, StoreRecord
+from topology_master.core.events import Note, WriteManifest, WriteResult
+from topology_master.core.state.coordinator import CANCELLED_IN_A_ROW, Coordinator, Participants, StoreRecord, Timing
 
 TASKS = {1: 11, 2: 22}
 DONE = WriteResult.DONE
@@ -48,12 +48,15 @@ def test_from_a_number_to_a_complete_checkpoint() -> None:
     assert coordinator.run(999) is None
     assert begun(coordinator) == 1
     assert (coordinator.wish.under, coordinator.wish.over, coordinator.waits_for) == (1, 0, (1, 2))
+    assert (coordinator.wish.turn, coordinator.wish.generation, coordinator.wish.timeout_ms) == (0, 1, 500)
+    assert (coordinator.under_way(1_050), coordinator.all_quiet) == ((1, 50), False)
     coordinator.heard(1, 11, TaskReport(1, True, 1))
     assert coordinator.run(1_100) is None
     assert (coordinator.wish.over, coordinator.waits_for) == (0, (2,))
     hear_all(coordinator, 1)
     assert coordinator.run(1_200) is None
     assert (coordinator.wish.under, coordinator.wish.over, coordinator.wish.complete) == (0, 1, 0)
+    assert coordinator.all_quiet
     hear_all(coordinator, 1, stored=True)
     write = coordinator.run(1_300)
     assert isinstance(write, WriteManifest)
@@ -63,6 +66,9 @@ def test_from_a_number_to_a_complete_checkpoint() -> None:
     coordinator.wrote(DONE, 1_400)
     assert coordinator.wish.complete == 1
     assert coordinator.completed is write.manifest
+    assert coordinator.timing == Timing(1_000, 200, 2)
+    assert (coordinator.under_way(1_500), coordinator.all_quiet, coordinator.waits_for) == ((0, 0.0), False, ())
+    assert coordinator.notes() == []
     assert coordinator.run(2_399) is None
     assert begun(coordinator, 2_400) == 2
 
@@ -90,7 +96,9 @@ def test_a_decline_cancels_and_gives_more_time() -> None:
         number = begun(coordinator, 3_000 * expected)
         assert number == expected
         coordinator.heard(2, 22, TaskReport(1, True, declined=number, declined_why="disk full"))
-    assert any("3 checkpoints in a row" in note.text for note in coordinator.notes())
+        told = [note.text for note in coordinator.notes() if "in a row" in note.text]
+        assert bool(told) is (expected == 3), "two may happen"
+    assert "3 checkpoints in a row" in told[0]
 
 
 def test_a_decline_after_the_completing_transaction_was_sent_is_ignored() -> None:
@@ -195,3 +203,29 @@ def test_parts_that_do_not_belong_together_cancel() -> None:
     assert coordinator.run(1_100) is None
     assert coordinator.cancelled == 1
     assert "of no one checkpoint" in coordinator.cancelled_why
+
+
+def test_several_that_are_cancelled_in_a_row_are_an_event_until_one_is_complete() -> None:
+    coordinator, now = running(), 0
+    for number in range(1, 2 * CANCELLED_IN_A_ROW + 2):
+        now += 1_000
+        assert begun(coordinator, now) == number
+        if number == CANCELLED_IN_A_ROW + 2:
+            hear_all(coordinator, number, stored=True)
+            for _ in range(2):
+                coordinator.run(now)
+                coordinator.wrote(DONE, now)
+            assert coordinator.wish.complete == number
+            assert coordinator.notes() == []
+            continue
+        coordinator.heard(1, 11, TaskReport(1, True, declined=number, declined_why="full"))
+        why = "task 1 declines: full"
+        in_a_row = number if number < CANCELLED_IN_A_ROW + 2 else number - CANCELLED_IN_A_ROW - 2
+        told = [Note(f"checkpoint {number} is cancelled: {why}", "__checkpoints_cancelled")]
+        if in_a_row >= CANCELLED_IN_A_ROW:
+            told.append(Note(f"{in_a_row} checkpoints in a row were cancelled; the last one: {why}"))
+        assert coordinator.notes() == told
+        cancelled = number - (number > CANCELLED_IN_A_ROW + 2)
+        assert (coordinator.cancelled, coordinator.cancelled_last, coordinator.cancelled_why) == (
+            cancelled, number, why,
+        )  # fmt: skip

@@ -95,3 +95,22 @@ def test_unfinished_files_go_with_their_generation_and_what_is_nobodys_stays() -
     parts = [".2-7-1-9.part.0a1b2c3d.part", ".3-8-1-9.part.0a1b2c3d.part", "2-7-2-9.part", "notes.txt"]
     assert old_files({}, parts, 0, 3, 3) == ((), (".2-7-1-9.part.0a1b2c3d.part", "2-7-2-9.part"))
     assert kept({4: None, 2: None, 9: None, 7: None}, complete=7, keep=2) == {4, 7}
+
+
+def test_those_of_a_later_turn_were_struck_off_and_hide_none_behind_them() -> None:
+    """The last complete one is 4: 2 and 3, which a later turn has, were gone back behind."""
+
+    def follows(base: Manifest, number: int, generation: int = 1) -> Manifest:
+        part = Part("count", 1, 9, generation, number, base.turn + 1, 1, "s", ALL_GROUPS)
+        return next_manifest(base, [part], NO_PLAN, TABLES)
+
+    one = follows(initial_manifest("id"), 1)
+    two = follows(one, 2)
+    assert kept({2: two, 3: follows(two, 3), 4: follows(initial_manifest("id"), 4, 2)}, 4, keep=5) == {4}
+
+
+def test_a_file_that_is_nobody_s_stays() -> None:
+    history = History(4)
+    odd = ["notes.txt", "x-1-2-3.part"]
+    old = old_files(history.manifests, odd, history.last.checkpoint, 10**9, keep=1)
+    assert old.parts == ()

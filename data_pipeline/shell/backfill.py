@@ -1,0 +1,171 @@
+"""``heron pipeline backfill``: the buckets of a view between two instants are computed anew, the rest is taken over.
+
+Theory of operation. A batch that begins at the first record takes longer each day. Buckets do not depend on one
+another, so those that end at or before F, and those that begin at or after T, may come from the batch before while only
+records in [F, T) are read; an archive by hours is not even opened elsewhere. That is right where a record's bucket
+follows from the event time of its source alone: F and T then cut no bucket (``check`` refuses an F that would; the
+bucket that T cuts stays what it was), and no step between source and view keeps anything that began before F. The
+version appears as any other does, by one rename, and owns what the one before owned, or more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+
+from data_pipeline.core.plan import Output
+from data_pipeline.shell.request import Request
+from data_pipeline.shell.until import iso
+from heron_runtime.failures import UsageError
+from heronry.pipeline.views import Batch, Description, newest_batch, read_description
+from heronry.streamlet.endpoints import ViewSink
+from heronry.streamlet.program import Program, ReduceStep, SourceStep
+
+ROWS = "rows"  # the folder of a version that holds its Parquet files
+WHOLE = "Compute the whole of it: heron pipeline run."
+
+
+@dataclass(frozen=True)
+class Backfill:
+    """Of one view: what is taken over from ``base``, all but the buckets within [from, to)."""
+
+    base: Batch
+    from_ms: int
+    to_ms: int
+
+    @property
+    def owned_to_ms(self) -> int:
+        """T of the version to come."""
+        return max(self.to_ms, self.base.to_ms)
+
+    def taken_over(self, spark: SparkSession) -> DataFrame:
+        """Rows of the version before, as they are in its files."""
+        rows = spark.read.parquet(str(self.base.folder / ROWS))
+        anew = (sql.col("start") >= sql.lit(self.from_ms)) & (sql.col("end") <= sql.lit(self.to_ms))
+        return rows.where(~anew)
+
+    def manifest(self) -> dict[str, object]:
+        """What a version says of it."""
+        return {"version": self.base.version, "from_ms": self.from_ms, "to_ms": self.to_ms}
+
+
+def of_view(request: Request, folder: Path) -> Backfill | None:
+    """None for a batch of the whole view. Raises UsageError."""
+    if request.from_ms is None:
+        return None
+    assert request.to_ms is not None
+    base = newest_batch(folder)
+    if base is None:
+        raise UsageError(f"there is no batch yet in {folder} whose other buckets could be taken over", WHOLE)
+    return Backfill(base, request.from_ms, request.to_ms)
+
+
+def begun(request: Request, program: Program) -> Request:
+    """The request with its F, where it goes on from the last batch: the newest instant up to which all views of the
+    program have one and that lies within no bucket of any. Raises UsageError, ViewError."""
+    if not request.since_last:
+        return request
+    folders = [Path(step.sink.path) for step in program.sinks() if isinstance(step.sink, ViewSink)]
+    found = [of_view(replace(request, from_ms=0), folder) for folder in folders]
+    owned = min((each.base.to_ms for each in found if each is not None), default=0)
+    buckets = math.lcm(*(read_description(folder).bucket_ms for folder in folders))
+    return replace(request, from_ms=owned - owned % buckets)
+
+
+def has_nothing(request: Request) -> bool:
+    """True where nothing can have come since the last batch."""
+    return (
+        request.since_last
+        and request.from_ms is not None
+        and request.to_ms is not None
+        and (request.from_ms >= request.to_ms)
+    )
+
+
+def check(request: Request, program: Program, outputs: Sequence[Output]) -> None:
+    """Refuse what would not give what a whole batch gives. Raises UsageError, ViewError."""
+    if has_nothing(request):
+        return
+    for output in outputs:
+        assert isinstance(output.sink, ViewSink)
+        assert output.reduce is not None
+        found = of_view(request, Path(output.sink.path))
+        if found is not None:
+            _check_times(output.sink, found, described(program, output))
+            _check_steps(program, output.reduce)
+
+
+def described(program: Program, output: Output) -> Description:
+    """What ``view.json`` says of a view."""
+    assert isinstance(output.sink, ViewSink)
+    assert output.reduce is not None
+    assert output.reduce.windowing is not None
+    monoid = output.reduce.monoid
+    length = output.reduce.windowing.window.length_ms
+    return Description(output.sink.name, program.name, output.reduce.name, length, monoid.builtin, monoid.parameters)
+
+
+def _check_times(sink: ViewSink, found: Backfill, wanted: Description) -> None:
+    start, end, name = found.from_ms, found.to_ms, sink.name
+    if start >= end:
+        raise UsageError(
+            f"--from {iso(start)} is not before T, which is {iso(end)}",
+            "Give an earlier --from; T is --to, or what the slowest source of the online topology has passed.",
+        )
+    if start > found.base.to_ms:
+        raise UsageError(
+            f"the batch of view {name} owns its buckets up to {iso(found.base.to_ms)}; a part that begins at "
+            f"{iso(start)} would leave those between to nobody",
+            f"Give --from {iso(found.base.to_ms)} or an earlier one.",
+        )
+    before = read_description(Path(sink.path))
+    if _adds(before) != _adds(wanted):
+        raise UsageError(
+            f"view {name} was made of buckets of {before.bucket_ms} ms by {before.monoid or 'one of its program'!r}, "
+            f"and the program now makes some of {wanted.bucket_ms} ms by {wanted.monoid or 'one of its own'!r}: "
+            "the two do not add up",
+            WHOLE,
+        )
+    cut = start % wanted.bucket_ms
+    if cut:
+        raise UsageError(
+            f"--from {iso(start)} lies within a bucket of view {name}, whose records before it would be missing",
+            f"Give --from {iso(start - cut)}, where the bucket begins.",
+        )
+
+
+def _adds(view: Description) -> tuple[object, ...]:
+    return view.bucket_ms, view.monoid, view.parameters
+
+
+def _check_steps(program: Program, reduce: ReduceStep) -> None:
+    """Between its sources and a view no step may keep records of before."""
+    named = "`heron pipeline backfill`"
+    if reduce.windowing is not None and reduce.windowing.event_time is not None:
+        raise UsageError(
+            f"step {reduce.name!r} has an event time of its own, and {named} reads by that of the sources", WHOLE
+        )
+    kept = next((step for step in _behind(program, reduce) if isinstance(step, ReduceStep)), None)
+    if kept is not None:
+        raise UsageError(
+            f"step {kept.name!r}, of which the view is made, keeps what came before; {named} would begin it anew", WHOLE
+        )
+
+
+def _behind(program: Program, step: ReduceStep) -> Iterator[object]:
+    """All steps before this one."""
+    waiting, seen = [ref.step for ref in step.inputs], set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        found = program.by_name[name]
+        yield found
+        if not isinstance(found, SourceStep):
+            waiting += [ref.step for ref in found.inputs]

@@ -1,0 +1,241 @@
+"""What SQL reads of a source: typed columns, as they are in the files or behind a schema (``with_schema``).
+
+Theory of operation. Three ways lead to columns. Text and Parquet have them. Where the values of Parquet's columns are
+those of a schema, whatever they are, Catalyst checks by itself what is left to check: that nothing is None which must
+not be. Everything else, json and csv and what a schema has to convert, is decoded and brought into its schema in a
+``mapInArrow``, by the Python rule of all engines, and goes on as columns; only those that are read are made.
+
+A record that does not fit ends the job with its story, from SQL as from Python; what is to be put aside is found when
+the job runs again, in Python alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sql
+
+from data_pipeline.core.columns import INTEGERS, SCHEMA_TYPES
+from data_pipeline.core.decode import Decoding
+from data_pipeline.core.failure import MARKER, failed
+from data_pipeline.core.plan import Scan, Table
+from data_pipeline.shell import scan as scans
+from data_pipeline.shell.lines import line_of
+from data_pipeline.shell.tasks import Shipped, columns_of
+from heronry.streamlet.endpoints import FileSource
+from heronry.streamlet.extract import Extractor, Field
+from heronry.streamlet.program import EventTime, ReduceStep, SchemaStep
+from heronry.streamlet.windows import MS_PER_UNIT
+
+FLOATS = ("float", "double")
+TIME_COLUMN = "__heronry_time"  # of the source, in milliseconds, beside the columns of a schema
+# What Python has: outside of it a column's value is none.
+_RANGES = {
+    "date": ("DATE'0001-01-01'", "DATE'9999-12-31'"),
+    "timestamp": ("TIMESTAMP'0001-01-01 00:00:00Z'", "TIMESTAMP'9999-12-31 23:59:59.999999Z'"),
+    "timestamp_ntz": ("TIMESTAMP_NTZ'0001-01-01 00:00:00'", "TIMESTAMP_NTZ'9999-12-31 23:59:59.999999'"),
+}
+
+
+@dataclass(frozen=True)
+class Columns:
+    """``types`` are those the reducer sees, ``raw`` those of the rows. ``alone``: the schema that Catalyst checks.
+    ``is_whole``: the rows are all there are, and records are still to be chosen by time."""
+
+    rows: DataFrame
+    types: dict[str, str]
+    raw: dict[str, str]
+    alone: SchemaStep | None = None
+    is_whole: bool = True
+
+    @staticmethod
+    def of(spark: SparkSession, tables: scans.Tables, scan: Scan, table: Table, step: ReduceStep) -> Columns:
+        """What the reducer reads of a table; with FILE_COLUMN if a record may be told of."""
+        source = scan.source
+        assert isinstance(source, FileSource)
+        bounded = scan.from_ms is not None or scan.to_ms is not None
+        if table.schemas and not table.alone:
+            return _made(tables, scan, table, step)
+        named = bounded or step.windowing is not None or table.alone
+        rows = tables.read(scan, named=named)
+        if source.format == "text":
+            return Columns(rows.selectExpr(f"{line_of('value')} AS record"), {"record": "string"}, {"record": "string"})
+        if source.format == "parquet":
+            raw = tables.columns(scan)
+            schema = table.schemas[0] if table.schemas else None
+            types = raw if schema is None else _types_of(schema)
+            return Columns(rows, types, raw, schema)
+        types = {name: SCHEMA_TYPES[kind] for name, kind in source.schema}
+        decoding = Decoding(scan.step, source, None, False, headers=tables.headers(scan))
+        return Columns(_mapped(rows, TypedTask(decoding, tuple(types.items()), named)), types, types)
+
+    def expression(self, name: str) -> str:
+        """SQL for a column as the reducer sees it."""
+        kind = self.types.get(name, "")
+        if self.alone is None or self.raw.get(name) == kind:
+            return f"`{name}`"
+        return f"CAST({f'`{name}`' if name in self.raw else 'NULL'} AS {kind})"
+
+    def checked(self, name: str) -> str:
+        """The same of a column that is read of every record: one that does not fit the schema ends the job."""
+        wrong = list(self._wrong())
+        if self.alone is None or not wrong:
+            return self.expression(name)
+        told = ", ".join(f"CASE WHEN {condition} THEN {_quoted(words)} END" for condition, words in wrong)
+        begin = f"SchemaError: the record does not fit {self.alone.schema.name}: "
+        columns = ", ".join(f"`{f.name}`" for f in self.alone.schema.fields if f.name in self.raw)
+        story = (
+            f"to_json(named_struct('step', {_quoted(self.alone.name)}, 'value', to_json(struct({columns}), "
+            f"map('ignoreNullFields', 'false')), 'error', concat({_quoted(begin)}, concat_ws('; ', {told})), "
+            f"'traceback', '', 'file', `{scans.FILE_COLUMN}`))"
+        )
+        some = " OR ".join(condition for condition, _ in wrong)
+        raised = f"CAST(raise_error(concat({_quoted(MARKER)}, {story})) AS {self.types[name]})"
+        return f"CASE WHEN {some} THEN {raised} ELSE {self.expression(name)} END"
+
+    def _wrong(self) -> Iterator[tuple[str, str]]:
+        """What a record may have that the schema refuses: SQL, and the words for it."""
+        for field in self.alone.schema.fields if self.alone is not None else ():
+            kind = self.raw.get(field.name, "")
+            if kind and not field.optional:
+                yield f"`{field.name}` IS NULL", f"field {field.name!r} is None, and not optional"
+            if kind in _RANGES:
+                low, high = _RANGES[kind]
+                yield (
+                    f"coalesce(`{field.name}` NOT BETWEEN {low} AND {high}, false)",
+                    f"field {field.name!r} is outside the years 1 to 9999",
+                )
+
+    def window_time(self, step: str, own: EventTime | None, source: EventTime | None) -> Column:
+        """Event time for windows: their own, or the source's."""
+        if own is None and not self.is_whole:
+            return sql.col(TIME_COLUMN)
+        time = own or source
+        assert time is not None
+        return self.time(step, time)
+
+    def time(self, step: str, time: EventTime) -> Column:
+        """Event time in milliseconds; a record without one ends the job with its name."""
+        name = column_of(time.extractor)
+        column, kind, unit = sql.col(f"`{name}`"), self.raw[name], MS_PER_UNIT[time.unit]
+        if kind in INTEGERS:
+            ms, wrong = column.cast("long") * sql.lit(unit), column.isNull()
+        elif kind in FLOATS:
+            number = column.cast("double")
+            ms = sql.rint(number * sql.lit(float(unit))).cast("long")
+            wrong = column.isNull() | sql.isnan(column) | (sql.abs(number) == sql.lit(float("inf")))
+        else:
+            micros = f"unix_micros(cast(`{name}` as timestamp))"
+            ms, wrong = sql.expr(f"({micros} - pmod({micros}, 1000L)) div 1000"), column.isNull()
+        story = sql.to_json(
+            sql.struct(
+                sql.lit(step).alias("step"),
+                sql.coalesce(column.cast("string"), sql.lit("None")).alias("value"),
+                sql.lit(f"EventTimeError: the field {name!r} is no event time").alias("error"),
+                sql.lit("").alias("traceback"),
+                sql.col(scans.FILE_COLUMN).alias("file"),
+            )
+        )
+        return sql.when(wrong, sql.raise_error(sql.concat(sql.lit(MARKER), story)).cast("long")).otherwise(ms)
+
+
+def column_of(extractor: Extractor) -> str:
+    """The name of the column an extractor reads. (The planner keeps names with a "`" from here.)"""
+    return str(extractor.name) if isinstance(extractor, Field) else "record"
+
+
+def _quoted(text: str) -> str:
+    """A literal of SQL."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _types_of(step: SchemaStep) -> dict[str, str]:
+    """Of the fields that SQL has types for."""
+    return {f.name: SCHEMA_TYPES[f.kind] for f in step.schema.fields if f.kind in SCHEMA_TYPES}
+
+
+def _made(tables: scans.Tables, scan: Scan, table: Table, step: ReduceStep) -> Columns:
+    """The columns that are read, made by the Python rule."""
+    assert isinstance(scan.source, FileSource)
+    own = step.windowing.event_time if step.windowing is not None else None
+    read = {column_of(step.key)} | (set() if step.monoid.builtin == "count" else {column_of(step.value)})
+    read |= {column_of(own.extractor)} if own is not None else set()
+    types = {name: kind for name, kind in _types_of(table.schemas[-1]).items() if name in read}
+    bounded = scan.from_ms is not None or scan.to_ms is not None
+    timed = bounded or (step.windowing is not None and own is None)
+    decoding = Decoding(
+        scan.step, scan.source, scan.event_time if timed else None, timed, scan.from_ms, scan.to_ms,
+        tables.headers(scan),
+    )  # fmt: skip
+    named = own is not None  # a time of its own may be wrong, which SQL finds out
+    rows = tables.read(scan, named=named or scan.source.format == "parquet")
+    task = TypedTask(decoding, tuple(types.items()), named, table.schemas)
+    return Columns(_mapped(rows, task), types, types, is_whole=False)
+
+
+def _mapped(rows: DataFrame, task: TypedTask) -> DataFrame:
+    shape = [f"`{name}` {kind}" for name, kind in task.types]
+    shape += [f"{scans.FILE_COLUMN} string"] if task.named else []
+    shape += [f"{TIME_COLUMN} bigint"] if task.decoding.wants_time else []
+    return rows.mapInArrow(Shipped(task), ", ".join(shape))
+
+
+@dataclass(frozen=True)
+class TypedTask:
+    """Records with declared types, of their source or of ``schemas``, to columns; FILE_COLUMN if they are ``named``,
+    and TIME_COLUMN if the decoding gives times."""
+
+    decoding: Decoding
+    types: tuple[tuple[str, str], ...]
+    named: bool
+    schemas: tuple[SchemaStep, ...] = ()
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """``mapInArrow``'s function."""
+        import pyarrow as pa
+
+        arrow = {
+            "string": pa.string(), "bigint": pa.int64(), "double": pa.float64(), "boolean": pa.bool_(),
+            "binary": pa.binary(), "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"),
+        }  # fmt: skip
+        names = [name for name, _ in self.types]
+        names += [scans.FILE_COLUMN] if self.named else []
+        names += [TIME_COLUMN] if self.decoding.wants_time else []
+        for columns in columns_of(self.decoding.step, self.decoding.source, batches):
+            records, times, file = self.decoding.decode(columns)
+            for step in self.schemas:
+                records = _conformed(step, records, file)
+            try:
+                made = [pa.array([record[name] for record in records], arrow[kind]) for name, kind in self.types]
+            except (OverflowError, pa.ArrowException):
+                raise self._located(records, file) from None
+            if self.named:
+                made.append(pa.array([file(index) for index in range(len(records))], pa.string()))
+            if self.decoding.wants_time:
+                made.append(pa.array(times, pa.int64()))
+            yield pa.RecordBatch.from_arrays(made, names=names)
+
+    def _located(self, records: list[Any], file: Any) -> Exception:
+        for index, record in enumerate(records):
+            for name, kind in self.types:
+                value = record[name]
+                if kind == "bigint" and value is not None and not -(1 << 63) <= value < 1 << 63:
+                    error = OverflowError(
+                        f"{name} does not fit 64 bits; declare it as str, or reduce it with a function"
+                    )
+                    return failed(self.decoding.step, record, error, file(index))
+        return failed(self.decoding.step, records[:1], ValueError("a value does not fit its column"), file(0))
+
+
+def _conformed(step: SchemaStep, records: list[Any], file: Any) -> list[Any]:
+    """The records in the schema. Raises RecordFailed."""
+    made: list[Any] = []
+    try:
+        made.extend(map(step.function, records))  # grows one by one, so its length tells which record raised
+    except Exception as error:
+        raise failed(step.name, records[len(made)], error, file(len(made))) from error
+    return made

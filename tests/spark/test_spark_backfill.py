@@ -1,0 +1,166 @@
+"""A part of a view computed anew gives what a whole batch gives, if nothing has changed outside of it; and what would
+not is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from data_pipeline.shell import backfill
+from data_pipeline.shell.asked import asked
+from data_pipeline.shell.backfill import Backfill
+from data_pipeline.shell.job import answer
+from data_pipeline.shell.program import Loaded
+from data_pipeline.shell.request import Request
+from heron_runtime.failures import UsageError
+from heronry.pipeline.views import open_view
+from heronry.streamlet import Builder, files, mean, top_k, tumbling, view
+from heronry.streamlet.program import Program
+from heronry.streamlet.stream import Streamlet
+
+BUCKET, SECOND = 10, 1000
+
+
+class World:
+    """Records in files by day, a program with two views of them."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark, self.folder, self.rng = spark, folder, random.Random(3)
+        (folder / "in").mkdir()
+
+    def arrive(self, first: int, last: int, number: int = 40) -> None:
+        """Records with event times in [first, last) seconds."""
+        records = [
+            {"at": self.rng.randrange(first, last), "key": self.rng.choice("abcd"), "n": self.rng.randrange(100)}
+            for _ in range(number)
+        ]
+        name = f"{self.rng.randrange(10**6)}.json"
+        (self.folder / "in" / name).write_text("".join(json.dumps(record) + "\n" for record in records))
+
+    def program(
+        self, place: str, bucket: float = BUCKET, before: Callable[[Streamlet], Streamlet] = lambda s: s
+    ) -> Program:
+        builder = Builder("backfilled")
+        source = builder.source(files(self.folder / "in", "json"), event_time="at", name="records")
+        keyed = before(source).filter(lambda record: record["n"] != 50).key_by("key")
+        path = self.folder / place
+        keyed.reduce_by_key(mean(), "n", name="means").sink(view("means", path / "means", bucket=bucket))
+        keyed.reduce_by_key(top_k(2), "n", name="tops").sink(view("tops", path / "tops", bucket=2 * bucket))
+        return builder.build()
+
+    def batch(self, place: str, to: int, from_: int | str | None = None, program: Program | None = None) -> str:
+        """Times in seconds."""
+        last = from_ == "last"
+        request = Request(
+            Path("p.py"), views=True, from_ms=from_ * SECOND if isinstance(from_, int) else None,
+            to_ms=to * SECOND, since_last=last,
+        )  # fmt: skip
+        found = asked(request, Loaded(program or self.program(place), ()))
+        return answer(self.spark, found, io.StringIO())
+
+    def rows(self, place: str) -> dict[str, Any]:
+        """Every bucket of both views, and their T."""
+        found = {name: open_view(self.folder / place / name) for name in ("means", "tops")}
+        return {name: (each.to_ms, {(b.key, b.start): b.value for b in each.buckets()}) for name, each in found.items()}
+
+    def truth(self, to: int) -> dict[str, Any]:
+        """The same, of all records that are there."""
+        records = [
+            json.loads(line) for file in (self.folder / "in").iterdir() for line in file.read_text().splitlines()
+        ]
+        found: dict[str, Any] = {}
+        for name, bucket in (("means", BUCKET), ("tops", 2 * BUCKET)):
+            values: dict[tuple[str, int], list[int]] = {}
+            for record in records:
+                start = record["at"] - record["at"] % bucket
+                if record["n"] != 50 and start + bucket <= to:
+                    values.setdefault((record["key"], start * SECOND), []).append(record["n"])
+            finish = _mean if name == "means" else _top
+            found[name] = to * SECOND, {place: finish(these) for place, these in values.items()}
+        return found
+
+
+def _mean(values: list[int]) -> float:
+    return sum(values) / len(values)
+
+
+def _top(values: list[int]) -> Any:
+    return tuple(sorted(values, reverse=True)[:2])
+
+
+@pytest.fixture
+def world(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setenv("HERONRY_HOME", str(tmp_path / "home"))
+    return World(spark, tmp_path)
+
+
+def test_what_came_since_and_days_that_were_mended_are_as_in_a_whole_batch(world: World) -> None:
+    world.arrive(0, 100)
+    world.batch("parts", 100)
+    world.arrive(100, 200)
+    said = world.batch("parts", 195, from_="last")
+    assert "version 000002, the batch owns buckets up to 1970-01-01T00:03:15Z; anew from 1970-01-01T00:01:40Z" in said
+    assert world.rows("parts") == world.truth(195)
+    world.arrive(40, 60)  # what was missing
+    world.batch("parts", 60, from_=40)
+    assert world.rows("parts") == world.truth(195), "T is what it was"
+    manifest = open_view(world.folder / "parts" / "means").batch
+    assert manifest is not None
+    assert manifest.manifest["backfill"] == {"version": 2, "from_ms": 40_000, "to_ms": 60_000}
+    world.batch("parts", 215, from_="last")  # the buckets that T had cut are made whole, too
+    assert world.rows("parts") == world.truth(215)
+
+
+def nothing_is_taken_over(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Backfill, "taken_over", lambda self, spark: self._all(spark).limit(0))
+
+
+def all_is_taken_over(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Backfill, "taken_over", lambda self, spark: self._all(spark))
+
+
+@pytest.mark.parametrize("mutation", [nothing_is_taken_over, all_is_taken_over])
+def test_each_rule_is_needed(world: World, monkeypatch: pytest.MonkeyPatch, mutation: Any) -> None:
+    def rows(self: Backfill, spark: SparkSession) -> DataFrame:
+        return spark.read.parquet(str(self.base.folder / backfill.ROWS))
+
+    monkeypatch.setattr(Backfill, "_all", rows, raising=False)
+    mutation(monkeypatch)
+    world.arrive(0, 100)
+    world.batch("parts", 100)
+    world.arrive(40, 60)
+    world.batch("parts", 60, from_=40)
+    assert world.rows("parts") != world.truth(100)
+
+
+def windowed(stream: Streamlet) -> Streamlet:
+    counted = stream.key_by("key").window(tumbling(10)).count_by_key(name="first")
+    return counted.map(lambda window: {"key": window.key, "n": window.value})
+
+
+REFUSED: list[tuple[int, int, dict[str, Any], str]] = [
+    (100, 100, {}, "is not before T"),
+    (190, 120, {}, "owns its buckets up to 1970-01-01T00:01:40Z; a part that begins at 1970-01-01T00:02:00Z"),
+    (100, 45, {}, "lies within a bucket of view means"),
+    (100, 50, {}, "lies within a bucket of view tops"),
+    (100, 40, {"bucket": 20}, "buckets of 10000 ms by 'mean'.*some of 20000 ms"),
+    (100, 40, {"before": windowed}, "step 'first', of which the view is made, keeps what came before"),
+]
+
+
+def test_what_would_not_be_as_a_whole_batch_is_refused(world: World) -> None:
+    world.arrive(0, 100)
+    with pytest.raises(UsageError, match="there is no batch yet"):
+        world.batch("parts", 100, from_=40)
+    world.batch("parts", 100)
+    for to, from_, change, said in REFUSED:
+        with pytest.raises(UsageError, match=said):
+            world.batch("parts", to, from_, world.program("parts", **change))
+    assert world.rows("parts") == world.truth(100)

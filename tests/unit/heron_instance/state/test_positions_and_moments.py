@@ -1,0 +1,89 @@
+"""Who reads a split, and when an entry ends: each against a model that looks at everything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heron_instance.core.state.expiry import SPARE, Expiry
+from heron_instance.core.state.splits import Listed, Positions, SplitNotOwned
+from heron_runtime.model.keys import group_of
+
+TASKS = (3, 5, 9)
+NAMES = [f"part-{n}" for n in range(8)]
+
+
+@given(
+    st.dictionaries(st.sampled_from(NAMES), st.one_of(st.none(), st.integers(0, 20))),
+    st.dictionaries(st.sampled_from(NAMES), st.integers()),
+)
+def test_each_split_has_one_reader_and_a_checkpoint_holds_what_is_listed(
+    numbers: dict[str, int | None], restored: dict[str, int]
+) -> None:
+    listed: list[Listed] = [name if number is None else (name, number) for name, number in numbers.items()]
+    for task in TASKS:
+        positions = Positions(task, [9, 3, 5], lambda: listed)
+        positions.load(restored.items())
+        mine = [
+            name
+            for name, number in numbers.items()
+            if TASKS[(group_of(name) if number is None else number) % len(TASKS)] == task
+        ]
+        assert positions.owned() == mine
+        assert [name for name in NAMES if name in numbers and positions.owns(name)] == sorted(mine)
+        assert positions.taken() == [(name, restored[name]) for name in mine if name in restored]
+        for name in NAMES:
+            if positions.owns(name):
+                positions[name] = -1
+                assert positions[name] == -1
+            else:
+                with pytest.raises(SplitNotOwned, match=f"split '{name}' is read by another task"):
+                    positions[name] = -1
+        owned = {name for name in NAMES if positions.owns(name)}
+        assert (set(positions), len(positions)) == (owned, len(owned))
+        for name in owned:
+            del positions[name]
+        assert (list(positions), len(positions), positions.taken()) == ([], 0, [])
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(("set", "set", "forget", "wait", "back")), st.integers(0, 5), st.integers(0, 9)),
+    max_size=60,
+)
+
+
+@given(STEPS)
+def test_an_entry_ends_at_its_moment_once_whatever_was_set_before(steps: list[tuple[str, int, int]]) -> None:
+    wall = [100.0]
+    expiry, ends, now = Expiry(lambda: wall[0]), dict[Any, float](), 100.0
+    assert expiry.now == 100.0
+    for what, index, seconds in steps:
+        if what == "set":
+            expiry.set(index, now + seconds)
+            ends[index] = now + seconds
+        elif what == "forget":
+            expiry.forget(index)
+            ends.pop(index, None)
+        else:
+            wall[0] += seconds if what == "wait" else -seconds
+            now = max(now, wall[0])
+            due = expiry.pass_time()
+            assert expiry.now == now, "time never goes back"
+            assert sorted(due) == sorted(index for index, at in ends.items() if at <= now)
+            ended = [ends.pop(index) for index in due]
+            assert ended == sorted(ended), "the soonest first"
+        assert expiry.times == ends
+        expiry.check()
+
+
+def test_an_entry_that_is_set_again_and_again_leaves_no_heap_behind() -> None:
+    expiry = Expiry(lambda: 0.0)
+    for n in range(10 * SPARE):
+        expiry.set("one", n)
+        expiry.check()
+    expiry.forget("one")
+    assert expiry.times == {}
+    expiry.check()

@@ -1,0 +1,190 @@
+"""What user code's faults lead to: what is counted, what is told, and whether the task goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from heron_instance.core.failures import Failures, takes_reason
+from heron_instance.core.telemetry import Counts
+from heron_instance.core.user_code import Call, NoLock, UserCode
+from heron_instance.core.user_errors import LETTERS_LOGGED_SECS, UserErrors
+from heron_runtime.model.ids import root_base
+from heron_runtime.model.reasons import MAX_REASON_TEXT, FailKind
+
+NOW = 7.5
+
+
+class Told:
+    """The telemetry, as it was told."""
+
+    def __init__(self) -> None:
+        self.exceptions: list[tuple[Any, ...]] = []
+        self.counts: list[tuple[str, float]] = []
+
+    def exception(self, class_name: str, message: str, traceback: str, now: float, n: int = 1) -> None:
+        self.exceptions.append((class_name, message, traceback.splitlines()[-1:], now, n))
+
+    def count(self, name: str, n: float) -> None:
+        self.counts.append((name, n))
+
+
+def made(policy: str = "fail", wall: Callable[[], float] = lambda: NOW) -> tuple[UserErrors, Told, Callable[[], Any]]:
+    """The errors of a task, what telemetry heard, and what was counted since it was asked last."""
+    told = Told()
+    counts = Counts(told)  # type: ignore[arg-type]  # all that errors use of it
+    errors = UserErrors("b", policy, counts, told, wall)  # type: ignore[arg-type]
+
+    def counted() -> dict[str, float]:
+        told.counts.clear()
+        assert bool(counts) == bool(counts._counts)
+        counts.hand_over()
+        assert not counts
+        return dict(told.counts)
+
+    return errors, told, counted
+
+
+@pytest.mark.parametrize(("policy", "strict", "fails"), [("fail", 0, 0), ("restart", 0, 1), ("fail", 1, 1)])
+def test_an_exception_is_counted_told_and_restarts_where_that_is_the_policy(
+    policy: str, strict: int, fails: int
+) -> None:
+    errors, told, counted = made(policy)
+    assert errors.strict is False
+    assert counted() == {"__exception-count": 0}, "what never happens is shown as 0"
+    errors.strict = bool(strict)
+    trace = errors.raised(KeyError("x"), "process")
+    assert trace == "KeyError: 'x'\n"
+    assert counted() == {"__exception-count": 1}
+    assert told.exceptions == [("KeyError", "'x'", ["KeyError: 'x'"], NOW, 1)]
+    assert str(errors.failed) == ("b.process raised KeyError: 'x'" if fails else "None")
+    errors.raised(ValueError("y"), "close")
+    assert "KeyError" in str(errors.failed) or not fails, "the first reason counts"
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(
+    ("reason", "kind", "message"),
+    [
+        ("TypeError: not: so", "TypeError", "not: so"),
+        ("a tuple of 9 bytes is too large: emit it in parts", "ValuesError", None),
+        ("nothing else", "ValuesError", None),
+    ],
+)
+def test_what_cannot_be_sent_is_an_exception_for_each_tuple(
+    reason: str, kind: str, message: str | None, strict: bool
+) -> None:
+    errors, told, counted = made("restart")
+    errors.strict = strict
+    errors.refused("odd", reason, 3)
+    text = f"a tuple of stream 'odd' of 'b' cannot be sent: {message or reason}"
+    assert told.exceptions == [(kind, text, [], NOW, 3)]
+    assert counted() == {"__exception-count": 3, "__refused-tuple-count": 3}
+    assert str(errors.failed) == (text if strict else "None"), "it restarts nothing but where state is kept"
+
+
+def test_a_dead_letter_tells_class_message_and_place_in_bounds() -> None:
+    errors, told, counted = made()
+    counted()
+    line, trace = errors.put_aside(ValueError("\ud800" + "m" * 2 * MAX_REASON_TEXT))
+    assert line == ("ValueError: \\ud800" + "m" * MAX_REASON_TEXT)[:MAX_REASON_TEXT]
+    assert len(trace) == MAX_REASON_TEXT
+    assert trace.endswith("mm\n"), "of a traceback the end is kept"
+    assert errors.put_aside("no such user") == ("failed: no such user", "")
+    assert errors.put_aside(None) == ("failed: ", "")
+    assert [one[:2] for one in told.exceptions[1:]] == [("failed", "no such user"), ("failed", "")]
+    assert told.exceptions[1][2:] == ([], NOW, 1)
+    assert counted() == {"__dead-letter-count": 3}
+    assert errors.failed is None
+
+    class Mute(ValueError):
+        def __str__(self) -> str:
+            raise OSError("no")
+
+    assert errors.put_aside(Mute())[0] == "Mute: (no text: __str__ raised OSError)"
+
+
+def test_of_many_letters_one_is_logged_in_ten_seconds_and_how_many(caplog: pytest.LogCaptureFixture) -> None:
+    now = [100.0]
+    errors, _, _ = made(wall=lambda: now[0])
+    logged: list[str] = []
+    caplog.set_level(logging.WARNING)
+    for seconds in (0.0, 1.0, LETTERS_LOGGED_SECS - 0.5, LETTERS_LOGGED_SECS, 0.0, -50.0):
+        now[0] = 100.0 + seconds
+        caplog.clear()
+        errors.put_aside("x")
+        logged += [record.getMessage().partition(",")[0] for record in caplog.records] or ["-"]
+    told = "b: dead letters since last told: "
+    # The last but one comes before the one that was told last: the clock was set back, and must not silence the log.
+    assert logged == [told + "1", "-", "-", told + "3", told + "1", told + "1"]
+
+
+def test_a_reason_keeps_the_beginning_of_its_message_and_the_end_of_its_traceback() -> None:
+    failures = Failures("b", 2)
+    failures.add_roots([root_base(1, 5) + 7] * 2, FailKind.FAILED, "m" * 9000 + "end", "begin" + "t" * 9000)
+    assert failures.waiting()
+    (fail,) = failures.take()
+    assert fail.reason.message == "m" * MAX_REASON_TEXT
+    assert fail.reason.traceback == "t" * MAX_REASON_TEXT
+    assert (fail.reason.kind, fail.reason.component, fail.reason.task) == (FailKind.FAILED, "b", 2)
+    assert memoryview(fail.roots).cast("Q").tolist() == [root_base(1, 5) + 7], "each root once"
+
+
+def test_failed_tuples_are_counted_by_source_arrival_and_kind() -> None:
+    failures = Failures("b", 2)
+    for n in (2, 3):
+        failures.count("s", "default", 10.0, FailKind.FAILED, n)
+    failures.count("s", "default", 11.0, FailKind.FAILED, 4)
+    failures.count("s", "default", 10.0, FailKind.EXCEPTION, 5)
+    assert list(failures.newly_failed.values()) == [5, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("fail", "takes"),
+    [
+        (lambda tup_id: None, False),
+        (lambda tup_id, reason: None, True),
+        (lambda tup_id, reason=None: None, True),
+        (lambda tup_id, /, reason: None, True),
+        (lambda *ids: None, True),
+        (lambda tup_id, *, reason=None: None, False),
+        (lambda tup_id, **more: None, False),
+        (lambda: None, False),
+        (7, False),  # nothing that can be called: it is found out where it is called
+    ],
+)
+def test_a_fail_of_the_users_is_given_the_reason_if_it_has_room(fail: Any, takes: bool) -> None:
+    assert takes_reason(fail) is takes
+
+
+class Watched(NoLock):
+    """Says who has it."""
+
+    held = 1
+
+    def acquire(self, blocking: bool = True) -> bool:
+        self.held += 1
+        return True
+
+    def release(self) -> None:
+        self.held -= 1
+
+
+def test_user_code_runs_without_the_lock_and_a_call_from_within_belongs_to_the_one_it_came_from() -> None:
+    lock, now = Watched(), [2.0]
+    user_code = UserCode(lambda: now[0], lock)
+    assert user_code.call is None
+    with user_code("next_tuple"):
+        assert (user_code.call, lock.held) == (Call("next_tuple", 2000.0), 0)
+        now[0] = 3.0
+        lock.acquire()
+        with contextlib.suppress(ValueError), user_code("ack"):
+            assert (user_code.call, lock.held) == (Call("next_tuple", 2000.0), 0)
+            raise ValueError("no")
+        assert (user_code.call, lock.held) == (Call("next_tuple", 2000.0), 1)
+        lock.release()
+    assert (user_code.call, lock.held) == (None, 1)

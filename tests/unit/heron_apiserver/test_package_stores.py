@@ -17,7 +17,12 @@ from package_contract import CONTRACT, Kept
 from heron_apiserver.core.package_place import NOT_KEPT, Place, place_of
 from heron_apiserver.shell import package_store
 from heron_apiserver.shell.package_store import (
-    FolderStore, PackageStore, PackageStoreTrouble, RemoteStore, place_from, store_at,
+    FolderStore,
+    PackageStore,
+    PackageStoreTrouble,
+    RemoteStore,
+    place_from,
+    store_at,
 )  # fmt: skip
 from heron_apiserver.shell.packages import Packages
 from heron_runtime.failures import NotAllowed, UsageError

@@ -111,6 +111,8 @@ class Packages:
 
     def remove_unless_held(self, digest: str) -> bool:
         """Remove one; False if a request holds it, or the store does not do it: then the next start does."""
+        if not is_digest(digest):
+            return False  # whatever a submit has named: there is none
         with self._changed:
             if digest in self._held or digest in self._going:
                 return False

@@ -96,7 +96,8 @@ IN_ORDER = ("-p", "no:randomly")
 GROUPS: dict[str, Callable[[], bool]] = {
     "check": check,
     "fast": lambda: _pytest("tests/unit", "tests/tidy", "-n", "2"),
-    "sim": lambda: _pytest("tests/sim", "-n", "2"),
+    # Who has nothing left takes from the other: else it may be that one has all the lanes, a minute and a half each.
+    "sim": lambda: _pytest("tests/sim", "-n", "2", "--dist", "worksteal"),
     "integration": lambda: _pytest("tests/integration", "--durations=10"),
     "browser": lambda: _pytest("tests/browser", *IN_ORDER),
     "faults": lambda: _pytest("tests/faults", *IN_ORDER, "--durations=10", "-rPfE"),

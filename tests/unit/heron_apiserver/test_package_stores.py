@@ -64,7 +64,7 @@ WORD = st.text(min_size=4, max_size=20).map(lambda text: quote(text, safe="!$&'(
 
 @given(user=WORD, password=WORD, key=WORD)
 def test_no_secret_is_shown(user: str, password: str, key: str) -> None:
-    """Mutation: leaving the userinfo in ``shown``, or the options out of ``_secrets``, is caught here."""
+    """Neither in what is shown, nor in foreign text."""
     place = place_of(f"sftp://{user}:{password}@host:22/code?key={key}", {"client": {"aws_secret": [key]}})
     assert place.shown == "sftp://host:22/code"
     said = place.redact(f"no login as {user}:{password} at {place.url} with {key}") + repr(place) + str(place)
@@ -160,7 +160,7 @@ class SlowRemoval:
 
 
 def test_who_comes_while_a_package_goes_waits_and_keeps_it_anew(tmp_path: Path) -> None:
-    """Mutation: ``held`` that does not wait for ``_going`` loses the package that it was promised."""
+    """It has the package that it was promised."""
     store = SlowRemoval(tmp_path / "kept")
     packages = Packages(tmp_path, store=store)  # type: ignore[arg-type]  # its other methods are set in __init__
     kept = Kept(store, lambda: store, tmp_path, tmp_path)  # type: ignore[arg-type]  # the same

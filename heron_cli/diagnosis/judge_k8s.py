@@ -50,7 +50,7 @@ OPERATOR_RIGHTS = (
     *_rights("", "namespaces", "create", everywhere=True),
     *_rights(_RBAC, "clusterroles clusterrolebindings", "create", everywhere=True),
     *_rights(_RBAC, "roles rolebindings", "create"),
-    *_rights("", "serviceaccounts", "create"),
+    *_rights("", "serviceaccounts persistentvolumeclaims", "create"),
     *_rights(_APPS, "statefulsets", "create"),
     *_rights("", "pods/exec pods/portforward", "create"),
 )

@@ -235,9 +235,10 @@ def test_a_server_that_hangs_and_wakes_keeps_the_session(tmp_path: Path) -> None
 
 def test_servers_that_are_away_end_no_session(tmp_path: Path) -> None:
     """Away for longer than the session lasts: it goes on, and so do its nodes and its watches."""
+    # From their start the servers give a session its whole time again: enough for a slow machine to come back.
     ensemble = Ensemble(tmp_path)
     ensemble.start()
-    store, other = (ZookeeperStore(ensemble.hosts, session_timeout_secs=2.0) for _ in range(2))
+    store, other = (ZookeeperStore(ensemble.hosts, session_timeout_secs=8.0) for _ in range(2))
     try:
         store.open()
         other.open()
@@ -249,7 +250,7 @@ def test_servers_that_are_away_end_no_session(tmp_path: Path) -> None:
         ensemble.kill()
         wait_for(lambda: states == [SessionState.SUSPENDED], "the death is noticed")
         wait_for(lambda: other.session() is SessionState.SUSPENDED, "by the other, too")
-        time.sleep(3)
+        time.sleep(9)
         ensemble.start()
         wait_for(lambda: states[1:], "the servers are found again")
         assert states == [SessionState.SUSPENDED, SessionState.CONNECTED]

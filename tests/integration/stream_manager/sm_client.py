@@ -182,6 +182,8 @@ class TestMaster:
         self.registered: dict[int, Register] = {}
         self.beats: dict[int, Heartbeat] = {}
         self._streams: dict[int, grpc.aio.ServicerContext] = {}
+        # A stream takes one write at a time: a plan may be sent while a heartbeat is answered.
+        self._turn = asyncio.Lock()
         handler = MASTER_SERVICE.handler(StreamManager=self._talk)
         self._server, self.port = make_server(identity, "127.0.0.1:0", [handler])
 
@@ -198,7 +200,11 @@ class TestMaster:
         self.plan = plan
         for container, stream in list(self._streams.items()):
             if not only or container in only:
-                await stream.write(PlanUpdate(plan, self.epoch))
+                await self._write(stream, PlanUpdate(plan, self.epoch))
+
+    async def _write(self, stream: grpc.aio.ServicerContext, message: PlanUpdate | HeartbeatReply) -> None:
+        async with self._turn:
+            await stream.write(message)
 
     async def _talk(self, _: Any, context: grpc.aio.ServicerContext) -> None:
         container = 0
@@ -211,10 +217,10 @@ class TestMaster:
                 self.registered[container] = message
                 self._streams[container] = context
                 if self.plan is not None:
-                    await context.write(PlanUpdate(self.plan, self.epoch))
+                    await self._write(context, PlanUpdate(self.plan, self.epoch))
             else:
                 self.beats[container] = message
-                await context.write(HeartbeatReply(self.epoch, wish=self.wish))
+                await self._write(context, HeartbeatReply(self.epoch, wish=self.wish))
 
 
 def column(values: list[int]) -> bytes:

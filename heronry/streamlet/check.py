@@ -33,6 +33,7 @@ from heronry.streamlet.program import (
     Step,
     TapStep,
 )
+from heronry.streamlet.servers import ServerSource
 
 MAX_PARALLELISM = 10_000
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -113,8 +114,10 @@ def _step(step: Step) -> Iterator[str]:
         yield f"level is {step.level!r}; write one of {', '.join(LEVELS)}"
     if isinstance(step, SinkStep) and not all(hasattr(step.sink, name) for name in _of_a_sink(step.sink)):
         yield f"{step.sink!r} is no sink; write to_files(…), archive(…), view(…), collect() or sink_of(name, …)"
-    if isinstance(step, SourceStep) and not isinstance(step.source, FileSource | SequenceSource):
-        yield f"{step.source!r} is no source; write files(…) or sequence(…)"
+    if isinstance(step, SourceStep) and not isinstance(step.source, FileSource | SequenceSource | ServerSource):
+        yield f"{step.source!r} is no source; write files(…), sequence(…), redis_stream(…), sql_rows(…), …"
+    if isinstance(step, SourceStep) and isinstance(step.source, ServerSource):
+        yield from step.source.problems()
     if isinstance(step, SourceStep) and isinstance(step.source, SequenceSource):
         yield from _sequence(step.source)
     if isinstance(step, LookupStep):

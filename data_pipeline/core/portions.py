@@ -17,6 +17,7 @@ from typing import NamedTuple
 from data_pipeline.core.describe import described
 from data_pipeline.core.plan import CannotPlan, Plan, Scan
 from heronry.streamlet.endpoints import FileSource
+from heronry.streamlet.servers import ServerSource
 
 _NAME = re.compile(r"(\d{1,18})-(\d{1,18})")
 
@@ -57,6 +58,11 @@ def identity(plan: Plan) -> str:
 def streamed(plan: Plan) -> list[Scan]:
     """The scans that are read by micro-batches: those of files; what else there is is small and always there. Raises
     CannotPlan."""
+    for scan in plan.scans:
+        if isinstance(scan.source, ServerSource):
+            raise CannotPlan(
+                f"step {scan.step!r} reads a server, and micro-batches are of new files alone: leave --mode out"
+            )
     found = [scan for scan in plan.scans if isinstance(scan.source, FileSource)]
     if not found:
         raise CannotPlan(f"program {plan.program!r} reads no files, so there is nothing to stream: leave --mode out")

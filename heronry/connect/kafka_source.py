@@ -37,7 +37,7 @@ class KafkaTopics(PollingSource):
     ``KafkaTopics.spec(optional_outputs=["key", "value"], config={…})``."""
 
     example = "KafkaTopics.spec(optional_outputs=['key', 'value'], …)"
-    poll = POLL
+    pause = POLL
     options = (*OPTIONS, TOPICS, ROWS, POLL, REMOVED, FROM)
 
     @classmethod
@@ -208,7 +208,7 @@ class MessageReader(Reader):
             "value": value_of(message.value()), "key": value_of(message.key()), "topic": message.topic(),
             "partition": message.partition(), "offset": message.offset(), "time_ms": time_ms,
         }  # fmt: skip
-        return tuple(own[name] if name in own else value_of(headers.get(name)) for name in self._fields)
+        return [own[name] if name in own else value_of(headers.get(name)) for name in self._fields]
 
 
 def _passes(codes: Any, error: Any) -> bool:

@@ -38,7 +38,7 @@ class NatsStream(PollingSource):
     ``NatsStream.spec(optional_outputs=["subject", "data"], config={…})``."""
 
     example = "NatsStream.spec(optional_outputs=['subject', 'data'], …)"
-    poll = POLL
+    pause = POLL
     options = (*OPTIONS, STREAMS, ROWS, POLL, REMOVED)
 
     @classmethod
@@ -191,7 +191,7 @@ class MessageReader(Reader):
             "data": value_of(message.data), "subject": message.subject, "stream": stream,
             "sequence": about.sequence.stream, "time_ms": int(about.timestamp.timestamp() * 1000),
         }  # fmt: skip
-        return tuple(own[name] if name in own else headers.get(name) for name in self._fields)
+        return [own[name] if name in own else headers.get(name) for name in self._fields]
 
 
 def _first(about: Any) -> tuple[int, str]:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from heronry.api.component import Spout
 from heronry.connect.settings import BadConfig, Option, require, step_name
 
-Row = tuple[Any, ...]
+Row: TypeAlias = Sequence[Any]
 
 
 class Range(NamedTuple):
@@ -61,11 +61,11 @@ def rows_of(reader: Reader, wanted: Range) -> Iterator[list[Row]]:
 
 
 class PollingSource(Spout):
-    """Splits in turn, and a wait when none has anything. Derive; say ``example``, ``poll`` and ``options``, and write
+    """Splits in turn, and a wait when none has anything. Derive; say ``example``, ``pause`` and ``options``, and write
     ``reader``."""
 
     example: ClassVar[str]  # how its fields are named, for who has not
-    poll: ClassVar[Option]
+    pause: ClassVar[Option]
     options: ClassVar[tuple[Option, ...]]
 
     @classmethod
@@ -82,7 +82,7 @@ class PollingSource(Spout):
         """Raises BadConfig, ConnectError."""
         require(self, config)
         fields = fields_of(context, self.example)
-        self._poll_secs = self.poll.of(config)
+        self._poll_secs = self.pause.of(config)
         self._owned: list[str] | None = None
         self._turn = 0
         self._ask_at = float("-inf")  # at once, and ``_poll_secs`` after nothing had anything

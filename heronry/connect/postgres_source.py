@@ -31,7 +31,7 @@ class SqlRows(PollingSource):
     columns that it reads are its fields: ``SqlRows.spec(optional_outputs=["id", "name"], config={…})``."""
 
     example = "SqlRows.spec(optional_outputs=['id', 'name'], …)"
-    poll = POLL
+    pause = POLL
     options = (*OPTIONS, TABLE, COLUMN, BOUNDS, ROWS, POLL)
 
     @classmethod

@@ -36,7 +36,7 @@ class RedisStream(PollingSource):
     and ``stream``: ``RedisStream.spec(optional_outputs=["id", "word"], config={…})``."""
 
     example = "RedisStream.spec(optional_outputs=['id', 'word'], …)"
-    poll = POLL
+    pause = POLL
     options = (*OPTIONS, STREAMS, ROWS, POLL, REMOVED)
 
     @classmethod
@@ -150,7 +150,7 @@ class StreamReader(Reader):
 
     def _values(self, stream: str, number: bytes, fields: Mapping[bytes, bytes]) -> Row:
         own = {ID: number.decode(), STREAM: stream}
-        return tuple(own[name] if name in own else value_of(fields.get(name.encode())) for name in self._fields)
+        return [own[name] if name in own else value_of(fields.get(name.encode())) for name in self._fields]
 
 
 def in_order(entry: str) -> tuple[int, int]:

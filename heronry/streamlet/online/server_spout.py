@@ -35,7 +35,7 @@ class ServerSpout(SourceSpout):
         source = self.step.source
         assert isinstance(source, ServerSource)
         self._source = source
-        self._poll_secs = float(source.component.poll.of(source.config))
+        self._poll_secs = float(source.component.pause.of(source.config))
         self._ask_at = float("-inf")
         self._reader = source.open(self._name)
         self._turn = 0

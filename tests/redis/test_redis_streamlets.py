@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import json
+import re
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from online_world import importable
 from redis_server import RedisServer
-from server_programs import differences, in_reference, online
+from server_programs import differences, in_reference, online, program, read_all, world
 
+from heronry.api.errors import TopologyError
+from heronry.connect.polling import rows_of
+from heronry.connect.redis_source import StreamReader
 from heronry.connect.settings import ConnectError
-from heronry.streamlet import redis_stream
+from heronry.streamlet import Builder, collect, redis_stream
 from heronry.streamlet.servers import ServerSource, pieces_of, ranges_of
 
 _numbers = itertools.count(1)
@@ -37,6 +44,99 @@ def source(server: RedisServer, streams: list[str], **more: Any) -> ServerSource
 
 def test_engines_agree_whatever_dies(server: RedisServer, streams: list[str], tmp_path: Path) -> None:
     read = source(server, streams)
-    expected = in_reference(read, tmp_path / "r")
+    expected = in_reference(read)
     assert len(expected["records"]) == 90
-    assert differences(expected, online(read, tmp_path / "o", kills=2)) == {}
+    assert differences(expected, online(read, tmp_path, kills=2)) == {}
+
+
+def test_a_record_that_fails_is_put_aside_with_its_place(
+    server: RedisServer, streams: list[str], tmp_path: Path
+) -> None:
+    server.client.xadd(streams[0], {"word": "bad", "n": -1})
+    read = source(server, streams)
+    letters: list[dict[str, Any]] = []
+    expected = in_reference(read, letters)
+    assert [letter["where"] for letter in letters] == [f"{streams[0]} (redis), record 61"]
+    assert differences(expected, online(read, tmp_path)) == {}
+    (aside,) = (tmp_path / "failed").glob("*.jsonl")
+    assert json.loads(aside.read_text())["where"] == letters[0]["where"]
+
+
+def test_a_range_is_read_whole_and_no_further(server: RedisServer, streams: list[str]) -> None:
+    read = source(server, streams)
+    ranges = ranges_of(read, "test")
+    later = [add(server, stream, 100) for stream in streams]
+    found = [record for _, _, records in pieces_of(read, ranges, "test") for record in records]
+    assert sorted(int(record["n"]) for record in found) == list(range(90))
+    assert not {record["id"] for record in found} & set(later)
+    with closing(read.open("test")) as reader:
+        behind = [reader.bounds(wanted.split, json.loads(json.dumps(wanted.end))) for wanted in ranges]
+        rest = [row for wanted in behind if wanted for rows in rows_of(reader, wanted) for row in rows]
+        assert [row[0] for row in rest] == later, "the next range begins where one ends"
+        assert [reader.bounds(wanted.split, wanted.end) for wanted in behind if wanted] == [None, None]
+
+
+def test_what_is_removed_before_it_is_read_is_an_error(server: RedisServer, streams: list[str]) -> None:
+    read = source(server, streams)
+    one, two = ranges_of(read, "test")
+    first, *_, last = [entry for entry, _ in server.client.xrange(streams[0])]
+    server.client.xdel(streams[0], last)
+    with pytest.raises(ConnectError, match=rf"1 entries of stream '{streams[0]}' were removed"):
+        list(pieces_of(read, [one], "test"))
+    whole = sum(len(records) for _, _, records in pieces_of(source(server, streams, removed="skip"), [one], "test"))
+    assert whole == 59
+    server.client.delete(streams[1])
+    for _ in range(2):  # gone, and made anew
+        with pytest.raises(ConnectError, match=rf"'{streams[1]}' was deleted after 0 of its entries|made anew"):
+            list(pieces_of(source(server, streams, removed="skip"), [two], "test"))
+        add(server, streams[1], 1)
+    server.client.xdel(streams[0], first)  # before any range began: nobody's loss
+    assert sum(len(records) for _, _, records in pieces_of(read, ranges_of(read, "test"), "test")) == 58 + 2
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"url": "redis://heron:secret@localhost"}, "'user.redis.url' holds a password"),
+        ({"password_file": "secrets/redis"}, "password_file is 'secrets/redis'; write its whole path"),
+        ({"fields": []}, "name those of a record"),
+        ({"fields": ["id", "id"]}, "names one twice"),
+        ({"streams": []}, "needs config 'user.redis.streams'"),
+        ({"removd": "skip"}, "there is no setting user.redis.removd"),
+    ],
+)
+def test_what_is_declared_wrongly_is_said_when_the_program_is_built(given: dict[str, Any], said: str) -> None:
+    right: dict[str, Any] = {"url": "redis://localhost", "streams": "s", "fields": ["id"]}
+    builder = Builder("p")
+    with pytest.raises(TopologyError, match=re.escape(said)) as raised:
+        builder.source(redis_stream(**{**right, **given})).sink(collect())._builder.build()
+    assert "secret@" not in str(raised.value)
+
+
+def test_a_stream_that_grows_is_read_on_online(server: RedisServer, streams: list[str], tmp_path: Path) -> None:
+    read = source(server, streams, grows=True)
+    builder = program(read, tmp_path)
+    with importable(builder):
+        made = world(builder, tmp_path)
+        made.run_on(6)
+        add(server, streams[1], 7777)
+        made.run_on(8)
+        assert not made.is_final()
+        made.stop()
+    assert differences({"records": in_reference(read)["records"]}, read_all(builder.build(), tmp_path)) == {}
+
+
+@pytest.mark.parametrize("mutation", ["reads beyond the end", "counts nothing"])
+def test_these_tests_notice(
+    mutation: str, server: RedisServer, streams: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two faults somebody could make, and the tests that have to fail with them."""
+    if mutation == "counts nothing":
+        monkeypatch.setattr("heronry.connect.redis_source.missed", lambda *_, **__: 0)
+        with pytest.raises(pytest.fail.Exception):
+            test_what_is_removed_before_it_is_read_is_an_error(server, streams)
+        return
+    read = StreamReader.read
+    monkeypatch.setattr(StreamReader, "read", lambda reader, split, begin, _=None: read(reader, split, begin))
+    with pytest.raises(AssertionError):
+        test_a_range_is_read_whole_and_no_further(server, streams)

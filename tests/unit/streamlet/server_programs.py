@@ -11,7 +11,7 @@ from typing import Any
 from comparing import difference
 from online_world import OnlineWorld, definition_of, importable
 
-from heronry.streamlet import Builder, to_files, tumbling
+from heronry.streamlet import Builder, collect, to_files, tumbling
 from heronry.streamlet.program import Program
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import read
@@ -20,31 +20,32 @@ from heronry.streamlet.servers import ServerSource
 Seen = dict[str, list[Any]]
 
 
-def millis(record: dict[str, Any]) -> int:
-    """The event time of a record: its number, in seconds."""
-    return int(record["n"]) * 1000
+def program(source: Any, folder: Path | None, parallelism: int = 2) -> Builder:
+    """Records with ``word`` and ``n``: as they are, counted by word, and by word and window; n = -1 fails. Results are
+    files, or collected."""
 
+    def millis(record: dict[str, Any]) -> int:  # inside, so that workers of Spark get the functions themselves
+        return int(record["n"]) * 1000
 
-def refuse(record: dict[str, Any]) -> dict[str, Any]:
-    """The record, but for one that no step can take."""
-    return {**record, "rest": 1 // (int(record["n"]) + 1)}
+    def refuse(record: dict[str, Any]) -> dict[str, Any]:
+        return {**record, "rest": 1 // (int(record["n"]) + 1)}
 
+    def into(name: str) -> Any:
+        return collect() if folder is None else to_files(folder / name)
 
-def program(source: Any, folder: Path, parallelism: int = 2) -> Builder:
-    """Records with ``word`` and ``n``: as they are, counted by word, and by word and window; n = -1 fails."""
-    builder = Builder("served")
+    builder = Builder("served", None if folder is None else {"user.streamlet.folder": str(folder)})
     records = builder.source(source, name="source", event_time=millis, unit="ms", parallelism=parallelism)
     passed = records.map(refuse, name="refuse")
-    passed.sink(to_files(folder / "records"), name="records")
-    counts = passed.key_by("word").count_by_key(updates=False, name="counts")
-    counts.sink(to_files(folder / "counts"), name="sums")
-    passed.key_by("word").window(tumbling(7)).count_by_key(name="windows").sink(to_files(folder / "w"), name="tumbled")
+    passed.sink(into("records"), name="records")
+    passed.key_by("word").count_by_key(updates=False, name="counts").sink(into("sums"), name="sums")
+    windows = passed.key_by("word").window(tumbling(7)).count_by_key(name="windows")
+    windows.sink(into("tumbled"), name="tumbled")
     return builder
 
 
-def in_reference(source: ServerSource, folder: Path, failed: list[dict[str, Any]] | None = None) -> Seen:
+def in_reference(source: ServerSource, failed: list[dict[str, Any]] | None = None) -> Seen:
     """By the plain evaluator."""
-    return run(program(source, folder).build(), None, failed)
+    return run(program(source, None).build(), None, failed)
 
 
 def world(builder: Builder, folder: Path, seed: int = 0) -> OnlineWorld:

@@ -82,7 +82,9 @@ class Tables:
 
     def ranges(self, scan: Scan) -> tuple[Range, ...]:
         """What is read of a server; of other sources nothing."""
-        return self._ranges[scan.step] if isinstance(scan.source, ServerSource) else ()
+        if not isinstance(scan.source, ServerSource):
+            return ()
+        return self._ranges[scan.step] if self._only is None else self._ranges.get(scan.step, ())
 
     def has_letters(self) -> bool:
         """True if records were put aside in what is made already."""

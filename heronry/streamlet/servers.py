@@ -83,10 +83,11 @@ class ServerSource:
     def __str__(self) -> str:
         known = dict(self.settings)
         what = next((known[key] for key in (f"user.{self.system}.{name}" for name in WHAT) if key in known), "?")
-        return f"{self.system} {what if isinstance(what, str) else ', '.join(what)}"
+        where = next((known[key] for key in (f"user.{self.system}.{name}" for name in WHERE) if key in known), "?")
+        return f"{self.system} {what if isinstance(what, str) else ', '.join(what)} at {where}"
 
 
-WHAT = ("table", "streams", "topics")  # settings that say what is read
+WHAT, WHERE = ("table", "streams", "topics"), ("url", "dsn", "servers")  # settings that say what is read, and where
 
 
 def packed(rows: Sequence[Row]) -> bytes:

@@ -51,7 +51,9 @@ def asked(request: Request, loaded: Loaded) -> Asked:
     check_readable(program, choice)
     is_batch = request.streaming is None and not request.dry_run
     prepared, _ = prepare(program, choice)
-    return Asked(request, loaded, choice, policy, ranges_there(list(prepared.sources())) if is_batch else {})
+    sources = list(prepared.sources())
+    ranges = ranges_there(sources) if is_batch else dict.fromkeys((step.name for step in sources), ())
+    return Asked(request, loaded, choice, policy, ranges)
 
 
 def planned(found: Asked, tables: Tables, *, careful: bool) -> Plan:

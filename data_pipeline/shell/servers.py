@@ -3,8 +3,9 @@ partition, by the connector's own reader, right into the unit behind the source.
 
 Theory of operation. Spark is handed numbers, one for each range and partition, and the task looks up what its number
 stands for. Records so never cross to the JVM and back before the first function of the user's sees them, may be any
-value that Python has, and no plan or log of Spark's holds an address. Ranges are fixed once for a job, so a task that
-is tried again, or a second pass with care, reads the same; what was removed in between is an error.
+value that Python has, and no plan of Spark's holds more than a number. Passwords are in files that tasks read. Ranges
+are fixed once for a job, so a task that is tried again, or a second pass with care, reads the same; what was removed in
+between is an error.
 """
 
 from __future__ import annotations

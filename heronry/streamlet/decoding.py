@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from heronry.streamlet.endpoints import FileSource, Schema, Source
+from heronry.streamlet.endpoints import FileSource, Schema
 from heronry.streamlet.packed import ReadError
 from heronry.streamlet.reading import (
     LINES,
@@ -23,7 +23,7 @@ from heronry.streamlet.reading import (
     parquet_library,
     path_of,
 )
-from heronry.streamlet.servers import ServerSource, unpacked
+from heronry.streamlet.servers import ServerSource
 
 _MAX_FIELD = 2**31 - 1  # characters in a csv field; Python's own limit is 131072
 _json_value = msgspec.json.decode
@@ -113,25 +113,6 @@ class Decoder:
                 except (TypeError, ValueError, AttributeError) as error:
                     raise _BadLine(number, f"{record!r} does not fit the schema: {error}") from None
             raise
-
-
-class RowDecoder:
-    """What a server's source sent of a split to records."""
-
-    def __init__(self, source: ServerSource) -> None:
-        self._source = source
-
-    def decode(self, _: str, piece: Piece) -> Records:
-        """The rows of a piece, which are numbered within their split."""
-        records = self._source.records(unpacked(piece.data))
-        return Records(records, range(piece.first, piece.first + len(records)))
-
-
-def decoder_of(source: Source) -> Decoder | RowDecoder | None:
-    """What makes records of pieces; None for a sequence, which has none."""
-    if isinstance(source, ServerSource):
-        return RowDecoder(source)
-    return Decoder(source) if isinstance(source, FileSource) else None
 
 
 def read_all(source: FileSource) -> Iterator[tuple[Any, int | None]]:

@@ -13,7 +13,6 @@ engine for ``grows=False``. The ends are fixed once (``bounds``), for all splits
 from __future__ import annotations
 
 import importlib
-import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -88,17 +87,6 @@ class ServerSource:
 
 
 WHAT, WHERE = ("table", "streams", "topics"), ("url", "dsn", "servers")  # settings that say what is read, and where
-
-
-def packed(rows: Sequence[Row]) -> bytes:
-    """Rows on their way between tasks."""
-    return pickle.dumps(rows, pickle.HIGHEST_PROTOCOL)
-
-
-def unpacked(data: bytes) -> list[Row]:
-    """What ``packed`` made."""
-    found: list[Row] = pickle.loads(data)
-    return found
 
 
 def ranges_of(source: ServerSource, name: str) -> tuple[Range, ...]:

@@ -7,13 +7,14 @@ from typing import Any
 
 from heronry.api.tuples import Tuple
 from heronry.streamlet.columns import each, times_of
-from heronry.streamlet.decoding import UNREADABLE, decoder_of, place_of, singly
+from heronry.streamlet.decoding import UNREADABLE, place_of, singly
 from heronry.streamlet.endpoints import SequenceSource
 from heronry.streamlet.errors import StepFailed
 from heronry.streamlet.online.block import Block
 from heronry.streamlet.online.chain import joined
 from heronry.streamlet.online.letters import RECORD_FAILURES, Letters
 from heronry.streamlet.online.outlet import Outlet
+from heronry.streamlet.online.rows import decoder_of
 from heronry.streamlet.online.stage_bolt import StageBolt
 from heronry.streamlet.online.stages import Stage, StageKind, Stages, needs_ids, needs_times
 from heronry.streamlet.online.streams import BLOCKS, MARKS, exchange_stream

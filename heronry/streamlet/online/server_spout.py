@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from heronry.connect.settings import step_name
+from heronry.streamlet.online.rows import packed
 from heronry.streamlet.online.source_spout import SourceSpout
-from heronry.streamlet.servers import ServerSource, packed
+from heronry.streamlet.servers import ServerSource
 
 
 class Position(NamedTuple):

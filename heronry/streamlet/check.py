@@ -130,9 +130,11 @@ def _lookup(step: LookupStep) -> Iterator[str]:
         yield f"how is {step.how!r}; write inner or left (rows that no record asks for are in nobody's hands)"
     if isinstance(table, SequenceSource):
         yield from _sequence(table)
+    elif isinstance(table, ServerSource):
+        yield "its table is in a server; write files(…), sequence(stop) or a list, or join two streams within a window"
     elif not isinstance(table, FileSource):
         yield f"its table is {table!r}; write files(…), sequence(stop) or a list"
-    if getattr(table, "grows", False) or (isinstance(table, SequenceSource) and table.stop is None):
+    if (isinstance(table, FileSource) and table.grows) or (isinstance(table, SequenceSource) and table.stop is None):
         yield (
             "its table has no end, and it is read whole before the first record; leave grows out, write "
             "sequence(stop), or join two streams within a window: a.key_by(…).window(…).join(b.key_by(…))"

@@ -15,7 +15,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,7 +37,7 @@ class ServerSource:
 
     system: str
     fields: tuple[str, ...]
-    settings: tuple[tuple[str, Any], ...]
+    settings: tuple[tuple[str, Any], ...] = field(repr=False)  # perhaps not yet checked for passwords
     grows: bool = True
     kind: Literal["server"] = "server"
 

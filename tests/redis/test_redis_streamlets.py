@@ -113,6 +113,14 @@ def test_what_is_declared_wrongly_is_said_when_the_program_is_built(given: dict[
     assert "secret@" not in str(raised.value)
 
 
+def test_no_error_shows_an_address_before_it_was_looked_at() -> None:
+    table = redis_stream("redis://heron:secret@localhost", "s", ["id"])
+    builder = Builder("p")
+    with pytest.raises(TopologyError, match="its table is in a server") as raised:
+        builder.source([1]).lookup(table, on=str).sink(collect())._builder.build()
+    assert "secret" not in f"{raised.value} {table!r}"
+
+
 def test_a_stream_that_grows_is_read_on_online(server: RedisServer, streams: list[str], tmp_path: Path) -> None:
     read = source(server, streams, grows=True)
     builder = program(read, tmp_path)

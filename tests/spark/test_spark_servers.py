@@ -175,7 +175,7 @@ def test_micro_batches_of_ranges_give_what_a_batch_gives(
         assert difference(run(made)["sums"], read(tmp_path / "out" / "sums")) == ""
         return out.getvalue()
 
-    assert "micro-batch 0: what is new in redis" in run_on()
+    assert "micro-batch 0: what is new in 'redis'" in run_on()
     redis.client.xadd("a", {"word": "later", "n": 7})
     (tmp_path / "in" / "a.json").write_text('{"word": "x", "n": 1}\n')
     with pytest.MonkeyPatch.context() as patch:

@@ -19,6 +19,7 @@ from heronry.connect.polling import rows_of
 from heronry.connect.redis_source import StreamReader
 from heronry.connect.settings import ConnectError
 from heronry.streamlet import Builder, collect, redis_stream
+from heronry.streamlet.online.server_spout import Position, ServerSpout
 from heronry.streamlet.servers import ServerSource, pieces_of, ranges_of
 
 _numbers = itertools.count(1)
@@ -47,6 +48,23 @@ def test_engines_agree_whatever_dies(server: RedisServer, streams: list[str], tm
     expected = in_reference(read)
     assert len(expected["records"]) == 90
     assert differences(expected, online(read, tmp_path, kills=2)) == {}
+
+
+def test_a_source_that_does_not_grow_ends_where_it_ended_when_it_was_begun(
+    server: RedisServer, streams: list[str], tmp_path: Path
+) -> None:
+    read = source(server, streams)
+    expected = in_reference(read)
+    builder = program(read, tmp_path)
+    with importable(builder):
+        made = world(builder, tmp_path)
+        while not made.last.checkpoint:
+            made.run_on(0.5)
+        add(server, streams[0], 100)
+        made.kill(made.plan.tasks_of("source")[0])
+        made.until_final()
+        made.stop()
+    assert differences(expected, read_all(builder.build(), tmp_path)) == {}
 
 
 def test_a_record_that_fails_is_put_aside_with_its_place(
@@ -134,15 +152,27 @@ def test_a_stream_that_grows_is_read_on_online(server: RedisServer, streams: lis
     assert differences({"records": in_reference(read)["records"]}, read_all(builder.build(), tmp_path)) == {}
 
 
-@pytest.mark.parametrize("mutation", ["reads beyond the end", "counts nothing"])
+@pytest.mark.parametrize("mutation", ["reads beyond the end", "counts nothing", "asks anew"])
 def test_these_tests_notice(
-    mutation: str, server: RedisServer, streams: list[str], monkeypatch: pytest.MonkeyPatch
+    mutation: str, server: RedisServer, streams: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two faults somebody could make, and the tests that have to fail with them."""
+    """Three faults somebody could make, and the tests that have to fail with them."""
     if mutation == "counts nothing":
         monkeypatch.setattr("heronry.connect.redis_source.missed", lambda *_, **__: 0)
         with pytest.raises(pytest.fail.Exception):
             test_what_is_removed_before_it_is_read_is_an_error(server, streams)
+        return
+    if mutation == "asks anew":  # after a restore, where a split ends
+        position = ServerSpout._position
+
+        def forgetful(spout: ServerSpout, split: str) -> Position:
+            found = position(spout, split)
+            wanted = spout._reader.bounds(split, found.begin)
+            return found if wanted is None else found._replace(end=wanted.end, whole=False)
+
+        monkeypatch.setattr(ServerSpout, "_position", forgetful)
+        with pytest.raises(AssertionError, match="only in the second"):
+            test_a_source_that_does_not_grow_ends_where_it_ended_when_it_was_begun(server, streams, tmp_path)
         return
     read = StreamReader.read
     monkeypatch.setattr(StreamReader, "read", lambda reader, split, begin, _=None: read(reader, split, begin))

@@ -137,13 +137,13 @@ def missing(group: str) -> str:
         return "needs Chromium: run deploy/browser-setup as root, or install chromium and chromium-driver"
     if group in ("zookeeper", "spark") and _setup_fails("spark-setup", str(BIN.parent)):
         return "needs Java 17 and PySpark: see deploy/spark-setup"
-    if group == "postgres" and _setup_fails("postgres-setup", str(BIN.parent)):
+    if group in ("postgres", "spark") and _setup_fails("postgres-setup", str(BIN.parent)):
         return "needs PostgreSQL's server and psycopg: see deploy/postgres-setup"
-    if group == "redis" and _setup_fails("redis-setup", str(BIN.parent)):
+    if group in ("redis", "spark") and _setup_fails("redis-setup", str(BIN.parent)):
         return "needs Redis's server and redis-py: see deploy/redis-setup"
     if group == "sftp" and _setup_fails("sftp-setup", str(BIN.parent)):
         return "needs OpenSSH's server, fsspec and sshfs: see deploy/sftp-setup"
-    if group == "brokers" and _setup_fails("brokers-setup", str(BIN.parent)):
+    if group in ("brokers", "spark") and _setup_fails("brokers-setup", str(BIN.parent)):
         return "needs the servers of NATS and MQTT, nats-py, paho-mqtt and confluent-kafka: see deploy/brokers-setup"
     if group == "slurm" and _setup_fails("slurm-setup"):
         return "needs Slurm's daemons, root and cgroups of version 1: see deploy/slurm-setup"

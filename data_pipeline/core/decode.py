@@ -16,9 +16,10 @@ from urllib.parse import unquote
 import msgspec
 
 from data_pipeline.core.failure import RecordFailed, failed
+from heronry.connect.polling import Range
 from heronry.streamlet.aside import MAX_FAILED_ON_CHARACTERS, letter
 from heronry.streamlet.decoding import Decoder
-from heronry.streamlet.endpoints import FileSource, Source
+from heronry.streamlet.endpoints import FileSource, SequenceSource, Source
 from heronry.streamlet.errors import shown
 from heronry.streamlet.extract import column
 from heronry.streamlet.packed import ReadError
@@ -41,6 +42,7 @@ class Decoding:
     from_ms: int | None = None
     to_ms: int | None = None
     headers: tuple[tuple[str, bytes], ...] = ()  # file → first line, of csv
+    ranges: tuple[Range, ...] = ()  # of a server: what the numbers that come stand for
 
     def decode(self, columns: Columns) -> tuple[list[Any], list[int] | None, Callable[[int], str]]:
         """Records, their times, and a function that names the file of record i. Raises RecordFailed."""
@@ -98,11 +100,12 @@ class Decoding:
 
     def _records(self, columns: Columns) -> tuple[list[Any], Sequence[int]]:
         """The records, and the row each is from."""
-        if not isinstance(self.source, FileSource):
+        if "record" in columns:  # of Parquet and servers, or lines that need no decoding
+            return columns["record"], range(len(columns["record"]))
+        if isinstance(self.source, SequenceSource):
             numbers, make = columns["id"], self.source.make
             return (numbers if make is None else list(map(make, numbers))), range(len(numbers))
-        if "record" in columns:  # of Parquet, or lines that need no decoding
-            return columns["record"], range(len(columns["record"]))
+        assert isinstance(self.source, FileSource)
         if self.source.format in LINES:
             return self._lines(columns, Decoder(self.source))
         return list(map(msgspec.json.decode, columns["value"])), range(len(columns["value"]))

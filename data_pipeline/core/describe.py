@@ -8,6 +8,7 @@ from data_pipeline.core.plan import Node, Plan, Reduction, Scan, Table, Unit
 from heronry.streamlet.conform import Conform
 from heronry.streamlet.endpoints import FileSource
 from heronry.streamlet.program import ReduceStep
+from heronry.streamlet.servers import ServerSource
 
 
 def described(plan: Plan) -> str:
@@ -26,6 +27,8 @@ def _scan(scan: Scan, plan: Plan) -> Iterator[str]:
     source = scan.source
     if isinstance(source, FileSource):
         what = f"{source.format} files at {source.path}"
+    elif isinstance(source, ServerSource):
+        what = f"{source}, in ranges of {', '.join(source.fields)}"
     else:
         what = f"sequence {source.start} to {source.stop}"
     bounds = [f"{name} {value} ms" for name, value in (("from", scan.from_ms), ("to", scan.to_ms)) if value is not None]

@@ -14,6 +14,7 @@ from heron_runtime.failures import users_traceback
 from heronry.streamlet.errors import shown
 
 MARKER = "HERONRY-RECORD-FAILED "
+SOURCE_MARKER = "HERONRY-SOURCE-FAILED "
 MAX_VALUE, MAX_TRACEBACK = 500, 8_000
 _PACKAGES = ("heronry", "heron_runtime", "heron_control", "data_pipeline")
 _UNNAMED = frozenset({"builtins", "__main__", *_PACKAGES})  # modules that are not told with a class
@@ -50,6 +51,29 @@ class RecordFailed(Exception):
 
     def __reduce__(self) -> tuple[type, tuple[Failure]]:
         return (RecordFailed, (self.failure,))
+
+
+class SourceFailed(Exception):
+    """Raised in a worker that cannot read a server; its text is for ``source_failure_in``."""
+
+    def __init__(self, step: str, said: str) -> None:
+        super().__init__(SOURCE_MARKER + json.dumps(f"step {step!r}: {said}"))
+        self._given = step, said
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return (SourceFailed, self._given)
+
+
+def source_failure_in(text: str) -> str | None:
+    """What a worker that could not read a server said, if a text of Spark's holds it."""
+    _, marker, rest = text.partition(SOURCE_MARKER)
+    if not marker:
+        return None
+    try:
+        found, _ = json.JSONDecoder().raw_decode(rest)
+        return str(found)
+    except ValueError:
+        return None
 
 
 def failed(step: str, value: object, error: BaseException, file: str = "") -> RecordFailed:

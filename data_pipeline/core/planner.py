@@ -178,7 +178,7 @@ class _Planner:
 
     def _check_source(self, step: SourceStep) -> None:
         source = step.source
-        if source.kind not in ("files", "sequence"):
+        if source.kind not in ("files", "sequence", "server"):
             raise CannotPlan(f"step {step.name!r}: Spark cannot read the source {type(source).__name__}")
         if source.kind == "sequence" and source.stop is None:
             raise CannotPlan(

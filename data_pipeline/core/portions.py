@@ -17,6 +17,7 @@ from typing import NamedTuple
 from data_pipeline.core.describe import described
 from data_pipeline.core.plan import CannotPlan, Plan, Scan
 from heronry.streamlet.endpoints import FileSource
+from heronry.streamlet.servers import ServerSource
 
 _NAME = re.compile(r"(\d{1,18})-(\d{1,18})")
 
@@ -55,14 +56,15 @@ def identity(plan: Plan) -> str:
 
 
 def streamed(plan: Plan) -> list[Scan]:
-    """The scans that are read by micro-batches: those of files; what else there is is small and always there. Raises
-    CannotPlan."""
-    found = [scan for scan in plan.scans if isinstance(scan.source, FileSource)]
+    """The scans that are read by micro-batches: those of files and servers; what else there is is small and always
+    there. Raises CannotPlan."""
+    found = [scan for scan in plan.scans if isinstance(scan.source, FileSource | ServerSource)]
     if not found:
-        raise CannotPlan(f"program {plan.program!r} reads no files, so there is nothing to stream: leave --mode out")
+        raise CannotPlan(
+            f"program {plan.program!r} reads neither files nor servers, so there is nothing to stream: leave --mode out"
+        )
     for scan in found:
-        assert isinstance(scan.source, FileSource)
-        if scan.source.format == "archive":
+        if isinstance(scan.source, FileSource) and scan.source.format == "archive":
             raise CannotPlan(
                 f"step {scan.step!r}: an archive holds records twice where an instance has died, which only a run over "
                 "all of it can tell: leave --mode out"

@@ -4,7 +4,7 @@ plan."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from data_pipeline.core.plan import CannotPlan, Plan, Scan
@@ -14,6 +14,7 @@ from data_pipeline.shell.output import local_path
 from data_pipeline.shell.program import Loaded
 from data_pipeline.shell.request import Request
 from data_pipeline.shell.scan import Tables
+from data_pipeline.shell.servers import Ranges, ranges_there
 from heron_runtime.failures import UsageError
 from heronry.streamlet.aside import Policy, policy_of
 from heronry.streamlet.endpoints import ArchiveSink, FileSource, ViewSink
@@ -31,10 +32,12 @@ class Asked:
     loaded: Loaded
     choice: Choice
     policy: Policy
+    ranges: Ranges = field(default_factory=dict)  # of servers, what a batch reads
 
 
 def asked(request: Request, loaded: Loaded) -> Asked:
-    """What is asked; what cannot be planned or read is refused before Spark starts. Raises CannotPlan, UsageError."""
+    """What is asked; what cannot be planned or read is refused before Spark starts. Raises CannotPlan, UsageError,
+    ConnectError."""
     program = loaded.program
     if request.views:
         request = backfill.begun(until.bounded(request, program), program)
@@ -46,7 +49,11 @@ def asked(request: Request, loaded: Loaded) -> Asked:
     if request.views:
         backfill.check(request, program, outputs)
     check_readable(program, choice)
-    return Asked(request, loaded, choice, policy)
+    is_batch = request.streaming is None and not request.dry_run
+    prepared, _ = prepare(program, choice)
+    sources = list(prepared.sources())
+    ranges = ranges_there(sources) if is_batch else dict.fromkeys((step.name for step in sources), ())
+    return Asked(request, loaded, choice, policy, ranges)
 
 
 def planned(found: Asked, tables: Tables, *, careful: bool) -> Plan:
@@ -134,7 +141,7 @@ def _replaced(step: SourceStep, url: str, form: str) -> FileSource:
         return replace(own, path=_absolute(url), format=form or own.format, grows=False, by_hour=by_hour)
     if not form:
         raise UsageError(
-            f"step {step.name!r} is a sequence, so it is not known what the files at {url} hold",
+            f"step {step.name!r} is not of files, so it is not known what the files at {url} hold",
             "Add --input-format text, json, csv, parquet or archive.",
         )
     return FileSource(_absolute(url), form, by_hour=form == ARCHIVE)

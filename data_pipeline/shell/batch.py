@@ -7,17 +7,18 @@ from collections.abc import Callable
 from pyspark.sql import SparkSession
 
 from data_pipeline.shell.scan import Tables
+from data_pipeline.shell.servers import Ranges
 
 
 class Batch:
     """What ``job.Engine`` says."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+    def __init__(self, spark: SparkSession, ranges: Ranges) -> None:
+        self._spark, self._ranges = spark, ranges
 
     def tables(self, *, careful: bool) -> Tables:
-        """Every file of every source."""
-        return Tables(self._spark, numbered=careful)
+        """Every file of every source, and what servers had when the job began."""
+        return Tables(self._spark, numbered=careful, ranges=self._ranges)
 
     def run(self, result: Callable[[], str]) -> str:
         """There is one."""

@@ -140,7 +140,7 @@ class Execution:
         bounded = scan.from_ms is not None or scan.to_ms is not None
         decoding = Decoding(
             scan.step, scan.source, scan.event_time, unit.timed or bounded, scan.from_ms, scan.to_ms,
-            self._tables.headers(scan),
+            self._tables.headers(scan), self._tables.ranges(scan),
         )  # fmt: skip
         return rows.mapInArrow(
             Shipped(ScanTask(decoding, unit, self._renderers(unit), self._limits, self._aside)), ROW_SCHEMA

@@ -22,7 +22,7 @@ from typing import Protocol, TextIO
 
 from pyspark.sql import SparkSession
 
-from data_pipeline.core.failure import failure_in
+from data_pipeline.core.failure import failure_in, source_failure_in
 from data_pipeline.core.render import to_json
 from data_pipeline.shell import backfill, until
 from data_pipeline.shell.asked import Asked, asked, planned
@@ -35,6 +35,7 @@ from data_pipeline.shell.results import written
 from data_pipeline.shell.scan import Tables
 from data_pipeline.shell.session import SessionOptions, session
 from data_pipeline.shell.stream import Stream
+from heronry.connect.settings import ConnectError
 
 
 class Engine(Protocol):
@@ -67,8 +68,14 @@ def run(request: Request, out: TextIO) -> str:
 def answer(spark: SparkSession, found: Asked, out: TextIO) -> str:
     """Of what is asked, on the engine it is asked of."""
     batch = found.request.streaming is None or found.request.dry_run
-    engine: Engine = Batch(spark) if batch else Stream(spark, found, out)
-    return engine.run(lambda: _result(spark, found, engine, out))
+    engine: Engine = Batch(spark, found.ranges) if batch else Stream(spark, found, out)
+    try:
+        return engine.run(lambda: _result(spark, found, engine, out))
+    except Exception as error:
+        lost = source_failure_in(str(error))
+        if lost is None:
+            raise
+        raise ConnectError(lost) from None  # Spark's own words have the whole of a worker's traceback
 
 
 def _result(spark: SparkSession, found: Asked, engine: Engine, out: TextIO) -> str:

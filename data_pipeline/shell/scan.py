@@ -24,11 +24,14 @@ from data_pipeline.core.decode import plain_path
 from data_pipeline.core.plan import Scan
 from data_pipeline.shell.footers import footers
 from data_pipeline.shell.output import local_path, spark_url
+from data_pipeline.shell.servers import Ranges
 from data_pipeline.shell.unpack import unpacked
 from heron_runtime.failures import NotFound, listing
+from heronry.connect.polling import Range
 from heronry.streamlet.endpoints import FileSource, SequenceSource
 from heronry.streamlet.packed import BYTE_ORDER_MARK, ReadError, is_packed, open_plain, refuse_unreadable
 from heronry.streamlet.reading import ARCHIVE_COLUMNS, list_files, path_of
+from heronry.streamlet.servers import ServerSource
 from heronry.streamlet.windows import HOUR_MS
 
 FILE_COLUMN = "__heronry_file"  # beside the columns of a user's table
@@ -45,11 +48,13 @@ class Tables:
 
     def __init__(
         self, spark: SparkSession, *, numbered: bool = False, only: Mapping[str, Sequence[str]] | None = None,
-        made: Mapping[str, DataFrame] | None = None,
+        made: Mapping[str, DataFrame] | None = None, ranges: Ranges | None = None,
     ) -> None:  # fmt: skip
         """``numbered``: lines of local files come with their numbers, each file being one split. ``only``: of each step
-        these files, and no others. ``made``: what scans and the units behind them have made already, by step."""
+        these files, and no others. ``made``: what scans and the units behind them have made already, by step.
+        ``ranges``: what is read of servers."""
         self._spark = spark
+        self._ranges = ranges or {}
         self.made = made or {}
         self._numbered = numbered
         self._only = only
@@ -61,6 +66,9 @@ class Tables:
         if isinstance(source, SequenceSource):
             assert source.stop is not None
             return self._spark.range(source.start, source.stop)
+        if isinstance(source, ServerSource):
+            count = len(self.ranges(scan))
+            return self._spark.range(0, count, 1, max(count, 1))
         table = self._table(scan, source)
         if table is None:
             return _nothing(self._spark, source)
@@ -71,6 +79,12 @@ class Tables:
             return lines
         lines = lines.drop("number") if source.format == "csv" else lines.drop("block_start", "number")
         return lines if table.rows is None else _shaped(table.rows, source, True).unionByName(lines)
+
+    def ranges(self, scan: Scan) -> tuple[Range, ...]:
+        """What is read of a server; of other sources nothing."""
+        if not isinstance(scan.source, ServerSource):
+            return ()
+        return self._ranges[scan.step] if self._only is None else self._ranges.get(scan.step, ())
 
     def has_letters(self) -> bool:
         """True if records were put aside in what is made already."""

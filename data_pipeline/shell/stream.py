@@ -1,12 +1,13 @@
-"""A program on Structured Streaming: micro-batches of new files, and results of all that was read so far.
+"""A program on Structured Streaming: micro-batches of what is new, and results of all that was read so far.
 
-Theory of operation. Spark streams the *names* of the files that are new (its checkpoint knows which were read). For
-each micro-batch the plan's scans, with all the steps up to the next reducers and sinks, run over these files as they do
-in a batch; what leaves them is kept as a portion, written whole under the number of the micro-batch, so one that is run
-again after a fault replaces what it gave before. To *publish* is to run the rest of the plan over all portions, as a
-batch would over what the scans give, and to give the result its name by one rename. So the result is that of a batch
-over all files read so far, whatever their order, lateness and micro-batches; a run that goes on from the checkpoint
-reads nothing twice, and no state is kept but accumulators and what goes into sinks directly.
+Theory of operation. Spark streams the *names* of the files that are new (its checkpoint knows which were read), and of
+servers the ranges of splits that are new (range_stream.py). For each micro-batch the plan's scans, with all the steps
+up to the next reducers and sinks, run over these as they do in a batch; what leaves them is kept as a portion, written
+whole under the number of the micro-batch, so one that is run again after a fault replaces what it gave before. To
+*publish* is to run the rest of the plan over all portions, as a batch would over what the scans give, and to give the
+result its name by one rename. So the result is that of a batch over all that was read so far, whatever its order,
+lateness and micro-batches; a run that goes on from the checkpoint reads nothing twice, and no state is kept but
+accumulators and what goes into sinks directly.
 """
 
 from __future__ import annotations
@@ -25,16 +26,21 @@ from pyspark.sql import functions as sql
 from data_pipeline.core.failure import failure_in
 from data_pipeline.core.plan import Scan
 from data_pipeline.core.portions import Portion, streamed
+from data_pipeline.core.ranges import range_in
 from data_pipeline.core.render import to_json
 from data_pipeline.shell.asked import Asked, planned
 from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.output import local_path, spark_url
 from data_pipeline.shell.portions import Portions, marked
 from data_pipeline.shell.progress import next_stage, stages_from
+from data_pipeline.shell.range_stream import ranges_stream
 from data_pipeline.shell.scan import InputNotFound, Tables, file_system, literal
+from data_pipeline.shell.servers import Ranges
 from heron_control.inspection.stream_runs import claimed
-from heron_runtime.failures import Interrupted
+from heron_runtime.failures import Interrupted, listing
+from heronry.connect.polling import Range
 from heronry.streamlet.endpoints import FileSource
+from heronry.streamlet.servers import ServerSource
 
 SCHEMA = "path string, modificationTime timestamp, length long, content binary"  # content is never asked for
 
@@ -49,6 +55,7 @@ class Stream:
         self._asked = asked
         self._plan = planned(asked, Tables(spark), careful=True)
         self._scans = streamed(self._plan)
+        self._servers = {scan.step for scan in self._scans if isinstance(scan.source, ServerSource)}
         self._portions = Portions(spark, self._streaming.checkpoint, self._plan)
         self._result: Callable[[], str] = str
         self._error: Exception | None = None
@@ -97,7 +104,9 @@ class Stream:
             raise
 
     def _names(self, scan: Scan) -> DataFrame:
-        """The files of a source that are new."""
+        """The files of a source that are new, or the ranges of a server."""
+        if isinstance(scan.source, ServerSource):
+            return ranges_stream(self._spark, scan.step, scan.source)
         assert isinstance(scan.source, FileSource)
         place, only = spark_url(scan.source.path), None
         local = local_path(scan.source.path)
@@ -118,13 +127,19 @@ class Stream:
         try:
             self._taken += 1
             files: dict[str, list[str]] = defaultdict(list)
+            ranges: dict[str, tuple[Range, ...]] = defaultdict(tuple)
             for step, path in names.collect():
-                files[step].append(path)
+                if step in self._servers:
+                    ranges[step] += (range_in(path),)
+                else:
+                    files[step].append(path)
             count = sum(map(len, files.values()))
-            self._out.write(f"micro-batch {number}: {count} files\n")
+            told = [f"{count} files"] if files or not ranges else []
+            told += [f"what is new in {listing(sorted(ranges))}"] if ranges else []
+            self._out.write(f"micro-batch {number}: {', '.join(told)}\n")
             self._claim.tell(state="reading", micro_batch=number, files=count, rows=0, batch_seconds=0.0)
             began, first = time.monotonic(), next_stage(self._spark)
-            self._keep(Portion(number, number), files)
+            self._keep(Portion(number, number), files, ranges)
             rows = sum(stage.rows_read for stage in stages_from(self._spark, first))
             self._claim.tell(rows=rows, batch_seconds=time.monotonic() - began)
             if self._streaming.every_s is not None:
@@ -134,19 +149,19 @@ class Stream:
             self._error = error
             raise
 
-    def _keep(self, portion: Portion, files: Mapping[str, list[str]]) -> None:
+    def _keep(self, portion: Portion, files: Mapping[str, list[str]], ranges: Ranges) -> None:
         try:
-            self._portions.write(portion, self._made(files, aside=False))
+            self._portions.write(portion, self._made(files, ranges, aside=False))
         except Exception as error:
             failure = failure_in(str(error))
             if failure is None or not self._policy.aside:
                 raise
             self._out.write(f"{failure.step!r} failed on a record: again with care, to put such records aside\n")
-            self._portions.write(portion, self._made(files, aside=True))
+            self._portions.write(portion, self._made(files, ranges, aside=True))
 
-    def _made(self, files: Mapping[str, list[str]], *, aside: bool) -> DataFrame:
-        """The rows of all scans over these files."""
-        tables = Tables(self._spark, numbered=aside, only=files)
+    def _made(self, files: Mapping[str, list[str]], ranges: Ranges, *, aside: bool) -> DataFrame:
+        """The rows of all scans over these files and ranges."""
+        tables = Tables(self._spark, numbered=aside, only=files, ranges=ranges)
         execution = Execution(self._spark, self._plan, collect=to_json, tables=tables, aside=aside)
         return fold(DataFrame.union, [marked(execution.scanned(scan), scan) for scan in self._scans])
 

@@ -29,12 +29,14 @@ from data_pipeline.core.plan import Unit
 from data_pipeline.core.render import ToAccumulator
 from data_pipeline.core.runner import Runner, log
 from data_pipeline.core.trace import Traced
+from data_pipeline.shell.servers import columns_in
 from data_pipeline.shell.spoken import Spoken
 from heronry.streamlet.aside import letter
 from heronry.streamlet.endpoints import Source
 from heronry.streamlet.errors import shown
 from heronry.streamlet.program import ReduceStep
 from heronry.streamlet.reading import LINES
+from heronry.streamlet.servers import ServerSource
 
 #: The columns of every row between units.
 ROW_SCHEMA = "tag int, key binary, start long, data binary, count long"
@@ -102,7 +104,7 @@ class ScanTask:
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """``mapInArrow``'s function."""
         runner = Runner(self.unit, self.render, self.limits)
-        for columns in columns_of(self.decoding.step, self.decoding.source, batches):
+        for columns in self._columns(batches):
             if self.aside:
                 records, times, places, letters = self.decoding.singly(columns)
                 yield from [_batch(letters_of(letters))] if letters else []
@@ -111,6 +113,12 @@ class ScanTask:
             records, times, file = self.decoding.decode(columns)
             yield from map(_batch, runner.run(records, times, file))
         yield from map(_batch, runner.finish())
+
+    def _columns(self, batches: Iterator[Any]) -> Iterator[dict[str, Any]]:
+        step, source = self.decoding.step, self.decoding.source
+        if isinstance(source, ServerSource):
+            return columns_in(step, source, self.decoding.ranges, batches)
+        return columns_of(step, source, batches)
 
 
 class _Late:

@@ -12,12 +12,13 @@ the begin of a generation.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from heronry.connect.kafka import OPTIONS, Brokers, client_problems
-from heronry.connect.polling import PollingSource, fields_of
-from heronry.connect.settings import ConnectError, names, problems, require, seconds, step_name, text, whole
+from heronry.connect.polling import PollingSource, Range, Reader, Row
+from heronry.connect.settings import ConnectError, names, problems, seconds, text, whole
 from heronry.connect.text import value_of
 
 TOPICS = names("user.kafka.topics", "the topics that are read")
@@ -35,10 +36,14 @@ class KafkaTopics(PollingSource):
     ``partition``, ``offset``, ``time_ms`` (the message's timestamp) and headers by their names:
     ``KafkaTopics.spec(optional_outputs=["key", "value"], config={…})``."""
 
+    example = "KafkaTopics.spec(optional_outputs=['key', 'value'], …)"
+    pause = POLL
+    options = (*OPTIONS, TOPICS, ROWS, POLL, REMOVED, FROM)
+
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
         """What is missing or wrong."""
-        yield from problems((*OPTIONS, TOPICS, ROWS, POLL, REMOVED, FROM), config)
+        yield from problems(cls.options, config)
         yield from client_problems(config)
         if not config.get(TOPICS.key):
             yield f"needs config {TOPICS.key!r}: {TOPICS.what}"
@@ -46,17 +51,24 @@ class KafkaTopics(PollingSource):
             if option.of(config) not in words:
                 yield f"config {option.key!r} is {option.of(config)!r:.40}; write {' or '.join(words)}"
 
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Raises BadConfig, ConnectError."""
-        require(self, config)
-        self._fields = fields_of(context, "KafkaTopics.spec(optional_outputs=['key', 'value'], …)")
+    @classmethod
+    def reader(cls, config: Mapping[str, Any], fields: tuple[str, ...], name: str) -> Reader:
+        """Raises ConnectError, also for a topic that is not there."""
+        return MessageReader(config, fields, name.replace(" ", "-"))
+
+
+class MessageReader(Reader):
+    """Positions are the offset of the next message."""
+
+    def __init__(self, config: Mapping[str, Any], fields: tuple[str, ...], name: str) -> None:
+        self._fields = fields
         self._topics = list(dict.fromkeys(TOPICS.of(config)))
         self._rows, self._removed, self._from = ROWS.of(config), REMOVED.of(config), FROM.of(config)
-        self.begin_polling(POLL.of(config))
-        self._brokers = Brokers(config, f"heronry-{step_name(context)}-{context.get_task_id()}")
+        self._brokers = Brokers(config, name)
         self._consumer = self._brokers.consumer()
         self._next: dict[str, int] = {}  # what the consumer gives next, of the partitions it has been assigned
         self._ready: dict[str, list[Any]] = {}  # messages that have come, by split
+        self._at_end: dict[str, int] = {}  # where the consumer has come to the end of a split
         try:
             self._partitions = {f"{topic}/{n}": (topic, n) for topic in self._topics for n in self._numbers(topic)}
         except BaseException:
@@ -74,38 +86,61 @@ class KafkaTopics(PollingSource):
             raise self._brokers.failure(what, about.error or "it has no partitions")
         return sorted(about.partitions)
 
-    def splits(self) -> list[tuple[str, int]]:
+    def splits(self) -> list[str]:
         """The partitions there were at the start."""
-        return [(name, number) for number, name in enumerate(self._partitions)]
+        return list(self._partitions)
 
     def close(self) -> None:
-        """The connections are closed."""
-        if hasattr(self, "_consumer"):
-            self._consumer.close()
+        """Let go of the connections."""
+        self._consumer.close()
 
-    def read_split(self, split: str) -> bool:
-        """Emit what comes next in a partition; False if nothing does. Raises ConnectError."""
-        position = self.keyed.get(split)
-        if position is None:
+    def bounds(self, split: str, begin: Any = None) -> Range | None:
+        """To the last message that is committed. Raises ConnectError."""
+        oldest, newest = self._bounds(split)
+        if begin is None:
+            begin = newest if self._from == "newest" else oldest
+        return Range(split, begin, newest) if begin != newest else None
+
+    def read(self, split: str, begin: Any, end: Any = None) -> tuple[list[Row], Any] | None:
+        """See ``Reader``."""
+        if begin is None:
             oldest, newest = self._bounds(split)
-            position = newest if self._from == "newest" else oldest
-            self.keyed[split] = position  # before anything came: a restart begins at the same place
-        if self._next.get(split) != position:
-            self._go_to(split, position)
+            return [], newest if self._from == "newest" else oldest  # a restart begins at the same place
+        if end is not None and begin >= end:
+            return None
+        if self._next.get(split) != begin:
+            position = self._go_to(split, begin)
+            if position != begin:
+                return [], position
         if not self._ready.get(split):
-            self._take()
+            self._take() if end is None else self._wait(split, end)
         messages = self._ready.pop(split, [])
         if not messages:
-            return False
-        self.emit_many([self._values(message) for message in messages])
-        self.keyed[split] = self._next[split] = messages[-1].offset() + 1
-        return True
+            return None
+        wanted = messages if end is None else [message for message in messages if message.offset() < end]
+        behind = self._next[split] = messages[-1].offset() + 1
+        return list(map(self._values, wanted)), behind if len(wanted) == len(messages) else end
 
-    def _go_to(self, split: str, position: int) -> None:
-        """Have the consumer go on from there. Raises ConnectError if what is there was removed."""
+    def _wait(self, split: str, end: int) -> None:
+        """Until messages of a split have come, or there are none before ``end``. Raises ConnectError."""
+        until = time.monotonic() + self._brokers.timeout
+        while not self._ready.get(split) and self._at_end.get(split, -1) < end:
+            self._take()
+            if self._next.get(split) == -1:
+                return  # what was there was removed meanwhile: the next look finds out
+            if time.monotonic() > until:
+                raise ConnectError(
+                    f"{self._brokers.name} has messages of {split} before offset {end} that have not come in "
+                    f"{self._brokers.timeout:g} s: see that the brokers are well, or give them longer by config "
+                    "'user.kafka.timeout.secs'"
+                )
+
+    def _go_to(self, split: str, position: int) -> int:
+        """Have the consumer go on from there, or from where there are messages again. Raises ConnectError if what is
+        there was removed, unless that is wanted."""
         oldest, newest = self._bounds(split)
         if not oldest <= position <= newest:
-            self.keyed[split] = position = self._is_lost(split, position, oldest, newest)
+            position = self._is_lost(split, position, oldest, newest)
         topic, number = self._partitions[split]
         place = self._brokers.kafka.TopicPartition(topic, number, position)
         try:
@@ -114,7 +149,9 @@ class KafkaTopics(PollingSource):
         except self._brokers.kafka.KafkaException as error:
             raise self._brokers.failure(f"reading {split}", error) from None
         self._ready.pop(split, None)
+        self._at_end.pop(split, None)
         self._next[split] = position
+        return position
 
     def _is_lost(self, split: str, position: int, oldest: int, newest: int) -> int:
         """From where it is gone on without them. Raises ConnectError unless that is wanted."""
@@ -157,12 +194,14 @@ class KafkaTopics(PollingSource):
             fault, split = message.error(), f"{message.topic()}/{message.partition()}"
             if fault is None:
                 self._ready.setdefault(split, []).append(message)
+            elif fault.code() == codes._PARTITION_EOF:
+                self._at_end[split] = message.offset()
             elif fault.code() in (codes._AUTO_OFFSET_RESET, codes.OFFSET_OUT_OF_RANGE):
                 self._next[split] = -1  # so the next look finds out what was removed
-            elif fault.code() != codes._PARTITION_EOF and not fault.retriable() and not _passes(codes, fault):
+            elif not fault.retriable() and not _passes(codes, fault):
                 raise self._brokers.failure(f"reading {split}", fault)
 
-    def _values(self, message: Any) -> list[Any]:
+    def _values(self, message: Any) -> Row:
         headers = dict(message.headers() or ())
         _, time_ms = message.timestamp()
         own = {

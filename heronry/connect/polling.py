@@ -1,27 +1,96 @@
-"""What sources share that ask a server for what is new: splits in turn, and a wait when none has anything."""
+"""What sources share that ask a server for what is new: one reader for every engine, and a spout around it.
+
+A *reader* knows no engine. It reads a system's splits from a position to what is there, or to an end that was fixed
+before: the spouts of this room and of streamlet programs go on from position to position for ever; batch engines ask
+where everything ends now (``bounds``), and read so far and no further. A position is plain (JSON holds it), and means
+the same to each reader of one configuration. Whatever goes missing between two positions is an error, so what has been
+read to an end is all that lay before it.
+"""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from heronry.api.component import Spout
-from heronry.connect.settings import BadConfig
+from heronry.connect.settings import BadConfig, Option, require, step_name
+
+Row: TypeAlias = Sequence[Any]
+
+
+class Range(NamedTuple):
+    """A part of a split, between two positions."""
+
+    split: str
+    begin: Any
+    end: Any
+
+
+class Reader(ABC):
+    """One connection to a system. ``begin`` and ``end`` are positions; ``None`` as one: nothing was read yet."""
+
+    @abstractmethod
+    def splits(self) -> list[str]:
+        """What can be read side by side, always in the same order."""
+
+    @abstractmethod
+    def read(self, split: str, begin: Any, end: Any = None) -> tuple[list[Row], Any] | None:
+        """Rows that come next, in order, and the position behind them; None if there are none (before ``end``). Rows
+        may be empty where the position has moved all the same. Raises ConnectError, also for what was removed before
+        it was read."""
+
+    @abstractmethod
+    def bounds(self, split: str, begin: Any = None) -> Range | None:
+        """From ``begin`` to where the split ends now; None if nothing is between. Raises ConnectError, also for what
+        is not there at all."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the connection."""
+
+
+def rows_of(reader: Reader, wanted: Range) -> Iterator[list[Row]]:
+    """All rows of a range, piece by piece. Raises ConnectError."""
+    position = wanted.begin
+    while (found := reader.read(wanted.split, position, wanted.end)) is not None:
+        rows, position = found
+        if rows:
+            yield rows
 
 
 class PollingSource(Spout):
-    """Derive; call ``begin_polling`` in ``initialize``, and write ``splits`` and ``read_split``."""
+    """Splits in turn, and a wait when none has anything. Derive; say ``example``, ``pause`` and ``options``, and write
+    ``reader``."""
 
-    def begin_polling(self, poll_secs: float) -> None:
-        """Ask at once, and ``poll_secs`` after nothing had anything."""
-        self._poll_secs = poll_secs
+    example: ClassVar[str]  # how its fields are named, for who has not
+    pause: ClassVar[Option]
+    options: ClassVar[tuple[Option, ...]]
+
+    @classmethod
+    def settings(cls) -> set[str]:
+        """The keys of its configuration."""
+        return {option.key for option in cls.options}
+
+    @classmethod
+    def reader(cls, config: Mapping[str, Any], fields: tuple[str, ...], name: str) -> Reader:
+        """A reader of these fields; ``name``: what the server shows of it. Raises ConnectError."""
+        raise NotImplementedError
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        """Raises BadConfig, ConnectError."""
+        require(self, config)
+        fields = fields_of(context, self.example)
+        self._poll_secs = self.pause.of(config)
         self._owned: list[str] | None = None
         self._turn = 0
-        self._ask_at = float("-inf")
+        self._ask_at = float("-inf")  # at once, and ``_poll_secs`` after nothing had anything
+        self._reader = self.reader(config, fields, f"heronry {step_name(context)} {context.get_task_id()}")
 
-    def read_split(self, split: str) -> bool:
-        """Emit what comes next in a split, and keep its position; False if nothing does."""
-        raise NotImplementedError
+    def splits(self) -> list[tuple[str, int]]:
+        """The same until the next start."""
+        return [(name, number) for number, name in enumerate(self._reader.splits())]
 
     def next_tuple(self) -> None:
         """Something of the next split that has any."""
@@ -30,10 +99,26 @@ class PollingSource(Spout):
         if self._owned is None:
             self._owned = self.owned_splits()
         for step in range(len(self._owned)):
-            if self.read_split(self._owned[(self._turn + step) % len(self._owned)]):
+            if self._read(self._owned[(self._turn + step) % len(self._owned)]):
                 self._turn += step + 1
                 return
         self._ask_at = time.monotonic() + self._poll_secs
+
+    def _read(self, split: str) -> bool:
+        """Emit what comes next in a split, and keep its position; False if nothing does."""
+        found = self._reader.read(split, self.keyed.get(split))
+        if found is None:
+            return False
+        rows, position = found
+        if rows:
+            self.emit_many(rows)
+        self.keyed[split] = position
+        return True
+
+    def close(self) -> None:
+        """The connection is closed."""
+        if hasattr(self, "_reader"):
+            self._reader.close()
 
 
 def fields_of(context: Any, example: str) -> tuple[str, ...]:

@@ -15,9 +15,9 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from heronry.connect.polling import PollingSource, fields_of
+from heronry.connect.polling import PollingSource, Range, Reader, Row
 from heronry.connect.postgres import OPTIONS, Server, dsn_problems, table_option
-from heronry.connect.settings import BadConfig, names, problems, require, seconds, step_name, text, whole
+from heronry.connect.settings import BadConfig, names, problems, seconds, text, whole
 
 TABLE = table_option("the table that is read")
 COLUMN = text("user.postgres.column", "the column that increases", required=True)
@@ -30,54 +30,62 @@ class SqlRows(PollingSource):
     """Emits the rows of ``user.postgres.table`` in the order of ``user.postgres.column``, and those that come. The
     columns that it reads are its fields: ``SqlRows.spec(optional_outputs=["id", "name"], config={…})``."""
 
+    example = "SqlRows.spec(optional_outputs=['id', 'name'], …)"
+    pause = POLL
+    options = (*OPTIONS, TABLE, COLUMN, BOUNDS, ROWS, POLL)
+
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
         """What is missing or wrong."""
-        yield from problems((*OPTIONS, TABLE, COLUMN, BOUNDS, ROWS, POLL), config)
+        yield from problems(cls.options, config)
         yield from dsn_problems(config)
 
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Raises BadConfig, ConnectError."""
-        require(self, config)
-        self._fields = fields_of(context, "SqlRows.spec(optional_outputs=['id', 'name'], …)")
-        self._server = Server(config, f"heronry {step_name(context)} {context.get_task_id()}")
+    @classmethod
+    def reader(cls, config: Mapping[str, Any], fields: tuple[str, ...], name: str) -> Reader:
+        """Raises BadConfig, ConnectError, also for a table or column that is not there."""
+        return RowReader(config, fields, name)
+
+
+class RowReader(Reader):
+    """Positions are the last value of the column, as text."""
+
+    def __init__(self, config: Mapping[str, Any], fields: tuple[str, ...], name: str) -> None:
+        self._fields = fields
+        self._server = Server(config, name)
         self._table, self._column = TABLE.of(config), COLUMN.of(config)
         self._rows = ROWS.of(config)
-        self.begin_polling(POLL.of(config))
         self._splits = splits_of(BOUNDS.of(config))
         self._connection = self._server.connect()
         try:
-            self._begin()
+            self._connection.read_only = True
+            self._type = self._type_of_column()
+            for low, high in self._splits.values():
+                self._ask(low, high, 0)
         except BaseException:
             self.close()
             raise
 
-    def _begin(self) -> None:
-        self._connection.read_only = True
-        self._type = self._type_of_column()
-        for low, high in self._splits.values():
-            self._ask(low, high, 0)
+    def splits(self) -> list[str]:
+        """Ranges of the column."""
+        return list(self._splits)
 
-    def splits(self) -> list[tuple[str, int]]:
-        """The same for ever."""
-        return [(name, number) for number, name in enumerate(self._splits)]
-
-    def read_split(self, split: str) -> bool:
-        """Emit the rows that come next in a split; False if there are none. Raises ConnectError."""
+    def read(self, split: str, begin: Any, end: Any = None) -> tuple[list[Row], Any] | None:
+        """See ``Reader``."""
         low, high = self._splits[split]
-        rows = self._ask(self.keyed.get(split, low), high, self._rows)
-        if not rows:
-            return False
-        self.emit_many([row[1:] for row in rows])
-        self.keyed[split] = rows[-1][0]
-        return True
+        rows = self._ask(low if begin is None else begin, high if end is None else end, self._rows)
+        return ([tuple(row[1:]) for row in rows], rows[-1][0]) if rows else None
+
+    def bounds(self, split: str, begin: Any = None) -> Range | None:
+        """To the greatest value that is there. Raises ConnectError."""
+        low, high = self._splits[split]
+        last = self._ask(low if begin is None else begin, high, 1, "DESC")
+        return Range(split, begin, last[0][0]) if last else None
 
     def close(self) -> None:
-        """The connection is closed."""
-        if hasattr(self, "_connection"):
-            self._connection.close()
+        """Let go of the connection."""
+        self._connection.close()
 
-    def _ask(self, above: str | None, up_to: str | None, rows: int) -> list[Any]:
+    def _ask(self, above: str | None, up_to: str | None, rows: int, order: str = "ASC") -> list[Any]:
         """Rows with the column above a value (None: all), up to another; the first of each is the column as text."""
         column = self._server.columns([self._column], "t")
         conditions = [self._server.sql("{c} IS NOT NULL", c=column)]
@@ -88,7 +96,7 @@ class SqlRows(PollingSource):
                 conditions.append(self._server.sql("{c} " + sign + " CAST(%s AS {t})", c=column, t=kind))
                 given.append(value)
         statement = self._server.sql(
-            "SELECT CAST({c} AS text), {columns} FROM {table} t WHERE {conditions} ORDER BY {c} "
+            "SELECT CAST({c} AS text), {columns} FROM {table} t WHERE {conditions} ORDER BY {c} " + order + " "
             "FETCH FIRST %s ROWS WITH TIES",
             c=column, columns=self._server.columns(self._fields, "t"), table=self._server.table(self._table),
             conditions=self._server.joined(" AND ", conditions),

@@ -13,9 +13,9 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from heronry.connect.polling import PollingSource, fields_of
+from heronry.connect.polling import PollingSource, Range, Reader, Row
 from heronry.connect.redis import OPTIONS, Server, url_problems
-from heronry.connect.settings import ConnectError, names, problems, require, seconds, step_name, text, whole
+from heronry.connect.settings import ConnectError, names, problems, seconds, text, whole
 from heronry.connect.text import value_of
 
 STREAMS = names("user.redis.streams", "the streams that are read, each by one task")
@@ -35,53 +35,85 @@ class RedisStream(PollingSource):
     """Emits the entries of ``user.redis.streams``, and those that come. Its fields are those of the entries, and ``id``
     and ``stream``: ``RedisStream.spec(optional_outputs=["id", "word"], config={…})``."""
 
+    example = "RedisStream.spec(optional_outputs=['id', 'word'], …)"
+    pause = POLL
+    options = (*OPTIONS, STREAMS, ROWS, POLL, REMOVED)
+
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
         """What is missing or wrong."""
-        yield from problems((*OPTIONS, STREAMS, ROWS, POLL, REMOVED), config)
+        yield from problems(cls.options, config)
         yield from url_problems(config)
         if not config.get(STREAMS.key):
             yield f"needs config {STREAMS.key!r}: {STREAMS.what}"
         if REMOVED.of(config) not in (FAIL, SKIP):
             yield f"config {REMOVED.key!r} is {REMOVED.of(config)!r:.40}; write {FAIL} or {SKIP}"
 
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Raises BadConfig, ConnectError."""
-        require(self, config)
-        self._fields = fields_of(context, "RedisStream.spec(optional_outputs=['id', 'word'], …)")
+    @classmethod
+    def reader(cls, config: Mapping[str, Any], fields: tuple[str, ...], name: str) -> Reader:
+        """Raises ConnectError, also if nobody answers."""
+        return StreamReader(config, fields, name)
+
+
+class StreamReader(Reader):
+    """Positions are the id of the last entry, and how many had been added up to it (None: the server does not say)."""
+
+    def __init__(self, config: Mapping[str, Any], fields: tuple[str, ...], name: str) -> None:
+        self._fields = fields
         self._streams = list(dict.fromkeys(STREAMS.of(config)))
         self._rows, self._removed = ROWS.of(config), REMOVED.of(config)
-        self.begin_polling(POLL.of(config))
-        self._server = Server(config, f"heronry {step_name(context)} {context.get_task_id()}")
+        self._server = Server(config, name)
         with self._server.saying("looking whether it answers"):
             self._server.client.ping()
 
-    def splits(self) -> list[tuple[str, int]]:
-        """The same for ever."""
-        return [(name, number) for number, name in enumerate(self._streams)]
+    def splits(self) -> list[str]:
+        """The streams."""
+        return self._streams
 
     def close(self) -> None:
-        """The connection is closed."""
-        if hasattr(self, "_server"):
-            self._server.close()
+        """Let go of the connection."""
+        self._server.close()
 
-    def read_split(self, stream: str) -> bool:
-        """Emit what comes next in a stream; False if nothing does. Raises ConnectError."""
-        position, read = self.keyed.get(stream, (START, None))
-        entries, added, length = self._ask(stream, position)
+    def bounds(self, split: str, begin: Any = None) -> Range | None:
+        """To the last entry there is, which may be one that was removed since. Raises ConnectError."""
+        with self._server.saying(f"looking at stream {split!r}"):
+            about = self._server.client.pipeline(transaction=True).xinfo_stream(split).execute(raise_on_error=False)[0]
+            if isinstance(about, Exception):
+                if NO_STREAM not in str(about):
+                    raise about
+                raise ConnectError(
+                    f"{self._server.name} has no stream {split!r}: see that config {STREAMS.key!r} names streams that "
+                    "are there, in the database of the address"
+                ) from None
+        added = about.get("entries-added")
+        last, length = about["last-generated-id"], int(about["length"])
+        end = (last.decode() if isinstance(last, bytes) else last, None if added is None else int(added))
+        if begin is None:  # what was removed before it was ever read from here is nobody's loss
+            begin = (START, None if added is None else int(added) - length)
+            return Range(split, begin, end) if length else None
+        return Range(split, begin, end) if tuple(begin) != end else None
+
+    def read(self, split: str, begin: Any, end: Any = None) -> tuple[list[Row], Any] | None:
+        """See ``Reader``."""
+        position, read = begin or (START, None)
+        entries, added, length = self._ask(split, position)
+        at_end = len(entries) < self._rows
+        if end is not None:
+            last, added_then = end
+            before = [entry for entry in entries if in_order(entry[0].decode()) <= in_order(last)]
+            entries, at_end = before, at_end or len(before) < len(entries)
+            if added is not None and added_then is not None and added >= added_then:
+                added = added_then  # less: it is another stream, which ``missed`` tells
         if read is None:  # what was removed before it was ever read from here is nobody's loss
             read = added - length if added is not None else 0
         if added is not None:
-            missing = missed(read, len(entries), added, at_end=len(entries) < self._rows)
+            anew = end is not None and end[1] is not None and added < end[1]
+            missing = -1 if anew else missed(read, len(entries), added, at_end=at_end)
             if missing:
-                position, read = self._lost(stream, position, read, missing)
-                self.keyed[stream] = (position, read)
-                return True
+                return [], self._lost(split, position, read, missing, may_go_on=not anew)
         if not entries:
-            return False
-        self.emit_many([self._values(stream, *entry) for entry in entries])
-        self.keyed[stream] = (entries[-1][0].decode(), read + len(entries))
-        return True
+            return None
+        return [self._values(split, *entry) for entry in entries], (entries[-1][0].decode(), read + len(entries))
 
     def _ask(self, stream: str, position: str) -> tuple[list[Any], int | None, int]:
         """Entries behind a position, how many were ever added (None: the server does not say) and how many are there,
@@ -100,15 +132,15 @@ class RedisStream(PollingSource):
         added = about.get("entries-added")
         return _entries(found), None if added is None else int(added), int(about["length"])
 
-    def _lost(self, stream: str, position: str, read: int, missing: int) -> tuple[str, int]:
-        """Where to go on. Raises ConnectError unless that is wanted."""
+    def _lost(self, stream: str, position: str, read: int, missing: int, *, may_go_on: bool) -> tuple[str, int]:
+        """Where to go on. Raises ConnectError unless that is wanted and can be."""
         anew = missing < 0
         what = (
             f"stream {stream!r} was deleted after {read} of its entries were read, or made anew"
             if anew
             else f"{missing} entries of stream {stream!r} were removed before they were read, behind {position}"
         )
-        if self._removed == FAIL:
+        if self._removed == FAIL or not may_go_on:
             raise ConnectError(
                 f"{what} ({self._server.name}): keep entries until they are read (MAXLEN, XDEL, DEL), or go on without "
                 f"them by config {REMOVED.key!r}: {SKIP!r}"
@@ -116,9 +148,15 @@ class RedisStream(PollingSource):
         log.warning("%s: going on without them", what)
         return (START, 0) if anew else (position, read + missing)
 
-    def _values(self, stream: str, number: bytes, fields: Mapping[bytes, bytes]) -> list[Any]:
+    def _values(self, stream: str, number: bytes, fields: Mapping[bytes, bytes]) -> Row:
         own = {ID: number.decode(), STREAM: stream}
         return [own[name] if name in own else value_of(fields.get(name.encode())) for name in self._fields]
+
+
+def in_order(entry: str) -> tuple[int, int]:
+    """The id of an entry as what the server orders by."""
+    first, _, second = entry.partition("-")
+    return int(first), int(second)
 
 
 def missed(read: int, came: int, added: int, *, at_end: bool) -> int:

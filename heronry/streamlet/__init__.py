@@ -6,6 +6,7 @@ from heronry.streamlet.joins import Joined
 from heronry.streamlet.monoid import Monoid, count, distinct, max_, mean, min_, monoid, sum_, top_k
 from heronry.streamlet.process import Context, Process
 from heronry.streamlet.program import KeyValue, Matched, Program, Windowed
+from heronry.streamlet.servers import kafka, nats, redis_stream, sql_rows
 from heronry.streamlet.stream import Streamlet
 from heronry.streamlet.windows import Window, session, sliding, tumbling
 
@@ -26,14 +27,18 @@ __all__ = [
     "count",
     "distinct",
     "files",
+    "kafka",
     "max_",
     "mean",
     "min_",
     "monoid",
+    "nats",
+    "redis_stream",
     "sequence",
     "session",
     "sink_of",
     "sliding",
+    "sql_rows",
     "sum_",
     "to_files",
     "top_k",

@@ -33,6 +33,7 @@ from heronry.streamlet.program import (
     Step,
     TapStep,
 )
+from heronry.streamlet.servers import ServerSource
 
 MAX_PARALLELISM = 10_000
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -113,8 +114,10 @@ def _step(step: Step) -> Iterator[str]:
         yield f"level is {step.level!r}; write one of {', '.join(LEVELS)}"
     if isinstance(step, SinkStep) and not all(hasattr(step.sink, name) for name in _of_a_sink(step.sink)):
         yield f"{step.sink!r} is no sink; write to_files(…), archive(…), view(…), collect() or sink_of(name, …)"
-    if isinstance(step, SourceStep) and not isinstance(step.source, FileSource | SequenceSource):
-        yield f"{step.source!r} is no source; write files(…) or sequence(…)"
+    if isinstance(step, SourceStep) and not isinstance(step.source, FileSource | SequenceSource | ServerSource):
+        yield f"{step.source!r} is no source; write files(…), sequence(…), redis_stream(…), sql_rows(…), …"
+    if isinstance(step, SourceStep) and isinstance(step.source, ServerSource):
+        yield from step.source.problems()
     if isinstance(step, SourceStep) and isinstance(step.source, SequenceSource):
         yield from _sequence(step.source)
     if isinstance(step, LookupStep):
@@ -127,9 +130,11 @@ def _lookup(step: LookupStep) -> Iterator[str]:
         yield f"how is {step.how!r}; write inner or left (rows that no record asks for are in nobody's hands)"
     if isinstance(table, SequenceSource):
         yield from _sequence(table)
+    elif isinstance(table, ServerSource):
+        yield "its table is in a server; write files(…), sequence(stop) or a list, or join two streams within a window"
     elif not isinstance(table, FileSource):
         yield f"its table is {table!r}; write files(…), sequence(stop) or a list"
-    if getattr(table, "grows", False) or (isinstance(table, SequenceSource) and table.stop is None):
+    if (isinstance(table, FileSource) and table.grows) or (isinstance(table, SequenceSource) and table.stop is None):
         yield (
             "its table has no end, and it is read whole before the first record; leave grows out, write "
             "sequence(stop), or join two streams within a window: a.key_by(…).window(…).join(b.key_by(…))"

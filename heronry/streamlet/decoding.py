@@ -23,6 +23,7 @@ from heronry.streamlet.reading import (
     parquet_library,
     path_of,
 )
+from heronry.streamlet.servers import ServerSource
 
 _MAX_FIELD = 2**31 - 1  # characters in a csv field; Python's own limit is 131072
 _json_value = msgspec.json.decode
@@ -131,16 +132,18 @@ def read_all(source: FileSource) -> Iterator[tuple[Any, int | None]]:
 UNREADABLE = (ValueError, msgspec.MsgspecError)  # what a decoder raises
 
 
-def singly(source: FileSource, piece: Piece) -> list[Piece]:
+def singly(source: FileSource | ServerSource, piece: Piece) -> list[Piece]:
     """The lines of a piece, each one by itself; a piece of another format as it is."""
-    if source.format not in LINES:
+    if isinstance(source, ServerSource) or source.format not in LINES:
         return [piece]
     lines = piece.data.split(b"\n")[: -1 if piece.data.endswith(b"\n") else None]
     return [Piece(piece.first + n, piece.header, line + b"\n", 0, 0) for n, line in enumerate(lines)]
 
 
-def place_of(source: FileSource, name: str, number: int) -> str:
+def place_of(source: FileSource | ServerSource, name: str, number: int) -> str:
     """Where a record is, for people, who count from 1."""
+    if isinstance(source, ServerSource):
+        return source.place_of(name, number)
     return f"{path_of(source, name)}, {'line' if source.format in LINES else 'row'} {number + 1}"
 
 

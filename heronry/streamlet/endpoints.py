@@ -19,6 +19,8 @@ Files: ``path`` is a file or a folder, looked through recursively, in the order 
 
 Files of text, json and csv may be compressed, and begin with a byte order mark: see packed.py.
 
+Servers (Redis, PostgreSQL, Kafka, NATS): servers.py.
+
 ``schema`` (names and types: str int float bool) makes csv and json records plain: each has exactly these fields, in
 this order, converted; what is missing, null or (csv, not str) empty is None.
 """
@@ -35,6 +37,7 @@ from heron_runtime.extensions import STREAMLET_SINKS, ExtensionError
 from heron_runtime.failures import did_you_mean
 from heronry.api.errors import TopologyError
 from heronry.streamlet.extract import Extractor
+from heronry.streamlet.servers import ServerSource
 from heronry.streamlet.windows import HOUR_MS, whole_ms
 
 SOURCE_FORMATS = ("text", "json", "csv", "parquet", "archive")
@@ -125,7 +128,7 @@ class CollectSink:
     kind: Literal["collect"] = "collect"
 
 
-Source: TypeAlias = FileSource | SequenceSource
+Source: TypeAlias = FileSource | SequenceSource | ServerSource
 
 
 class PluggedSink(Protocol):

@@ -16,7 +16,7 @@ from typing import Any
 from heron_runtime.failures import Failure
 from heron_runtime.model.keys import encode
 from heronry.streamlet.decoding import read_all
-from heronry.streamlet.endpoints import FileSource, Source
+from heronry.streamlet.endpoints import FileSource, SequenceSource, Source
 from heronry.streamlet.errors import shown
 from heronry.streamlet.program import FlatMapStep, LookupStep, Matched, Program
 
@@ -65,6 +65,7 @@ def rows_of(table: Source) -> Iterator[Any]:
     """Every record of a finite source. Raises ReadError, OSError, and what ``make`` raises."""
     if isinstance(table, FileSource):
         return (record for record, _ in read_all(table))
+    assert isinstance(table, SequenceSource)
     assert table.stop is not None
     numbers = range(table.start, table.stop)
     return iter(numbers) if table.make is None else map(table.make, numbers)

@@ -51,9 +51,11 @@ from heronry.streamlet.program import (
     UnionStep,
     Windowed,
 )
+from heronry.streamlet.servers import ServerSource, pieces_of, ranges_of
 from heronry.streamlet.windows import EventTimeError, to_ms
 
 log = logging.getLogger(__name__)
+READER = "heronry reference"  # what servers see
 
 
 class Timed(NamedTuple):
@@ -116,6 +118,14 @@ class _Trial:
         found: Iterable[tuple[Any, int | None, str]]
         if given is None and isinstance(step.source, FileSource):
             found = read_singly(step.source, lambda where, text, error: self.put(step.name, where, text, text, error))
+        elif given is None and isinstance(step.source, ServerSource):
+            source = step.source
+            pieces = pieces_of(source, ranges_of(source, READER), READER)
+            found = (
+                (record, None, source.place_of(split, number))
+                for split, first, records in pieces
+                for number, record in enumerate(records, first)
+            )
         else:
             found = ((record, time_ms, "") for record, time_ms in _records(step, given))
         for record, time_ms, where in found:
@@ -165,6 +175,9 @@ def _records(step: SourceStep, given: Iterable[Any] | None) -> Iterable[tuple[An
         make = step.source.make
         numbers = range(step.source.start, step.source.stop)
         return ((number if make is None else make(number), None) for number in numbers)
+    if isinstance(step.source, ServerSource):
+        pieces = pieces_of(step.source, ranges_of(step.source, READER), READER)
+        return ((record, None) for _, _, records in pieces for record in records)
     return read_all(step.source)
 
 

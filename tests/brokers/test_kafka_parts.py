@@ -16,7 +16,7 @@ from connect_parts import Place, Recorded, checkpoint, made, row
 from kafka_mock import KafkaMock
 
 from heronry.connect.kafka_sink import ID, KafkaSink
-from heronry.connect.kafka_source import KafkaTopics
+from heronry.connect.kafka_source import KafkaTopics, MessageReader
 from heronry.connect.settings import BadConfig, ConnectError
 
 _numbers = itertools.count(1)
@@ -259,7 +259,7 @@ def test_these_tests_notice(
 ) -> None:  # fmt: skip
     """Faults somebody could make, and the tests that have to fail with them."""
     if mutation == "counts nothing":
-        monkeypatch.setattr(KafkaTopics, "_is_lost", lambda _, __, position, ___, newest: min(position, newest))
+        monkeypatch.setattr(MessageReader, "_is_lost", lambda _, __, position, ___, newest: min(position, newest))
         with pytest.raises((pytest.fail.Exception, AssertionError)):
             test_messages_removed_before_they_were_read_are_named(brokers, topic, "made anew", caplog)
         return

@@ -17,7 +17,7 @@ from nats_server import NatsServer
 
 from heronry.connect import nats_sink
 from heronry.connect.nats_sink import NatsSink
-from heronry.connect.nats_source import NatsStream
+from heronry.connect.nats_source import MessageReader, NatsStream
 from heronry.connect.settings import BadConfig, ConnectError
 
 _numbers = itertools.count(1)
@@ -201,7 +201,7 @@ def test_these_tests_notice(
 ) -> None:  # fmt: skip
     """Faults somebody could make, and the tests that have to fail with them."""
     if mutation == "counts nothing":
-        monkeypatch.setattr(NatsStream, "_is_lost", lambda *_: False)
+        monkeypatch.setattr(MessageReader, "_is_lost", lambda *_: None)
         with pytest.raises(pytest.fail.Exception):
             test_messages_removed_before_they_were_read_are_named(server, stream, "purged", caplog)
         return

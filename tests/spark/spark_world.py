@@ -15,6 +15,7 @@ from data_pipeline.core.planner import Choice, plan
 from data_pipeline.shell.asked import with_columns
 from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.scan import Tables
+from data_pipeline.shell.servers import ranges_there
 from heronry.streamlet.program import Program
 
 Results = list[dict[str, list[Any]]]
@@ -38,7 +39,7 @@ def run_all(
     executions, frames = [], []
     results: Results = []
     for number, program in enumerate(programs):
-        tables = Tables(spark)
+        tables = Tables(spark, ranges=ranges_there(list(program.sources())))
         found = plan(program, with_columns(tables, program, choice or Choice()))
         execution = Execution(spark, found, limits, tables=tables)
         executions.append(execution)

@@ -128,6 +128,7 @@ def test_unpickling_happens_in_instances_only() -> None:
         ROOT / "heron_instance" / "core" / "values_codec.py",
         ROOT / "heronry" / "streamlet" / "online" / "chain_bolt.py",
         ROOT / "heronry" / "streamlet" / "online" / "process_state.py",
+        ROOT / "heronry" / "streamlet" / "online" / "rows.py",
         ROOT / "data_pipeline" / "core" / "payload.py",
         ROOT / "data_pipeline" / "shell" / "sinks.py",
         ROOT / "data_pipeline" / "shell" / "tasks.py",

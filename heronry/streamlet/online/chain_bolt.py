@@ -7,19 +7,20 @@ from typing import Any
 
 from heronry.api.tuples import Tuple
 from heronry.streamlet.columns import each, times_of
-from heronry.streamlet.decoding import UNREADABLE, Decoder, place_of, singly
-from heronry.streamlet.endpoints import FileSource, SequenceSource
+from heronry.streamlet.decoding import UNREADABLE, place_of, singly
+from heronry.streamlet.endpoints import SequenceSource
 from heronry.streamlet.errors import StepFailed
 from heronry.streamlet.online.block import Block
 from heronry.streamlet.online.chain import joined
 from heronry.streamlet.online.letters import RECORD_FAILURES, Letters
 from heronry.streamlet.online.outlet import Outlet
+from heronry.streamlet.online.rows import decoder_of
 from heronry.streamlet.online.stage_bolt import StageBolt
 from heronry.streamlet.online.stages import Stage, StageKind, Stages, needs_ids, needs_times
 from heronry.streamlet.online.streams import BLOCKS, MARKS, exchange_stream
 from heronry.streamlet.online.watermark import Mark, Watermark
 from heronry.streamlet.program import Ref, SourceStep
-from heronry.streamlet.reading import LINES, Piece, Records, path_of
+from heronry.streamlet.reading import Piece, Records
 
 Channel = tuple[int, int]  # (sending task, origin task)
 ARRIVALS, TARGETS = "arrivals", "targets"  # in the task's state
@@ -148,7 +149,7 @@ class SourceReader:
         self._ids = ids
         self._time = step.event_time if times else None
         self._own_times = times and step.event_time is None
-        self._decoder = Decoder(step.source) if isinstance(step.source, FileSource) else None
+        self._decoder = decoder_of(step.source)
 
     def read(self, tup: Tuple) -> tuple[int, Block]:
         """The origin (the source's task), and the records. Raises ReadError."""
@@ -161,9 +162,9 @@ class SourceReader:
 
     def sifted(self, tup: Tuple, letters: Letters) -> tuple[int, Block, list[str]]:
         """The same without the lines that cannot be read, which are put aside; of other formats all or nothing. And
-        the place of each record, for files."""
+        the place of each record, but for sequences."""
         source, (file, first, _, header, data) = self._step.source, tup.values
-        if self._decoder is None or not isinstance(source, FileSource):
+        if self._decoder is None or isinstance(source, SequenceSource):
             return *self.read(tup), []
         found = Block([], [] if self._own_times else None, [] if self._ids else None)
         places: list[str] = []
@@ -201,10 +202,10 @@ class SourceReader:
     def where(self, tup: Tuple) -> str:
         """The file and the place in it that a block came from, for messages."""
         source = self._step.source
-        if not isinstance(source, FileSource):
+        if isinstance(source, SequenceSource):
             return ""
-        unit = "line" if source.format in LINES else "row"
-        return f"{path_of(source, tup.values[0])}, from {unit} {tup.values[1] + 1} on"
+        file, _, place = place_of(source, *tup.values[:2]).rpartition(", ")
+        return f"{file}, from {place} on"
 
 
 class ExchangeReader:

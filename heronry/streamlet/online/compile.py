@@ -22,6 +22,7 @@ from heronry.streamlet.online.file_spout import FileSpout
 from heronry.streamlet.online.locate import ARGUMENTS, FINGERPRINT, PATHS, PROGRAM, STAGE, STEPS, fingerprint, paths_of
 from heronry.streamlet.online.reduce_bolt import ReduceBolt
 from heronry.streamlet.online.sequence_spout import SequenceSpout
+from heronry.streamlet.online.server_spout import ServerSpout
 from heronry.streamlet.online.settings import BEGUN
 from heronry.streamlet.online.stages import Stage, StageKind, Stages, stages_of, view_of
 from heronry.streamlet.online.streams import (
@@ -37,6 +38,7 @@ from heronry.streamlet.program import Program, ReduceStep, SinkStep, SourceStep
 from heronry.streamlet.reading import missing, refusals
 
 TICK_MS = 250
+SPOUTS = {"files": FileSpout, "sequence": SequenceSpout, "server": ServerSpout}
 DEFAULTS = {
     Config.TOPOLOGY_RELIABILITY_MODE: Config.EFFECTIVELY_ONCE,
     Keys.TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECS.name: 2.0,  # results are seen with checkpoints
@@ -94,8 +96,7 @@ def add_stages(builder: TopologyBuilder, stages: Stages, config: dict[str, Any])
                 raise TopologyError(
                     f"step {stage.name!r}: an archive that grows cannot be read online; leave grows out"
                 )
-            spout = FileSpout if source.kind == "files" else SequenceSpout
-            builder.add_spout(stage.name, spout, stage.parallelism, own, outputs)
+            builder.add_spout(stage.name, SPOUTS[source.kind], stage.parallelism, own, outputs)
             continue
         bolt = ChainBolt if stage.kind is StageKind.CHAIN else ReduceBolt
         own[Config.TOPOLOGY_TICK_TUPLE_FREQ_MS] = TICK_MS

@@ -64,7 +64,9 @@ def test_the_identity_of_a_plan_is_that_of_its_steps_and_sources() -> None:
     assert len({identity(program()), identity(program("/other")), identity(program(more=True))}) == 3
 
 
-@pytest.mark.parametrize(("form", "says"), [("archive", "holds records twice"), ("", "reads no files")])
+@pytest.mark.parametrize(
+    ("form", "says"), [("archive", "holds records twice"), ("", "reads neither files nor servers")]
+)
 def test_what_cannot_be_streamed_is_refused(form: str, says: str) -> None:
     builder = Builder("p")
     given = files("/in", form) if form else sequence(5)

@@ -1,0 +1,92 @@
+"""What comes to be in servers, as a stream of Spark's: not the records, but the ranges of splits that are new.
+
+Theory of operation. This is for servers what Spark's stream of file names is for folders. Offsets say how far each
+split was streamed (``core/ranges.py``); Spark writes them into its checkpoint before a micro-batch begins. The scans
+read the ranges of a micro-batch as a batch does (``servers.py``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+from data_pipeline.core.failure import SourceFailed
+from data_pipeline.core.ranges import Offset, between, end_of, latest, text_of
+from heronry.connect.settings import ConnectError
+from heronry.streamlet.servers import ServerSource
+
+FORMAT = "heronry_ranges"
+SCHEMA = "step string, path string"  # as names of files have it; ``path`` is a range as JSON
+
+
+def ranges_stream(spark: SparkSession, step: str, source: ServerSource) -> DataFrame:
+    """The ranges that are new. Raises ConnectError, BadConfig, if the server cannot be read now."""
+    with closing(source.open(_name(step))) as reader:
+        for split in reader.splits():
+            reader.bounds(split)
+    spark.dataSource.register(RangeSource)
+    return spark.readStream.format(FORMAT).option("step", step).option("source", _dumped(source)).load()
+
+
+class RangeSource(DataSource):  # type: ignore[misc]  # PySpark has no types
+    """Spark makes one of the options ``step`` and ``source``."""
+
+    @classmethod
+    def name(cls) -> str:
+        """For ``format``."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """See SCHEMA."""
+        return SCHEMA
+
+    def streamReader(self, schema: Any) -> RangeReader:
+        """Called where the stream is planned."""
+        return RangeReader(self.options["step"], _loaded(self.options["source"]))
+
+
+class RangeReader(DataSourceStreamReader):  # type: ignore[misc]  # the same
+    """It connects each time it is asked, so a server may have been away in between."""
+
+    def __init__(self, step: str, source: ServerSource) -> None:
+        self._step, self._source = step, source
+
+    def initialOffset(self) -> Offset:
+        """Nothing was read."""
+        return {}
+
+    def latestOffset(self, start: Offset, limit: Any) -> Offset:
+        """Where each split ends now. Raises SourceFailed."""
+        try:
+            with closing(self._source.open(_name(self._step))) as reader:
+                return latest(start, {split: reader.bounds(split, end_of(start, split)) for split in reader.splits()})
+        except ConnectError as error:
+            raise SourceFailed(self._step, str(error)) from None
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """One, for ranges are small."""
+        found = between(start, end)
+        return [InputPartition(list(map(text_of, found)))] if found else []
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[str, str]]:
+        """A row for each range."""
+        for text in partition.value:
+            yield self._step, text
+
+
+def _name(step: str) -> str:
+    return f"heronry spark {step}"
+
+
+def _dumped(source: ServerSource) -> str:
+    return json.dumps([source.system, source.fields, source.settings])
+
+
+def _loaded(text: str) -> ServerSource:
+    system, fields, settings = json.loads(text)
+    return ServerSource(system, tuple(fields), tuple((key, value) for key, value in settings))

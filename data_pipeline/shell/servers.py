@@ -1,0 +1,63 @@
+"""Sources that live in servers, on Spark: ranges of their splits, fixed by the driver; each is read in the task of one
+partition, by the connector's own reader, right into the unit behind the source.
+
+Theory of operation. Spark is handed numbers, one for each range and partition, and the task looks up what its number
+stands for. Records so never cross to the JVM and back before the first function of the user's sees them, may be any
+value that Python has, and no plan of Spark's holds more than a number. Passwords are in files that tasks read. Ranges
+are fixed once for a job, so a task that is tried again, or a second pass with care, reads the same; what was removed in
+between is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, overload
+
+from data_pipeline.core.failure import SourceFailed
+from heronry.connect.polling import Range
+from heronry.connect.settings import ConnectError
+from heronry.streamlet.program import SourceStep
+from heronry.streamlet.servers import ServerSource, pieces_of, ranges_of
+
+Ranges = Mapping[str, tuple[Range, ...]]  # by source step
+
+
+class _Places(Sequence[str]):
+    """Where records are, for people; made when something fails."""
+
+    def __init__(self, source: ServerSource, split: str, numbers: range) -> None:
+        self._source, self._split, self._numbers = source, split, numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[str]: ...
+    def __getitem__(self, place: int | slice) -> str | list[str]:
+        if isinstance(place, slice):
+            return [self._source.place_of(self._split, number) for number in self._numbers[place]]
+        return self._source.place_of(self._split, self._numbers[place])
+
+
+def ranges_there(sources: Sequence[SourceStep]) -> Ranges:
+    """Of each step that reads a server, all that is there now. Raises ConnectError, BadConfig."""
+    return {
+        step.name: ranges_of(step.source, f"heronry spark {step.name}")
+        for step in sources
+        if isinstance(step.source, ServerSource)
+    }
+
+
+def columns_in(
+    step: str, source: ServerSource, ranges: Sequence[Range], batches: Iterator[Any]
+) -> Iterator[dict[str, Any]]:
+    """In a worker: the records of the ranges whose numbers come, as columns. Raises SourceFailed."""
+    for batch in batches:
+        wanted = [ranges[number] for number in batch.column("id").to_pylist()]
+        try:
+            for split, first, records in pieces_of(source, wanted, f"heronry spark {step}"):
+                yield {"record": records, "file": _Places(source, split, range(first, first + len(records)))}
+        except ConnectError as error:
+            raise SourceFailed(step, str(error)) from None

@@ -1,0 +1,200 @@
+"""Sources that live in servers: declared once in a program, read by every engine through the readers of
+``heronry.connect``.
+
+A record is a dict of the declared ``fields``, with the values the connector of that system gives. A split (a stream, a
+partition, a range of a column) is what a file is to ``files``: it belongs to one task, its records are numbered, and a
+record's identity is its step, split and number. ``settings`` are the connector's own configuration; what is wrong with
+them is said when the program is built. Passwords stand in files, never here.
+
+Whoever reads a source that does not grow reads what is there when it begins: the reference, Spark, and the online
+engine for ``grows=False``. The ends are fixed once (``bounds``), for all splits, before anything is read.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from heronry.api.errors import TopologyError
+from heronry.connect.polling import PollingSource, Range, Reader, Row, rows_of
+
+COMPONENTS = {
+    "redis": "heronry.connect.redis_source:RedisStream",
+    "postgres": "heronry.connect.postgres_source:SqlRows",
+    "kafka": "heronry.connect.kafka_source:KafkaTopics",
+    "nats": "heronry.connect.nats_source:NatsStream",
+}
+MAPPINGS = ("user.kafka.client",)  # settings that are mappings; here they are pairs, so that a source is a value
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSource:
+    """Records of a server; ``system`` is one of ``COMPONENTS``. ``grows``: online never at an end."""
+
+    system: str
+    fields: tuple[str, ...]
+    settings: tuple[tuple[str, Any], ...] = field(repr=False)  # perhaps not yet checked for passwords
+    grows: bool = True
+    kind: Literal["server"] = "server"
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The connector's configuration."""
+        return {key: dict(value) if key in MAPPINGS else value for key, value in self.settings}
+
+    @property
+    def component(self) -> type[PollingSource]:
+        """The connector."""
+        module, _, name = COMPONENTS[self.system].partition(":")
+        found: type[PollingSource] = getattr(importlib.import_module(module), name)
+        return found
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong with the declaration, as the connector says it."""
+        yield from self.component.config_problems(self.config)
+        if not self.fields or not all(isinstance(name, str) and name for name in self.fields):
+            yield f"fields is {self.fields!r}; name those of a record: fields=['id', 'word']"
+        elif len(set(self.fields)) < len(self.fields):
+            yield f"fields names one twice: {', '.join(self.fields)}"
+        if dict(self.settings).get("user.kafka.from", "oldest") != "oldest":
+            yield "'from' is for spouts: what a program gives is of all messages, whenever it is started"
+        for key, value in self.settings:
+            if key.endswith(".password.file") and isinstance(value, str) and not Path(value).is_absolute():
+                yield f"password_file is {value!r}; write its whole path, for tasks run in folders of their own"
+
+    def open(self, name: str) -> Reader:
+        """A connection; ``name``: what the server shows of it. Raises ConnectError, BadConfig."""
+        return self.component.reader(self.config, self.fields, name)
+
+    def records(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
+        """What a reader's rows stand for."""
+        fields = self.fields
+        return [dict(zip(fields, row, strict=True)) for row in rows]
+
+    def place_of(self, split: str, number: int) -> str:
+        """Where a record is, for people, who count from 1."""
+        return f"{split} ({self.system}), record {number + 1}"
+
+    def __str__(self) -> str:
+        known = dict(self.settings)
+        what = next((known[key] for key in (f"user.{self.system}.{name}" for name in WHAT) if key in known), "?")
+        where = next((known[key] for key in (f"user.{self.system}.{name}" for name in WHERE) if key in known), "?")
+        return f"{self.system} {what if isinstance(what, str) else ', '.join(what)} at {where}"
+
+
+WHAT, WHERE = ("table", "streams", "topics"), ("url", "dsn", "servers")  # settings that say what is read, and where
+
+
+def ranges_of(source: ServerSource, name: str) -> tuple[Range, ...]:
+    """All that is there now, by split. Raises ConnectError, BadConfig."""
+    with closing(source.open(name)) as reader:
+        found = [reader.bounds(split) for split in reader.splits()]
+    return tuple(wanted for wanted in found if wanted is not None)
+
+
+def pieces_of(source: ServerSource, wanted: Sequence[Range], name: str) -> Iterator[tuple[str, int, list[Any]]]:
+    """Split, number of the first record in it, and records, piece by piece. Raises ConnectError, BadConfig."""
+    with closing(source.open(name)) as reader:
+        for each in wanted:
+            number = 0
+            for rows in rows_of(reader, each):
+                yield each.split, number, source.records(rows)
+                number += len(rows)
+
+
+def redis_stream(
+    url: str,
+    streams: str | Sequence[str],
+    fields: Sequence[str],
+    *,
+    password_file: str | Path | None = None,
+    grows: bool = True,
+    **more: Any,
+) -> ServerSource:
+    """Entries of Redis streams. Their fields, and ``id`` and ``stream``; each stream is a split.
+
+    ``more``: what else ``RedisStream`` takes, ``removed="skip"`` for ``user.redis.removed``.
+    """
+    return _server("redis", fields, password_file, grows, more, url=url, streams=_listed(streams))
+
+
+def sql_rows(
+    dsn: str,
+    table: str,
+    column: str,
+    fields: Sequence[str],
+    *,
+    bounds: Sequence[Any] = (),
+    password_file: str | Path | None = None,
+    grows: bool = True,
+    **more: Any,
+) -> ServerSource:
+    """Rows of a PostgreSQL table by a column that increases. ``bounds``: values of it that divide it into splits.
+
+    ``more``: what else ``SqlRows`` takes, ``rows=5000`` for ``user.postgres.rows``.
+    """
+    values = {"dsn": dsn, "table": table, "column": column, "bounds": tuple(map(str, bounds))}
+    return _server("postgres", fields, password_file, grows, more, **values)
+
+
+def kafka(
+    servers: str,
+    topics: str | Sequence[str],
+    fields: Sequence[str] = ("key", "value"),
+    *,
+    client: dict[str, str] | None = None,
+    password_file: str | Path | None = None,
+    grows: bool = True,
+    **more: Any,
+) -> ServerSource:
+    """Messages of Kafka topics; each partition is a split. ``client``: settings of librdkafka, without passwords.
+
+    ``more``: what else ``KafkaTopics`` takes, ``removed="skip"`` for ``user.kafka.removed``.
+    """
+    if client is not None:
+        more["client"] = tuple(sorted(client.items()))
+    return _server("kafka", fields, password_file, grows, more, servers=servers, topics=_listed(topics))
+
+
+def nats(
+    url: str,
+    streams: str | Sequence[str],
+    fields: Sequence[str] = ("subject", "data"),
+    *,
+    password_file: str | Path | None = None,
+    grows: bool = True,
+    **more: Any,
+) -> ServerSource:
+    """Messages of JetStream streams; each stream is a split.
+
+    ``more``: what else ``NatsStream`` takes, ``removed="skip"`` for ``user.nats.removed``.
+    """
+    return _server("nats", fields, password_file, grows, more, url=url, streams=_listed(streams))
+
+
+def _server(
+    system: str, fields: Sequence[str], password_file: str | Path | None, grows: bool, more: dict[str, Any],
+    **values: Any,
+) -> ServerSource:  # fmt: skip
+    """The value. Raises TopologyError for settings that the connector does not have."""
+    given = {**more, **values}
+    if password_file is not None:
+        given["password.file"] = str(password_file)
+    settings = {f"user.{system}.{name.replace('_', '.')}": value for name, value in given.items()}
+    names = (fields,) if isinstance(fields, str) else tuple(fields)
+    source = ServerSource(system, names, tuple(sorted(settings.items())), bool(grows))
+    unknown = sorted(set(settings) - source.component.settings())
+    if unknown:
+        raise TopologyError(
+            f"{system}: there is no setting {', '.join(unknown)}; {source.component.__name__} has "
+            f"{', '.join(sorted(source.component.settings()))}"
+        )
+    return source
+
+
+def _listed(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)

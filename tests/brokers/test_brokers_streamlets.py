@@ -1,0 +1,116 @@
+"""Messages of Kafka and JetStream as sources of programs: engines agree, ranges are read whole and no further."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka_mock import KafkaMock
+from nats_server import NatsServer
+from server_programs import differences, in_reference, online
+
+from heronry.connect.polling import rows_of
+from heronry.connect.settings import ConnectError
+from heronry.streamlet import kafka, nats
+from heronry.streamlet.servers import ServerSource, pieces_of, ranges_of
+
+_numbers = itertools.count(1)
+
+
+def headers(number: int) -> dict[str, str]:
+    return {"word": "xyzé"[number % 4] if number % 2 else "x", "n": str(number)}
+
+
+@pytest.fixture
+def topic(brokers: KafkaMock) -> str:
+    """Sixty messages in three of four partitions."""
+    name = f"served{next(_numbers)}"
+    for number in range(60):
+        brokers.add(name, b"1", partition=number % 3, headers=headers(number))
+    return name
+
+
+def of_kafka(brokers: KafkaMock, topic: str, **more: Any) -> ServerSource:
+    return kafka(brokers.servers, topic, ["offset", "word", "n"], **{"grows": False, "rows": 7, **more})
+
+
+@pytest.fixture
+def stream(server: NatsServer) -> str:
+    """Thirty messages."""
+    name = f"served{next(_numbers)}"
+    server.make(name)
+    for number in range(30):
+        server.add(name, b"1", headers={"word": "xyz"[number % 3], "n": str(number)})
+    return name
+
+
+def of_nats(server: NatsServer, stream: str, **more: Any) -> ServerSource:
+    given: dict[str, Any] = {"password_file": server.password_file, "grows": False, "rows": 7, **more}
+    return nats(server.url, stream, ["sequence", "word", "n"], **given)
+
+
+def numbers(source: ServerSource, ranges: Any) -> list[int]:
+    return sorted(int(record["n"]) for _, _, records in pieces_of(source, ranges, "test") for record in records)
+
+
+def behind(source: ServerSource, ranges: Any) -> int:
+    """How many rows there are behind ranges."""
+    with closing(source.open("test")) as reader:
+        found = [reader.bounds(wanted.split, json.loads(json.dumps(wanted.end))) for wanted in ranges]
+        return sum(len(rows) for wanted in found if wanted for rows in rows_of(reader, wanted))
+
+
+def test_engines_agree_on_kafka(brokers: KafkaMock, topic: str, tmp_path: Path) -> None:
+    source = of_kafka(brokers, topic)
+    expected = in_reference(source)
+    assert len(expected["records"]) == 60
+    assert differences(expected, online(source, tmp_path, kills=1)) == {}
+
+
+def test_engines_agree_on_nats(server: NatsServer, stream: str, tmp_path: Path) -> None:
+    source = of_nats(server, stream)
+    expected = in_reference(source)
+    assert len(expected["records"]) == 30
+    assert differences(expected, online(source, tmp_path, kills=1)) == {}
+
+
+def test_a_range_of_kafka_is_read_whole_and_no_further(brokers: KafkaMock, topic: str) -> None:
+    source = of_kafka(brokers, topic)
+    ranges = ranges_of(source, "test")
+    assert len(ranges) == 3
+    brokers.add(topic, b"later", partition=1, headers=headers(100))
+    assert numbers(source, ranges) == list(range(60))
+    assert behind(source, ranges) == 1
+    with pytest.raises(ConnectError, match="the topic was made anew"):
+        list(pieces_of(source, [ranges[0]._replace(begin=50, end=60)], "test"))
+
+
+def test_a_range_of_nats_is_read_whole_and_no_further(server: NatsServer, stream: str) -> None:
+    source = of_nats(server, stream)
+    (wanted,) = ranges_of(source, "test")
+    server.add(stream, b"later", headers={"word": "x", "n": "100"})
+    assert numbers(source, [wanted]) == list(range(30))
+    assert behind(source, [wanted]) == 1
+    for number in (30, 31):
+        server.ask(lambda js, number=number: js.delete_msg(stream, number))
+    with pytest.raises(ConnectError, match=rf"1 messages of stream '{stream}', behind 29, were removed before"):
+        numbers(source, [wanted])
+    assert numbers(of_nats(server, stream, removed="skip"), [wanted]) == list(range(29))
+    server.ask(lambda js: js.delete_stream(stream))
+    server.make(stream)
+    server.add(stream, b"1", headers={"word": "x", "n": "1"})
+    with pytest.raises(ConnectError, match=rf"stream '{stream}' was made anew"):
+        numbers(of_nats(server, stream, removed="skip"), [wanted])
+
+
+def test_what_is_not_there_is_an_error(server: NatsServer) -> None:
+    with pytest.raises(ConnectError, match="looking at stream 'absent'"):
+        ranges_of(of_nats(server, "absent"), "test")
+    with pytest.raises(ConnectError, match=r"Kafka at 127.0.0.1:1 cannot be reached"):
+        ranges_of(kafka("127.0.0.1:1", "t", timeout_secs=1), "test")
+    (said,) = kafka("127.0.0.1:1", "t", **{"from": "newest"}).problems()
+    assert "'from' is for spouts" in said

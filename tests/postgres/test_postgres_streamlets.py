@@ -1,0 +1,77 @@
+"""Rows of a table as the source of a program: the engines agree, and what is missing is said."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from postgres_server import PostgresServer
+from server_programs import differences, in_reference, online
+
+from heronry.connect.polling import rows_of
+from heronry.connect.settings import BadConfig, ConnectError
+from heronry.streamlet import sql_rows
+from heronry.streamlet.servers import ServerSource, pieces_of, ranges_of
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def table(server: PostgresServer) -> str:
+    """Ninety rows, ten of a time."""
+    name = f"served_{next(_numbers)}"
+    server.ask(f"CREATE TABLE {name} (at timestamptz, word text, n bigint, price numeric)")
+    add(server, name, 0, 89)
+    return name
+
+
+def add(server: PostgresServer, table: str, first: int, last: int) -> None:
+    server.ask(
+        f"INSERT INTO {table} SELECT timestamptz '2026-01-01Z' + (n / 10) * interval '1.000001 s', 'w' || n / 30, n, "
+        f"n * 0.10 FROM generate_series({first}, {last}) n"
+    )
+
+
+def source(server: PostgresServer, table: str, **more: Any) -> ServerSource:
+    given: dict[str, Any] = {
+        "bounds": ["2026-01-01 00:00:02+00", "2026-01-01 00:00:05+00"], "grows": False, "rows": 7,
+        "password_file": server.password_file, **more,
+    }  # fmt: skip
+    return sql_rows(server.dsn, table, "at", ["word", "n"], **given)
+
+
+def test_engines_agree_whatever_dies(server: PostgresServer, table: str, tmp_path: Path) -> None:
+    read = source(server, table)
+    expected = in_reference(read)
+    assert len(expected["records"]) == 90
+    assert differences(expected, online(read, tmp_path, kills=2)) == {}
+
+
+def test_a_range_ends_where_the_table_ended(server: PostgresServer, table: str) -> None:
+    read = source(server, table)
+    ranges = ranges_of(read, "test")
+    add(server, table, 90, 109)
+    found = [record["n"] for _, _, records in pieces_of(read, ranges, "test") for record in records]
+    assert sorted(found) == list(range(90)), "also where several rows share the last value"
+    with closing(read.open("test")) as reader:
+        behind = [reader.bounds(wanted.split, json.loads(json.dumps(wanted.end))) for wanted in ranges]
+        rest = [row for wanted in behind if wanted for rows in rows_of(reader, wanted) for row in rows]
+    assert sorted(n for _, n in rest) == list(range(90, 110)), "the next range begins where one ends"
+    server.ask(f"TRUNCATE {table}")
+    assert ranges_of(read, "test") == ()
+
+
+def test_what_is_not_there_is_an_error(server: PostgresServer, table: str) -> None:
+    with pytest.raises(ConnectError, match="has refused reading table absent"):
+        ranges_of(source(server, "absent"), "test")
+    with pytest.raises(BadConfig, match="has no column 'absent'"):
+        ranges_of(sql_rows(server.dsn, table, "absent", ["n"], password_file=server.password_file), "test")
+    with pytest.raises(ConnectError, match=r"column t.absent does not exist"):
+        ranges_of(sql_rows(server.dsn, table, "at", ["absent"], password_file=server.password_file), "test")
+    (said,) = sql_rows(f"{server.dsn} password=secret", table, "at", ["n"]).problems()
+    assert "holds a password" in said
+    assert "secret" not in said

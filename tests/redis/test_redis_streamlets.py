@@ -1,0 +1,180 @@
+"""Redis streams as the source of a program: the engines agree, and what is missing is said."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from online_world import importable
+from redis_server import RedisServer
+from server_programs import differences, in_reference, online, program, read_all, world
+
+from heronry.api.errors import TopologyError
+from heronry.connect.polling import rows_of
+from heronry.connect.redis_source import StreamReader
+from heronry.connect.settings import ConnectError
+from heronry.streamlet import Builder, collect, redis_stream
+from heronry.streamlet.online.server_spout import Position, ServerSpout
+from heronry.streamlet.servers import ServerSource, pieces_of, ranges_of
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def streams(server: RedisServer) -> list[str]:
+    """Two, with words and numbers."""
+    names = [f"served{next(_numbers)}", f"served{next(_numbers)}"]
+    for number in range(90):
+        add(server, names[number % 3 == 0], number)
+    return names
+
+
+def add(server: RedisServer, stream: str, number: int) -> str:
+    return str(server.client.xadd(stream, {"word": "abcdé"[number % 5], "n": number}))
+
+
+def source(server: RedisServer, streams: list[str], **more: Any) -> ServerSource:
+    given: dict[str, Any] = {"password_file": server.password_file, "grows": False, "rows": 7, **more}
+    return redis_stream(server.url, streams, ["id", "stream", "word", "n"], **given)
+
+
+def test_engines_agree_whatever_dies(server: RedisServer, streams: list[str], tmp_path: Path) -> None:
+    read = source(server, streams)
+    expected = in_reference(read)
+    assert len(expected["records"]) == 90
+    assert differences(expected, online(read, tmp_path, kills=2)) == {}
+
+
+def test_a_source_that_does_not_grow_ends_where_it_ended_when_it_was_begun(
+    server: RedisServer, streams: list[str], tmp_path: Path
+) -> None:
+    read = source(server, streams)
+    expected = in_reference(read)
+    builder = program(read, tmp_path)
+    with importable(builder):
+        made = world(builder, tmp_path)
+        while not made.last.checkpoint:
+            made.run_on(0.5)
+        add(server, streams[0], 100)
+        made.kill(made.plan.tasks_of("source")[0])
+        made.until_final()
+        made.stop()
+    assert differences(expected, read_all(builder.build(), tmp_path)) == {}
+
+
+def test_a_record_that_fails_is_put_aside_with_its_place(
+    server: RedisServer, streams: list[str], tmp_path: Path
+) -> None:
+    server.client.xadd(streams[0], {"word": "bad", "n": -1})
+    read = source(server, streams)
+    letters: list[dict[str, Any]] = []
+    expected = in_reference(read, letters)
+    assert [letter["where"] for letter in letters] == [f"{streams[0]} (redis), record 61"]
+    assert differences(expected, online(read, tmp_path)) == {}
+    (aside,) = (tmp_path / "failed").glob("*.jsonl")
+    assert json.loads(aside.read_text())["where"] == letters[0]["where"]
+
+
+def test_a_range_is_read_whole_and_no_further(server: RedisServer, streams: list[str]) -> None:
+    read = source(server, streams)
+    ranges = ranges_of(read, "test")
+    later = [add(server, stream, 100) for stream in streams]
+    found = [record for _, _, records in pieces_of(read, ranges, "test") for record in records]
+    assert sorted(int(record["n"]) for record in found) == list(range(90))
+    assert not {record["id"] for record in found} & set(later)
+    with closing(read.open("test")) as reader:
+        behind = [reader.bounds(wanted.split, json.loads(json.dumps(wanted.end))) for wanted in ranges]
+        rest = [row for wanted in behind if wanted for rows in rows_of(reader, wanted) for row in rows]
+        assert [row[0] for row in rest] == later, "the next range begins where one ends"
+        assert [reader.bounds(wanted.split, wanted.end) for wanted in behind if wanted] == [None, None]
+
+
+def test_what_is_removed_before_it_is_read_is_an_error(server: RedisServer, streams: list[str]) -> None:
+    read = source(server, streams)
+    one, two = ranges_of(read, "test")
+    first, *_, last = [entry for entry, _ in server.client.xrange(streams[0])]
+    server.client.xdel(streams[0], last)
+    with pytest.raises(ConnectError, match=rf"1 entries of stream '{streams[0]}' were removed"):
+        list(pieces_of(read, [one], "test"))
+    whole = sum(len(records) for _, _, records in pieces_of(source(server, streams, removed="skip"), [one], "test"))
+    assert whole == 59
+    server.client.delete(streams[1])
+    for _ in range(2):  # gone, and made anew
+        with pytest.raises(ConnectError, match=rf"'{streams[1]}' was deleted after 0 of its entries|made anew"):
+            list(pieces_of(source(server, streams, removed="skip"), [two], "test"))
+        add(server, streams[1], 1)
+    server.client.xdel(streams[0], first)  # before any range began: nobody's loss
+    assert sum(len(records) for _, _, records in pieces_of(read, ranges_of(read, "test"), "test")) == 58 + 2
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"url": "redis://heron:secret@localhost"}, "'user.redis.url' holds a password"),
+        ({"password_file": "secrets/redis"}, "password_file is 'secrets/redis'; write its whole path"),
+        ({"fields": []}, "name those of a record"),
+        ({"fields": ["id", "id"]}, "names one twice"),
+        ({"streams": []}, "needs config 'user.redis.streams'"),
+        ({"removd": "skip"}, "there is no setting user.redis.removd"),
+    ],
+)
+def test_what_is_declared_wrongly_is_said_when_the_program_is_built(given: dict[str, Any], said: str) -> None:
+    right: dict[str, Any] = {"url": "redis://localhost", "streams": "s", "fields": ["id"]}
+    builder = Builder("p")
+    with pytest.raises(TopologyError, match=re.escape(said)) as raised:
+        builder.source(redis_stream(**{**right, **given})).sink(collect())._builder.build()
+    assert "secret@" not in str(raised.value)
+
+
+def test_no_error_shows_an_address_before_it_was_looked_at() -> None:
+    table = redis_stream("redis://heron:secret@localhost", "s", ["id"])
+    builder = Builder("p")
+    with pytest.raises(TopologyError, match="its table is in a server") as raised:
+        builder.source([1]).lookup(table, on=str).sink(collect())._builder.build()
+    assert "secret" not in f"{raised.value} {table!r}"
+
+
+def test_a_stream_that_grows_is_read_on_online(server: RedisServer, streams: list[str], tmp_path: Path) -> None:
+    read = source(server, streams, grows=True)
+    builder = program(read, tmp_path)
+    with importable(builder):
+        made = world(builder, tmp_path)
+        made.run_on(6)
+        add(server, streams[1], 7777)
+        made.run_on(8)
+        assert not made.is_final()
+        made.stop()
+    assert differences({"records": in_reference(read)["records"]}, read_all(builder.build(), tmp_path)) == {}
+
+
+@pytest.mark.parametrize("mutation", ["reads beyond the end", "counts nothing", "asks anew"])
+def test_these_tests_notice(
+    mutation: str, server: RedisServer, streams: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three faults somebody could make, and the tests that have to fail with them."""
+    if mutation == "counts nothing":
+        monkeypatch.setattr("heronry.connect.redis_source.missed", lambda *_, **__: 0)
+        with pytest.raises(pytest.fail.Exception):
+            test_what_is_removed_before_it_is_read_is_an_error(server, streams)
+        return
+    if mutation == "asks anew":  # after a restore, where a split ends
+        position = ServerSpout._position
+
+        def forgetful(spout: ServerSpout, split: str) -> Position:
+            found = position(spout, split)
+            wanted = spout._reader.bounds(split, found.begin)
+            return found if wanted is None else found._replace(end=wanted.end, whole=False)
+
+        monkeypatch.setattr(ServerSpout, "_position", forgetful)
+        with pytest.raises(AssertionError, match="only in the second"):
+            test_a_source_that_does_not_grow_ends_where_it_ended_when_it_was_begun(server, streams, tmp_path)
+        return
+    read = StreamReader.read
+    monkeypatch.setattr(StreamReader, "read", lambda reader, split, begin, _=None: read(reader, split, begin))
+    with pytest.raises(AssertionError):
+        test_a_range_is_read_whole_and_no_further(server, streams)

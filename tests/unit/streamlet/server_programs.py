@@ -1,0 +1,85 @@
+"""One program over a server's source, and what the engines but Spark make of it, which is the same by the law.
+
+``seen``: what an engine gave, by sink, ready to be compared.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from comparing import difference
+from online_world import OnlineWorld, definition_of, importable
+
+from heronry.streamlet import Builder, collect, to_files, tumbling
+from heronry.streamlet.program import Program
+from heronry.streamlet.reference import run
+from heronry.streamlet.results import read
+from heronry.streamlet.servers import ServerSource
+
+Seen = dict[str, list[Any]]
+
+
+def program(source: Any, folder: Path | None, parallelism: int = 2) -> Builder:
+    """Records with ``word`` and ``n``: as they are, counted by word, and by word and window; n = -1 fails. Results are
+    files, or collected."""
+
+    def millis(record: dict[str, Any]) -> int:  # inside, so that workers of Spark get the functions themselves
+        return int(record["n"]) * 1000
+
+    def refuse(record: dict[str, Any]) -> dict[str, Any]:
+        return {**record, "rest": 1 // (int(record["n"]) + 1)}
+
+    def into(name: str) -> Any:
+        return collect() if folder is None else to_files(folder / name)
+
+    builder = Builder("served", None if folder is None else {"user.streamlet.folder": str(folder)})
+    records = builder.source(source, name="source", event_time=millis, unit="ms", parallelism=parallelism)
+    passed = records.map(refuse, name="refuse")
+    passed.sink(into("records"), name="records")
+    passed.key_by("word").count_by_key(updates=False, name="counts").sink(into("sums"), name="sums")
+    # A task that reads several splits in turn sees event time go back.
+    windows = passed.key_by("word").window(tumbling(7), allowed_lateness=1000).count_by_key(name="windows")
+    windows.sink(into("tumbled"), name="tumbled")
+    return builder
+
+
+def in_reference(source: ServerSource, failed: list[dict[str, Any]] | None = None) -> Seen:
+    """By the plain evaluator."""
+    return run(program(source, None).build(), None, failed)
+
+
+def world(builder: Builder, folder: Path, seed: int = 0) -> OnlineWorld:
+    """The executors of the program; to be made inside ``importable``."""
+    return OnlineWorld(definition_of(builder), folder, seed)
+
+
+def online(source: ServerSource, folder: Path, kills: int = 0, seed: int = 1) -> Seen:
+    """By real spouts and bolts on simulated time, some of which die on the way."""
+    builder = program(source, folder)
+    with importable(builder):
+        made = world(builder, folder, seed)
+        for _ in range(kills):
+            made.run_on(1.3)
+            made.kill(made.random.choice(made.plan.tasks()))
+        if kills:
+            made.rescale({"source": 1})
+        made.until_final()
+        made.stop()
+        return read_all(builder.build(), folder)
+
+
+def read_all(found: Program, folder: Path) -> Seen:
+    """The results of its sinks, from their folders."""
+    return {step.name: read(step.sink.path) for step in found.sinks()}
+
+
+def differences(left: Seen, right: Seen) -> dict[str, str]:
+    """Of each sink, what differs; empty if nothing does. (In files, named tuples are objects.)"""
+    found = {name: difference(plain(left[name]), plain(right[name])) for name in left}
+    return {name: text for name, text in found.items() if text}
+
+
+def plain(records: list[Any]) -> list[Any]:
+    """As files give them back."""
+    return [record._asdict() if hasattr(record, "_asdict") else record for record in records]

@@ -90,7 +90,7 @@ def generate(folder: Path, rows: int) -> tuple[float, float]:
 
 
 def rolled_up(root: Path) -> dict[str, Any]:
-    """Run the command; its seconds, those of processors, and the greatest memory of it with all its children, sampled."""
+    """Run the command; its seconds, those of processors, and the greatest memory of all its processes, sampled."""
     began, peak = time.monotonic(), 0
     worked: dict[int, float] = {}
     command = [sys.executable, "-m", "heron_cli", "pipeline", "roll-up", "--history", str(root), "--master", "local[2]"]

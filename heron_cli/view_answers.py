@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,15 +14,17 @@ from heron_cli.options import Output, Verbose
 from heron_cli.spark_submit import milliseconds
 from heron_runtime.failures import Unavailable, UsageError
 from heron_tracker.core.plain import plain
+from heronry.pipeline import read_view
 from heronry.pipeline.questions import Range, Total, page, series, top
-from heronry.pipeline.registry import registered
 from heronry.pipeline.rows import key_from
-from heronry.pipeline.views import View, open_view
+from heronry.pipeline.views import View
 
 VIEW_HELP = "A view's name, as `heron pipeline views` shows it."
+FOLDER_HELP = f"{VIEW_HELP[:-1]}, or its folder (with a /), which does without a batch."
 MAX_PAGE, MAX_TOP = 100_000, 10_000  # what is kept in memory for one answer
 
 ViewName = Annotated[str, typer.Argument(metavar="VIEW", help=VIEW_HELP)]
+NameOrFolder = Annotated[str, typer.Argument(metavar="VIEW", help=FOLDER_HELP)]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=MAX_PAGE, help="At most so many.")]
 First = Annotated[str | None, typer.Option("--first", metavar="TEXT", help="Only texts, from this one on.")]
 Last = Annotated[str | None, typer.Option("--last", metavar="TEXT", help="Only texts, up to this one inclusive.")]
@@ -32,7 +33,7 @@ To = Annotated[str, typer.Option("--to", metavar="TIME", help="Only buckets that
 
 
 def keys(
-    view: ViewName,
+    view: NameOrFolder,
     limit: Limit = 100,
     cursor: Annotated[str | None, typer.Option("--cursor", help="Where the page before said it goes on.")] = None,
     first: First = None,
@@ -53,7 +54,7 @@ def keys(
 
 
 def largest(
-    view: ViewName,
+    view: NameOrFolder,
     n: Annotated[int, typer.Option("-n", min=1, max=MAX_TOP, help="How many.")] = 10,
     smallest: Annotated[bool, typer.Option("--smallest", help="The least totals, not the greatest.")] = False,
     first: First = None,
@@ -72,7 +73,7 @@ def largest(
 
 
 def over_time(
-    view: ViewName,
+    view: NameOrFolder,
     key: Annotated[str, typer.Argument(metavar="KEY", help='JSON (12, "12", ["a", 1]), or a text that is none.')],
     limit: Limit = 1_000,
     from_: From = "",
@@ -104,7 +105,7 @@ def _open(name: str) -> View:
         raise Unavailable(
             "views are read by pyarrow, which is not installed here", "Run: pip install 'heronry[archive]'"
         ) from None
-    return open_view(Path(registered(name).path))
+    return read_view(name)
 
 
 def _range(first: str | None, last: str | None, from_: str, to: str) -> Range:

@@ -78,6 +78,7 @@ NEED_PYARROW = (
     "tests/integration/heron_tracker/test_history_routes.py",
     "tests/unit/cli/test_view_answers.py",
     "tests/unit/connect/test_parquet_sink.py",
+    "tests/unit/data_pipeline/test_history_rows.py",
     "tests/unit/data_pipeline/test_shipped.py",
     "tests/unit/history/test_reading.py",
     "tests/unit/metrics_manager/test_history_sink.py",

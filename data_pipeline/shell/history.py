@@ -1,10 +1,10 @@
 """``heron pipeline roll-up``: the history of all topologies below a folder, rolled up on Spark.
 
 ``core/history.py`` decides; here the days are read, added up and given their names. Rows of all topologies go through
-one query for each level: sums and counts by Catalyst, bins of sketches as rows of their own (exploded, added up,
-collected again), so no Python function sees a row and what does not fit into memory goes to disk. One level is made of
-the one before where both have the same news (mostly), which is a sixth of the rows; it is read from the files that were
-just written, for to keep it in Spark costs more.
+one query for each level. Each file is added up where it is read, by Arrow (``history_rows.py``), which leaves a sixth
+of the rows. What is left Catalyst adds up, bins of sketches as rows of their own (exploded, added up, collected again),
+and what does not fit into memory goes to disk. One level is made of the one before where both have the same news
+(mostly); it is read from the files that were just written, for to keep it in Spark costs more.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from data_pipeline.core.history import KEEP_DAYS, Day, Work, outdated, work
+from data_pipeline.shell import history_rows
 from data_pipeline.shell.output import OutputFolder, spark_url
 from data_pipeline.shell.session import SessionOptions, session
 from heron_control.schedulers.identity import HostLock
@@ -28,14 +30,17 @@ from heron_runtime.failures import Failure, NotFound
 from heron_runtime.history_folder import dates, files, places, taken
 from heron_runtime.model.history import EVENTS, LEVEL_MS, METRICS, RAW, ROLLED, TAKEN, day_folder
 
+cloudpickle.register_pickle_by_value(history_rows)  # executors on a cluster need not have it
+
 LOCK = ".roll-up.lock"
 WORK = ".roll-up.tmp"
-KEY = ("day", "start_ms", "container", "component", "instance", "metric", "kind")
+KEY = ("day", *history_rows.KEY)
 SCHEMA = (
     "start_ms long, container int, component string, instance string, metric string, kind string, count double, "
     "sum double, low double, high double, last double, last_ms long, bins array<int>, counts array<double>"
 )
 DAYS_AT_ONCE = 500  # of a level: what is listed to Spark in one query
+TASKS_PER_CORE = 4  # that read files, where there are so many files
 
 
 @dataclass(frozen=True)
@@ -106,12 +111,12 @@ def _roll_up_group(
         for number, (place, date, names) in enumerate(news)
         for name in sorted(names)
     ]
-    rows = _read(spark, raw)
+    finer = raw
     for level in levels:
         began = time.monotonic()
         mine = [todo[level, place, date] for place, date, _ in news]
-        rows = _written(spark, added_up(rows, level), root / WORK / level)
-        _publish(spark, root, level, mine, rows)
+        finer = _written(added_up(_read(spark, finer, level), level), root / WORK / level)
+        _publish(spark, root, level, mine, finer)
         out.write(f"{level}: {len(mine)} days of {len({w.place for w in mine})} topologies, ")
         out.write(f"{time.monotonic() - began:.1f} s\n")
         out.flush()
@@ -151,26 +156,23 @@ def added_up(rows: DataFrame, level: str) -> DataFrame:
     return plain.unionByName(sketches)
 
 
-def _read(spark: SparkSession, numbered: list[tuple[int, str]]) -> DataFrame:
-    """Rows of files, with the number of the day that each is of as ``day``."""
-    rows = spark.read.schema(SCHEMA).parquet(*(spark_url(path) for _, path in numbered))
-    folders = {str(Path(path).parent): number for number, path in numbered}
-    days = spark.createDataFrame(sorted(folders.items()), "folder string, day int")
-    # The path as Spark has it is a URL; what stands in it is compared as a path.
-    folder = F.expr("url_decode(regexp_extract(replace(_metadata.file_path, '+', '%2B'), '^file:/*(/.*)/[^/]*$', 1))")
-    return rows.withColumn("folder", folder).join(F.broadcast(days), "folder").drop("folder")
+def _read(spark: SparkSession, numbered: list[tuple[int, str]], level: str) -> DataFrame:
+    """Rows of files, each file's added up to this level, with the number of the day that each is of as ``day``."""
+    tasks = min(len(numbered), TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
+    listed = spark.createDataFrame(numbered, "day int, path string").repartition(max(1, tasks))
+    return listed.mapInArrow(history_rows.reader(LEVEL_MS[level]), f"day int, {SCHEMA}")
 
 
-def _written(spark: SparkSession, rows: DataFrame, place: Path) -> DataFrame:
-    """The rows, written below ``place`` with a folder for each day, and read from there: they are needed twice."""
+def _written(rows: DataFrame, place: Path) -> list[tuple[int, str]]:
+    """Write the rows below ``place``, a folder for each day: its number and file, for they are needed twice."""
     shutil.rmtree(place, ignore_errors=True)
     ordered = rows.repartition("day").sortWithinPartitions("day", "component", "metric", "instance", "start_ms")
     ordered.write.partitionBy("day").option("compression", "zstd").parquet(spark_url(str(place)))
-    return spark.read.schema(f"{SCHEMA}, day int").parquet(spark_url(str(place)))
+    return sorted((int(f.parent.name.removeprefix("day=")), str(f)) for f in place.glob("day=*/part-*.parquet"))
 
 
-def _publish(spark: SparkSession, root: Path, level: str, mine: list[Work], rows: DataFrame) -> None:
-    """Add up with what the days hold already, and give each its name. ``rows`` are those of ``_written``."""
+def _publish(spark: SparkSession, root: Path, level: str, mine: list[Work], fresh: list[tuple[int, str]]) -> None:
+    """Add up with what the days hold already, and give each its name. ``fresh``: the files of ``_written``."""
     there = [
         (number, str(file))
         for number, w in enumerate(mine)
@@ -178,10 +180,10 @@ def _publish(spark: SparkSession, root: Path, level: str, mine: list[Work], rows
         for file in files(root / w.place / METRICS / level, w.date)
     ]
     merged = root / WORK / f"{level}-merged"
-    if there:
-        changed = rows.where(F.col("day").isin(sorted({number for number, _ in there})))
-        _written(spark, added_up(changed.unionByName(_read(spark, there)), level), merged)
     have = {number for number, _ in there}
+    if there:
+        changed = [(number, file) for number, file in fresh if number in have]
+        _written(added_up(_read(spark, changed + there, level), level), merged)
     for number, w in enumerate(mine):
         made = (merged if number in have else root / WORK / level) / f"day={number}"
         with OutputFolder(spark, str(root / w.place / METRICS / level / day_folder(w.date)), replace=True) as folder:

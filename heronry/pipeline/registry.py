@@ -12,7 +12,10 @@ from heron_runtime.model.ids import is_safe_name
 from heron_runtime.user_home import home_of_user
 from heronry.pipeline.views import NoSuchView, ViewError
 
-UNKNOWN = "FILE must be there, or VIEW be known: see `heron pipeline views`."
+UNKNOWN = (
+    "FILE must be there, or VIEW be known (see `heron pipeline views`); `heron pipeline top`, `keys` and `series` "
+    "also take the folder of a view."
+)
 
 
 @dataclass(frozen=True)

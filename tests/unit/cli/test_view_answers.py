@@ -59,6 +59,12 @@ def test_the_top() -> None:
     assert [line.split() for line in heron("top", "words", "-n", "1").stdout.splitlines()[1:]] == [["a", "3"]]
 
 
+def test_a_view_that_no_batch_has_named_is_asked_by_its_folder(tmp_path: Path) -> None:
+    write_online(tmp_path / "live", EVENTS, count())
+    assert totals("top", str(tmp_path / "live"), "-n", "2") == [("a", 3), ("é", 2)]
+    assert "the folder of a view" in heron("top", "live").output
+
+
 def test_a_key_over_time() -> None:
     found = data("series", "words", "a")
     assert [(each["value"], each["owner"]) for each in found["buckets"]] == [(2, "batch"), (1, "online")]

@@ -1,0 +1,100 @@
+"""Rows of history, added up in the worker that reads them, before Spark shuffles any.
+
+Theory of operation. A raw file has five minutes of a container, a rolled-up one is sorted by series: what adds up to
+one row mostly stands near each other. So files are read here, piece by piece, and each piece is added up by Arrow and
+numpy, column by column. Six rows become one before they cross to the JVM, and memory is bounded by a piece. What is
+left (rows of one key in several pieces, files, containers' lives) Spark adds up: rows are a monoid, so it does not
+matter where (``heron_runtime.model.history.Row.add``).
+
+The functions travel by value, since executors on a cluster need not have Heronry for this; so they import pyarrow and
+numpy alone, where they are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+KEY = ("start_ms", "container", "component", "instance", "metric", "kind")
+COLUMNS = (*KEY, "count", "sum", "low", "high", "last", "last_ms", "bins", "counts")
+PIECE = 65_536  # rows of a file that are in memory at once
+
+
+def reader(length_ms: int, piece: int = PIECE) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """``mapInArrow``'s function: of rows (day, path) the rows of these files, in buckets of ``length_ms``."""
+
+    def read(batches: Iterable[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        for batch in batches:
+            for day, path in zip(batch["day"].to_pylist(), batch["path"].to_pylist(), strict=True):
+                for part in pq.ParquetFile(path).iter_batches(piece, columns=list(COLUMNS)):
+                    table = added_up(pa.Table.from_batches([part]).select(list(COLUMNS)), length_ms)
+                    days = pa.repeat(pa.scalar(day, pa.int32()), table.num_rows)
+                    yield from table.add_column(0, "day", days).combine_chunks().to_batches()
+
+    return read
+
+
+def added_up(rows: Any, length_ms: int) -> Any:
+    """A table of rows, one for each key, in buckets of ``length_ms``. ``rows``: a table with ``COLUMNS``."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if rows.num_rows == 0:
+        return rows
+    start = pc.cast(rows["start_ms"], pa.int64())
+    rows = rows.set_column(0, "start_ms", pc.multiply(pc.divide(start, length_ms), length_ms))
+    group, first = _groups(rows)
+    plain = rows.select(["count", "sum", "low", "high", "last", "last_ms"]).append_column("group", pa.array(group))
+    # In order of time, so that the last value of a group is its newest; None is passed over.
+    newest = [("last_ms", "ascending"), ("last", "ascending")]
+    plain = plain.take(pc.sort_indices(plain, sort_keys=newest))
+    sums = plain.group_by("group", use_threads=False).aggregate(
+        [("count", "sum"), ("sum", "sum"), ("low", "min"), ("high", "max"), ("last", "last"), ("last_ms", "last")]
+    )
+    sums = sums.take(pc.sort_indices(sums, sort_keys=[("group", "ascending")]))
+    offsets, bins, counts = _sketches(rows, group, len(first))
+    keys = rows.select(list(KEY)).take(pa.array(first))
+    found = {name: keys[name] for name in KEY}
+    found |= {"count": sums["count_sum"], "sum": sums["sum_sum"], "low": sums["low_min"], "high": sums["high_max"]}
+    found |= {"last": sums["last_last"], "last_ms": sums["last_ms_last"]}
+    found["bins"] = pa.ListArray.from_arrays(offsets, bins)
+    found["counts"] = pa.ListArray.from_arrays(offsets, counts)
+    return pa.table(found)
+
+
+def _groups(rows: Any) -> tuple[Any, Any]:
+    """The number of each row's key, and for each of these numbers the first row that has it."""
+    import numpy as np
+
+    group = np.zeros(rows.num_rows, np.int64)
+    first = np.zeros(1, np.int64)
+    for name in KEY:
+        codes = rows[name].combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
+        # Numbered anew after each column, so that the product of two stays small.
+        together = group * (int(codes.max()) + 1) + codes
+        _, first, group = np.unique(together, return_index=True, return_inverse=True)
+    return group, first
+
+
+def _sketches(rows: Any, group: Any, groups: int) -> tuple[Any, Any, Any]:
+    """Offsets, bins and counts of the lists of each group, bins in order."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    lists = rows["bins"].combine_chunks()
+    owner = group[pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)]
+    bins = pc.list_flatten(lists).to_numpy(zero_copy_only=False).astype(np.int64)
+    weights = pc.list_flatten(rows["counts"].combine_chunks()).to_numpy(zero_copy_only=False)
+    if len(bins) == 0:
+        return pa.array(np.zeros(groups + 1, np.int32)), pa.array([], pa.int32()), pa.array([], pa.float64())
+    least = int(bins.min())
+    span = int(bins.max()) - least + 1
+    places, which = np.unique(owner * span + (bins - least), return_inverse=True)
+    summed = np.bincount(which, weights=weights, minlength=len(places))
+    lengths = np.bincount(places // span, minlength=groups)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    return pa.array(offsets), pa.array((places % span + least).astype(np.int32)), pa.array(summed)

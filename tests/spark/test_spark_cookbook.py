@@ -1,0 +1,61 @@
+"""The programs of ``docs/cookbook.md`` on real Spark: all in one job, but the one that puts records aside."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from comparing import difference
+from cookbook_page import PAGE, program, recipes
+from pyspark.sql import SparkSession
+from spark_world import run_all
+
+from data_pipeline.shell.asked import asked
+from data_pipeline.shell.job import answer
+from data_pipeline.shell.program import Loaded
+from data_pipeline.shell.request import Request
+from heronry.streamlet import collect
+from heronry.streamlet.program import Program, SinkStep
+from heronry.streamlet.reference import run
+from heronry.streamlet.results import read
+
+ASIDE = "readings"
+
+
+def in_memory(program: Program) -> Program:
+    """The program with sinks that give records back."""
+    steps = (replace(step, sink=collect()) if isinstance(step, SinkStep) else step for step in program.steps)
+    return replace(program, steps=tuple(steps))
+
+
+def test_each_recipe_gives_in_a_batch_what_the_reference_gives(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = [recipe for recipe in recipes(PAGE.read_text()) if recipe.name != ASIDE]
+    programs = [in_memory(program(recipe, tmp_path, monkeypatch).build()) for recipe in shown]
+    for recipe, built, found in zip(shown, programs, run_all(spark, programs), strict=True):
+        expected: dict[str, list[Any]] = run(built)
+        assert any(expected.values()), recipe.name
+        for step, records in expected.items():
+            assert difference(found[step], records) == "", (recipe.name, step)
+
+
+def test_what_does_not_fit_is_put_aside_and_all_else_counts(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (recipe,) = [recipe for recipe in recipes(PAGE.read_text()) if recipe.name == ASIDE]
+    built = program(recipe, tmp_path, monkeypatch).build()
+    aside: list[dict[str, Any]] = []
+    expected = run(built, failed=aside)
+    out, said = tmp_path / "out", io.StringIO()
+    answer(spark, asked(Request(Path("p.py"), output_path=str(out)), Loaded(built, ())), said)
+    letters = [json.loads(line) for line in (out / "_failed.jsonl").read_text().splitlines()]
+    assert sorted(letter["error"] for letter in letters) == sorted(letter["error"] for letter in aside)
+    assert len(letters) == 3
+    assert difference(read(out / "warmest_out"), expected["warmest_out"]) == ""
+    (sample,) = [sample for sample in recipe.samples if sample.folder == "typed"]
+    assert len(read(out / "typed_out")) == sample.number

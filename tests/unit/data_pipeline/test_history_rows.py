@@ -1,0 +1,107 @@
+"""What a worker adds up of a file is what the plain sum of its rows is, whatever is in one piece."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("pyarrow", reason="needs pyarrow: pip install heronry[archive]")
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from data_pipeline.shell import history_rows
+from heron_runtime.model.history import LEVEL_MS, ROLLED, Row, roll_up
+from metrics_manager.shell.history import row_table
+
+SIXTEENTHS = st.integers(-(10**6), 10**6).map(lambda n: n / 16)  # their sums are exact in any order
+
+
+@st.composite
+def a_row(draw: st.DrawFn) -> Row:
+    kind = draw(st.sampled_from(["counter", "gauge", "latency"]))
+    start = draw(st.integers(0, 40)) * LEVEL_MS["10s"]
+    place = (draw(st.integers(0, 1)), draw(st.sampled_from("wx")), draw(st.sampled_from("yz")), f"__{kind}")
+    row = Row(start, *place, kind, float(draw(st.integers(1, 9))), draw(SIXTEENTHS))
+    if kind == "gauge":
+        row.low, row.high = draw(SIXTEENTHS), draw(SIXTEENTHS)
+        row.last, row.last_ms = draw(SIXTEENTHS), start + draw(st.integers(0, 3))  # often the same
+    if kind == "latency":
+        row.bins = draw(st.dictionaries(st.integers(-50, 50), st.integers(1, 9).map(float), min_size=1, max_size=5))
+    return row
+
+
+def rows_of(table: Any) -> list[Row]:
+    found = []
+    for row in table.to_pylist():
+        row.pop("day", None)
+        bins, counts = row.pop("bins"), row.pop("counts")
+        assert bins == sorted(set(bins)), "bins are in order, each once"
+        found.append(Row(**row, bins=dict(zip(bins, counts, strict=True))))
+    return found
+
+
+def copies(rows: list[Row]) -> list[Row]:
+    return [dataclasses.replace(row, bins=dict(row.bins)) for row in rows]
+
+
+def law(rows: list[Row], level: str, piece: int) -> None:
+    """Pieces of files, added up once more, are the sum of all rows; in one piece there is nothing left to add."""
+    length = LEVEL_MS[level]
+    with tempfile.TemporaryDirectory() as folder:
+        halves = rows[::2], rows[1::2]
+        for number, half in enumerate(halves):
+            pq.write_table(row_table(pa, half), Path(folder, f"{number}.parquet"), store_schema=False)
+        asked = pa.table({"day": [3, 4], "path": [str(Path(folder, f"{n}.parquet")) for n in (0, 1)]})
+        batches = list(history_rows.reader(length, piece)(asked.to_batches()))
+    assert {day for batch in batches for day in batch["day"].to_pylist()} <= {3, 4}
+    parts = [row for batch in batches for row in rows_of(batch)]
+    assert roll_up(parts, level) == roll_up(copies(rows), level)
+    whole = history_rows.added_up(row_table(pa, rows), length)
+    assert sorted(rows_of(whole), key=lambda row: row.key) == roll_up(copies(rows), level)
+
+
+@given(st.lists(a_row(), max_size=40), st.sampled_from(ROLLED), st.sampled_from([1, 7, 100]))
+@settings(max_examples=60)
+def test_pieces_add_up_to_the_plain_sum(rows: list[Row], level: str, piece: int) -> None:
+    law(rows, level, piece)
+
+
+GAUGE = Row(0, 1, "w", "y", "__gauge", "gauge", 1.0, 1.0, 1.0, 1.0, 5.0, 3)
+SKETCH = Row(0, 1, "w", "y", "__latency", "latency", 2.0, bins={-3: 1.0, 4: 1.0})
+PROBES = [
+    GAUGE, dataclasses.replace(GAUGE, last=2.0), dataclasses.replace(GAUGE, start_ms=10_000, last=1.0, last_ms=2),
+    SKETCH, dataclasses.replace(SKETCH, start_ms=10_000, bins={4: 1.0, 9: 1.0}),
+    dataclasses.replace(SKETCH, container=2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('("last", "ascending")', '("last", "descending")'),
+        ('[("last_ms", "ascending"), ("last", "ascending")]', '[("last_ms", "descending")]'),
+        ("bins - least", "bins"),
+        ("group * (int(codes.max()) + 1) + codes", "codes"),
+        ('"low": sums["low_min"]', '"low": sums["high_max"]'),
+        ("weights=weights", "weights=None"),
+        ("pc.divide(start, length_ms)", "pc.divide(start, 2 * length_ms)"),
+    ],
+)
+def test_the_law_notices_a_mutation(old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Path(history_rows.__file__).read_text()
+    assert source.count(old) == 1
+    probes = [*PROBES, dataclasses.replace(GAUGE, low=-7.0), dataclasses.replace(SKETCH, bins={4: 5.0})]
+    probes.append(dataclasses.replace(GAUGE, start_ms=60_000, last_ms=60_001))
+    law(copies(probes), "1m", 100)
+    mutant: dict[str, Any] = {"__name__": "mutant"}
+    exec(compile(source.replace(old, new), "mutant", "exec", dont_inherit=True), mutant)
+    monkeypatch.setattr(history_rows, "added_up", mutant["added_up"])
+    with pytest.raises((AssertionError, ValueError, IndexError)):
+        law(copies(probes), "1m", 100)

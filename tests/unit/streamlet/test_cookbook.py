@@ -1,0 +1,134 @@
+"""The cookbook is honest: the page shows the files as they are, and what it says they give, they give, on the plain
+reference and on the executors of the online engine, which write the very lines that the page shows."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from comparing import difference
+from cookbook_page import DATA, FOLDER, PAGE, Recipe, drift, mistakes, packed_words, program, recipes, written
+from online_world import OnlineWorld, definition_of, importable
+
+from heronry.pipeline.views import open_view
+from heronry.streamlet.reference import run
+from heronry.streamlet.results import read
+
+RECIPES = recipes(PAGE.read_text())
+ENDLESS = ("live_view",)
+of_each = pytest.mark.parametrize("recipe", RECIPES, ids=[recipe.name for recipe in RECIPES])
+
+
+def plain(record: Any) -> Any:
+    """As it is in a file: lists for tuples, texts for times."""
+    return json.loads(json.dumps(record, default=lambda time: time.isoformat().replace("+00:00", "Z")))
+
+
+def named(name: str) -> Recipe:
+    (found,) = [recipe for recipe in RECIPES if recipe.name == name]
+    return found
+
+
+def test_every_program_of_the_folder_stands_in_the_page_once() -> None:
+    files = sorted(file.stem for file in FOLDER.glob("*.py") if file.stem != "__init__")
+    assert sorted(recipe.name for recipe in RECIPES) == files
+    assert len(files) >= 10
+
+
+@of_each
+def test_the_page_shows_the_file(recipe: Recipe) -> None:
+    assert drift(recipe) == ""
+    assert f"heron submit spark {recipe.file} {recipe.variable} " in recipe.commands
+    assert recipe.samples or recipe.name in ENDLESS
+
+
+@pytest.mark.parametrize("recipe", [r for r in RECIPES if r.name not in ENDLESS], ids=lambda recipe: recipe.name)
+def test_a_recipe_gives_online_what_the_page_says(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = program(recipe, tmp_path, monkeypatch)
+    builder.set_config({"user.streamlet.folder": str(tmp_path / "own")})
+    built = builder.build()
+    aside: list[dict[str, Any]] = []
+    expected = run(built, failed=aside)
+    with importable(builder):
+        world = OnlineWorld(definition_of(builder), tmp_path, 1)
+        world.until_final()
+        world.stop()
+    for sample in recipe.samples:
+        lines = written(tmp_path / sample.folder)
+        assert mistakes(sample, lines) == ""
+    for step in built.sinks():
+        folder = Path(step.sink.path)
+        if recipe.name == "once":
+            assert len(written(folder)) == len(expected[step.name]) > 0
+        elif recipe.name != "traffic":
+            assert expected[step.name]
+            assert difference(map(plain, read(folder)), map(plain, expected[step.name])) == ""
+    letters = [
+        json.loads(line) for file in (tmp_path / "own").rglob("*.jsonl") for line in file.read_text().splitlines()
+    ]
+    assert sorted(letter["error"] for letter in letters) == sorted(letter["error"] for letter in aside)
+    assert len(aside) == (3 if recipe.name == "readings" else 0)
+
+
+def test_what_was_shown_and_what_was_late_are_together_what_a_batch_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = program(named("traffic"), tmp_path, monkeypatch)
+    expected = run(builder.build())
+    with importable(builder):
+        world = OnlineWorld(definition_of(builder), tmp_path, 1)
+        world.until_final()
+        world.stop()
+    late, both = read(tmp_path / "late"), Counter[Any]()
+    for row in (*read(tmp_path / "traffic"), *late):
+        both[row.key, row.start] += row.value
+    assert late, "the second file has bytes of the first hour"
+    assert both == {(row.key, row.start): row.value for row in expected["traffic_out"]}
+    assert expected["late_out"] == []
+
+
+def test_the_words_are_those_of_a_plain_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = packed_words() + (DATA / "logs" / "app-2.log").read_text()
+    truth = Counter(re.findall("[a-z]+", " ".join(re.findall(" ERROR (.*)", log))))
+    assert dict(run(program(named("word_count"), tmp_path, monkeypatch).build())["words_out"]) == truth
+
+
+def test_the_view_can_be_asked_while_it_is_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(DATA, data)
+    builder = program(named("live_view"), tmp_path, monkeypatch, data)
+    with importable(builder):
+        world = OnlineWorld(definition_of(builder), tmp_path, 1)
+
+        def totals() -> dict[Any, Any]:
+            world.run_on(10)
+            return dict(open_view(tmp_path / "pages").totals())
+
+        first = totals()
+        assert first == dict(run(builder.build())["pages_view"])
+        new = {"time": "2026-03-02T13:00:00Z", "user": "ann", "page": "/cart"}
+        (data / "views" / "more.jsonl").write_text(json.dumps(new) + "\n")
+        assert totals() == {**first, "/cart": first["/cart"] + 1}
+        world.stop()
+
+
+def test_a_page_that_drifts_is_noticed() -> None:
+    for recipe in RECIPES:
+        assert drift(replace(recipe, text=recipe.text.replace("=", "= ", 1)))
+        assert drift(replace(recipe, text=recipe.text + "\n"))
+        for sample in recipe.samples:
+            lines = [*sample.lines, *[""] * (sample.number - len(sample.lines))]
+            assert mistakes(sample, lines) == ""
+            assert mistakes(sample, [*lines, ""])
+            if sample.lines:
+                assert mistakes(sample, ["another", *lines[1:]])
+    with pytest.raises(AssertionError, match="no command submits"):
+        recipes(PAGE.read_text().replace("heron submit local", "heron submit"))

@@ -80,9 +80,6 @@ CALLED = {
     "on_message": "paho-mqtt",
     "SessionExpiryInterval": "paho-mqtt",
     "ReceiveMaximum": "paho-mqtt",
-    "cancel_timer": "users: what a process step may do (docs/streamlet.md)",
-    "sum_by_key": "users: a step of the fluent API",
-    "with_schema": "users: a step of the fluent API",
 }
 
 

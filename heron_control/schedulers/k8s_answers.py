@@ -3,20 +3,29 @@
 Pure. ``life_of`` says what a record (``k8s_plan``) amounts to. What a Pod was last seen doing does not count where its
 node is lost: it may run on there, cut off, and ends when the node is back; the incarnations of its processes keep it
 from doing harm until then.
+
+Kubernetes calls a node unknown when its kubelet has said nothing for a while, also when the reason is that the API
+server was away, which is where kubelets say it. So ``Sight`` keeps when the API server came back: a node that is found
+unknown after that is lost when the kubelets have had GRACE_SECONDS to speak again, and a node that was unknown before
+is not given another time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from heron_control.schedulers.k8s_plan import STARTED_LABEL
 
+AWAY_SECONDS = 10.0  # the scheduler looks every two seconds
+GRACE_SECONDS = 40.0  # as Kubernetes gives a silent kubelet by default; it speaks every ten
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node of the cluster. ``lost``: its kubelet is not heard of any more."""
+    """A node of the cluster. ``lost``: its kubelet is not heard of any more; whether that counts already, says
+    ``Sight``."""
 
     lost: bool
     cores: float
@@ -43,6 +52,27 @@ def node_of(found: Mapping[str, Any]) -> Node:
 def cores(quantity: str) -> float:
     """A quantity of processors, as ``3920m`` or ``4``."""
     return float(quantity[:-1]) / 1000 if quantity.endswith("m") else float(quantity)
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """When the cluster answered, in seconds of one clock. ``back``: when it did so first after it had been away, which
+    before the first answer it was; ``unknown``: each node that is unknown now, and ``back`` as it was when the node
+    was first found so."""
+
+    answered: float = float("-inf")
+    back: float = float("-inf")
+    unknown: Mapping[str, float] = field(default_factory=dict)
+
+    def look(self, nodes: Mapping[str, Node], now: float) -> tuple[Sight, dict[str, Node]]:
+        """The cluster shows ``nodes`` now. Returns what is known from now on, and the nodes with those that still have
+        time to speak not lost."""
+        back = now if now - self.answered > AWAY_SECONDS else self.back
+        unknown = {name: self.unknown.get(name, back) for name, node in nodes.items() if node.lost}
+        judged = {
+            name: replace(node, lost=node.lost and now - unknown[name] >= GRACE_SECONDS) for name, node in nodes.items()
+        }
+        return Sight(now, back, unknown), judged
 
 
 def life_of(record: Mapping[str, Any], pod: Mapping[str, Any] | None, nodes: Mapping[str, Node] | None) -> Life:

@@ -8,6 +8,8 @@ removed all the same, and starts another.
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
@@ -21,6 +23,7 @@ from heron_control.schedulers.k8s_client import CONFLICT, KubernetesClient, Refu
 from heron_control.schedulers.k8s_plan import Placing
 from heron_control.schedulers.shared_storage import SharedStorage
 
+log = logging.getLogger(__name__)
 GONE_SECONDS = 60.0
 LOOK_SECONDS = 0.2
 REPLACES = 5  # somebody else may change an object between a look and a change
@@ -34,6 +37,8 @@ class KubernetesEngine:
         self._placing = placing
         self._storage = storage
         self._api = KubernetesClient(placing.namespace)
+        self._sight = answers.Sight()
+        self._looking = threading.Lock()
 
     # Questions.
 
@@ -50,7 +55,19 @@ class KubernetesEngine:
 
     def _nodes(self) -> dict[str, answers.Node] | None:
         found = self._api.nodes()
-        return None if found is None else {name: answers.node_of(node) for name, node in found.items()}
+        if found is None:
+            return None
+        shown = {name: answers.node_of(node) for name, node in found.items()}
+        with self._looking:
+            before = self._sight
+            self._sight, judged = before.look(shown, time.monotonic())
+        for name in sorted(name for name, node in judged.items() if shown[name].lost and not node.lost):
+            if name not in before.unknown:
+                log.warning(
+                    "node %s is not heard of since Kubernetes' API server was away (or since this process looks); what "
+                    "runs there is replaced if that is so %g s after it is back", name, answers.GRACE_SECONDS,
+                )  # fmt: skip
+        return judged
 
     def require_image(self, image: str) -> None:
         """Whether nodes have it, or can fetch it, they say when they need it; here only whether the cluster answers."""

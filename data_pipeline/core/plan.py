@@ -18,6 +18,8 @@ from heronry.streamlet.endpoints import Sink, Source
 from heronry.streamlet.program import EventTime, ReduceStep, SchemaStep
 from heronry.streamlet.schema import RecordSchema
 
+LOW_BITS = 32  # of whole numbers, which SQL sums up in an upper and a lower part
+
 Kind = Literal["map", "schema", "flat_map", "filter", "branch", "union", "tap", "log", "reduce", "sink", "view"]
 
 

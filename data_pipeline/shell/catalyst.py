@@ -24,13 +24,11 @@ from pyspark.sql import functions as sql
 from data_pipeline.core.combine import Limits
 from data_pipeline.core.merge import Merged, result_of
 from data_pipeline.core.payload import load
-from data_pipeline.core.plan import Reduction, Scan, Unit
+from data_pipeline.core.plan import LOW_BITS, Reduction, Scan, Unit
 from data_pipeline.shell import scan as scans
 from data_pipeline.shell.tasks import Render, results
 from data_pipeline.shell.typed import FLOATS, Columns, column_of
 from heronry.streamlet.program import ReduceStep
-
-LOW_BITS = 32
 
 
 def reduced(spark: SparkSession, tables: scans.Tables, reduction: Reduction, read: list[Scan]) -> DataFrame:

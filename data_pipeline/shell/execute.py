@@ -79,7 +79,8 @@ class Execution:
             return None
         if isinstance(sink, FileSink) and (sink.fields or sink.partition_by):
             return None
-        return fields_of(self._added(reduction), reduction.step)
+        as_lines = not (isinstance(sink, FileSink) and sink.format == "parquet")
+        return fields_of(self._added(reduction), reduction.step, as_lines=as_lines)
 
     def records(self, step: str, load: Callable[[bytes], Any]) -> list[Any]:
         """What a ``collect()`` sink gets, read back into this process; ``load`` undoes what ``collect`` did."""

@@ -1,7 +1,8 @@
 """Results of SQL reducers that Spark writes to files by itself, without a Python worker between the sum and the disk.
 
 Only where the file says what it would say if a worker had written it: keys and values are text, whole numbers or truth
-values. Fractions are not among them (Spark writes 1.0E10 and "NaN"), nor sums (they may need more than 64 bits).
+values. Fractions are not among them (Spark writes 1.0E10 and "NaN"). Sums of whole numbers may need more than 64 bits;
+lines of JSON hold them, as decimals of 38 digits, but a column of Parquet would be of another type.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.types import BooleanType, IntegralType, StringType
 
+from data_pipeline.core.plan import LOW_BITS
 from heronry.streamlet.program import KeyValue, ReduceStep, Windowed
 
 
-def fields_of(found: DataFrame, step: ReduceStep) -> DataFrame | None:
+def fields_of(found: DataFrame, step: ReduceStep, *, as_lines: bool) -> DataFrame | None:
     """The fields of the records a reducer emits as columns; None if a worker has to make them. ``found``: its rows as
-    ``catalyst.reduced`` gives them."""
-    if step.monoid.builtin not in ("count", "min", "max"):
+    ``catalyst.reduced`` gives them. ``as_lines``: to be written as lines of JSON."""
+    is_sum = step.monoid.builtin == "sum" and as_lines and "acc2" in found.columns  # of whole numbers, in three parts
+    if not is_sum and step.monoid.builtin not in ("count", "min", "max"):
         return None
     types = {field.name: field.dataType for field in found.schema.fields}
     if not all(isinstance(types[name], StringType | BooleanType | IntegralType) for name in ("key", "acc0")):
@@ -25,6 +28,8 @@ def fields_of(found: DataFrame, step: ReduceStep) -> DataFrame | None:
         sql.col(name).cast("bigint") if isinstance(types[name], IntegralType) else sql.col(name)
         for name in ("key", "acc0")
     )
+    if is_sum:
+        value = sql.expr(f"CAST(acc0 AS decimal(38, 0)) * {1 << LOW_BITS} + acc2")
     if step.windowing is None:
         return _named(found, KeyValue._fields, key, value)
     end = sql.col("last" if step.merges else "start") + step.windowing.window.length_ms

@@ -137,6 +137,11 @@ def _plus(a: Any, b: Any) -> Any:
     return b if a is None else a if b is None else a + b
 
 
+def _number(acc: Any) -> Any:
+    """Of one truth value the sum is a number, as it is of two."""
+    return int(acc) if acc is True or acc is False else acc
+
+
 def _least(a: Any, b: Any) -> Any:
     """NaN is greater than every other number, as in SQL."""
     if a is None or b is None:
@@ -184,8 +189,8 @@ def count() -> Monoid:
 
 
 def sum_() -> Monoid:
-    """Their sum. Exact for int; for float the order of addition shows in the last digits (within 1e-9)."""
-    return Monoid("sum", _nothing, _plus, builtin="sum")
+    """Their sum. Exact for int; for float the order of addition shows in the last digits (within 1e-9). True is 1."""
+    return Monoid("sum", _nothing, _plus, _number, builtin="sum")
 
 
 def min_() -> Monoid:

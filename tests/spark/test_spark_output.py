@@ -23,7 +23,7 @@ from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.output import OutputExists, OutputFolder
 from data_pipeline.shell.scan import Tables
 from heron_runtime.failures import Failure
-from heronry.streamlet import Builder, files, max_, min_, sliding, to_files, tumbling
+from heronry.streamlet import Builder, files, max_, min_, session, sliding, to_files, tumbling
 from heronry.streamlet.reference import run
 
 
@@ -92,6 +92,9 @@ def test_a_record_that_does_not_fit_the_columns_of_those_before_it_is_named() ->
         sinks._one_schema("out", schemas)
 
 
+LARGE = [2**63 - 1, None, -(2**63), 2**63 - 1]
+
+
 @pytest.mark.parametrize("form", ["json", "parquet"])
 def test_what_sql_writes_is_what_a_worker_would_have_written(spark: SparkSession, tmp_path: Path, form: str) -> None:
     keys = {
@@ -99,7 +102,7 @@ def test_what_sql_writes_is_what_a_worker_would_have_written(spark: SparkSession
         "whole": [1, None, -5, 2**62],
         "truth": [True, None, False, True],
     }
-    table = pa.table({**keys, "small": pa.array([1, 2, None, 4], pa.int8()), "t": [0, 5, 70, 3]})
+    table = pa.table({**keys, "small": pa.array([1, 2, None, 4], pa.int8()), "large": LARGE, "t": [0, 5, 70, 3]})
     pq.write_table(table, tmp_path / "in.parquet")
     builder = Builder("written")
     source = builder.source(files(tmp_path / "in.parquet", "parquet"), event_time="t")
@@ -111,6 +114,9 @@ def test_what_sql_writes_is_what_a_worker_would_have_written(spark: SparkSession
         source.key_by(key).window(sliding(60, 20)).reduce_by_key(min_(), key).sink(
             to_files("/nowhere", form), name=f"min-{key}"
         )
+        if form == "json":
+            source.sum_by_key("large", key=key).sink(to_files("/nowhere"), name=f"sum-{key}")
+            source.key_by(key).window(session(10)).sum_by_key("truth").sink(to_files("/nowhere"), name=f"truths-{key}")
     program = builder.build()
     tables = Tables(spark)
     found = plan(program, with_columns(tables, program, Choice()))
@@ -131,7 +137,8 @@ def test_fractions_sums_and_what_others_read_too_are_written_by_workers(spark: S
     builder = Builder("others")
     source = builder.source(files(tmp_path / "in.parquet", "parquet"))
     source.count_by_key("x").sink(to_files("/nowhere"))
-    source.sum_by_key("n", key="k").sink(to_files("/nowhere"))
+    source.sum_by_key("n", key="k").sink(to_files("/nowhere", "parquet"))
+    source.sum_by_key("x", key="k").sink(to_files("/nowhere"))
     source.key_by("k").reduce_by_key(max_(), "x").sink(to_files("/nowhere"))
     shared = source.count_by_key("k")
     shared.sink(to_files("/nowhere"))
@@ -140,7 +147,7 @@ def test_fractions_sums_and_what_others_read_too_are_written_by_workers(spark: S
     tables = Tables(spark)
     found = plan(program, with_columns(tables, program, Choice()))
     execution = Execution(spark, found, tables=tables)
-    assert [execution.fields(output.step) for output in found.outputs] == [None] * 5
+    assert [execution.fields(output.step) for output in found.outputs] == [None] * 6
 
 
 def to_dict(record: Any) -> dict[str, Any]:

@@ -128,3 +128,8 @@ def test_results_are_compared_as_bags_with_tolerance() -> None:
     assert close(math.nan, math.nan)
     assert not close("1", 1)
     assert "1 only in the first" in difference([{"a": 1}, 2], [2])
+
+
+def test_a_sum_of_truth_values_is_a_number_also_of_one() -> None:
+    told = [sum_().finish(sum_().folded(values)) for values in ([True], [False], [True, True], [None], ["a"], [1.5])]
+    assert [repr(value) for value in told] == ["1", "0", "2", "None", "'a'", "1.5"]

@@ -1,0 +1,103 @@
+"""One topology whose containers are on simulated hosts, its state in a ZooKeeper server of the driver's host."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.cluster import ROOT, Cluster, Usage
+from benchmarks.hosts import HUB, PREFIX_VARIABLE, Hosts, Traffic, traffic
+from benchmarks.zookeeper_server import ZookeeperServer
+
+
+class HostsCluster(Cluster):
+    """As ``Cluster``; the command is ``benchmarks.hosts_command``."""
+
+    def __init__(self, hosts: Hosts) -> None:
+        super().__init__()
+        self.environment |= {PREFIX_VARIABLE: hosts.prefix, "PYTHONPATH": str(ROOT)}
+        self.wait_seconds = 120
+
+    def heron(self, *arguments: str) -> str:
+        """One command; its standard output. Raises CalledProcessError."""
+        waits = ("--wait-timeout", str(self.wait_seconds)) if arguments[0] == "submit" else ()
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.hosts_command", arguments[0], *waits, *arguments[1:]],
+            cwd=ROOT, env=self.environment, stdout=subprocess.PIPE, text=True, check=True,
+        )  # fmt: skip
+        return done.stdout
+
+
+@contextmanager
+def hosts_cluster(containers: int) -> Iterator[tuple[HostsCluster, ZookeeperServer]]:
+    """Hosts for so many containers with tasks and that of the master; nothing of them is left at the end. Raises
+    NoHosts, NoServer."""
+    with ExitStack() as stack:
+        hosts = Hosts(containers + 1)
+        stack.callback(hosts.close)
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="heronry-zookeeper-"))
+        server = ZookeeperServer(Path(folder), HUB)
+        stack.callback(server.close)
+        cluster = HostsCluster(hosts)
+        stack.callback(end_left, cluster.name)
+        stack.callback(cluster.close)
+        config = {"local": {"heron.state.url": server.url}}
+        (cluster.home / "config.yaml").write_text(json.dumps(config))  # which is YAML, too
+        yield cluster, server
+
+
+def end_left(name: str) -> None:
+    """What the command could not end: each process whose title has the name of our topology."""
+    for process in psutil.process_iter(["cmdline"]):
+        if f"heron:{name}:" in " ".join(process.info["cmdline"] or ()):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What was used until now."""
+
+    at: float
+    usage: Usage
+    traffic: Traffic
+    requests: float
+    server_cpu: float
+
+
+def moment(cluster: Cluster, server: ZookeeperServer) -> Moment:
+    """Now."""
+    return Moment(
+        time.monotonic(), cluster.usage(), traffic(), server.figures()["packets_received"], server.cpu_seconds()
+    )
+
+
+def figures(first: Moment, last: Moment) -> dict[str, Any]:
+    """Between two moments, for each second: cores by kind of process, packets and bytes between the hosts."""
+    seconds = last.at - first.at
+    sent = last.traffic.since(first.traffic)
+    return {
+        "seconds": round(seconds, 2),
+        "cores": last.usage.since(first.usage) / seconds,
+        "cores_by_kind": {
+            kind: used / seconds for kind, used in sorted(last.usage.by_kind_since(first.usage).items())
+        },
+        "packets": (sent.packets - sent.hub_packets) / seconds,
+        "bytes": (sent.bytes - sent.hub_bytes) / seconds,
+        "store_packets": sent.hub_packets / seconds,
+        "store_requests": (last.requests - first.requests) / seconds,
+        "store_cores": (last.server_cpu - first.server_cpu) / seconds,
+        "load": round(os.getloadavg()[0], 2),
+    }

@@ -1,6 +1,6 @@
 """How the cost of a tuple grows with simulated hosts: 1, 4 and 16 containers, each with the same small load and acks.
 
-    .venv/bin/python -m benchmarks.growth hosts [--containers 1,4,16] [--rate 250] [--seconds 20]
+    .venv/bin/python -m benchmarks.growth hosts [--containers 1,4,16] [--rate 25] [--seconds 20]
 
 Each container has a spout, a bolt (keyed by word) and a host of its own (``benchmarks.hosts``); so has the topology
 master. *CPU* is that of all processes of the topology, *packets* and *bytes* what the hosts send to each other. The same
@@ -33,7 +33,7 @@ def main() -> int:
     """Measure each number of containers; print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.growth hosts", description=__doc__)
     parser.add_argument("--containers", default="1,4,16", help="numbers of containers")
-    parser.add_argument("--rate", type=float, default=250, help="tuples/s for each container")
+    parser.add_argument("--rate", type=float, default=25, help="tuples/s for each container")
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--json", type=Path, help="write every run there")
     options = parser.parse_args()

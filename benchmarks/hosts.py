@@ -109,8 +109,8 @@ class Hosts:
             raise
 
     def _make(self) -> None:
-        for container in range(self.number):
-            _run("ip", "netns", "add", namespace(self.prefix, container))
+        names = (namespace(self.prefix, container) for container in range(self.number))
+        _run("ip", "-batch", "-", text="\n".join(f"netns add {name}" for name in names))
         lines = [f"link add {BRIDGE} type bridge", f"addr add {HUB}/16 dev {BRIDGE}", "link set lo up"]
         lines.append(f"link set {BRIDGE} up")
         for container in range(self.number):
@@ -125,10 +125,12 @@ class Hosts:
 
     def close(self) -> None:
         """Remove the namespaces, and with them the cables, and the bridge."""
-        for container in range(self.number):
-            if (NAMESPACES / namespace(self.prefix, container)).exists():
-                subprocess.run(["ip", "netns", "del", namespace(self.prefix, container)], check=False)
-        subprocess.run(["ip", "link", "del", BRIDGE], check=False, stderr=subprocess.DEVNULL)
+        cables = [f"link del {CABLE}{container}" for container in range(self.number)]
+        names = [namespace(self.prefix, container) for container in range(self.number)]
+        links = "\n".join([*cables, f"link del {BRIDGE}"])
+        spaces = "\n".join(f"netns del {name}" for name in names if (NAMESPACES / name).exists())
+        for batch in (links, spaces):  # what is not there any more is no fault
+            subprocess.run(["ip", "-force", "-batch", "-"], input=batch, text=True, capture_output=True, check=False)
 
 
 def remove_forgotten() -> None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import growth_hosts, growth_idle
+from benchmarks import growth_hosts, growth_idle, growth_many
 from benchmarks.hosts import NoHosts, in_own_network
 from benchmarks.run import Options, TuplesLost, run
 from benchmarks.zookeeper_server import NoServer
@@ -80,7 +80,17 @@ def on_hosts(measure: Callable[[], int]) -> Callable[[], int]:
     return begin
 
 
-OTHERS = {"hosts": on_hosts(growth_hosts.main), "idle": on_hosts(growth_idle.main)}
+def many() -> int:
+    """Beside each other."""
+    del sys.argv[1]
+    try:
+        return growth_many.main()
+    except NoServer as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+OTHERS = {"hosts": on_hosts(growth_hosts.main), "idle": on_hosts(growth_idle.main), "many": many}
 
 
 def row(name: str, results: list[dict[str, Any]], share: float) -> str:

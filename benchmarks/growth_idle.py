@@ -19,8 +19,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from benchmarks.fit import Fit, fit
 from benchmarks.growth_hosts import run_idle
 from benchmarks.hosts_cluster import HostsCluster, hosts_cluster
@@ -58,12 +56,11 @@ def measured(number: int, seconds: float) -> dict[str, Any]:
     """One idle topology of so many containers. What does not come up is told with how far it got."""
     with hosts_cluster(number) as (cluster, server):
         cluster.wait_seconds = max(cluster.wait_seconds, WAIT_SECONDS_EACH * number)
-        before = psutil.virtual_memory().available
         try:
             found = run_idle(cluster, server, Options("idle", True, max(1, number // 2), number, seconds=seconds))
         except subprocess.CalledProcessError:
             return {"containers": number, "failed": True, "kept": str(cluster.keep_logs())}
-        used = before - psutil.virtual_memory().available
+        used = sum(cluster.usage(memory=True).pss_bytes.values())
         return {"containers": number, **found, "used_mb": round(used / 1e6), "restarts": restarts(cluster)}
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import statistics
 import sys
 from collections.abc import Callable
@@ -108,6 +109,7 @@ def row(name: str, results: list[dict[str, Any]], share: float) -> str:
 
 def main() -> int:
     """Measure each growth; print the tables."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended when we are
     if sys.argv[1:2] and sys.argv[1] in OTHERS:
         return OTHERS[sys.argv[1]]()
     parser = argparse.ArgumentParser(prog="python -m benchmarks.growth", description=__doc__)

@@ -163,6 +163,7 @@ def many() -> Iterator[Many]:
                 [sys.executable, "-m", "heron_apiserver", "--home", str(api), "--port", "0", "--cluster", "many",
                  "--state-url", server.url],
                 cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                start_new_session=True,  # Ctrl-C is for us
             )  # fmt: skip
         stack.callback(process.wait)
         stack.callback(process.terminate)

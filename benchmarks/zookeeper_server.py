@@ -55,7 +55,10 @@ class ZookeeperServer:
             "-Dslf4j.internal.verbosity=ERROR", "-Dzookeeper.forceSync=no", MAIN, str(folder / "zoo.cfg"),
         ]  # fmt: skip
         with (folder / "server.log").open("ab") as log:
-            self._process = psutil.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder)
+            # In a session of its own: Ctrl-C is for us, and the store is needed until all is killed.
+            self._process = psutil.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder, start_new_session=True
+            )
         deadline = time.monotonic() + START_SECONDS
         while "Mode: " not in self._ask("srvr"):
             if self._process.poll() is not None or time.monotonic() > deadline:

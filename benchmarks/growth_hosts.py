@@ -3,8 +3,8 @@
     .venv/bin/python -m benchmarks.growth hosts [--containers 1,4,16] [--rate 25] [--seconds 20]
 
 Each container has a spout, a bolt (keyed by word) and a host of its own (``benchmarks.hosts``); so has the topology
-master. *CPU* is that of all processes of the topology, *packets* and *bytes* what the hosts send to each other. The same
-topology with nothing to do is measured first, on the same hosts: what a tuple costs beyond that is *more*. Every tuple
+master. *CPU* is that of all processes of the topology, *packets* and *bytes* what the hosts send to each other. The
+same topology with nothing to do is measured first, on the same hosts: what a tuple costs beyond that is *more*. Every tuple
 is counted at the end, as in ``benchmarks.run``.
 """
 

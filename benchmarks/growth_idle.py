@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -64,9 +63,12 @@ def measured(number: int, seconds: float) -> dict[str, Any]:
         return {"containers": number, **found, "used_mb": round(used / 1e6), "restarts": restarts(cluster)}
 
 
-def restarts(cluster: HostsCluster) -> int:
-    """Of all processes together, since the start."""
-    return sum(process.get("restarts", 0) for process in cluster.processes())
+def restarts(cluster: HostsCluster) -> int | None:
+    """Of all processes together, since the start; None where the topology does not answer in time."""
+    try:
+        return sum(int(process.get("restarts", 0)) for process in cluster.processes())
+    except subprocess.CalledProcessError:
+        return None
 
 
 def row(found: dict[str, Any]) -> str:
@@ -84,7 +86,11 @@ def row(found: dict[str, Any]) -> str:
 
 def fits(runs: Sequence[dict[str, Any]], predict: int) -> list[str]:
     """A table of the three parts of each cost, and what they make at ``predict`` containers."""
-    lines = ["", f"| cost | a | b (each) | c (each pair) | off by | at {predict} | of that k(k-1) |", "|" + " --- |" * 7]
+    lines = [
+        "",
+        f"| cost | a | b (each) | c (each pair) | off by | at {predict} | of that k(k-1) |",
+        "|" + " --- |" * 7,
+    ]
 
     def add(name: str, unit: str, points: list[tuple[int, float]]) -> None:
         found: Fit = fit(points)

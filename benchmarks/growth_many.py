@@ -120,7 +120,8 @@ def measured(world: Many, names: list[str], seconds: float, free: int, submittin
         "znodes": last.store["znode_count"], "watches": last.store["watch_count"],
         "sessions": last.store["global_sessions"], "requests": each_second("packets_received"),
         "reads": each_second("cnt_readlatency"), "writes": each_second("cnt_updatelatency"),
-        "store_cores": (last.store_cpu - first.store_cpu) / length, "api_cores": (last.api_cpu - first.api_cpu) / length,
+        "store_cores": (last.store_cpu - first.store_cpu) / length,
+        "api_cores": (last.api_cpu - first.api_cpu) / length,
         "api_mb": world.api.memory_info().rss / 1e6, "topology_cores": topologies / length,
         "mb_each": used / 1e6 / len(names), "submitting_s": submitting, "load": round(os.getloadavg()[0], 2),
     }  # fmt: skip

@@ -91,9 +91,7 @@ def figures(first: Moment, last: Moment) -> dict[str, Any]:
     return {
         "seconds": round(seconds, 2),
         "cores": last.usage.since(first.usage) / seconds,
-        "cores_by_kind": {
-            kind: used / seconds for kind, used in sorted(last.usage.by_kind_since(first.usage).items())
-        },
+        "cores_by_kind": {kind: used / seconds for kind, used in sorted(last.usage.by_kind_since(first.usage).items())},
         "packets": (sent.packets - sent.hub_packets) / seconds,
         "bytes": (sent.bytes - sent.hub_bytes) / seconds,
         "store_packets": sent.hub_packets / seconds,

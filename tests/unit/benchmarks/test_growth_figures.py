@@ -38,13 +38,13 @@ def test_two_numbers_of_containers_are_too_few() -> None:
 
 
 NET_DEV = """\
-Inter-|   Receive                                                |  Transmit
- face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
-    lo:    9000      90    0    0    0     0          0         0     9000      90    0    0    0     0       0          0
-   hub:     500       5    0    0    0     0          0         0      700       7    0    0    0     0       0          0
- host0:    1000      10    0    0    0     0          0         0        1       2    0    0    0     0       0          0
-host12:    2000      20    0    0    0     0          0         0        3       4    0    0    0     0       0          0
-hostile0:  7777      77    0    0    0     0          0         0        3       4    0    0    0     0       0          0
+Inter-|   Receive
+ face |bytes    packets errs drop fifo frame compressed multicast
+    lo:    9000      90    0    0    0     0          0
+   hub:     500       5    0    0    0     0          0
+ host0:    1000      10    0    0    0     0          0
+host12:    2000      20    0    0    0     0          0
+hostile0:  7777      77    0    0    0     0          0
 """
 
 

@@ -4,8 +4,8 @@
 
 Each container has a spout, a bolt (keyed by word) and a host of its own (``benchmarks.hosts``); so has the topology
 master. *CPU* is that of all processes of the topology, *packets* and *bytes* what the hosts send to each other. The
-same topology with nothing to do is measured first, on the same hosts: what a tuple costs beyond that is *more*. Every tuple
-is counted at the end, as in ``benchmarks.run``.
+same topology with nothing to do is measured first, on the same hosts: what a tuple costs beyond that is *more*. Every
+tuple is counted at the end, as in ``benchmarks.run``.
 """
 
 from __future__ import annotations

@@ -3,13 +3,14 @@
     .venv/bin/python -m benchmarks.growth many [--topologies 10,25,50] [--seconds 20]
 
 Each has one container beside the master's, a spout and a bolt. They are submitted through the api server, one after the
-other, and stay. *Requests* are what ZooKeeper was sent (its ``packets_received``, pings of sessions among them);
-*reads* and *writes* leave the pings out. The api server runs containers as processes of this machine.
+other, and stay. *Requests* are what ZooKeeper was sent (its ``packets_received``), pings of sessions among
+them; *writes* are those that change something. *MB each* is the memory of a topology's processes (PSS). The api server runs containers as processes of this machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,7 @@ PLACE = "many/bench/growth"
 START_SECONDS = 60.0
 LEAST_FREE_MB = 2_000  # the machine has others on it
 HEADS = (
-    "topologies", "znodes", "watches", "sessions", "requests/s", "reads/s", "writes/s", "ZooKeeper ms/s", "api ms/s",
+    "topologies", "znodes", "watches", "sessions", "requests/s", "writes/s", "ZooKeeper ms/s", "api ms/s",
     "api MB", "topologies ms/s", "MB each", "s to submit", "load",
 )  # fmt: skip
 
@@ -84,7 +85,6 @@ def main() -> int:
     rows: list[dict[str, Any]] = []
     print("\n| " + " | ".join(HEADS) + " |\n|" + " --- |" * len(HEADS), flush=True)
     with many() as world:
-        free = psutil.virtual_memory().available
         began, names = time.monotonic(), list[str]()
         for number in (int(part) for part in options.topologies.split(",")):
             while len(names) < number:
@@ -94,7 +94,7 @@ def main() -> int:
                 names.append(f"Many{os.getpid()}n{len(names) + 1}")
                 world.submit(names[-1])
             submitting = time.monotonic() - began
-            rows.append(measured(world, names, options.seconds, free, submitting))
+            rows.append(measured(world, names, options.seconds, submitting))
             print(row(rows[-1]), flush=True)
             if options.json:
                 options.json.write_text(json.dumps(rows, indent=1) + "\n")
@@ -102,13 +102,12 @@ def main() -> int:
     return 0
 
 
-def measured(world: Many, names: list[str], seconds: float, free: int, submitting: float) -> dict[str, Any]:
-    """What they cost for some seconds; ``free``: bytes that were free without them."""
+def measured(world: Many, names: list[str], seconds: float, submitting: float) -> dict[str, Any]:
+    """What they cost for some seconds."""
     time.sleep(5.0)
     first = moment(world, names)
     time.sleep(seconds)
     last = moment(world, names)
-    used = free - psutil.virtual_memory().available
     length = last.at - first.at
 
     def each_second(name: str) -> float:
@@ -119,11 +118,11 @@ def measured(world: Many, names: list[str], seconds: float, free: int, submittin
         "topologies": len(names), "processes": len(last.topologies_cpu),
         "znodes": last.store["znode_count"], "watches": last.store["watch_count"],
         "sessions": last.store["global_sessions"], "requests": each_second("packets_received"),
-        "reads": each_second("cnt_readlatency"), "writes": each_second("cnt_updatelatency"),
+        "writes": each_second("cnt_updatelatency"),
         "store_cores": (last.store_cpu - first.store_cpu) / length,
         "api_cores": (last.api_cpu - first.api_cpu) / length,
         "api_mb": world.api.memory_info().rss / 1e6, "topology_cores": topologies / length,
-        "mb_each": used / 1e6 / len(names), "submitting_s": submitting, "load": round(os.getloadavg()[0], 2),
+        "mb_each": pss_bytes(last.topologies_cpu) / 1e6 / len(names), "submitting_s": submitting, "load": round(os.getloadavg()[0], 2),
     }  # fmt: skip
 
 
@@ -139,11 +138,20 @@ def moment(world: Many, names: list[str]) -> Moment:
     return Moment(time.monotonic(), store, world.server.cpu_seconds(), api.user + api.system, used)
 
 
+def pss_bytes(pids: Iterable[int]) -> int:
+    """Memory of processes, what they share divided among those who share it."""
+    found = 0
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += psutil.Process(pid).memory_full_info().pss
+    return found
+
+
 def row(found: dict[str, Any]) -> str:
     """One line of the table."""
     cells = (
         found["topologies"], f"{found['znodes']:.0f}", f"{found['watches']:.0f}", f"{found['sessions']:.0f}",
-        f"{found['requests']:.0f}", f"{found['reads']:.0f}", f"{found['writes']:.1f}",
+        f"{found['requests']:.0f}", f"{found['writes']:.1f}",
         f"{found['store_cores'] * 1e3:.0f}", f"{found['api_cores'] * 1e3:.1f}", f"{found['api_mb']:.0f}",
         f"{found['topology_cores'] * 1e3:.0f}", f"{found['mb_each']:.0f}", f"{found['submitting_s']:.0f}",
         found["load"],

@@ -18,9 +18,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.cluster import Usage
 from benchmarks.fit import Fit, fit
 from benchmarks.growth_hosts import run_idle
-from benchmarks.hosts_cluster import HostsCluster, hosts_cluster
+from benchmarks.hosts_cluster import HostsCluster, TooLarge, hosts_cluster
 from benchmarks.run import Options
 
 WAIT_SECONDS_EACH = 6  # for a large topology to come up: so much for each container
@@ -57,10 +58,24 @@ def measured(number: int, seconds: float) -> dict[str, Any]:
         cluster.wait_seconds = max(cluster.wait_seconds, WAIT_SECONDS_EACH * number)
         try:
             found = run_idle(cluster, server, Options("idle", True, max(1, number // 2), number, seconds=seconds))
+        except TooLarge as error:
+            return {"containers": number, "failed": str(error)}
         except subprocess.CalledProcessError:
-            return {"containers": number, "failed": True, "kept": str(cluster.keep_logs())}
-        used = sum(cluster.usage(memory=True).pss_bytes.values())
-        return {"containers": number, **found, "used_mb": round(used / 1e6), "restarts": restarts(cluster)}
+            return {"containers": number, "failed": f"it did not come up; logs: {cluster.keep_logs()}"}
+        usage = cluster.usage(memory=True)
+        return {
+            "containers": number, **found, "memory_mb": round(sum(usage.pss_bytes.values()) / 1e6),
+            "memory_mb_by_kind": by_kind(usage), "restarts": restarts(cluster),
+        }  # fmt: skip
+
+
+def by_kind(usage: Usage) -> dict[str, int]:
+    """Megabytes of each kind of process."""
+    kinds = sorted({usage.kinds[pid] for pid in usage.pss_bytes})
+    return {
+        kind: round(sum(size for pid, size in usage.pss_bytes.items() if usage.kinds[pid] == kind) / 1e6)
+        for kind in kinds
+    }
 
 
 def restarts(cluster: HostsCluster) -> int | None:
@@ -74,11 +89,11 @@ def restarts(cluster: HostsCluster) -> int | None:
 def row(found: dict[str, Any]) -> str:
     """One line of the table."""
     if found.get("failed"):
-        return f"| {found['containers']} | did not come up; logs: {found['kept']} |" + " |" * (len(HEADS) - 2)
+        return f"| {found['containers']} | {found['failed']} |" + " |" * (len(HEADS) - 2)
     cells = (
         found["containers"], f"{found['cores'] * 1e3:.1f}",
         f"{found['cores_by_kind'].get('stream_manager', 0.0) * 1e3:.1f}", f"{found['packets']:,.0f}",
-        f"{found['bytes']:,.0f}", f"{found['store_requests']:.1f}", found["startup_s"], found["used_mb"],
+        f"{found['bytes']:,.0f}", f"{found['store_requests']:.1f}", found["startup_s"], found["memory_mb"],
         found["load"],
     )  # fmt: skip
     return "| " + " | ".join(str(cell) for cell in cells) + " |"
@@ -107,4 +122,5 @@ def fits(runs: Sequence[dict[str, Any]], predict: int) -> list[str]:
         add(f"CPU of {kind}", "ms/s", points)
     for name in ("packets", "bytes", "store_requests"):
         add(name.replace("_", " "), "/s", [(r["containers"], r[name]) for r in runs])
+    add("memory", "MB", [(r["containers"], float(r["memory_mb"])) for r in runs])
     return lines

@@ -3,8 +3,9 @@
     .venv/bin/python -m benchmarks.growth many [--topologies 10,25,50] [--seconds 20]
 
 Each has one container beside the master's, a spout and a bolt. They are submitted through the api server, one after the
-other, and stay. *Requests* are what ZooKeeper was sent (its ``packets_received``), pings of sessions among
-them; *writes* are those that change something. *MB each* is the memory of a topology's processes (PSS). The api server runs containers as processes of this machine.
+other, and stay. *Requests* are what ZooKeeper was sent (its ``packets_received``), pings of sessions among them;
+*writes* are those that change something. *MB each* is the memory of a topology's processes (PSS). The api server runs
+containers as processes of this machine.
 """
 
 from __future__ import annotations
@@ -115,14 +116,17 @@ def measured(world: Many, names: list[str], seconds: float, submitting: float) -
 
     topologies = sum(cpu - first.topologies_cpu.get(pid, 0.0) for pid, cpu in last.topologies_cpu.items())
     return {
-        "topologies": len(names), "processes": len(last.topologies_cpu),
+        "topologies": len(names),
+        "processes": len(last.topologies_cpu),
         "znodes": last.store["znode_count"], "watches": last.store["watch_count"],
         "sessions": last.store["global_sessions"], "requests": each_second("packets_received"),
         "writes": each_second("cnt_updatelatency"),
         "store_cores": (last.store_cpu - first.store_cpu) / length,
         "api_cores": (last.api_cpu - first.api_cpu) / length,
-        "api_mb": world.api.memory_info().rss / 1e6, "topology_cores": topologies / length,
-        "mb_each": pss_bytes(last.topologies_cpu) / 1e6 / len(names), "submitting_s": submitting, "load": round(os.getloadavg()[0], 2),
+        "api_mb": world.api.memory_info().rss / 1e6,
+        "topology_cores": topologies / length,
+        "mb_each": pss_bytes(last.topologies_cpu) / 1e6 / len(names),
+        "submitting_s": submitting, "load": round(os.getloadavg()[0], 2),
     }  # fmt: skip
 
 

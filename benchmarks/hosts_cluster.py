@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,13 @@ import psutil
 from benchmarks.cluster import ROOT, Cluster, Usage
 from benchmarks.hosts import HUB, PREFIX_VARIABLE, Hosts, Traffic, traffic
 from benchmarks.zookeeper_server import ZookeeperServer
+
+LEAST_FREE_BYTES = 3_000_000_000  # the machine has others on it
+LOOK_SECONDS = 0.5
+
+
+class TooLarge(Exception):
+    """The machine has no memory for so many containers."""
 
 
 class HostsCluster(Cluster):
@@ -32,12 +39,42 @@ class HostsCluster(Cluster):
 
     def heron(self, *arguments: str) -> str:
         """One command; its standard output. Raises CalledProcessError."""
-        waits = ("--wait-timeout", str(self.wait_seconds)) if arguments[0] == "submit" else ()
-        done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.hosts_command", arguments[0], *waits, *arguments[1:]],
-            cwd=ROOT, env=self.environment, stdout=subprocess.PIPE, text=True, check=True,
-        )  # fmt: skip
-        return done.stdout
+        return self._finish([sys.executable, "-m", "benchmarks.hosts_command", *arguments], lambda: None)
+
+    def submit(
+        self, arguments: dict[str, Any], settings: dict[str, Any], file: str = "benchmarks/topologies.py"
+    ) -> None:
+        """As ``Cluster.submit``. Raises CalledProcessError; TooLarge for what this machine has no memory for."""
+        properties = [part for key, value in settings.items() for part in ("--config-property", f"{key}={value}")]
+        command = [sys.executable, "-m", "benchmarks.hosts_command", "submit", *properties]
+        command += ["--wait-timeout", str(self.wait_seconds), "local", file, "benchmark", "--", json.dumps(arguments)]
+        self._finish(command, self._need_memory)
+
+    def _need_memory(self) -> None:
+        free = psutil.virtual_memory().available
+        if free < LEAST_FREE_BYTES:
+            found = self.usage()
+            managers = sum(kind == "stream_manager" for kind in found.kinds.values())
+            raise TooLarge(
+                f"{free / 1e6:,.0f} MB of memory are free when {managers} stream managers run ({len(found.kinds)} "
+                f"processes of the topology, {sum(found.cpu_seconds.values()):,.0f} s of CPU): this is ended"
+            )
+
+    def _finish(self, command: list[str], look: Callable[[], None]) -> str:
+        """Run it to its end, and look at something meanwhile."""
+        with subprocess.Popen(command, cwd=ROOT, env=self.environment, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                while True:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        output, _ = process.communicate(timeout=LOOK_SECONDS)
+                        break
+                    look()
+            except BaseException:
+                process.kill()
+                raise
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, command, output)
+        return output
 
 
 @contextmanager

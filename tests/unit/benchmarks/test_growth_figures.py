@@ -70,7 +70,7 @@ def run_of(containers: int) -> dict[str, object]:
     cores = {"stream_manager": 0.001 * containers * (containers - 1), "spout": 0.003 * containers}
     return {
         "containers": containers, "cores": sum(cores.values()), "cores_by_kind": cores, "packets": 5.0 * containers**2,
-        "bytes": 100.0 * containers, "store_requests": 4.0 * containers, "startup_s": 3.0, "used_mb": 70,
+        "bytes": 100.0 * containers, "store_requests": 4.0 * containers, "startup_s": 3.0, "memory_mb": 70 * containers,
         "load": 1.0,
     }  # fmt: skip
 
@@ -79,7 +79,7 @@ def test_the_table_says_what_200_containers_would_cost() -> None:
     lines = growth_idle.fits([run_of(k) for k in (2, 4, 8)], 200)
     cpu = next(line for line in lines if line.startswith("| CPU |"))
     assert "| 40,400 ms/s | 99% |" in cpu
-    assert next(line for line in lines if "bytes" in line).endswith("| 20,000 /s | 0% |")
+    assert next(line for line in lines if line.startswith("| bytes")).endswith("| 20,000 /s | 0% |")
 
 
 def test_a_tuple_costs_what_comes_on_top_of_an_idle_topology() -> None:

@@ -16,6 +16,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,7 @@ NAMESPACES = Path("/run/netns")
 MARK = "hrb"
 CABLE = "host"
 BRIDGE = "hub"
+HUB_STATION = "02:77:00:00:00:01"
 
 
 class NoHosts(Exception):
@@ -83,6 +85,11 @@ def address(number: int) -> str:
     return f"{NETWORK}.{1 + number // 200}.{1 + number % 200}"
 
 
+def station(number: int) -> str:
+    """The hardware address of a host."""
+    return f"02:77:00:01:{number // 256:02x}:{number % 256:02x}"
+
+
 def in_own_network(module: str) -> None:
     """Begin this program again in a network namespace of its own, unless it is in one. Raises NoHosts."""
     if os.environ.get(INSIDE_VARIABLE):
@@ -109,19 +116,25 @@ class Hosts:
             raise
 
     def _make(self) -> None:
-        names = (namespace(self.prefix, container) for container in range(self.number))
-        _run("ip", "-batch", "-", text="\n".join(f"netns add {name}" for name in names))
-        lines = [f"link add {BRIDGE} type bridge", f"addr add {HUB}/16 dev {BRIDGE}", "link set lo up"]
-        lines.append(f"link set {BRIDGE} up")
-        for container in range(self.number):
-            host = namespace(self.prefix, container)
-            near = f"{CABLE}{container}"
-            lines.append(f"link add {near} gso_max_segs 1 type veth peer name eth0 gso_max_segs 1 netns {host}")
-            lines.append(f"link set {near} master {BRIDGE} up")
-        _run("ip", "-batch", "-", text="\n".join(lines))
-        for container in range(self.number):
-            inside = f"addr add {address(container)}/16 dev eth0\nlink set lo up\nlink set eth0 up"
-            _run("ip", "-n", namespace(self.prefix, container), "-batch", "-", text=inside)
+        names = [namespace(self.prefix, container) for container in range(self.number)]
+        _batch(f"netns add {name}" for name in names)
+        lines = [f"link add {BRIDGE} address {HUB_STATION} type bridge", f"addr add {HUB}/16 dev {BRIDGE}"]
+        lines += ["link set lo up", f"link set {BRIDGE} addrgenmode none up"]
+        for container, name in enumerate(names):
+            near, mine = f"{CABLE}{container}", f"name eth0 address {station(container)} gso_max_segs 1"
+            lines.append(f"link add {near} gso_max_segs 1 type veth peer {mine} netns {name}")
+            lines.append(f"link set {near} addrgenmode none master {BRIDGE} up")
+        _batch([*lines, *self._neighbours(BRIDGE)])
+        for container, name in enumerate(names):
+            inside = [f"addr add {address(container)}/16 dev eth0", "link set lo up"]
+            inside += ["link set eth0 addrgenmode none up", f"neigh add {HUB} lladdr {HUB_STATION} dev eth0"]
+            _batch([*inside, *self._neighbours("eth0", container)], name)
+
+    def _neighbours(self, device: str, own: int = -1) -> list[str]:
+        """All know where all are: a kernel has one table of what it has asked for (1 024 entries), not one for each
+        namespace, and 33 hosts that ask for each other overflow it."""
+        others = (container for container in range(self.number) if container != own)
+        return [f"neigh add {address(number)} lladdr {station(number)} dev {device}" for number in others]
 
     def close(self) -> None:
         """Remove the namespaces, and with them the cables, and the bridge."""
@@ -140,6 +153,11 @@ def remove_forgotten() -> None:
         if pid.isdecimal() and not Path("/proc", pid).exists():
             with contextlib.suppress(subprocess.CalledProcessError):
                 _run("ip", "netns", "del", found.name)
+
+
+def _batch(lines: Iterable[str], name: str = "") -> None:
+    """Lines for ip, in a namespace. Raises NoHosts."""
+    _run("ip", *(("-n", name) if name else ()), "-batch", "-", text="\n".join(lines))
 
 
 def _run(*command: str, text: str = "") -> None:

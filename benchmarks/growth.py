@@ -1,22 +1,30 @@
 """How the cost of a tuple grows with tasks, containers, fan-out and size, with acks, flat out unless a rate is given.
 
     .venv/bin/python -m benchmarks.growth [--only size] [--runs 3]
+    .venv/bin/python -m benchmarks.growth hosts|idle|many …
 
 One table for each kind of growth. *Per copy* is the figure divided by how many bolts get each tuple; *per kB* is for
-sizes from 1 kB on.
+sizes from 1 kB on. ``hosts`` (``benchmarks.growth_hosts``) has a simulated host for each container, ``idle``
+(``benchmarks.growth_idle``) fits what topologies cost that have nothing to do, ``many`` (``benchmarks.growth_many``)
+puts topologies beside each other on one api server and ZooKeeper.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import signal
 import statistics
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks import growth_hosts, growth_idle, growth_many
+from benchmarks.hosts import NoHosts, in_own_network
 from benchmarks.run import Options, TuplesLost, run
+from benchmarks.zookeeper_server import NoServer
 
 
 @dataclass(frozen=True)
@@ -58,6 +66,34 @@ GROWTHS = (
 )  # fmt: skip
 
 
+def on_hosts(measure: Callable[[], int]) -> Callable[[], int]:
+    """The same in a network of its own."""
+
+    def begin() -> int:
+        try:
+            in_own_network("benchmarks.growth")
+            del sys.argv[1]
+            return measure()
+        except (NoHosts, NoServer) as error:
+            print(error, file=sys.stderr)
+            return 1
+
+    return begin
+
+
+def many() -> int:
+    """Beside each other."""
+    del sys.argv[1]
+    try:
+        return growth_many.main()
+    except NoServer as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+OTHERS = {"hosts": on_hosts(growth_hosts.main), "idle": on_hosts(growth_idle.main), "many": many}
+
+
 def row(name: str, results: list[dict[str, Any]], share: float) -> str:
     """One line: medians over the runs."""
     raw = statistics.median(r["cpu_us_per_tuple"] for r in results)
@@ -73,6 +109,9 @@ def row(name: str, results: list[dict[str, Any]], share: float) -> str:
 
 def main() -> int:
     """Measure each growth; print the tables."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended when we are
+    if sys.argv[1:2] and sys.argv[1] in OTHERS:
+        return OTHERS[sys.argv[1]]()
     parser = argparse.ArgumentParser(prog="python -m benchmarks.growth", description=__doc__)
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=5)

@@ -104,10 +104,10 @@ def _measure(cluster: Cluster, board: Board, options: Options) -> dict[str, Any]
     counted = [p for p in processes if p["component"].startswith(("last", "distributor"))]
     time.sleep(WARM_UP_SECONDS)
     board.put(MEASURE, 1)
-    first, emitted_first, at_first = cluster.usage(), _sum(board, spouts, EMITTED), time.perf_counter()
+    first, emitted_first, at_first = cluster.usage(), total(board, spouts, EMITTED), time.perf_counter()
     load_first = _machine_cpu()
     time.sleep(options.seconds)
-    second, emitted_second, at_second = cluster.usage(), _sum(board, spouts, EMITTED), time.perf_counter()
+    second, emitted_second, at_second = cluster.usage(), total(board, spouts, EMITTED), time.perf_counter()
     load = (_machine_cpu() - load_first) / (at_second - at_first)
     board.put(MEASURE, 0)
     emitted, seconds = emitted_second - emitted_first, at_second - at_first
@@ -120,7 +120,7 @@ def _measure(cluster: Cluster, board: Board, options: Options) -> dict[str, Any]
     }
     figures["other_load_cores"] = round(max(0.0, load - figures["cores"]), 2)
     board.put(STOP, 1)
-    figures |= _drain(board, spouts, counted, options.acks)
+    figures |= drain(board, spouts, counted, options.acks)
     figures["latency_ms"] = percentiles(cluster.home, "latency")
     figures["complete_latency_ms"] = percentiles(cluster.home, "complete")
     return figures
@@ -160,25 +160,25 @@ def _memory(usage: Usage) -> dict[str, Any]:
     }
 
 
-def _drain(board: Board, spouts: list[int], counted: list[dict[str, Any]], acks: bool) -> dict[str, Any]:
+def drain(board: Board, spouts: list[int], counted: list[dict[str, Any]], acks: bool) -> dict[str, Any]:
     """Wait until every tuple has arrived everywhere."""
     components = sorted({p["component"] for p in counted})
     deadline = time.monotonic() + DRAIN_SECONDS
     while True:
-        emitted = _sum(board, spouts, EMITTED)
-        executed = {c: _sum(board, [p["task"] for p in counted if p["component"] == c], EXECUTED) for c in components}
+        emitted = total(board, spouts, EMITTED)
+        executed = {c: total(board, [p["task"] for p in counted if p["component"] == c], EXECUTED) for c in components}
         finished = all(board.get(task, DONE) for task in spouts)
         if finished and all(count == emitted for count in executed.values()):
             break
         if time.monotonic() > deadline:
-            acked, failed = _sum(board, spouts, ACKED), _sum(board, spouts, FAILED)
+            acked, failed = total(board, spouts, ACKED), total(board, spouts, FAILED)
             raise TuplesLost(f"emitted {emitted}, acked {acked}, failed {failed}, executed {executed}")
         time.sleep(0.1)
-    failed = _sum(board, spouts, FAILED)
-    if acks and _sum(board, spouts, ACKED) != emitted:
-        raise TuplesLost(f"emitted {emitted}, acked {_sum(board, spouts, ACKED)}, failed {failed}")
+    failed = total(board, spouts, FAILED)
+    if acks and total(board, spouts, ACKED) != emitted:
+        raise TuplesLost(f"emitted {emitted}, acked {total(board, spouts, ACKED)}, failed {failed}")
     return {"emitted": emitted, "executed": executed, "failed": failed}
 
 
-def _sum(board: Board, tasks: list[int], word: int) -> int:
+def total(board: Board, tasks: list[int], word: int) -> int:
     return sum(board.get(task, word) for task in tasks)

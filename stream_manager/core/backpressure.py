@@ -2,8 +2,9 @@
 
 Causes are a set, not events. This stream manager *owns* the causes of its own buffers: a destination queue (a local
 instance, or a remote task's queue here) or a peer link as a whole. The set is numbered: ``announce`` gives what changed
-since the last announcement, ``whole`` the set itself, which goes out on every connect and with each heartbeat, so that
-a change that was missed is repaired within a second. A peer's set goes when its link or its incarnation goes.
+since the last announcement, ``whole`` the set itself, which goes out on every connect, with the heartbeat after a
+change and with each one while there are causes, so that a change that was missed is repaired within a second
+(``PeerSide`` says when else). A peer's set goes when its link or its incarnation goes.
 
 A spout is paused exactly when the union of all sets, restricted to its scope, is not empty. Scope ``upstream``: causes
 its tuples can come to; scope ``topology``: all, as in the paper. A stream manager that hears of nobody pauses all

@@ -24,6 +24,8 @@ from stream_manager.core.generation import InForce
 from stream_manager.core.routing import Routes, Standing
 from stream_manager.core.weights import Weights
 
+FEW_PEERS = 4  # are told at each heartbeat
+
 
 class PeerSide:
     """Speaks with the peers of one stream manager. A peer is *accepted* when it is the one the plan names; a newer one
@@ -44,6 +46,8 @@ class PeerSide:
         self._weights = weights
         self._generation = generation
         self._effects = effects
+        self._repaired = 0  # the number of the set that every peer was told whole at a heartbeat
+        self._last_told = 0  # whose turn it was
 
     def hello(self, connection: int, hello: PeerHello, said: int, routes: Routes) -> None:
         """A new connection; it replaces an older one, unless it comes from an older stream manager, or one of the two
@@ -138,9 +142,22 @@ class PeerSide:
         if change is not None:
             self._tell_all(change)
 
-    def announce_whole(self) -> None:
-        """The whole set to every peer."""
-        self._tell_all(self._pressure.whole())
+    def announce_whole(self, turns: int) -> None:
+        """The whole set, at a heartbeat: to every peer after a change and while there are causes, so that what was
+        missed is repaired; else to some in turn, so that each hears from us once in ``turns`` heartbeats.
+
+        With k containers k(k-1) messages for each heartbeat were nearly all that an idle mesh did.
+        """
+        whole = self._pressure.whole()
+        told = [peer for _, peer in sorted(self._connections.peers.items()) if peer.accepted]
+        if not whole.causes and whole.number == self._repaired:
+            number = max(FEW_PEERS, -(-len(told) // turns))
+            later = [peer for peer in told if peer.container > self._last_told]
+            told = (later + told[: len(told) - len(later)])[:number]
+            self._last_told = told[-1].container if told else 0
+        self._repaired = whole.number
+        for peer in told:
+            self._tell(peer, whole)
 
     def review(self, before: Routes, routes: Routes) -> None:
         """A new plan, once it is routed by: who goes, who is still the right one, who waited for it."""

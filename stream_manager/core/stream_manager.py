@@ -49,6 +49,7 @@ from stream_manager.core.tracking import Tracking
 from stream_manager.core.weights import Weights
 
 LONGEST_STEP_MS = 1000
+MOST_TURNS = 10  # heartbeats from one word to a peer to the next, where there is nothing to say
 REST_MS = 2000  # no root expires so soon after a pause of our own
 MOST_LATE_TICKS = 5  # in a row: then they are no pauses, this is how slow the machine is, and roots must expire
 
@@ -83,6 +84,8 @@ class StreamManager:
         self.mesh = PeerSide(self.connections, self.flow, self.pressure, self.weights, self.generation, self._effects)
         self._lease_ms = int(1000 * setting(settings, Keys.HERON_STREAMMGR_PARTITION_LEASE_SECS))
         self._heartbeat_ms = setting(settings, Keys.HERON_HEARTBEAT_INTERVAL_MS)
+        # Who hears of us alone hears often enough not to think itself cut off.
+        self._turns = max(1, min(MOST_TURNS, self._lease_ms // (3 * self._heartbeat_ms)))
         self._wall_ms = now_ms
         self._now_ms = now_ms  # counts only while ticks come
         self._expire_from_ms = now_ms
@@ -359,7 +362,7 @@ class StreamManager:
         if self._now_ms >= self._heartbeat_at_ms:
             self._heartbeat_at_ms = self._now_ms + self._heartbeat_ms
             self.mesh.announce()
-            self.mesh.announce_whole()
+            self.mesh.announce_whole(self._turns)
             self.mesh.tell_taken()
             self.local.tell_taken()
             self._tell_master()

@@ -1,0 +1,35 @@
+"""``heron_scheduler`` that starts each container in the namespace, and with the address, of its simulated host."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.hosts import PREFIX_VARIABLE, address, namespace
+from heron_runtime.commands import child_environment, python_command
+from heron_scheduler.shell import ground, main
+
+
+class HostsGround(ground.LocalGround):
+    """Process groups, each on a host of its own; state, files and sockets of a folder are shared by all."""
+
+    def start(self, number: int) -> subprocess.Popen[bytes]:
+        """By nsenter, which becomes heron_container."""
+        here = address(number)
+        file = Path(self._launch.runtime_dir, f"host{number}.json")
+        replace(self._launch, host=here, bind=here).save(file)
+        command = python_command("heron_container", "--launch", str(file), "--container", str(number), "--own-log")
+        host = namespace(os.environ[PREFIX_VARIABLE], number)
+        path = ground.log_file(self._launch, number)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
+            return subprocess.Popen(
+                ["nsenter", f"--net=/run/netns/{host}", *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                cwd=self._launch.home, env=child_environment(), start_new_session=True,
+            )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main.LocalGround = HostsGround  # type: ignore[attr-defined]
+    main.main()

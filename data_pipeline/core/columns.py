@@ -50,7 +50,7 @@ class Columns:
 
     def tables(self, step: ReduceStep) -> tuple[Table, ...]:
         """What SQL reads to compute the reducer; nothing if Python has to."""
-        if not step.plain or step.merges or step.monoid.builtin not in SQL_MONOIDS or step.input.output:
+        if not step.plain or step.monoid.builtin not in SQL_MONOIDS or step.input.output:
             return ()
         paths = list(self._paths(step))
         found = [self._table(path, step) for path in paths if path is not None]

@@ -5,13 +5,15 @@ Counts of what Python made are added by SQL, too: their accumulators cross the s
 What SQL gives must be what the reference gives (docs/spark.md has the table):
 
 * int sums are exact whatever their size: upper and lower 32 bits are summed apart and joined at the end;
+* a session goes on while no record of its key is more than the gap after the one before: numbered by window functions
+  over whole milliseconds, since Spark's own session windows hold timestamps, which have fewer of them;
 * None values are left out by sum, min, max and mean, counted by count; NaN is greater than every number;
 * a record without an event time is an error that names it, as everywhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce as fold
 from typing import Any
@@ -32,8 +34,8 @@ LOW_BITS = 32
 
 
 def reduced(spark: SparkSession, tables: scans.Tables, reduction: Reduction, read: list[Scan]) -> DataFrame:
-    """Rows (key, start if there are windows, parts of the accumulator) of a reducer over the sources it reads, which
-    are those of its tables."""
+    """Rows (key, start if there are windows, parts of the accumulator, the last time of a session) of a reducer over
+    the sources it reads, which are those of its tables."""
     step = reduction.step
     found = zip(read, reduction.tables, strict=True)
     inputs = [_keyed(Columns.of(spark, tables, scan, table, step), scan, step) for scan, table in found]
@@ -42,7 +44,25 @@ def reduced(spark: SparkSession, tables: scans.Tables, reduction: Reduction, rea
         sql.expr(part).alias(f"acc{number}")
         for number, part in enumerate(_parts(step.monoid.builtin or "", any(kind in FLOATS for _, kind in inputs)))
     ]
-    return rows.groupBy("key", "start").agg(*parts) if step.windowing is not None else rows.groupBy("key").agg(*parts)
+    if step.windowing is None:
+        return rows.groupBy("key").agg(*parts)
+    if not step.merges:
+        return rows.groupBy("key", "start").agg(*parts)
+    began, ended = sql.min("start").alias("start"), sql.max("start").alias("last")
+    return (
+        _numbered(rows, step.windowing.window.length_ms)
+        .groupBy("key", "session")
+        .agg(began, *parts, ended)
+        .drop("session")
+    )
+
+
+def _numbered(rows: DataFrame, gap_ms: int) -> DataFrame:
+    """With the number of the session each record belongs to, among those of its key; ``start`` is the record's time."""
+    over = "OVER (PARTITION BY key ORDER BY start"
+    within = f"try_subtract(start, lag(start) {over})) <= {gap_ms}L"  # NULL for the first, and where it overflows
+    fresh = rows.selectExpr("*", f"CASE WHEN {within} THEN 0 ELSE 1 END AS fresh")
+    return fresh.selectExpr("* EXCEPT (fresh)", f"sum(fresh) {over} ROWS UNBOUNDED PRECEDING) AS session")
 
 
 def counted(rows: DataFrame) -> DataFrame:
@@ -68,8 +88,8 @@ def _keyed(columns: Columns, scan: Scan, step: ReduceStep) -> tuple[DataFrame, s
     own = columns.window_time(step.window_step or step.name, step.windowing.event_time, scan.event_time)
     timed = rows.select(*map(sql.expr, wanted), own.alias("time"))
     length, every = step.windowing.window.length_ms, step.windowing.window.every_ms
-    last = f"time - pmod(time, {every}L)"
-    if not step.windowing.window.is_tumbling:
+    last = "time" if step.merges else f"time - pmod(time, {every}L)"
+    if not step.merges and not step.windowing.window.is_tumbling:
         first = f"time - pmod(time, {every}L) - ({length}L - 1 - pmod(time, {every}L)) div {every} * {every}"
         last = f"explode(sequence({first}, {last}, {every}L))"
     return timed.selectExpr("* EXCEPT (time)", f"{last} AS start"), kind
@@ -91,7 +111,7 @@ def _parts(builtin: str, is_float: bool) -> list[str]:
     return [f"sum(shiftright({whole}, {LOW_BITS}))", "count(value)", f"sum({whole} & {(1 << LOW_BITS) - 1}L)"]
 
 
-def _accumulator(builtin: str, parts: list[Any]) -> Any:
+def _accumulator(builtin: str, parts: Sequence[Any]) -> Any:
     if builtin in ("count", "min", "max"):
         return parts[0]
     total, count = parts[0], parts[1]
@@ -129,7 +149,10 @@ class ResultTask:
             keys = columns[0]
             starts = columns.pop(1) if self.payloads or self.step.windowing is not None else [0] * len(keys)
             parts = columns[1:]
+            lasts = parts.pop() if self.step.merges else None
             if self.payloads:
                 keys = [load(payload)[0] for payload in keys]
-            for key, start, *values in zip(keys, starts, *parts, strict=True):
-                yield Merged(b"", key, start, _accumulator(builtin, values))  # each key is there once
+            made = [_accumulator(builtin, values) for values in zip(*parts, strict=True)]
+            found = made if lasts is None else zip(lasts, made, strict=True)
+            for key, start, accumulator in zip(keys, starts, found, strict=True):
+                yield Merged(b"", key, start, accumulator)  # each key is there once, or once for each window

@@ -27,8 +27,8 @@ def fields_of(found: DataFrame, step: ReduceStep) -> DataFrame | None:
     )
     if step.windowing is None:
         return _named(found, KeyValue._fields, key, value)
-    start = sql.col("start")
-    return _named(found, Windowed._fields, key, start, start + step.windowing.window.length_ms, value)
+    end = sql.col("last" if step.merges else "start") + step.windowing.window.length_ms
+    return _named(found, Windowed._fields, key, sql.col("start"), end, value)
 
 
 def as_json(rows: DataFrame) -> DataFrame:

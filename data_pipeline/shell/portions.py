@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import reduce as fold
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
@@ -17,6 +17,7 @@ from pyspark.sql import functions as sql
 from data_pipeline.core.plan import CannotPlan, Plan, Scan
 from data_pipeline.core.portions import Portion, cover, identity
 from data_pipeline.shell.output import MANIFEST, OutputFolder, spark_url
+from data_pipeline.shell.progress import next_stage, stages_from
 from data_pipeline.shell.scan import file_system
 from data_pipeline.shell.tasks import ROW_SCHEMA, JoinTask, Shipped
 from heronry.streamlet.program import ReduceStep
@@ -24,6 +25,14 @@ from heronry.streamlet.program import ReduceStep
 SCAN = "scan"  # beside the columns of ROW_SCHEMA
 MOST = 16  # portions; more are joined
 _PREFIX = "portions-"
+
+
+class Size(NamedTuple):
+    """How many portions, and what is in them: accumulators by key (and window), and records that wait for more."""
+
+    portions: int
+    length: int  # bytes
+    rows: int
 
 
 class Portions:
@@ -46,19 +55,24 @@ class Portions:
         """Those to be read."""
         return cover(self._names(self._folder))
 
-    def size(self) -> tuple[int, int]:
-        """How many there are to be read, and their bytes."""
-        total, found = 0, self.found()
+    def size(self) -> Size:
+        """Of those that are to be read."""
+        length, rows, found = 0, 0, self.found()
         for portion in found:
-            path, files = file_system(self._spark, f"{self._folder}/{portion.name}")
-            total += int(files.getContentSummary(path).getLength())
-        return len(found), total
+            place = f"{self._folder}/{portion.name}"
+            path, files = file_system(self._spark, place)
+            length += int(files.getContentSummary(path).getLength())
+            rows += int(_manifest(self._spark, place).get("rows", 0))
+        return Size(len(found), length, rows)
 
     def write(self, portion: Portion, rows: DataFrame) -> None:
         """Keep it; in place of one that is there."""
         with OutputFolder(self._spark, f"{self._folder}/{portion.name}", replace=True) as folder:
+            first = next_stage(self._spark)
             rows.write.parquet(f"{folder.work}/rows")
-            folder.commit({"program": self._plan.program, "first": portion.first, "last": portion.last})
+            written = sum(stage.rows_written for stage in stages_from(self._spark, first))
+            about = {"first": portion.first, "last": portion.last, "rows": written}
+            folder.commit({"program": self._plan.program, **about})
 
     def rows(self, scans: list[Scan]) -> Mapping[str, DataFrame]:
         """What each scan has given so far."""
@@ -104,12 +118,16 @@ def marked(rows: DataFrame, scan: Scan) -> DataFrame:
 
 def is_of(spark: SparkSession, url: str, checkpoint: str) -> bool:
     """True for a result that the stream of this checkpoint has written."""
-    text = _read_text(spark, f"{url.rstrip('/')}/{MANIFEST}")
+    return bool(_manifest(spark, url.rstrip("/")).get("checkpoint") == checkpoint)
+
+
+def _manifest(spark: SparkSession, folder: str) -> dict[str, Any]:
+    """What stands in it; nothing of a folder without one that can be read."""
     try:
-        found = json.loads(text or "null")
+        found = json.loads(_read_text(spark, f"{folder}/{MANIFEST}") or "null")
     except ValueError:
-        return False
-    return isinstance(found, dict) and found.get("checkpoint") == checkpoint
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _read_text(spark: SparkSession, url: str) -> str | None:

@@ -1,4 +1,4 @@
-"""What a running job shows: for each stage its tasks and rows, a line when something has changed.
+"""What a running job shows: for each stage its tasks, how far it is, and rows; a line when something has changed.
 
 Spark keeps these figures in its status store with and without its web page. A thread reads them twice a second; on
 a terminal the line is rewritten in place, elsewhere a new one is written every few seconds at most.
@@ -16,6 +16,8 @@ from typing import Any, TextIO
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.sql import SparkSession
 
+from data_pipeline.core.left import left
+
 LOOK_EVERY_SECS = 0.5
 LINE_EVERY_SECS = 3.0
 
@@ -30,11 +32,14 @@ class StageProgress:
     failed: int
     rows_read: int
     rows_shuffled: int
+    rows_written: int = 0
 
-    def __str__(self) -> str:
+    def told(self, seconds: float) -> str:
+        """As it is after so many seconds."""
         failed = f", {self.failed} failed" if self.failed else ""
         rows = self.rows_read + self.rows_shuffled
-        return f"stage {self.stage}: {self.done}/{self.tasks} tasks{failed}, {rows:,} rows"
+        far = left(self.done, self.tasks, seconds)
+        return f"stage {self.stage}: {self.done}/{self.tasks} tasks ({far}){failed}, {rows:,} rows"
 
 
 def active_stages(spark: SparkSession) -> list[StageProgress]:
@@ -72,7 +77,7 @@ def _in_order(rows: Iterable[StageProgress]) -> list[StageProgress]:
 def _progress(stage: Any) -> StageProgress:
     return StageProgress(
         stage.stageId(), stage.numCompleteTasks(), stage.numTasks(), stage.numFailedTasks(),
-        stage.inputRecords(), stage.shuffleReadRecords(),
+        stage.inputRecords(), stage.shuffleReadRecords(), stage.outputRecords(),
     )  # fmt: skip
 
 
@@ -94,13 +99,22 @@ def _failed(number: int) -> str:
 def shown(spark: SparkSession, out: TextIO) -> Iterator[Callable[[str], None]]:
     """Show the stages on ``out`` during the block, and at its end how many there were; yields a function that writes a
     line of the job's own."""
-    began, first, screen = time.monotonic(), next_stage(spark), _Screen(out)
-    over = threading.Event()
+    began, first = time.monotonic(), next_stage(spark)
+    with watched(spark, out) as say:
+        yield say
+    say(f"{summary(spark, first)}, {time.monotonic() - began:.1f} s")
+
+
+@contextmanager
+def watched(spark: SparkSession, out: TextIO) -> Iterator[Callable[[str], None]]:
+    """The same without a word at the end."""
+    screen, over, seen = _Screen(out), threading.Event(), dict[int, float]()
 
     def look() -> None:
         while not over.wait(LOOK_EVERY_SECS):
             try:
-                screen.show([str(row) for row in active_stages(spark)])
+                now, rows = time.monotonic(), active_stages(spark)
+                screen.show([row.told(now - seen.setdefault(row.stage, now)) for row in rows])
             except (Py4JError, Py4JNetworkError, OSError):
                 return  # the session is ending
 
@@ -112,7 +126,6 @@ def shown(spark: SparkSession, out: TextIO) -> Iterator[Callable[[str], None]]:
         over.set()
         thread.join()
         screen.line("")
-    screen.line(f"{summary(spark, first)}, {time.monotonic() - began:.1f} s")
 
 
 class _Screen:

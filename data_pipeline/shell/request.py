@@ -54,8 +54,11 @@ class Request:
 
 
 def check(request: Request) -> None:
-    """Refuse a master nobody answers at, and a place that is taken. Raises UsageError, Unavailable, ExistsAlready."""
+    """Refuse a master nobody answers at, a place that is taken, and a result in its stream's own checkpoint, or around
+    it. Raises UsageError, Unavailable, ExistsAlready."""
     _check_master(request.master)
+    if request.output_path and request.checkpoint:
+        _check_apart(request.output_path, request.checkpoint)
     if request.output_path and not request.dry_run:
         _check_place(request)
 
@@ -71,6 +74,16 @@ def _check_master(master: str) -> None:
             socket.create_connection((parts.hostname, parts.port or 7077), CONNECT_SECS).close()
             return
     raise Unavailable(f"nobody answers at {master}", "Is the Spark master running, and is this its address?")
+
+
+def _check_apart(output: str, checkpoint: str) -> None:
+    """A result is replaced as a whole, with all that is in its folder."""
+    one, other = (url.rstrip("/") if (path := local_path(url)) is None else str(path) for url in (output, checkpoint))
+    if f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/"):
+        raise UsageError(
+            f"one of --output-path {output} and --checkpoint {checkpoint} lies within the other",
+            "Choose two folders beside each other: the result is replaced as a whole.",
+        )
 
 
 def _check_place(request: Request) -> None:

@@ -32,7 +32,7 @@ from data_pipeline.shell.asked import Asked, planned
 from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.output import local_path, spark_url
 from data_pipeline.shell.portions import Portions, marked
-from data_pipeline.shell.progress import next_stage, stages_from
+from data_pipeline.shell.progress import next_stage, stages_from, watched
 from data_pipeline.shell.range_stream import ranges_stream
 from data_pipeline.shell.scan import InputNotFound, Tables, file_system, literal
 from data_pipeline.shell.servers import Ranges
@@ -139,7 +139,8 @@ class Stream:
             self._out.write(f"micro-batch {number}: {', '.join(told)}\n")
             self._claim.tell(state="reading", micro_batch=number, files=count, rows=0, batch_seconds=0.0)
             began, first = time.monotonic(), next_stage(self._spark)
-            self._keep(Portion(number, number), files, ranges)
+            with watched(self._spark, self._out):
+                self._keep(Portion(number, number), files, ranges)
             rows = sum(stage.rows_read for stage in stages_from(self._spark, first))
             self._claim.tell(rows=rows, batch_seconds=time.monotonic() - began)
             if self._streaming.every_s is not None:
@@ -168,6 +169,6 @@ class Stream:
     def _publish(self) -> str:
         self._claim.tell(state="writing")
         self._portions.join(self._scans)
-        portions, size = self._portions.size()
-        self._claim.tell(portions=portions, state_bytes=size)
+        kept = self._portions.size()
+        self._claim.tell(portions=kept.portions, state_bytes=kept.length, state_rows=kept.rows)
         return self._result()

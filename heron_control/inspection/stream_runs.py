@@ -34,8 +34,8 @@ STOP_SECS = 60.0  # what is under way on executors is cancelled, then Spark ends
 class StreamRun:
     """How a run is. ``state``: starting, waiting (for files), reading (a micro-batch), writing (a result).
 
-    ``micro_batch`` is the number of the last one (-1: none yet), with its files, rows and seconds; ``portions`` and
-    ``state_bytes`` are what is kept of all that was read. ``ui``: Spark's page, if it has one.
+    ``micro_batch`` is the number of the last one (-1: none yet), with its files, rows and seconds; ``portions``,
+    ``state_rows`` and ``state_bytes`` are what is kept of all that was read. ``ui``: Spark's page, if it has one.
     """
 
     name: str
@@ -55,6 +55,7 @@ class StreamRun:
     batch_seconds: float = 0.0
     portions: int = 0
     state_bytes: int = 0
+    state_rows: int = 0
     ui: str = ""
 
     @property

@@ -160,7 +160,7 @@ async def view_series(
 @get(router, "/pipeline/runs")
 async def runs(request: Request) -> Response:
     """The streaming runs on Spark that live on this machine, in the tracker's home: the last micro-batch with its rows,
-    seconds and rate, what is kept (`portions`, `state_bytes`), and the address of Spark's own page."""
+    seconds and rate, what is kept (`portions`, `state_rows`, `state_bytes`), and the address of Spark's own page."""
     folder = tracker_of(request).runs
     found = await _beside(request, lambda: living(folder))
     return reply(request, [{**asdict(run), "input_rate": run.input_rate} for run in found])

@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 import { age, bytes, count, millis, rate } from "./format.js";
 
 const HEAD = [["Run"], ["State"], ["Micro-batch", true], ["Files", true], ["Rows", true], ["Input", true],
-  ["Took", true], ["Kept", true], ["Heard", true], ["Spark"]];
+  ["Took", true], ["Kept", true], ["Kept rows", true], ["Heard", true], ["Spark"]];
 
 export function streaming(rows) {
   if (!rows.length) return [];
@@ -20,6 +20,7 @@ export function streaming(rows) {
       h("td", { class: "number" }, read(run, rate(run.input_rate))),
       h("td", { class: "number" }, read(run, millis(1000 * run.batch_seconds))),
       h("td", { class: "number" }, bytes(run.state_bytes)),
+      h("td", { class: "number" }, count(run.state_rows)),
       h("td", { class: "number" }, `${age(run.updated)} ago`),
       // Only what this page can lead to: an address on the web.
       h("td", {}, /^https?:/.test(run.ui) ? h("a", { href: run.ui, rel: "noreferrer" }, "page") : "–")))))];

@@ -174,10 +174,12 @@ def test_the_list(browser: Any, rest: TrackerProcess) -> None:
 def test_streaming_runs_are_shown_while_they_live(browser: Any, rest: TrackerProcess, store: Any) -> None:
     about = {"file": EVIL, "master": "local[2]", "checkpoint": "/c", "output": "/o", "every_seconds": 1.0}
     with claimed("words", store.folder / "pipeline" / "runs", **about, ui="http://127.0.0.1:4040") as claim:
-        claim.tell(state="waiting", micro_batch=2, files=1, rows=3_000, batch_seconds=2.0, state_bytes=4_096)
+        claim.tell(
+            state="waiting", micro_batch=2, files=1, rows=3_000, batch_seconds=2.0, state_bytes=4_096, state_rows=5_000
+        )
         browser.get(rest.url + "/")
         drawn, _ = taken(browser, "#streaming tbody tr", "words")
-        for text in ("waiting", "3,000", "1,500/s", "page"):
+        for text in ("waiting", "3,000", "1,500/s", "5,000", "page"):
             assert text in drawn
         (page,) = browser.find_elements(By.CSS_SELECTOR, "#streaming a")
         assert page.get_attribute("href") == "http://127.0.0.1:4040/"

@@ -24,7 +24,20 @@ from spark_world import read_back, run_all
 
 from data_pipeline.core.combine import Limits
 from data_pipeline.core.planner import Choice, plan
-from heronry.streamlet import Builder, collect, count, files, max_, mean, min_, sequence, sliding, sum_, tumbling
+from heronry.streamlet import (
+    Builder,
+    collect,
+    count,
+    files,
+    max_,
+    mean,
+    min_,
+    sequence,
+    session,
+    sliding,
+    sum_,
+    tumbling,
+)
 from heronry.streamlet.program import KeyValue, Program
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import latest
@@ -58,7 +71,7 @@ REDUCERS = st.tuples(
         st.tuples(st.sampled_from([sum_(), mean()]), st.sampled_from(["n", "x", "b"])),
         st.tuples(st.sampled_from([min_(), max_()]), st.sampled_from(["k", "n", "x", "b", "t"])),
     ),
-    st.sampled_from([None, tumbling(60), sliding(90, 40)]),
+    st.sampled_from([None, tumbling(60), sliding(90, 40), session(20)]),
 )
 
 
@@ -88,6 +101,7 @@ def test_results_read_back_are_those_of_the_workers(spark: SparkSession, tmp_pat
         source.count_by_key(key).sink(collect(), name=f"plain-{key}")
     source.key_by("k").reduce_by_key(max_(), "at").sink(collect(), name="latest")
     source.key_by("k").window(tumbling(1800)).sum_by_key("n").sink(collect(), name="windows")
+    source.key_by("k").window(session(1800)).sum_by_key("n").sink(collect(), name="sessions")
     days_of = source.count_by_key("day", name="two")
     days_of.sink(collect(), name="first-of-two")
     days_of.map(str, name="text").sink(collect(), name="second-of-two")
@@ -96,6 +110,27 @@ def test_results_read_back_are_those_of_the_workers(spark: SparkSession, tmp_pat
     found = read_back(spark, program)
     for sink, expected in run(program).items():
         assert difference(expected, found[sink]) == "", sink
+
+
+def test_sessions_by_sql_begin_after_more_than_the_gap(spark: SparkSession, tmp_path: Path) -> None:
+    """Also in files that are out of order, where times are equal, and where they lie further apart than 64 bits hold."""
+    times = {"a": [40, 0, 20, 20, 41, 62, 90, 110, -20], None: [60, 20, 41, 0], "far": [2**62, -(2**62) - 1]}
+    rows = [{"k": key, "t": time} for key in times for time in times[key]]
+    for number in (0, 1):
+        pq.write_table(pa.Table.from_pylist(rows[number::2]), tmp_path / f"{number}.parquet")
+    builder = Builder("gaps")
+    source = builder.source(files(tmp_path, "parquet"), event_time="t", unit="ms", name="source")
+    keyed = source.key_by("k").window(session(0.020))
+    keyed.count_by_key().sink(collect(), name="counted")
+    keyed.reduce_by_key(mean(), "t").sink(collect(), name="meant")
+    program = builder.build()
+    assert all(r.sql for r in plan(program, Choice(columns={"source": {"k": "string", "t": "bigint"}})).reductions)
+    (found,) = run_all(spark, [program])
+    expected = run(program)
+    counts = {key: sorted(w.value for w in expected["counted"] if w.key == key) for key in times}
+    assert counts == {"a": [1, 2, 6], None: [2, 2], "far": [1, 1]}
+    for sink, records in expected.items():
+        assert difference(records, found[sink]) == "", sink
 
 
 def online(recipe: Recipe, seed: int) -> list[list[Any]]:

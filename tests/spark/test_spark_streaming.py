@@ -22,9 +22,10 @@ from data_pipeline.shell import portions
 from data_pipeline.shell.asked import asked
 from data_pipeline.shell.job import answer
 from data_pipeline.shell.program import Loaded
-from data_pipeline.shell.request import Request, Streaming
+from data_pipeline.shell.request import Request, Streaming, check
 from data_pipeline.shell.scan import InputNotFound
 from heron_control.inspection.stream_runs import StreamRun, living
+from heron_runtime.failures import UsageError
 from heronry.streamlet import Builder, Context, Process, files, sequence, session, sliding, to_files
 from heronry.streamlet.program import Program
 from heronry.streamlet.reference import run
@@ -227,11 +228,21 @@ def test_a_run_that_lasts_says_how_it_is_and_ends_when_it_is_killed(tmp_path: Pa
     assert run.ui.startswith("http://127.0.0.1:")
     assert run.input_rate > 0
     assert run.state_bytes > 0
+    assert run.state_rows == 2  # a and b
     assert not living(home / "pipeline" / "runs")
     (tmp_path / "in" / "two.txt").write_text("a\n")
     done = run_heron(home, *arguments)
     assert done.returncode == 0, done.stderr.decode()
     assert sorted((record.key, record.value) for record in read(out / "output")) == [("a", 2), ("b", 2)]
+
+
+@pytest.mark.parametrize(
+    ("output", "checkpoint"), [("/o", "/o/c"), ("/c/o/", "file:///c"), ("hdfs://n/x", "hdfs://n/x")]
+)
+def test_a_result_and_its_checkpoint_lie_beside_each_other(output: str, checkpoint: str) -> None:
+    """Or a result that is replaced would take the checkpoint with it."""
+    with pytest.raises(UsageError, match="lies within the other"):
+        check(Request(Path("p.py"), output_path=output, streaming=Streaming(checkpoint), master="local[2]"))
 
 
 def test_a_place_that_is_not_there_is_named(world: World) -> None:

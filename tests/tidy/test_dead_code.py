@@ -44,6 +44,7 @@ CALLED = {
     "updated": "the page: a field of streaming runs",
     "micro_batch": "the page: a field of streaming runs",
     "state_bytes": "the page: a field of streaming runs",
+    "state_rows": "the page: a field of streaming runs",
     "ui": "the page: a field of streaming runs",
     "expires_at": "pydantic: a field of answers about tokens",
     "EXPLAIN": "typer: what `heron config` does if it does nothing else",

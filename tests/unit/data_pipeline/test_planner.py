@@ -22,6 +22,7 @@ from heronry.streamlet import (
     max_,
     mean,
     sequence,
+    session,
     sliding,
     sum_,
     to_files,
@@ -87,6 +88,8 @@ def test_a_stream_with_several_readers_is_computed_once_with_several_exits() -> 
         (reduced("n", sum_(), "x"), True),
         (reduced("k", mean(), "n", tumbling(60), event_time="t"), True),
         (reduced("k", sum_(), "n", sliding(60, 10), event_time="t"), True),
+        (reduced("k", max_(), "n", session(60), event_time="t"), True),
+        (reduced("k", distinct(), "n", session(60), event_time="t"), False),
         (reduced("k", sum_(), "k"), False),  # Python joins str where SQL has no sum
         (reduced("k", distinct(), "n"), False),
         (reduced("absent", count()), False),

@@ -1,0 +1,35 @@
+"""How a job's progress says per cent and time left."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_pipeline.core.left import left
+
+
+@pytest.mark.parametrize(
+    ("done", "tasks", "seconds", "told"),
+    [
+        (0, 0, 9.0, ""),
+        (0, 40, 9.0, "0 %"),
+        (1, 40, 9.0, "2 %"),  # one task is no measure
+        (20, 40, 0.5, "50 %"),
+        (20, 40, 30.0, "50 %, about 30 s left"),
+        (39, 40, 3.9, "97 %, about 1 s left"),
+        (2, 40, 10.0, "5 %, about 3 min left"),
+        (2, 2000, 10.0, "0 %, about 2 h 46 min left"),
+        (40, 40, 30.0, "100 %"),
+    ],
+)
+def test_it_says_what_can_be_known(done: int, tasks: int, seconds: float, told: str) -> None:
+    assert left(done, tasks, seconds) == told
+
+
+@given(st.integers(1, 10_000), st.data(), st.floats(0, 1e6))
+def test_the_whole_is_told_when_all_is_done_alone(tasks: int, data: st.DataObject, seconds: float) -> None:
+    done = data.draw(st.integers(0, tasks))
+    told = left(done, tasks, seconds)
+    assert told.startswith("100 %") == (done == tasks)
+    assert "left" not in told or 0 < done < tasks

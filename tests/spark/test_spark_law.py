@@ -113,7 +113,7 @@ def test_results_read_back_are_those_of_the_workers(spark: SparkSession, tmp_pat
 
 
 def test_sessions_by_sql_begin_after_more_than_the_gap(spark: SparkSession, tmp_path: Path) -> None:
-    """Also in files that are out of order, where times are equal, and where they lie further apart than 64 bits hold."""
+    """Also in files that are out of order, where times are equal, and where they lie too far apart for 64 bits."""
     times = {"a": [40, 0, 20, 20, 41, 62, 90, 110, -20], None: [60, 20, 41, 0], "far": [2**62, -(2**62) - 1]}
     rows = [{"k": key, "t": time} for key in times for time in times[key]]
     for number in (0, 1):

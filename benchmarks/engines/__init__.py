@@ -1,1 +1,1 @@
-"""The same five programs on Heronry's three engines, and by hand in PySpark, DuckDB and polars: ``python -m benchmarks.engines``."""
+"""The same five programs on Heronry's three engines, and by hand: ``python -m benchmarks.engines``."""

@@ -1,8 +1,8 @@
 """``python -m benchmarks.engines``: five programs on Heronry's three engines beside PySpark by hand, DuckDB and polars.
 
-Every figure is that of a whole command, as a person types it: start, reading, result in files. Seconds pass; CPU seconds
-are those of the command and all its descendants (online: of the topology's processes and of the commands that submit and
-activate it). All results of a program must be the same rows, or the run fails. Cases run one after another, in turns.
+Every figure is that of a whole command, as a person types it: start, reading, result in files. Seconds pass; CPU
+seconds are those of the command and all its descendants (online: of the topology's processes and of the commands that
+submit and kill it). All results of a program must be the same rows, or the run fails. Ways run one after another.
 """
 
 from __future__ import annotations
@@ -169,7 +169,9 @@ def main() -> int:
         print("\n| program | " + " | ".join(ways) + " |\n|" + " --- |" * (len(ways) + 1), flush=True)
         for case in cases:
             found = everything[case] = measure(case, ways, data, options.rounds)
-            cells = [f"{found[way]['seconds']:.1f} / {found[way]['cpu_s']:.1f}" if way in found else "–" for way in ways]
+            cells = [
+                f"{found[way]['seconds']:.1f} / {found[way]['cpu_s']:.1f}" if way in found else "–" for way in ways
+            ]
             print(f"| {case} | " + " | ".join(cells) + " |", flush=True)
             if options.json:
                 options.json.write_text(json.dumps(everything, indent=1) + "\n")

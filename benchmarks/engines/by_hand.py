@@ -1,4 +1,4 @@
-"""The programs by hand in PySpark, as a batch and by micro-batches: ``python by_hand.py CASE batch|streaming DATA OUTPUT``.
+"""The programs by hand in PySpark, as a batch and by micro-batches: ``by_hand.py CASE batch|streaming DATA OUTPUT``.
 
 The best idiom of each: built-in functions wherever there are any, so that no Python sees a record but where words are
 cut, which is Python's part in our program, too (``cut``; ``cut in SQL`` is the other way). By micro-batches every
@@ -56,12 +56,21 @@ def sessions(read: Read) -> DataFrame:
 
 def topk(read: Read) -> DataFrame:
     """Ranked within each page. Not for streams, which know no rank."""
-    ranked = read("views").withColumn("rank", sql.row_number().over(Window.partitionBy("page").orderBy(sql.desc("cents"))))
+    ranked = read("views").withColumn(
+        "rank", sql.row_number().over(Window.partitionBy("page").orderBy(sql.desc("cents")))
+    )
     best = ranked.where("rank <= 3").groupBy(sql.col("page").alias("key"))
     return best.agg(sql.sort_array(sql.collect_list("cents"), asc=False).alias("value"))
 
 
-CASES = {"words": words, "words_in_sql": words_in_sql, "windows": windows, "join": join, "sessions": sessions, "topk": topk}
+CASES = {
+    "words": words,
+    "words_in_sql": words_in_sql,
+    "windows": windows,
+    "join": join,
+    "sessions": sessions,
+    "topk": topk,
+}
 
 
 def timed(rows: DataFrame) -> DataFrame:

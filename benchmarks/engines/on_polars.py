@@ -1,4 +1,4 @@
-"""The programs in polars: ``python on_polars.py CASE DATA OUTPUT`` writes one file of JSON lines. POLARS_MAX_THREADS is 2."""
+"""The programs in polars: ``python on_polars.py CASE DATA OUTPUT`` writes one file of JSON lines, in two threads."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ def words(data: str) -> pl.LazyFrame:
     """Every word, counted."""
     lines = pl.scan_csv(f"{data}/text/*.txt", has_header=False, new_columns=["line"], separator="\x01", quote_char=None)
     cut = lines.select(col("line").str.extract_all(r"\S+").explode().alias("word"))
-    return cut.filter(col("word").str.len_chars() > 1).group_by(col("word").str.to_lowercase().alias("key")).agg(
-        pl.len().alias("value")
+    return (
+        cut.filter(col("word").str.len_chars() > 1)
+        .group_by(col("word").str.to_lowercase().alias("key"))
+        .agg(pl.len().alias("value"))
     )
 
 
@@ -41,8 +43,8 @@ def sessions(data: str) -> pl.LazyFrame:
 
 def topk(data: str) -> pl.LazyFrame:
     """The three greatest of each page."""
-    return views(data).group_by(col("page").alias("key")).agg(
-        col("cents").top_k(3).sort(descending=True).alias("value")
+    return (
+        views(data).group_by(col("page").alias("key")).agg(col("cents").top_k(3).sort(descending=True).alias("value"))
     )
 
 

@@ -1,4 +1,4 @@
-"""The five programs, as a user of Heronry writes them: ``heron submit local|spark benchmarks/engines/programs.py NAME -- DATA OUTPUT``.
+"""The five programs, as a user of Heronry writes them: ``heron submit local FILE NAME -- DATA OUTPUT``.
 
 ``by_hand.py``, ``on_duckdb.py`` and ``on_polars.py`` say the same.
 """
@@ -21,7 +21,11 @@ def is_word(word: str) -> bool:
 
 #: Every word of a text, counted; the words are cut by Python.
 words = Builder("words")
-cut = words.source(files(f"{DATA}/text", "text"), name="lines").flat_map(str.split, name="cut").filter(is_word, name="long")
+cut = (
+    words.source(files(f"{DATA}/text", "text"), name="lines")
+    .flat_map(str.split, name="cut")
+    .filter(is_word, name="long")
+)
 counted = cut.map(str.lower, name="lower").key_by().count_by_key(name="counts", updates=False)
 counted.sink(to_files(f"{OUTPUT}/output"), name="output")
 

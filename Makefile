@@ -112,10 +112,11 @@ bench-neighbours: $(READY)  ## Ten topologies beside each other: one crashes, on
 bench-peers: $(READY)  ## The same workloads on other engines beside ours (installs each into a cache folder, 1 GB)
 	@$(BIN)/python -m benchmarks.peers --json bench-peers.json
 
-bench-pipeline: $(READY)  ## Word count of programs against the same by hand: on Spark against PySpark, online against a topology (five minutes)
+bench-pipeline: $(READY)  ## Programs against the same by hand: word count in a warm Spark and online; five programs on all engines, as whole commands (20 minutes)
 	@bash deploy/spark-setup $(VENV)
 	@$(BIN)/python -m benchmarks.pipeline
 	@$(BIN)/python -m benchmarks.streamlets
+	@$(BIN)/python -m benchmarks.engines
 
 check: $(READY)  ## ruff, mypy, import walls, generated protobuf code
 	@$(BIN)/python tests/run_groups.py check

@@ -46,8 +46,8 @@ def builtin_sql(spark: SparkSession, path: str) -> Counts:
     return {row["word"]: row["count"] for row in counted.collect()}
 
 
-def combined_and_summed(spark: SparkSession, path: str) -> DataFrame:
-    """One ``mapInArrow`` for the whole chain with a map-side combine, then a sum by SQL."""
+def counted_by_python(lines: DataFrame) -> DataFrame:
+    """One ``mapInArrow`` for the whole chain with a map-side combine: each task's counts, as ``word`` and ``n``."""
 
     def combine(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
@@ -55,8 +55,12 @@ def combined_and_summed(spark: SparkSession, path: str) -> DataFrame:
         counts = combined(batches)
         yield pa.RecordBatch.from_pydict({"word": list(counts), "n": list(counts.values())})
 
-    partial = spark.read.text(path).mapInArrow(combine, "word string, n long")
-    return partial.groupBy("word").agg(sql.sum("n").alias("n"))
+    return lines.mapInArrow(combine, "word string, n long")
+
+
+def combined_and_summed(spark: SparkSession, path: str) -> DataFrame:
+    """The same, then a sum by SQL."""
+    return counted_by_python(spark.read.text(path)).groupBy("word").agg(sql.sum("n").alias("n"))
 
 
 def arrow_combine_sql_sum(spark: SparkSession, path: str) -> Counts:

@@ -76,6 +76,7 @@ def _packages() -> list[str]:
 NEED_PYARROW = (
     "tests/integration/front_door/test_history.py",
     "tests/integration/heron_tracker/test_history_routes.py",
+    "tests/unit/benchmarks/test_engines_figures.py",
     "tests/unit/cli/test_view_answers.py",
     "tests/unit/connect/test_parquet_sink.py",
     "tests/unit/data_pipeline/test_history_rows.py",

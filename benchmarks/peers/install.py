@@ -30,6 +30,8 @@ PEERS = {
     peer.name: peer
     for peer in (
         Peer("by hand"),
+        Peer("duckdb", ("duckdb==2.0.1",), "duckdb"),
+        Peer("polars", ("polars==2.1.0",), "polars"),
         Peer("bytewax", ("bytewax==0.21.1",), "bytewax"),
         Peer("streamparse", ("streamparse==5.0.1", "pystorm==3.1.4", "setuptools<81"), "streamparse"),
         Peer("pyflink", ("apache-flink==2.3.0", "setuptools<81"), "pyflink"),

@@ -43,7 +43,7 @@ def measure(command: list[str], tuples: int, parallel: int, limit_seconds: float
     try:
         with (folder / "out").open("w") as out, (folder / "err").open("w") as err:
             process = subprocess.Popen(command, cwd=PROGRAMS, env=environment, stdout=out, stderr=err)
-            used = _watch(process, time.monotonic() + limit_seconds)
+            used = watch(process, time.monotonic() + limit_seconds)
         if process.returncode != 0:
             raise PeerFailed(_tail(folder / "err") or f"exit code {process.returncode}")
         said = (folder / "out").read_text().strip().splitlines()
@@ -57,8 +57,9 @@ def measure(command: list[str], tuples: int, parallel: int, limit_seconds: float
     return figures | {"calibration_ns": round((before + after) / 2, 1), "calibration_reference_ns": REFERENCE_NS}
 
 
-def _watch(process: subprocess.Popen[bytes], deadline: float) -> Curve:
-    """CPU seconds of the program and its descendants over time; those that have ended keep what they had used."""
+def watch(process: subprocess.Popen[bytes], deadline: float) -> Curve:
+    """CPU seconds of the program and its descendants over time, until it ends; those that have ended keep what they had
+    used. Raises PeerFailed at the deadline, and ends them all."""
     root, used, curve = psutil.Process(process.pid), dict[int, float](), Curve()
     while process.poll() is None:
         family = _family(root)

@@ -1,0 +1,128 @@
+"""The programs by hand in PySpark, as a batch and by micro-batches: ``by_hand.py CASE batch|streaming DATA OUTPUT``.
+
+The best idiom of each: built-in functions wherever there are any, so that no Python sees a record but where words are
+cut, which is Python's part in our program, too (``cut``; ``cut in SQL`` is the other way). By micro-batches every
+result is kept whole (``complete``), or appended where Spark can only append; both end with what is there.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as sql
+
+from benchmarks.handwritten_spark import counted_by_python
+
+EVENTS = "time long, user string, page string, cents long"
+Read = Callable[[str], DataFrame]
+
+
+def words(read: Read) -> DataFrame:
+    """Words cut and counted by Python in each task, counts added by SQL."""
+    counted = counted_by_python(read("text"))
+    return counted.groupBy(sql.col("word").alias("key")).agg(sql.sum("n").alias("value"))
+
+
+def words_in_sql(read: Read) -> DataFrame:
+    """The same, cut by SQL."""
+    cut = read("text").select(sql.explode(sql.split(sql.trim("value"), r"\s+")).alias("word"))
+    return cut.where(sql.length("word") > 1).groupBy(sql.lower("word").alias("key")).agg(sql.count("*").alias("value"))
+
+
+def windows(read: Read) -> DataFrame:
+    """Sums of ten minutes."""
+    summed = timed(read("views")).groupBy(sql.window("at", "10 minutes"), "page").agg(sql.sum("cents").alias("value"))
+    return summed.select(sql.col("page").alias("key"), began("window"), "value")
+
+
+def join(read: Read) -> DataFrame:
+    """Equal user and half hour; a stream needs the window as a column with a watermark on each side."""
+    sides = [timed(read(name)).withColumn("half", sql.window("at", "30 minutes")) for name in ("clicks", "purchases")]
+    clicks = sides[0].select("user", "half", sql.col("time").alias("clicked"))
+    bought = sides[1].select("user", "half", sql.col("time").alias("bought"))
+    return clicks.join(bought, ["user", "half"]).select(sql.col("user").alias("key"), "clicked", "bought")
+
+
+def sessions(read: Read) -> DataFrame:
+    """Spark's own session windows, which a gap of just ten minutes does not end, either."""
+    gap = sql.session_window("at", "10 minutes")
+    counted = timed(read("views")).groupBy(gap, "user").agg(sql.count("*").alias("value"))
+    return counted.select(sql.col("user").alias("key"), began("session_window"), "value")
+
+
+def topk(read: Read) -> DataFrame:
+    """Ranked within each page. Not for streams, which know no rank."""
+    ranked = read("views").withColumn(
+        "rank", sql.row_number().over(Window.partitionBy("page").orderBy(sql.desc("cents")))
+    )
+    best = ranked.where("rank <= 3").groupBy(sql.col("page").alias("key"))
+    return best.agg(sql.sort_array(sql.collect_list("cents"), asc=False).alias("value"))
+
+
+CASES = {
+    "words": words,
+    "words_in_sql": words_in_sql,
+    "windows": windows,
+    "join": join,
+    "sessions": sessions,
+    "topk": topk,
+}
+
+
+def timed(rows: DataFrame) -> DataFrame:
+    """With the event time as Spark wants it, and a watermark where rows stream."""
+    at = rows.withColumn("at", sql.timestamp_millis("time"))
+    return at.withWatermark("at", "1 day") if rows.isStreaming else at
+
+
+def began(window: str) -> Any:
+    """The begin of a window in milliseconds."""
+    return sql.unix_millis(sql.col(f"{window}.start")).alias("start")
+
+
+def batch(spark: SparkSession, case: str, data: str, output: str) -> None:
+    """Once over everything."""
+
+    def read(name: str) -> DataFrame:
+        return spark.read.text(f"{data}/{name}") if name == "text" else spark.read.parquet(f"{data}/{name}")
+
+    CASES[case](read).write.json(output)
+
+
+def streaming(spark: SparkSession, case: str, data: str, output: str) -> None:
+    """By micro-batches until what is there has been read."""
+
+    def read(name: str) -> DataFrame:
+        reader = spark.readStream
+        return reader.text(f"{data}/{name}") if name == "text" else reader.schema(EVENTS).parquet(f"{data}/{name}")
+
+    rows = CASES[case](read)
+    if case == "join":
+        written = rows.writeStream.format("json").option("path", output).outputMode("append")
+    else:
+        written = rows.writeStream.outputMode("complete").foreachBatch(
+            lambda found, _: found.write.mode("overwrite").json(output)
+        )
+    written.option("checkpointLocation", f"{output}-checkpoint").trigger(availableNow=True).start().awaitTermination()
+
+
+def main() -> None:
+    """One case."""
+    case, mode, data, output = sys.argv[1:5]
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    settings = {"spark.ui.enabled": "false", "spark.sql.session.timeZone": "UTC", "spark.log.level": "ERROR",
+                "spark.sql.shuffle.partitions": "2", "spark.driver.host": "127.0.0.1"}  # fmt: skip
+    builder = SparkSession.builder.master("local[2]")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    {"batch": batch, "streaming": streaming}[mode](spark, case, data, output)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -29,5 +29,5 @@ class HostsScheduler(local.LocalScheduler):
 
 
 if __name__ == "__main__":
-    local.LocalScheduler = HostsScheduler  # type: ignore[misc]
+    local.LocalScheduler = HostsScheduler  # type: ignore[misc]  # reason: its containers begin on hosts of their own
     command.main()

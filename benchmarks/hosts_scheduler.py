@@ -31,5 +31,5 @@ class HostsGround(ground.LocalGround):
 
 
 if __name__ == "__main__":
-    main.LocalGround = HostsGround  # type: ignore[attr-defined]
+    main.LocalGround = HostsGround  # type: ignore[attr-defined]  # reason: it makes them so
     main.main()

@@ -30,6 +30,7 @@ GIVEN = {
     "config": {"topology.stmgrs": 3, "topology.component.cpumap": {"lines": 0.1, "words": 0.1, "sink": 0.1}},
     "tasks": TASKS, "lines_per_second": LINES_PER_SECOND, "output": f"{SHARED_PATH}/out",
 }  # fmt: skip
+GIVEN_TIME = "is not heard of since Kubernetes' API server was away"  # what the scheduler's log says
 VICTIM = 2  # the node that is struck; the services are on the other one
 
 
@@ -176,6 +177,11 @@ def test_kubernetes_own_server_is_away_while_data_flows(cluster: K8sCluster, flo
     goal = flow.acked() + 20 * LINES_PER_SECOND  # time enough for the scheduler to look again
     eventually(lambda: flow.acked() >= goal, "data flows on", 300)
     assert flow.uids() == before, "a kubelet that is late when Kubernetes is back has its grace"
+    log = cluster.kubectl("logs", "api-0", "--container", "api")
+    late = sorted(
+        {line.partition(" is not heard of since")[0].split()[-1] for line in log.splitlines() if GIVEN_TIME in line}
+    )
+    cluster.nodes.lap(f"nodes that were unknown when it was back: {late}")
 
 
 def test_a_kubelet_that_starts_again_keeps_what_runs(cluster: K8sCluster, flow: Flow) -> None:

@@ -85,9 +85,18 @@ def main(arguments: Sequence[str]) -> int:
             return _told(error, out, log, options.verbose)
         finally:
             _end_children()  # after the error was told: the JVM has its text
-    print(text, flush=True)  # noqa: T201  # the command's answer
+    _answer(text)
     _tidy_up()
     return 0
+
+
+def _answer(text: str) -> None:
+    """The command's answer, as far as somebody reads it."""
+    try:
+        print(text, flush=True)  # noqa: T201  # the command's answer
+    except BrokenPipeError:
+        # Whoever read our output has enough of it. Python must not complain about that at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(options: argparse.Namespace, out: TextIO) -> str:

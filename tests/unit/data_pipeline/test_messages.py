@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -55,3 +57,14 @@ def test_threads_of_py4j_may_fail_in_silence_and_no_others(capsys: pytest.Captur
     said = capsys.readouterr().err
     assert "KeyError: 'lost'" in said
     assert "sending" not in said
+
+
+def test_an_answer_that_nobody_reads_to_its_end_is_no_fault() -> None:
+    program = "from data_pipeline.__main__ import _answer; _answer('word\\n' * 100_000)"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        assert child.stdout.readline() == b"word\n"
+        child.stdout.close()
+        assert child.stderr.read() == b""
+        assert child.wait(60) == 0

@@ -36,7 +36,7 @@ FITTING = {
     "str": {"string"}, "int": INTEGERS, "float": {"float", "double", "tinyint", "smallint", "int"},
     "bool": {"boolean"}, "bytes": {"binary"}, "date": {"date"}, "datetime": {"timestamp", "timestamp_ntz"},
 }  # fmt: skip
-_Path = tuple[SourceStep, tuple[SchemaStep, ...]]
+Way = tuple[SourceStep, tuple[SchemaStep, ...]]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Columns:
         names = {table.scan for table in tables}
         return tables if len(names) == len(paths) and self._are_alike(paths, step) else ()
 
-    def _paths(self, step: ReduceStep) -> Iterator[_Path | None]:
+    def _paths(self, step: ReduceStep) -> Iterator[Way | None]:
         """The sources the reducer reads, with the schemas on the way; None for one behind anything else."""
         waiting: list[tuple[str, tuple[SchemaStep, ...]]] = [(ref.step, ()) for ref in step.inputs]
         while waiting:
@@ -71,18 +71,18 @@ class Columns:
             else:
                 yield (before, schemas) if isinstance(before, SourceStep) else None
 
-    def _are_alike(self, paths: list[_Path | None], reduce: ReduceStep) -> bool:
+    def _are_alike(self, paths: list[Way | None], reduce: ReduceStep) -> bool:
         """True if the reducer's key, and its value, have one type wherever they are from."""
         read = [reduce.key] if is_unread(reduce) else [reduce.key, reduce.value]
         for extractor in read:
-            kinds = {_column_type(extractor, self._types(path) or {}) for path in paths if path is not None}
+            kinds = {column_type(extractor, self.types(path) or {}) for path in paths if path is not None}
             if len({_ALIKE.get(kind, kind) for kind in kinds}) > 1:
                 return False
         return True
 
-    def _table(self, path: _Path, reduce: ReduceStep) -> Table | None:
+    def _table(self, path: Way, reduce: ReduceStep) -> Table | None:
         """The table, if every column the reducer needs of it has a type SQL treats as Python does."""
-        types = self._types(path)
+        types = self.types(path)
         if types is None:
             return None
         source, schemas = path
@@ -92,31 +92,31 @@ class Columns:
             wanted.append((reduce.value, VALUE_TYPES.get(reduce.monoid.builtin or "", KEY_TYPES)))
         if own is not None:
             wanted.append((own.extractor, TIME_TYPES))
-        if not all(_column_type(extractor, types) in allowed for extractor, allowed in wanted):
+        if not all(column_type(extractor, types) in allowed for extractor, allowed in wanted):
             return None
-        known = self._raw(source)
+        known = self.raw(source)
         raw = known or {}
         by_source = self.bounded or (reduce.windowing is not None and own is None)
         time = source.event_time.extractor if source.event_time is not None else None
-        timed = not by_source or (time is not None and _column_type(time, raw) in TIME_TYPES)
+        timed = not by_source or (time is not None and column_type(time, raw) in TIME_TYPES)
         if not schemas:
             return Table(source.name) if timed else None
-        read = timed and (own is None or _column_type(own.extractor, raw) in TIME_TYPES)
+        read = timed and (own is None or column_type(own.extractor, raw) in TIME_TYPES)
         is_table = known is not None and source.name in self.parquet
         alone = is_table and read and len(schemas) == 1 and is_fitting(schemas[0].schema, raw)
         return Table(source.name, schemas, alone)
 
-    def _types(self, path: _Path) -> Mapping[str, str] | None:
+    def types(self, way: Way) -> Mapping[str, str] | None:
         """Column → Spark type of what the reducer reads; "" is the whole record. None if it has no typed columns."""
-        source, schemas = path
+        source, schemas = way
         if not schemas:
-            return self._raw(source)
+            return self.raw(source)
         if not isinstance(source.source, FileSource) or source.source.format not in ("csv", "json", "parquet"):
             return None
         fields = schemas[-1].schema.fields
         return _sound({field.name: SCHEMA_TYPES.get(field.kind, "") for field in fields})
 
-    def _raw(self, source: SourceStep) -> Mapping[str, str] | None:
+    def raw(self, source: SourceStep) -> Mapping[str, str] | None:
         """The same of a source by itself."""
         if not isinstance(source.source, FileSource):
             return None
@@ -150,7 +150,7 @@ def is_unread(reduce: ReduceStep) -> bool:
     return reduce.monoid.builtin == "count"
 
 
-def _column_type(extractor: object, types: Mapping[str, str]) -> str:
+def column_type(extractor: object, types: Mapping[str, str]) -> str:
     """The type of the column an extractor reads; "" if it is no column."""
     if isinstance(extractor, Whole):
         return types.get("", "")

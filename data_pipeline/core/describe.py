@@ -39,7 +39,7 @@ def _scan(scan: Scan, plan: Plan) -> Iterator[str]:
             if table.scan == scan.step:
                 readers.setdefault(_typed(table), []).append(reduction.step.name)
     for typed, names in readers.items():
-        yield f"  columns for the SQL of {', '.join(names)}{typed}"
+        yield f"  columns for the SQL of {', '.join(dict.fromkeys(names))}{typed}"
     if scan.unit is not None:
         yield from _unit(scan.unit)
 
@@ -54,6 +54,7 @@ def _typed(table: Table) -> str:
 
 def _reduction(reduction: Reduction) -> Iterator[str]:
     how = "SQL (Catalyst)" if reduction.sql else "shuffle by canonical key, sort, mapInArrow: merge"
+    how += f" (no SQL: {reduction.why_python})" if reduction.why_python else ""
     yield f"reduce {reduction.step.name}: {_reducer(reduction.step)}; {how}"
     if reduction.unit.nodes:
         yield from _unit(reduction.unit)

@@ -83,11 +83,30 @@ class Table:
 
 
 @dataclass(frozen=True)
+class JoinSide:
+    """A side of a join that SQL computes: the step that would mark its records in Python, the column that is its key,
+    and the event time of its own (None: the source's)."""
+
+    step: str
+    key: str
+    time: EventTime | None
+
+
+@dataclass(frozen=True)
+class Join:
+    """A join that SQL computes; ``how`` as ``heronry.streamlet.joins.KINDS``, the sides left and right."""
+
+    how: str
+    sides: tuple[JoinSide, JoinSide]
+
+
+@dataclass(frozen=True)
 class Reduction:
     """A reducer, what feeds it and the unit behind it.
 
     ``inputs`` are (entry of a unit, tag of its output). ``sql``: Catalyst computes it from the columns of ``tables``,
-    what it reads directly, or behind schemas; no function of the user's sees its input.
+    what it reads directly, or behind schemas; no function of the user's sees its input. With ``join`` these are the two
+    sides, and the unit begins behind the pairs. ``why_python``: what keeps a join from being SQL.
     """
 
     step: ReduceStep
@@ -95,6 +114,8 @@ class Reduction:
     unit: Unit
     sql: bool = False
     tables: tuple[Table, ...] = ()
+    join: Join | None = None
+    why_python: str = ""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast, get_args
 
 from data_pipeline.core.columns import Columns
+from data_pipeline.core.joins import Decision, decided
 from data_pipeline.core.plan import CannotPlan, Kind, Node, Output, Plan, Reduction, Scan, TaggedOutput, Unit
 from heronry.streamlet.cut import cut
 from heronry.streamlet.endpoints import BUILT_IN_SINKS, ArchiveSink, FileSource, ViewSink, is_url
@@ -158,14 +159,17 @@ class _Planner:
         reducers = [step for step in self.program.steps if isinstance(step, ReduceStep)]
         bounded = self.choice.from_ms is not None or self.choice.to_ms is not None
         columns = Columns(self.program, self.choice.columns, bounded)
+        joins = {step.name: decided(columns, step) if self.choice.sql else Decision() for step in reducers}
         tables = {step.name: columns.tables(step) if self.choice.sql else () for step in reducers}
+        tables |= {name: found.tables for name, found in joins.items() if found.join is not None}
         sql = {name for name, found in tables.items() if found}
         scans = [self._scan(step, sql) for step in self.program.sources()]
         units = {step.name: self._unit(step.name, sql) for step in reducers}
         reductions = []
         for step in reducers:
-            inputs = tuple(self.feeds.get(step.name, ()))
-            reductions.append(Reduction(step, inputs, units[step.name], step.name in sql, tables[step.name]))
+            inputs, (join, _, why) = tuple(self.feeds.get(step.name, ())), joins[step.name]
+            unit = units[step.name] if join is None else _behind_pairs(units[step.name])
+            reductions.append(Reduction(step, inputs, unit, step.name in sql, tables[step.name], join, why))
         outputs = [self._output(step) for step in self.program.sinks()]
         return Plan(self.program.name, tuple(scans), tuple(reductions), tuple(outputs), notes)
 
@@ -247,6 +251,12 @@ class _Planner:
         view = before if isinstance(step.sink, ViewSink) and isinstance(before, ReduceStep) else None
         feeds = tuple(self.feeds.get(step.name, ()))
         return Output(step.name, step.sink, feeds, view, self.program.schema_at(step.input))
+
+
+def _behind_pairs(unit: Unit) -> Unit:
+    """What is left of the unit behind a join where SQL makes the pairs."""
+    (pairs,) = unit.nodes
+    return replace(unit, nodes=pairs.outputs[0])
 
 
 def _kind(step: Step) -> Kind:

@@ -27,7 +27,7 @@ from data_pipeline.core.payload import load
 from data_pipeline.core.plan import LOW_BITS, Reduction, Scan, Unit
 from data_pipeline.shell import scan as scans
 from data_pipeline.shell.tasks import Render, results
-from data_pipeline.shell.typed import FLOATS, Columns, column_of
+from data_pipeline.shell.typed import FLOATS, Columns, column_of, starts_of
 from heronry.streamlet.program import ReduceStep
 
 
@@ -71,12 +71,7 @@ def counted(rows: DataFrame) -> DataFrame:
 
 def _keyed(columns: Columns, scan: Scan, step: ReduceStep) -> tuple[DataFrame, str]:
     """(key, start if there are windows, value if it is read) for each record and window; the type of the value."""
-    rows = columns.rows
-    if columns.is_whole and (scan.from_ms is not None or scan.to_ms is not None):
-        assert scan.event_time is not None
-        time = columns.time(scan.step, scan.event_time)
-        low, high = sql.lit(scan.from_ms), sql.lit(scan.to_ms)
-        rows = rows.where((low.isNull() | (time >= low)) & (high.isNull() | (time < high)))
+    rows = columns.within(scan)
     key = f"{columns.checked(column_of(step.key))} AS key"
     value = f"{columns.expression(column_of(step.value))} AS value"
     wanted = [key] if step.monoid.builtin == "count" else [key, value]
@@ -85,12 +80,7 @@ def _keyed(columns: Columns, scan: Scan, step: ReduceStep) -> tuple[DataFrame, s
         return rows.selectExpr(*wanted), kind
     own = columns.window_time(step.window_step or step.name, step.windowing.event_time, scan.event_time)
     timed = rows.select(*map(sql.expr, wanted), own.alias("time"))
-    length, every = step.windowing.window.length_ms, step.windowing.window.every_ms
-    last = "time" if step.merges else f"time - pmod(time, {every}L)"
-    if not step.merges and not step.windowing.window.is_tumbling:
-        first = f"time - pmod(time, {every}L) - ({length}L - 1 - pmod(time, {every}L)) div {every} * {every}"
-        last = f"explode(sequence({first}, {last}, {every}L))"
-    return timed.selectExpr("* EXCEPT (time)", f"{last} AS start"), kind
+    return timed.selectExpr("* EXCEPT (time)", f"{starts_of(step.windowing.window)} AS start"), kind
 
 
 def _parts(builtin: str, is_float: bool) -> list[str]:

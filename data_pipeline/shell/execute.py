@@ -32,7 +32,8 @@ from data_pipeline.core.render import (
 )
 from data_pipeline.shell import catalyst
 from data_pipeline.shell import scan as scans
-from data_pipeline.shell.fields import fields_of
+from data_pipeline.shell.fields import fields_of, pairs_of
+from data_pipeline.shell.joined import JoinedTask, joined
 from data_pipeline.shell.tasks import ROW_SCHEMA, MergeTask, Render, ScanTask, Shipped
 from heronry.streamlet.endpoints import FileSink, ViewSink
 
@@ -80,6 +81,8 @@ class Execution:
         if isinstance(sink, FileSink) and (sink.fields or sink.partition_by):
             return None
         as_lines = not (isinstance(sink, FileSink) and sink.format == "parquet")
+        if reduction.join is not None:
+            return pairs_of(self._added(reduction), reduction) if as_lines else None
         return fields_of(self._added(reduction), reduction.step, as_lines=as_lines)
 
     def records(self, step: str, load: Callable[[bytes], Any]) -> list[Any]:
@@ -156,14 +159,17 @@ class Execution:
         return rows.mapInArrow(Shipped(task), ROW_SCHEMA)
 
     def _added(self, reduction: Reduction) -> DataFrame:
-        """The accumulators SQL has made."""
+        """The accumulators SQL has made, or the pairs."""
         if not reduction.sql:
             return catalyst.counted(self._from(reduction.inputs))
         tables = [self._scans[table.scan] for table in reduction.tables]
-        return catalyst.reduced(self._spark, self._tables, reduction, tables)
+        made = catalyst.reduced if reduction.join is None else joined
+        return made(self._spark, self._tables, reduction, tables)
 
-    def _results(self, reduction: Reduction) -> catalyst.ResultTask:
+    def _results(self, reduction: Reduction) -> catalyst.ResultTask | JoinedTask:
         unit = reduction.unit
+        if reduction.join is not None:
+            return JoinedTask(reduction, self._renderers(unit), self._limits)
         return catalyst.ResultTask(
             reduction.step, unit, self._renderers(unit), self._limits, not reduction.sql, self._aside
         )

@@ -11,7 +11,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.types import BooleanType, IntegralType, StringType
 
-from data_pipeline.core.plan import LOW_BITS
+from data_pipeline.core.plan import LOW_BITS, Reduction
+from data_pipeline.shell.joined import LEFT, RIGHT, SIDES
+from heronry.streamlet.joins import Joined
 from heronry.streamlet.program import KeyValue, ReduceStep, Windowed
 
 
@@ -34,6 +36,31 @@ def fields_of(found: DataFrame, step: ReduceStep, *, as_lines: bool) -> DataFram
         return _named(found, KeyValue._fields, key, value)
     end = sql.col("last" if step.merges else "start") + step.windowing.window.length_ms
     return _named(found, Windowed._fields, key, sql.col("start"), end, value)
+
+
+def pairs_of(found: DataFrame, reduction: Reduction) -> DataFrame | None:
+    """The same of a join; ``found``: its rows as ``joined.joined`` gives them, which are to be lines of JSON."""
+    assert reduction.join is not None
+    assert reduction.step.windowing is not None
+    types = {field.name: field.dataType for field in found.schema.fields}
+    if not all(isinstance(kind, StringType | BooleanType | IntegralType) for kind in types.values()):
+        return None
+    keys = [f"{prefix}{side.key}" for prefix, side in zip(SIDES, reduction.join.sides, strict=True)]
+    if types[keys[0]] != types[keys[1]]:
+        return None  # which of the two it is says the record
+    has = [sql.col("there").bitwiseAND(number) > 0 for number in (LEFT, RIGHT)]
+    left, right = (
+        sql.when(there, sql.struct(*[_column(name).alias(name.removeprefix(prefix)) for name in types
+                                     if name.startswith(prefix)]))
+        for there, prefix in zip(has, SIDES, strict=True)
+    )  # fmt: skip
+    key = sql.when(has[0], _column(keys[0])).otherwise(_column(keys[1]))
+    end = sql.col("start") + reduction.step.windowing.window.length_ms
+    return _named(found, Joined._fields, key, sql.col("start"), end, left, right)
+
+
+def _column(name: str) -> sql.Column:
+    return sql.col(f"`{name}`")
 
 
 def as_json(rows: DataFrame) -> DataFrame:

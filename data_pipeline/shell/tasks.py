@@ -271,6 +271,16 @@ def _sound(step: ReduceStep, found: list[Merged], views: list[Any]) -> tuple[lis
     return kept, letters
 
 
+def passed(
+    chunks: Iterable[tuple[list[Any], list[int | None]]], unit: Unit, render: Render, limits: Limits
+) -> Iterator[Any]:
+    """Records and their times through a unit, as Arrow batches."""
+    runner = Runner(unit, render, limits)
+    for records, times in chunks:
+        yield from map(_batch, runner.run(records, times, _unknown))
+    yield from map(_batch, runner.finish())
+
+
 def results(
     step: ReduceStep, found: Iterable[Merged], unit: Unit, render: Render, limits: Limits, aside: bool = False
 ) -> Iterator[Any]:

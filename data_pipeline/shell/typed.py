@@ -28,7 +28,7 @@ from data_pipeline.shell.tasks import Shipped, columns_of
 from heronry.streamlet.endpoints import FileSource
 from heronry.streamlet.extract import Extractor, Field
 from heronry.streamlet.program import EventTime, ReduceStep, SchemaStep
-from heronry.streamlet.windows import MS_PER_UNIT
+from heronry.streamlet.windows import MS_PER_UNIT, Window
 
 FLOATS = ("float", "double")
 TIME_COLUMN = "__heronry_time"  # of the source, in milliseconds, beside the columns of a schema
@@ -81,33 +81,55 @@ class Columns:
 
     def checked(self, name: str) -> str:
         """The same of a column that is read of every record: one that does not fit the schema ends the job."""
-        wrong = list(self._wrong())
-        if self.alone is None or not wrong:
+        if self.alone is None:
             return self.expression(name)
-        told = ", ".join(f"CASE WHEN {condition} THEN {_quoted(words)} END" for condition, words in wrong)
         begin = f"SchemaError: the record does not fit {self.alone.schema.name}: "
-        columns = ", ".join(f"`{f.name}`" for f in self.alone.schema.fields if f.name in self.raw)
+        return self._guarded(name, self.expression(name), self.alone.name, begin, list(self._unfit()))
+
+    def held(self, name: str, step: str) -> str:
+        """The same where all columns become a record: one that Python could not hold ends the job, too."""
+        wrong = list(self._unreadable())
+        return self._guarded(name, self.checked(name), step, "ValueError: the record cannot be read: ", wrong)
+
+    def _guarded(self, name: str, expression: str, step: str, begin: str, wrong: list[tuple[str, str]]) -> str:
+        """The expression, of the column's type, unless something is wrong."""
+        if not wrong:
+            return expression
+        told = ", ".join(f"CASE WHEN {condition} THEN {_quoted(words)} END" for condition, words in wrong)
+        columns = ", ".join(f"`{name}`" for name in self.types if name in self.raw)
         story = (
-            f"to_json(named_struct('step', {_quoted(self.alone.name)}, 'value', to_json(struct({columns}), "
+            f"to_json(named_struct('step', {_quoted(step)}, 'value', to_json(struct({columns}), "
             f"map('ignoreNullFields', 'false')), 'error', concat({_quoted(begin)}, concat_ws('; ', {told})), "
             f"'traceback', '', 'file', `{scans.FILE_COLUMN}`))"
         )
         some = " OR ".join(condition for condition, _ in wrong)
         raised = f"CAST(raise_error(concat({_quoted(MARKER)}, {story})) AS {self.types[name]})"
-        return f"CASE WHEN {some} THEN {raised} ELSE {self.expression(name)} END"
+        return f"CASE WHEN {some} THEN {raised} ELSE {expression} END"
 
-    def _wrong(self) -> Iterator[tuple[str, str]]:
+    def _unfit(self) -> Iterator[tuple[str, str]]:
         """What a record may have that the schema refuses: SQL, and the words for it."""
         for field in self.alone.schema.fields if self.alone is not None else ():
             kind = self.raw.get(field.name, "")
             if kind and not field.optional:
                 yield f"`{field.name}` IS NULL", f"field {field.name!r} is None, and not optional"
-            if kind in _RANGES:
-                low, high = _RANGES[kind]
-                yield (
-                    f"coalesce(`{field.name}` NOT BETWEEN {low} AND {high}, false)",
-                    f"field {field.name!r} is outside the years 1 to 9999",
-                )
+            yield from _out_of_range(field.name, kind)
+
+    def _unreadable(self) -> Iterator[tuple[str, str]]:
+        """What a file may hold that Python does not have."""
+        for name in self.types:
+            kind = self.raw.get(name, "")
+            if kind == "string":
+                yield f"coalesce(NOT is_valid_utf8(`{name}`), false)", f"field {name!r} is no UTF-8"
+            if self.alone is None:
+                yield from _out_of_range(name, kind)
+
+    def within(self, scan: Scan) -> DataFrame:
+        """The rows of the range of time that is asked for."""
+        if not self.is_whole or (scan.from_ms is None and scan.to_ms is None):
+            return self.rows
+        assert scan.event_time is not None
+        time, low, high = self.time(scan.step, scan.event_time), sql.lit(scan.from_ms), sql.lit(scan.to_ms)
+        return self.rows.where((low.isNull() | (time >= low)) & (high.isNull() | (time < high)))
 
     def window_time(self, step: str, own: EventTime | None, source: EventTime | None) -> Column:
         """Event time for windows: their own, or the source's."""
@@ -140,6 +162,28 @@ class Columns:
             )
         )
         return sql.when(wrong, sql.raise_error(sql.concat(sql.lit(MARKER), story)).cast("long")).otherwise(ms)
+
+
+def starts_of(window: Window) -> str:
+    """SQL for the start of the window a record at ``time`` is in, a row for each where there may be several. (Of a
+    session: its time.)"""
+    length, every = window.length_ms, window.every_ms
+    if window.merges:
+        return "time"
+    last = f"time - pmod(time, {every}L)"
+    if window.is_tumbling:
+        return last
+    first = f"time - pmod(time, {every}L) - ({length}L - 1 - pmod(time, {every}L)) div {every} * {every}"
+    return f"explode(sequence({first}, {last}, {every}L))"
+
+
+def _out_of_range(name: str, kind: str) -> Iterator[tuple[str, str]]:
+    if kind in _RANGES:
+        low, high = _RANGES[kind]
+        yield (
+            f"coalesce(`{name}` NOT BETWEEN {low} AND {high}, false)",
+            f"field {name!r} is outside the years 1 to 9999",
+        )
 
 
 def column_of(extractor: Extractor) -> str:

@@ -1,0 +1,120 @@
+"""Which joins SQL may compute, and why the others stay in Python. Pure.
+
+Theory of operation. A join is made of steps that every engine has (``heronry/streamlet/joins.py``): two maps that mark
+the sides, a union, a reducer to two lists, and what makes pairs of them. It may be a join of Catalyst's if both sides
+are Parquet by itself or in a schema that Catalyst checks alone (columns.py), with keys and times in columns of types
+that SQL treats as Python does, and if every other column comes to Python from behind the join as it would have in front
+of it. What is not so keeps the steps, and the plan says what it was.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from data_pipeline.core.columns import KEY_TYPES, NUMBERS, TIME_TYPES, Columns, Way, column_type, is_fitting
+from data_pipeline.core.plan import Join, JoinSide, Table
+from heronry.streamlet.endpoints import FileSource
+from heronry.streamlet.extract import Extractor, Field
+from heronry.streamlet.joins import BOTH_SIDES, Pairs, Side
+from heronry.streamlet.program import FlatMapStep, MapStep, Program, ReduceStep, SchemaStep, SourceStep, UnionStep
+
+NAMES = ("left", "right")
+COLUMNAR = ("parquet",)
+
+
+class Decision(NamedTuple):
+    """``join`` over ``tables``, which are its sides; None if Python has to, and ``why``, if it is a join at all."""
+
+    join: Join | None = None
+    tables: tuple[Table, ...] = ()
+    why: str = ""
+
+
+class _InPython(Exception):
+    """What keeps a join from being SQL."""
+
+
+def decided(columns: Columns, step: ReduceStep) -> Decision:
+    """Of a reducer."""
+    if step.monoid != BOTH_SIDES:
+        return Decision()
+    try:
+        return _decided(columns, step)
+    except _InPython as reason:
+        return Decision(why=str(reason))
+
+
+def _decided(columns: Columns, step: ReduceStep) -> Decision:
+    program = columns.program
+    assert step.windowing is not None
+    if step.windowing.window.merges:
+        raise _InPython("its windows are sessions, which records of both sides make together")
+    pairs = [reader.function for reader in program.readers(step.name, 0) if isinstance(reader, FlatMapStep)]
+    if len(pairs) != 1 or not isinstance(pairs[0], Pairs):
+        raise _InPython("nothing reads its pairs")
+    found = [_side(columns, name, marked) for name, marked in zip(NAMES, _marked(program, step), strict=True)]
+    (left, one, one_kind), (right, two, two_kind) = found
+    if one_kind != two_kind:
+        raise _InPython(f"the keys are of different kinds, {one_kind} and {two_kind}, of which only None is equal")
+    return Decision(Join(pairs[0].how, (left, right)), (one, two))
+
+
+def _marked(program: Program, step: ReduceStep) -> list[MapStep]:
+    """The steps that mark the sides, left and right."""
+    both = program.by_name[step.input.step]
+    assert isinstance(both, UnionStep)
+    found = [program.by_name[ref.step] for ref in both.inputs]
+    marking = [one for one in found if isinstance(one, MapStep) and isinstance(one.function, Side)]
+    if len(marking) != len(NAMES):
+        raise _InPython("an archive takes the place of one of its sides")
+    return marking
+
+
+def _side(columns: Columns, name: str, marked: MapStep) -> tuple[JoinSide, Table, str]:
+    """A side, its table and the kind of its key. Raises _InPython."""
+    way = _way(columns.program, name, marked)
+    source, schemas = way
+    assert isinstance(marked.function, Side)
+    raw, types = columns.raw(source), columns.types(way)
+    if raw is None or types is None:
+        raise _InPython(
+            f"of the {name} side's source {source.name!r} the columns are not known, or SQL does not tell their names "
+            "apart"
+        )
+    for schema in schemas:
+        if not is_fitting(schema.schema, raw):
+            raise _InPython(f"of the {name} side Python types the columns, in step {schema.name!r}")
+    for column, kind in types.items():
+        if kind not in KEY_TYPES and not kind.startswith("decimal("):
+            raise _InPython(f"the {name} side's column {column!r} is of type {kind}")
+    key, own = marked.function.key, marked.function.time
+    kind = column_type(key, types)
+    if not isinstance(key, Field) or kind not in KEY_TYPES:
+        raise _InPython(f"the {name} side's key is {_told(key, kind)}")
+    times = [(source.event_time, raw)] if own is None or columns.bounded else []
+    times += [(own, raw), (own, types)] if own is not None else []
+    for time, there in times:
+        found = column_type(time.extractor, there) if time is not None else ""
+        if found not in TIME_TYPES:
+            raise _InPython(f"the {name} side's event time is {_told(time and time.extractor, found)}")
+    side = JoinSide(marked.name, str(key.name), own)
+    return side, Table(source.name, schemas, bool(schemas)), "number" if kind in NUMBERS else kind
+
+
+def _way(program: Program, name: str, marked: MapStep) -> Way:
+    """The source of a side, and the schema that its records pass. Raises _InPython."""
+    schemas: tuple[SchemaStep, ...] = ()
+    before = program.by_name[marked.input.step]
+    if isinstance(before, SchemaStep):
+        schemas, before = (before,), program.by_name[before.input.step]
+    if not isinstance(before, SourceStep):
+        raise _InPython(f"step {before.name!r} ({before.kind}) stands before the {name} side")
+    if not isinstance(before.source, FileSource) or before.source.format not in COLUMNAR:
+        raise _InPython(f"the {name} side's source {before.name!r} is not of Parquet files")
+    return before, schemas
+
+
+def _told(extractor: Extractor | None, kind: str) -> str:
+    if isinstance(extractor, Field):
+        return f"column {extractor.name!r} of type {kind}" if kind else f"{extractor.name!r}, which is no column"
+    return "no column"

@@ -1,0 +1,129 @@
+"""Joins Spark computes by itself: both sides as columns, one join of Catalyst's, pairs behind it.
+
+What SQL gives must be what the reference gives (docs/decisions/spark-joins.md):
+
+* keys are equal where their canonical encodings are: None equals None, 1 equals 1.0 and True, NaN equals NaN. Numbers
+  of which some are fractions are compared as two columns, a whole number and what is none, since as doubles 2**53 and
+  2**53 + 1 would be equal, and as bits 0.0 and -0.0 would not;
+* every record of both sides is looked at, also where the other side is empty: one without an event time, or that does
+  not fit its schema, ends the job. An inner or left join would leave the other side unread then, so Spark joins fully,
+  and what is not wanted is left out by a condition over both sides that its optimizer cannot take apart;
+* columns keep their types through the join, so a record is what it would have been in front of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+
+from data_pipeline.core.columns import NUMBERS
+from data_pipeline.core.combine import Limits
+from data_pipeline.core.plan import JoinSide, Reduction, Scan, Unit
+from data_pipeline.shell import scan as scans
+from data_pipeline.shell.tasks import Render, passed
+from data_pipeline.shell.typed import FLOATS, Columns, starts_of
+from heronry.streamlet.joins import Joined
+from heronry.streamlet.program import Windowing
+
+SIDES = ("left:", "right:")  # what the columns of a side's records begin with
+LEFT, RIGHT = 2, 1  # what ``there`` is the sum of
+_WANTED = {"inner": "(3)", "left": "(2, 3)", "right": "(1, 3)"}
+_WHOLE = "rint(key) = key AND key >= -9223372036854775808D AND key < 9223372036854775808D"
+
+
+def joined(spark: SparkSession, tables: scans.Tables, reduction: Reduction, read: list[Scan]) -> DataFrame:
+    """Rows (there, start, the columns of the left record, those of the right one), one for each pair. ``there`` says
+    which of the two there are."""
+    step, join = reduction.step, reduction.join
+    assert join is not None
+    assert step.windowing is not None
+    found = [
+        Columns.of(spark, tables, scan, table, step) for scan, table in zip(read, reduction.tables, strict=True)
+    ]
+    kinds = {columns.types[side.key] for columns, side in zip(found, join.sides, strict=True)}
+    left, right = (
+        _side(columns, scan, side, number, kinds, step.windowing)
+        for number, (columns, scan, side) in enumerate(zip(found, read, join.sides, strict=True))
+    )
+    keys = [name.removesuffix("_0") for name in left.columns if name.startswith("key")]
+    equal = [*(f"{key}_0 <=> {key}_1" for key in keys), "start_0 = start_1"]
+    rows = left.join(right, sql.expr(" AND ".join(equal)), "full_outer")
+    there = f"if(start_0 IS NULL, 0, {LEFT}) + if(start_1 IS NULL, 0, {RIGHT})"
+    rows = rows.where(f"{there} IN {_WANTED[join.how]}") if join.how in _WANTED else rows
+    values = [f"`{name}`" for name in rows.columns if name.startswith(SIDES)]
+    return rows.selectExpr(f"{there} AS there", "coalesce(start_0, start_1) AS start", *values)
+
+
+def _side(
+    columns: Columns, scan: Scan, side: JoinSide, number: int, kinds: set[str], windowing: Windowing
+) -> DataFrame:
+    """What a side is joined by, and its records; ``kinds``: the types of both keys."""
+    prefix = SIDES[number]
+    time = columns.window_time(side.step if side.time is not None else scan.step, side.time, scan.event_time)
+    key = f"{columns.held(side.key, scan.step)} AS key"
+    values = [f"{columns.expression(name)} AS `{prefix}{name}`" for name in columns.types]
+    rows = columns.within(scan).select(sql.expr(key), time.alias("time"), *map(sql.expr, values))
+    compared = [
+        f"{part} AS key{place}_{number}" for place, part in enumerate(_compared(columns.types[side.key], kinds))
+    ]
+    names = [f"`{prefix}{name}`" for name in columns.types]
+    return rows.selectExpr(*compared, f"{starts_of(windowing.window)} AS start_{number}", *names)
+
+
+def _compared(kind: str, kinds: set[str]) -> list[str]:
+    """SQL for the columns by which a key of this type is compared."""
+    if not kinds <= NUMBERS:
+        return ["key"]
+    if not kinds & set(FLOATS):
+        return ["CAST(key AS bigint)"]
+    if kind not in FLOATS:
+        return ["CAST(key AS bigint)", "CAST(NULL AS double)"]
+    rest = f"CASE WHEN {_WHOLE} THEN NULL WHEN isnan(key) THEN double('NaN') ELSE CAST(key AS double) END"
+    return [f"CASE WHEN {_WHOLE} THEN CAST(key AS bigint) END", rest]
+
+
+@dataclass(frozen=True)
+class JoinedTask:
+    """What ``joined`` gave to records of the join, and through the unit behind it."""
+
+    reduction: Reduction
+    render: Render
+    limits: Limits = field(default_factory=Limits)
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """``mapInArrow``'s function."""
+        chunks = ((pairs, [pair.end - 1 for pair in pairs]) for pairs in map(self._pairs, batches))
+        yield from passed(chunks, self.reduction.unit, self.render, self.limits)
+
+    def records(self, batches: Iterable[Any]) -> list[Any]:
+        """The pairs alone."""
+        return [pair for batch in batches for pair in self._pairs(batch)]
+
+    def _pairs(self, batch: Any) -> list[Joined]:
+        join, windowing = self.reduction.join, self.reduction.step.windowing
+        assert join is not None
+        assert windowing is not None
+        (left_key, right_key), length = (side.key for side in join.sides), windowing.window.length_ms
+        there, starts = batch.column(0).to_pylist(), batch.column(1).to_pylist()
+        pairs = []
+        for has, start, left, right in zip(there, starts, *(_records(batch, prefix) for prefix in SIDES), strict=True):
+            key = left[left_key] if has & LEFT else right[right_key]
+            one, other = left if has & LEFT else None, right if has & RIGHT else None
+            pairs.append(Joined(key, start, start + length, one, other))
+        return pairs
+
+
+def _records(batch: Any, prefix: str) -> list[dict[str, Any]]:
+    """Of a side, also where it has none."""
+    import pyarrow as pa
+
+    names = [name for name in batch.schema.names if name.startswith(prefix)]
+    columns = [batch.column(name) for name in names]
+    made: list[dict[str, Any]] = pa.RecordBatch.from_arrays(
+        columns, names=[name.removeprefix(prefix) for name in names]
+    ).to_pylist()
+    return made

@@ -113,12 +113,14 @@ class Columns:
             return self.raw(source)
         if not isinstance(source.source, FileSource) or source.source.format not in ("csv", "json", "parquet"):
             return None
+        if source.source.partitions:
+            return None
         fields = schemas[-1].schema.fields
         return _sound({field.name: SCHEMA_TYPES.get(field.kind, "") for field in fields})
 
     def raw(self, source: SourceStep) -> Mapping[str, str] | None:
         """The same of a source by itself."""
-        if not isinstance(source.source, FileSource):
+        if not isinstance(source.source, FileSource) or source.source.partitions:  # fields of folders Python adds
             return None
         if source.source.format == "text":
             return {"": "string"}

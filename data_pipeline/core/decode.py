@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 from urllib.parse import unquote
@@ -23,6 +23,7 @@ from heronry.streamlet.endpoints import FileSource, SequenceSource, Source
 from heronry.streamlet.errors import shown
 from heronry.streamlet.extract import column
 from heronry.streamlet.packed import ReadError
+from heronry.streamlet.partitions import Folders
 from heronry.streamlet.program import EventTime
 from heronry.streamlet.reading import LINES, Piece
 from heronry.streamlet.windows import to_ms
@@ -99,7 +100,16 @@ class Decoding:
         return (self.from_ms is None or time >= self.from_ms) and (self.to_ms is None or time < self.to_ms)
 
     def _records(self, columns: Columns) -> tuple[list[Any], Sequence[int]]:
-        """The records, and the row each is from."""
+        """The records, and the row each is from. Raises ReadError, TypeError."""
+        records, rows = self._of_rows(columns)
+        if not isinstance(self.source, FileSource) or not self.source.partitions:
+            return records, rows
+        folders, files = Folders(self.source.partitions), columns["file"][:]
+        placed = [folders.put(record, plain_path(files[row])) for record, row in zip(records, rows, strict=True)]
+        return placed, rows
+
+    def _of_rows(self, columns: Columns) -> tuple[list[Any], Sequence[int]]:
+        """The same, as they are in the rows."""
         if "record" in columns:  # of Parquet and servers, or lines that need no decoding
             return columns["record"], range(len(columns["record"]))
         if isinstance(self.source, SequenceSource):
@@ -107,7 +117,7 @@ class Decoding:
             return (numbers if make is None else list(map(make, numbers))), range(len(numbers))
         assert isinstance(self.source, FileSource)
         if self.source.format in LINES:
-            return self._lines(columns, Decoder(self.source))
+            return self._lines(columns, Decoder(replace(self.source, partitions=())))
         return list(map(msgspec.json.decode, columns["value"])), range(len(columns["value"]))
 
     def _lines(self, columns: Columns, decoder: Decoder) -> tuple[list[Any], Sequence[int]]:

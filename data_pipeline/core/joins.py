@@ -111,6 +111,8 @@ def _way(program: Program, name: str, marked: MapStep) -> Way:
         raise _InPython(f"step {before.name!r} ({before.kind}) stands before the {name} side")
     if not isinstance(before.source, FileSource) or before.source.format not in COLUMNAR:
         raise _InPython(f"the {name} side's source {before.name!r} is not of Parquet files")
+    if before.source.partitions:
+        raise _InPython(f"the {name} side's source {before.name!r} has fields in its folders")
     return before, schemas
 
 

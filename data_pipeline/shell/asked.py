@@ -137,6 +137,11 @@ def _split(given: str, by_step: Mapping[str, SourceStep]) -> tuple[str | None, s
 def _replaced(step: SourceStep, url: str, form: str) -> FileSource:
     own = step.source
     if isinstance(own, FileSource):
+        if own.partitions and form in ("text", ARCHIVE):
+            raise UsageError(
+                f"step {step.name!r} has fields in its folders, which records of {form} cannot have",
+                "Give --input-format json, csv or parquet.",
+            )
         by_hour = own.by_hour or form == ARCHIVE
         return replace(own, path=_absolute(url), format=form or own.format, grows=False, by_hour=by_hour)
     if not form:

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from data_pipeline.shell.output import local_path
+from data_pipeline.shell.output import place_of
 
 MAX_FOOTERS = 64
 _OF_SPARK = b"org.apache.spark.sql.parquet.row.metadata"
@@ -50,7 +50,7 @@ def footers(paths: list[str]) -> Footers:
 
     files: list[Path] = []
     for path in paths:
-        place = local_path(path)
+        place = place_of(path)
         if place is None:
             return Footers(False)
         found = [place] if place.is_file() else list(islice(place.rglob("*"), MAX_FOOTERS + 1))

@@ -58,6 +58,12 @@ def spark_url(path: str) -> str:
     return f"file://{local}" if local is not None else path
 
 
+def place_of(url: str) -> Path | None:
+    """The path of a local file or folder as ``spark_url`` and Hadoop write it, who quote nothing: ``%20`` are these
+    three characters. None for another file system."""
+    return Path("/" + url.removeprefix("file:").lstrip("/")) if url.startswith("file:") else None
+
+
 def is_taken(path: Path) -> bool:
     """True if there is anything but an empty folder."""
     return path.exists() and not (path.is_dir() and not any(path.iterdir()))

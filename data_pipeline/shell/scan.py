@@ -23,7 +23,7 @@ from data_pipeline.core.combine import ASIDE
 from data_pipeline.core.decode import plain_path
 from data_pipeline.core.plan import Scan
 from data_pipeline.shell.footers import footers
-from data_pipeline.shell.output import local_path, spark_url
+from data_pipeline.shell.output import local_path, place_of, spark_url
 from data_pipeline.shell.servers import Ranges
 from data_pipeline.shell.unpack import unpacked
 from heron_runtime.failures import NotFound, listing
@@ -51,7 +51,7 @@ class Tables:
         made: Mapping[str, DataFrame] | None = None, ranges: Ranges | None = None,
     ) -> None:  # fmt: skip
         """``numbered``: lines of local files come with their numbers, each file being one split. ``only``: of each step
-        these files, and no others. ``made``: what scans and the units behind them have made already, by step.
+        these files, as Hadoop writes them, and no others. ``made``: what scans and the units behind them have made already, by step.
         ``ranges``: what is read of servers."""
         self._spark = spark
         self._ranges = ranges or {}
@@ -113,9 +113,7 @@ class Tables:
         place = (source, scan.from_ms, scan.to_ms) if self._only is None else scan.step
         if place not in self._found:
             only = None if self._only is None else self._only.get(scan.step, ())
-            paths = (
-                _paths(self._spark, source, scan) if only is None else [spark_url(plain_path(name)) for name in only]
-            )
+            paths = _paths(self._spark, source, scan) if only is None else list(only)
             self._found[place] = _open(self._spark, scan, source, paths, self._numbered)
         return self._found[place]
 
@@ -152,14 +150,14 @@ def _open(spark: SparkSession, scan: Scan, source: FileSource, paths: list[str],
 
 def _lines(spark: SparkSession, step: str, source: FileSource, paths: list[str], numbered: bool) -> _Table:
     """Spark's own reader for plain files whose lines need no numbers. Raises ReadError for those nobody can unpack."""
-    if any(local_path(path) is None for path in paths):
+    places = [place for path in paths if (place := place_of(path)) is not None]
+    if len(places) < len(paths):
         rows = lines_of(spark, paths)
         refused = [plain_path(name) for name in rows.inputFiles() if is_packed(name) and not name.endswith(".gz")]
         refuse_unreadable(rows.inputFiles())
         if refused:
             raise ReadError(f"step {step!r}: {listing(refused[:5])}: of compressed files Spark reads .gz alone there")
         return _Table(rows)
-    places = [Path("/" + path.removeprefix("file:").lstrip("/")) for path in paths]  # Hadoop's, which quotes nothing
     if any(not place.exists() for place in places):
         return _Table(lines_of(spark, paths))  # Spark says it
     parts = [replace(source, path=str(place)) for place in places]

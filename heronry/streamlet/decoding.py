@@ -14,6 +14,7 @@ import msgspec
 
 from heronry.streamlet.endpoints import FileSource, Schema
 from heronry.streamlet.packed import ReadError
+from heronry.streamlet.partitions import Folders
 from heronry.streamlet.reading import (
     LINES,
     Piece,
@@ -36,18 +37,30 @@ class Decoder:
     def __init__(self, source: FileSource) -> None:
         self._decode: Callable[[Piece], Records] = getattr(self, f"_{source.format}")
         self._source = source
+        self._folders = Folders(source.partitions) if source.partitions else None
         self._shape = _shape(source.schema, source.format == "csv") if source.schema else None
         if source.format == "csv":
             csv.field_size_limit(max(csv.field_size_limit(), _MAX_FIELD))
 
     def decode(self, name: str, piece: Piece) -> Records:
         """Raises ReadError, naming the file and the line."""
+        where = path_of(self._source, name)
         try:
-            return self._decode(piece)
+            found = self._decode(piece)
+            return found if self._folders is None else self._placed(found, self._folders, where.as_posix())
         except _BadLine as error:
-            where = path_of(self._source, name)
             line = f", line {error.number + 1}" if self._source.format in LINES else f", row {error.number}"
             raise ReadError(f"{where}{line}: {error}", str(error)) from None
+
+    def _placed(self, found: Records, folders: Folders, path: str) -> Records:
+        """The records with the fields of their folder."""
+        try:
+            return found._replace(records=[folders.put(record, path) for record in found.records])
+        except TypeError as error:
+            for number, record in zip(found.numbers, found.records, strict=True):
+                if not isinstance(record, dict):
+                    raise _BadLine(number, f"{error}: {record!r}") from None
+            raise
 
     def _text(self, piece: Piece) -> Records:
         lines = _lines(piece.data)

@@ -21,6 +21,8 @@ Files of text, json and csv may be compressed, and begin with a byte order mark:
 
 Servers (Redis, PostgreSQL, Kafka, NATS): servers.py.
 
+Folders ``NAME=VALUE`` may be fields of the records in them (``partitions``): partitions.py.
+
 ``schema`` (names and types: str int float bool) makes csv and json records plain: each has exactly these fields, in
 this order, converted; what is missing, null or (csv, not str) empty is None.
 """
@@ -37,6 +39,7 @@ from heron_runtime.extensions import STREAMLET_SINKS, ExtensionError
 from heron_runtime.failures import did_you_mean
 from heronry.api.errors import TopologyError
 from heronry.streamlet.extract import Extractor
+from heronry.streamlet.partitions import PARTITION_TYPES
 from heronry.streamlet.servers import ServerSource
 from heronry.streamlet.windows import HOUR_MS, whole_ms
 
@@ -57,6 +60,7 @@ class FileSource:
     grows: bool = False  # the folder gets new files, and text, json and csv files new lines: never at an end
     by_hour: bool = False
     kind: Literal["files"] = "files"
+    partitions: Schema = ()  # fields that stand in the names of folders
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +159,13 @@ def files(
     delimiter: str = ",",
     grows: bool = False,
     by_hour: bool = False,
+    partitions: Sequence[str] | Mapping[str, str] = (),
 ) -> FileSource:
-    """A file, or a folder of files. ``path`` may be relative to where the program is built. Raises TopologyError."""
+    """A file, or a folder of files. ``path`` may be relative to where the program is built.
+
+    ``partitions``: names of folders ``NAME=VALUE`` that are fields of the records in them, with types (str int; str
+    where none is given). Raises TopologyError.
+    """
     _one_of("the format of files()", format, SOURCE_FORMATS)
     if schema and format not in ("json", "csv"):
         raise TopologyError(f"files(format={format!r}) takes no schema: only json and csv need one")
@@ -165,7 +174,27 @@ def files(
     if len(delimiter) != 1:
         raise TopologyError(f"delimiter is {delimiter!r}; write one character")
     fields = tuple((schema or {}).items())
-    return FileSource(_absolute(path), format, fields, delimiter, bool(grows), bool(by_hour or format == "archive"))
+    folders = _folders(partitions, format, fields)
+    by_hour = bool(by_hour or format == "archive")
+    return FileSource(_absolute(path), format, fields, delimiter, bool(grows), by_hour, partitions=folders)
+
+
+def _folders(given: Sequence[str] | Mapping[str, str], format: str, schema: Schema) -> Schema:
+    """Names and types of fields that stand in folders. Raises TopologyError."""
+    if isinstance(given, str):
+        given = (given,)
+    found = tuple(given.items()) if isinstance(given, Mapping) else tuple((name, "str") for name in given)
+    names = [name for name, _ in found]
+    if not all(isinstance(name, str) and name for name in names) or len({*names}) < len(names):
+        raise TopologyError(f"partitions of files() are {given!r}; write each name of a field once: partitions=['day']")
+    for name, kind in found:
+        _one_of(f"the type of partition {name!r}", kind, PARTITION_TYPES)
+    both = [name for name, _ in schema if name in names]
+    if both:
+        raise TopologyError(f"files() has {both[0]!r} in its schema and in its partitions: it stands in one of the two")
+    if found and format not in ("json", "csv", "parquet"):
+        raise TopologyError(f"files(format={format!r}) takes no partitions: its records have no fields to add to")
+    return found
 
 
 def sequence(

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from heronry.streamlet.endpoints import FileSource, is_url
 from heronry.streamlet.packed import BYTE_ORDER_MARK, ReadError, go_to, is_packed, open_plain, refuse_unreadable
+from heronry.streamlet.partitions import Folders
 from heronry.streamlet.program import Program
 
 PIECE_BYTES = 128 * 1024
@@ -64,12 +65,12 @@ def list_files(source: FileSource) -> list[str]:
     """The files there are now, as paths below the source's, in order; ``""`` if the source is a file itself.
 
     For an archive: its hour folders. Raises FileNotFoundError if the path is not there and the source does not grow,
-    ReadError for files of lines that are compressed in a way that cannot be read here.
+    ReadError for files of lines that are compressed in a way that cannot be read here, and for files that do not lie in
+    the folders that are fields.
     """
     root = Path(source.path)
     if root.is_file():
-        if source.format in LINES:
-            refuse_unreadable([root])
+        _refuse(source, [""])
         return [""]
     if not root.is_dir():
         if source.grows:
@@ -81,9 +82,16 @@ def list_files(source: FileSource) -> list[str]:
         below = Path(place).relative_to(root)
         seen = [(below / name).as_posix() for name in names if not name.startswith((".", "_"))]
         found += seen if source.format != "archive" or not seen else [below.as_posix()]
-    if source.format in LINES:
-        refuse_unreadable(found)
+    _refuse(source, found)
     return sorted(found)
+
+
+def _refuse(source: FileSource, names: list[str]) -> None:
+    """Raises ReadError for files that cannot be read."""
+    if source.format in LINES:
+        refuse_unreadable(names if names != [""] else [source.path])
+    if source.partitions:
+        Folders(source.partitions).refuse(path_of(source, name).as_posix() for name in names)
 
 
 def refusals(program: Program) -> list[str]:
@@ -93,7 +101,9 @@ def refusals(program: Program) -> list[str]:
     """
     found = []
     for name, source in program.reads():
-        if isinstance(source, FileSource) and source.format in LINES and not is_url(source.path):
+        if not isinstance(source, FileSource) or is_url(source.path):
+            continue
+        if source.format in LINES or source.partitions:
             try:
                 list_files(source)
             except ReadError as error:

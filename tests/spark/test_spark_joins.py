@@ -103,14 +103,14 @@ def recipes(draw: Callable[[Any], Any]) -> Recipe:
 
 
 def every_key(one: str, two: str, how: str) -> Recipe:
-    """Each key twice on both sides, in one window."""
-    sides = [[(key, 7) for key in [None, *KEYS[kind][1]] * 2] for kind in (one, two)]
+    """Each key twice in one window and once in the next one, on both sides."""
+    sides = [[(key, time) for key in [None, *KEYS[kind][1]] for time in (7, 8, 67)] for kind in (one, two)]
     return Recipe((one, two), (sides[0], sides[1]), how, tumbling(60), own=False, alone=False)
 
 
 EVERY = [
-    every_key("int", "float", "outer"), every_key("bool", "single", "left"), every_key("float", "single", "inner"),
-    every_key("small", "bool", "right"), every_key("str", "str", "outer"), every_key("aware", "aware", "inner"),
+    every_key("int", "float", "outer"), every_key("single", "bool", "left"), every_key("float", "single", "inner"),
+    every_key("bool", "small", "right"), every_key("str", "str", "outer"), every_key("aware", "aware", "inner"),
 ]  # fmt: skip
 
 

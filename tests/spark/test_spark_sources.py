@@ -55,6 +55,9 @@ def test_every_format(spark: SparkSession, tmp_path: Path) -> None:
         "json/.no.json": b"x\n",
         "csv/a.csv": b'k,v\r\nx,"1,5"\r\n\r\n"q ""r""",\r\n', "csv/b %20ä.csv": b"v,k\n2,y\n",
         "csv/empty.csv": b"k,v\n", "odd [1]{a,b}*?/a.txt": b"odd\n", "odd 1a/a.txt": b"no\n",
+        "x%41/a%20b.csv": b"k,v\na,1\n", "xA/a.csv": b"k,v\nb,2\n",
+        "days/day=1/k=a%20b/a.json": b'{"v": 1}\n{"v": 2, "k": "row"}\n',
+        "days/day=2/k=__HIVE_DEFAULT_PARTITION__/b.json": b'{"v": 3}\n', "tables/day=7/a.csv": b"v\nx\n",
     }  # fmt: skip
     for name, content in files_of.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +66,14 @@ def test_every_format(spark: SparkSession, tmp_path: Path) -> None:
     table = pa.table({"i": [1, None], "s": ["x", "ä"], "l": [[1, 2], None], "d": [{"a": 1.5}, {"a": None}]})
     pq.write_table(table, tmp_path / "parquet" / "a.parquet")
     programs = [through(files(tmp_path / form, form)) for form in ("text", "json", "csv", "parquet")]
-    programs += [through(files(tmp_path / "odd [1]{a,b}*?", "text"))]
+    programs += [through(files(tmp_path / "odd [1]{a,b}*?", "text")), through(files(tmp_path / "x%41", "csv"))]
+    (tmp_path / "tables2" / "day=8").mkdir(parents=True)
+    pq.write_table(pa.table({"v": [1, 2], "day": ["of the row", "too"]}), tmp_path / "tables2" / "day=8" / "a.parquet")
+    programs += [
+        through(files(tmp_path / "days", "json", partitions={"day": "int", "k": "str"})),
+        through(files(tmp_path / "tables", "csv", partitions=["day"])),
+        through(files(tmp_path / "tables2", "parquet", partitions=["day"])),
+    ]
     programs += [
         through(files(tmp_path / "csv", "csv", schema={"v": "str", "k": "str", "absent": "int"})),
         through(sequence(20, str, start=3)),

@@ -52,12 +52,14 @@ class Event:
     key: str
     n: int
     at: float | None
+    day: str | None
 
 
 def program(folder: Path) -> Program:
     """Windows of late records, a reducer behind a reducer, records as they come, a source that is no file."""
     builder = Builder("mixed")
-    records = builder.source(files(folder, "json"), name="lines", event_time="at").with_schema(Event, name="events")
+    lines = builder.source(files(folder, "json", partitions=["day"]), name="lines", event_time="at")
+    records = lines.with_schema(Event, name="events")
     records.key_by("key").window(sliding(10, 5)).reduce_by_key(max, value="n", name="largest").sink(
         to_files("/nowhere"), name="windows"
     )
@@ -92,7 +94,7 @@ class World:
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark, self.folder, self.rng = spark, folder, random.Random(5)
-        self.input = folder / "in"
+        self.input = folder / "in x%41"  # which is no quoted A
         self.input.mkdir()
         self.program = program(self.input)
 
@@ -102,8 +104,10 @@ class World:
                 {"key": self.rng.choice("abcdef"), "n": self.rng.randrange(100), "at": self.rng.randrange(60)}
                 for _ in range(self.rng.randrange(1, 30))
             ]
-            name = f"{self.rng.randrange(10**6)} of é.json"
-            (self.input / name).write_text("".join(json.dumps(record) + "\n" for record in records))
+            folder = self.input / self.rng.choice(["day=a%20b", "day=__HIVE_DEFAULT_PARTITION__/deeper"])
+            folder.mkdir(parents=True, exist_ok=True)
+            name = f"{self.rng.randrange(10**6)}%20of é.json"
+            (folder / name).write_text("".join(json.dumps(record) + "\n" for record in records))
 
     def run(self, files_a_batch: int = 2) -> str:
         said = io.StringIO()

@@ -27,6 +27,8 @@ STAGE = "user.streamlet.stage"
 STEPS = "user.streamlet.steps"  # what runs in the component, for people (`heron submit --dry-run`)
 PATHS = "user.streamlet.paths"  # of sources and sinks, by step
 
+_ABSENT = ("partitions",)  # settings that are younger than the first fingerprints: unset they are not there
+
 
 def fingerprint(program: Program) -> str:
     """The same for the same steps, names, wiring, parallelism, sources and sinks. Functions count by their names."""
@@ -40,7 +42,7 @@ def fingerprint(program: Program) -> str:
             spec = getattr(step, side, None)
             if spec is not None:
                 names = [n for n in spec.__slots__ if n != "path" and not callable(getattr(spec, n))]
-                fields = {n: getattr(spec, n) for n in names}
+                fields = {n: getattr(spec, n) for n in names if n not in _ABSENT or getattr(spec, n)}
                 lines.append(f"{side} {sorted(fields.items())}")
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 

@@ -3,9 +3,9 @@
 No proxy, no redirect. The first request is answered by a nonce, the second proves under it that this is a container of
 the topology; the secret itself goes nowhere. A nonce holds at the api server that gave it and for the address that was
 seen there: so the proof goes by the same connection, and where balancers bring it to another server, or from another
-address, all the same, the new nonce of that one is proved under. What comes is counted, its SHA-256 must be the digest that was asked for,
-and ``heron_control.packaging.shipping`` unpacks it all or nothing. Two containers may do this at once; one of them wins
-the rename, and the other finds what it wanted.
+address, all the same, the new nonce of that one is proved under. What comes is counted, its SHA-256 must be the digest
+that was asked for, and ``heron_control.packaging.shipping`` unpacks it all or nothing. Two containers may do this at
+once; one of them wins the rename, and the other finds what it wanted.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("file", type=Path)
     parser.add_argument("program", nargs="?")
     parser.add_argument("--input-path", action="append", default=[], metavar="[STEP=]URL")
-    parser.add_argument("--input-format", default="", choices=["", "text", "json", "csv", "parquet", "archive"])
+    parser.add_argument("--input-format", default="", choices=["", "text", "json", "csv", "parquet", "orc", "archive"])
     parser.add_argument("--output-path", default="", metavar="URL")
     parser.add_argument("--from-ms", type=int)
     parser.add_argument("--to-ms", type=int)

@@ -28,7 +28,7 @@ InputPath = Annotated[
     list[str] | None,
     typer.Option("--input-path", metavar="[STEP=]URL", help="Default: the program's own archive, or its sources."),
 ]
-InputFormat = Annotated[str, typer.Option(help="text, json, csv, parquet or archive.")]
+InputFormat = Annotated[str, typer.Option(help="text, json, csv, parquet, orc or archive.")]
 Master = Annotated[str, typer.Option(help="local[*], spark://…, yarn, k8s://…")]
 Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="spark.KEY=VALUE", help="Repeatable.")]
 

@@ -25,7 +25,7 @@ from heron_runtime.failures import Failure, NotFound, Unavailable, UsageError
 
 SPARK = "spark"
 STOP_SECS = 20.0
-FORMATS = ("text", "json", "csv", "parquet", "archive")
+FORMATS = ("text", "json", "csv", "parquet", "orc", "archive")
 NEEDED = ("pyspark", "pyarrow", "pandas")
 STREAMING = "streaming"
 MODES = ("batch", STREAMING)

@@ -100,7 +100,7 @@ def submit(
     wait_timeout: WaitTimeout = 120.0,
     verbose: Verbose = False,
     input_path: InputPath = None,
-    input_format: Annotated[str, typer.Option(help="spark: text, json, csv, parquet or archive.")] = "",
+    input_format: Annotated[str, typer.Option(help="spark: text, json, csv, parquet, orc or archive.")] = "",
     output_path: Annotated[str, typer.Option(metavar="URL", help="spark: the folder of the result.")] = "",
     from_: Annotated[str, typer.Option("--from", metavar="TIME", help="spark: event times from here on.")] = "",
     to: Annotated[str, typer.Option("--to", metavar="TIME", help="spark: event times below this.")] = "",

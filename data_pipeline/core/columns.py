@@ -1,8 +1,8 @@
 """Which reducers SQL may compute, and from which columns: those whose types SQL treats as Python does. Pure.
 
 Theory of operation. A reducer of built-in parts over plain fields is SQL if all that it reads are typed columns: of
-text, of csv and json with declared types, of Parquet, or of any of these files behind ``with_schema``. Nothing but
-unions may stand between. A schema over Parquet whose columns have its types, or ones that fit into them without a
+text, of csv and json with declared types, of Parquet and ORC, or of any of these files behind ``with_schema``. Nothing but
+unions may stand between. A schema over those whose columns have its types, or ones that fit into them without a
 question to each value, is checked by Catalyst alone; over anything else the Python rule makes the columns.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from data_pipeline.core.plan import Table
-from heronry.streamlet.endpoints import FileSource
+from heronry.streamlet.endpoints import COLUMNAR, FileSource
 from heronry.streamlet.extract import Field, Whole
 from heronry.streamlet.program import Program, ReduceStep, SchemaStep, SourceStep, UnionStep
 from heronry.streamlet.schema import FieldType, RecordSchema
@@ -41,11 +41,11 @@ Way = tuple[SourceStep, tuple[SchemaStep, ...]]
 
 @dataclass(frozen=True)
 class Columns:
-    """What is known of a program's columns. ``parquet``: of each such source, the Spark types. ``bounded``: records are
+    """What is known of a program's columns. ``known``: of each source of Parquet or ORC, the Spark types. ``bounded``: records are
     chosen by the source's event time."""
 
     program: Program
-    parquet: Mapping[str, Mapping[str, str]]
+    known: Mapping[str, Mapping[str, str]]
     bounded: bool
 
     def tables(self, step: ReduceStep) -> tuple[Table, ...]:
@@ -102,7 +102,7 @@ class Columns:
         if not schemas:
             return Table(source.name) if timed else None
         read = timed and (own is None or column_type(own.extractor, raw) in TIME_TYPES)
-        is_table = known is not None and source.name in self.parquet
+        is_table = known is not None and source.name in self.known
         alone = is_table and read and len(schemas) == 1 and is_fitting(schemas[0].schema, raw)
         return Table(source.name, schemas, alone)
 
@@ -111,7 +111,7 @@ class Columns:
         source, schemas = way
         if not schemas:
             return self.raw(source)
-        if not isinstance(source.source, FileSource) or source.source.format not in ("csv", "json", "parquet"):
+        if not isinstance(source.source, FileSource) or source.source.format not in ("csv", "json", *COLUMNAR):
             return None
         if source.source.partitions:
             return None
@@ -124,9 +124,11 @@ class Columns:
             return None
         if source.source.format == "text":
             return {"": "string"}
-        types = self.parquet.get(source.name)
+        types = self.known.get(source.name)
         if source.source.format in ("csv", "json"):
             types = {name: SCHEMA_TYPES[kind] for name, kind in source.source.schema}
+        if source.source.format == "orc" and "date" in (types or {}).values():
+            return None  # Python looks at each of them (heronry/streamlet/orc.py)
         return _sound(types) if types else None
 
 

@@ -2,7 +2,7 @@
 
 Theory of operation. A join is made of steps that every engine has (``heronry/streamlet/joins.py``): two maps that mark
 the sides, a union, a reducer to two lists, and what makes pairs of them. It may be a join of Catalyst's if both sides
-are Parquet by itself or in a schema that Catalyst checks alone (columns.py), with keys and times in columns of types
+are Parquet or ORC by itself or in a schema that Catalyst checks alone (columns.py), with keys and times in columns of types
 that SQL treats as Python does, and if every other column comes to Python from behind the join as it would have in front
 of it. What is not so keeps the steps, and the plan says what it was.
 """
@@ -13,13 +13,12 @@ from typing import NamedTuple
 
 from data_pipeline.core.columns import KEY_TYPES, NUMBERS, TIME_TYPES, Columns, Way, column_type, is_fitting
 from data_pipeline.core.plan import Join, JoinSide, Table
-from heronry.streamlet.endpoints import FileSource
+from heronry.streamlet.endpoints import COLUMNAR, FileSource
 from heronry.streamlet.extract import Extractor, Field
 from heronry.streamlet.joins import BOTH_SIDES, Pairs, Side
 from heronry.streamlet.program import FlatMapStep, MapStep, Program, ReduceStep, SchemaStep, SourceStep, UnionStep
 
 NAMES = ("left", "right")
-COLUMNAR = ("parquet",)
 
 
 class Decision(NamedTuple):
@@ -78,8 +77,8 @@ def _side(columns: Columns, name: str, marked: MapStep) -> tuple[JoinSide, Table
     raw, types = columns.raw(source), columns.types(way)
     if raw is None or types is None:
         raise _InPython(
-            f"of the {name} side's source {source.name!r} the columns are not known, or SQL does not tell their names "
-            "apart"
+            f"of the {name} side's source {source.name!r} SQL does not know the columns, does not tell their names apart, "
+            "or would not look at dates of ORC"
         )
     for schema in schemas:
         if not is_fitting(schema.schema, raw):
@@ -110,7 +109,7 @@ def _way(program: Program, name: str, marked: MapStep) -> Way:
     if not isinstance(before, SourceStep):
         raise _InPython(f"step {before.name!r} ({before.kind}) stands before the {name} side")
     if not isinstance(before.source, FileSource) or before.source.format not in COLUMNAR:
-        raise _InPython(f"the {name} side's source {before.name!r} is not of Parquet files")
+        raise _InPython(f"the {name} side's source {before.name!r} is not of Parquet or ORC files")
     if before.source.partitions:
         raise _InPython(f"the {name} side's source {before.name!r} has fields in its folders")
     return before, schemas

@@ -17,7 +17,7 @@ from data_pipeline.shell.scan import Tables
 from data_pipeline.shell.servers import Ranges, ranges_there
 from heron_runtime.failures import UsageError
 from heronry.streamlet.aside import Policy, policy_of
-from heronry.streamlet.endpoints import ArchiveSink, FileSource, ViewSink
+from heronry.streamlet.endpoints import COLUMNAR, ArchiveSink, FileSource, ViewSink
 from heronry.streamlet.program import LookupStep, Program, SourceStep
 from heronry.streamlet.reading import refusals
 
@@ -102,12 +102,12 @@ def _of_archive(program: Program, choice: Choice) -> Choice:
 
 
 def with_columns(tables: Tables, program: Program, choice: Choice) -> Choice:
-    """The choice with the column types of every Parquet source. Raises InputNotFound, CannotPlan."""
+    """The choice with the column types of every source of Parquet or ORC. Raises InputNotFound, CannotPlan."""
     prepared, _ = prepare(program, choice)
     types = {
         step.name: tables.columns(Scan(step.name, step.source, None, None, choice.from_ms, choice.to_ms))
         for step in prepared.sources()
-        if isinstance(step.source, FileSource) and step.source.format == "parquet"
+        if isinstance(step.source, FileSource) and step.source.format in COLUMNAR
     }
     return replace(choice, columns=types)
 
@@ -140,14 +140,14 @@ def _replaced(step: SourceStep, url: str, form: str) -> FileSource:
         if own.partitions and form in ("text", ARCHIVE):
             raise UsageError(
                 f"step {step.name!r} has fields in its folders, which records of {form} cannot have",
-                "Give --input-format json, csv or parquet.",
+                "Give --input-format json, csv, parquet or orc.",
             )
         by_hour = own.by_hour or form == ARCHIVE
         return replace(own, path=_absolute(url), format=form or own.format, grows=False, by_hour=by_hour)
     if not form:
         raise UsageError(
             f"step {step.name!r} is not of files, so it is not known what the files at {url} hold",
-            "Add --input-format text, json, csv, parquet or archive.",
+            "Add --input-format text, json, csv, parquet, orc or archive.",
         )
     return FileSource(_absolute(url), form, by_hour=form == ARCHIVE)
 

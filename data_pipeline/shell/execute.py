@@ -35,7 +35,7 @@ from data_pipeline.shell import scan as scans
 from data_pipeline.shell.fields import fields_of, pairs_of
 from data_pipeline.shell.joined import JoinedTask, joined
 from data_pipeline.shell.tasks import ROW_SCHEMA, MergeTask, Render, ScanTask, Shipped
-from heronry.streamlet.endpoints import FileSink, FileSource, ViewSink
+from heronry.streamlet.endpoints import COLUMNAR, FileSink, FileSource, ViewSink
 
 
 class Execution:
@@ -141,7 +141,7 @@ class Execution:
         """The rows of a scan and the unit behind it."""
         unit = self._units[scan.step]
         source = scan.source
-        named = isinstance(source, FileSource) and (source.format == "parquet" or bool(source.partitions))
+        named = isinstance(source, FileSource) and (source.format in COLUMNAR or bool(source.partitions))
         rows = self._tables.read(scan, named=named)
         bounded = scan.from_ms is not None or scan.to_ms is not None
         decoding = Decoding(

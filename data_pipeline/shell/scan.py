@@ -1,7 +1,7 @@
 """Sources as DataFrames of raw rows: Spark finds, splits and reads the files; workers decide what a row means.
 
 Lines come as Spark's strings, which are the bytes of the file (for csv with the file they are from and the offset of
-their block, to know the header again); Parquet as its columns; an archive without rows whose message id and index are
+their block, to know the header again); Parquet and ORC as their columns; an archive without rows whose message id and index are
 there twice. Hidden names (``.``, ``_``) are not read, by Spark's rule and ours. Compressed files: ``unpack.py``.
 """
 
@@ -28,7 +28,8 @@ from data_pipeline.shell.servers import Ranges
 from data_pipeline.shell.unpack import unpacked
 from heron_runtime.failures import NotFound, listing
 from heronry.connect.polling import Range
-from heronry.streamlet.endpoints import FileSource, SequenceSource
+from heronry.streamlet.endpoints import COLUMNAR, FileSource, SequenceSource
+from heronry.streamlet.orc import Leaves, refuse_times
 from heronry.streamlet.packed import BYTE_ORDER_MARK, ReadError, is_packed, open_plain, refuse_unreadable
 from heronry.streamlet.reading import ARCHIVE_COLUMNS, list_files, path_of
 from heronry.streamlet.servers import ServerSource
@@ -51,8 +52,8 @@ class Tables:
         made: Mapping[str, DataFrame] | None = None, ranges: Ranges | None = None,
     ) -> None:  # fmt: skip
         """``numbered``: lines of local files come with their numbers, each file being one split. ``only``: of each step
-        these files, as Hadoop writes them, and no others. ``made``: what scans and the units behind them have made already, by step.
-        ``ranges``: what is read of servers."""
+        these files, as Hadoop writes them, and no others. ``made``: what scans and the units behind them have made
+        already, by step. ``ranges``: what is read of servers."""
         self._spark = spark
         self._ranges = ranges or {}
         self.made = made or {}
@@ -61,7 +62,7 @@ class Tables:
         self._found: dict[tuple[FileSource, int | None, int | None] | str, _Table | None] = {}
 
     def read(self, scan: Scan, *, named: bool = False) -> DataFrame:
-        """The raw rows of a source. ``named``: with the file of each line, or row of Parquet. Raises InputNotFound."""
+        """The raw rows of a source. ``named``: with the file of each line, or row of columns. Raises InputNotFound."""
         source = scan.source
         if isinstance(source, SequenceSource):
             assert source.stop is not None
@@ -100,7 +101,7 @@ class Tables:
         return tuple((plain_path(name), _first_line(self._spark, name)) for name in names)
 
     def columns(self, scan: Scan) -> dict[str, str]:
-        """The names and Spark types of a Parquet source's columns. Raises InputNotFound."""
+        """The names and Spark types of the columns in a source's files. Raises InputNotFound."""
         assert isinstance(scan.source, FileSource)
         table = self._table(scan, scan.source)
         if table is None or table.rows is None:
@@ -136,6 +137,8 @@ def _open(spark: SparkSession, scan: Scan, source: FileSource, paths: list[str],
     try:
         if source.format == "archive":
             return _Table(reader.parquet(*map(literal, paths)))
+        if source.format == "orc":
+            return _orc(spark, scan.step, paths)
         if source.format != "parquet":
             return _lines(spark, scan.step, source, paths, numbered)
         alike, columns = footers(paths)
@@ -146,6 +149,21 @@ def _open(spark: SparkSession, scan: Scan, source: FileSource, paths: list[str],
         if "PATH_NOT_FOUND" in str(error):
             raise InputNotFound(f"step {scan.step!r}: there is nothing to read at {source.path}") from error
         raise
+
+
+def _orc(spark: SparkSession, step: str, paths: list[str]) -> _Table:
+    """Raises ReadError for columns that no engine reads."""
+    reader = spark.read.option("recursiveFileLookup", "true").option("mergeSchema", "true")
+    rows = reader.orc([*map(literal, paths)])
+    refuse_times(((field.name, _leaves_of(field.dataType)) for field in rows.schema.fields), f"step {step!r}")
+    return _Table(rows)
+
+
+def _leaves_of(kind: Any) -> Leaves:
+    """As ``heronry.streamlet.orc.leaves_of``, of a type of Spark's."""
+    parts = [field.dataType for field in kind.fields] if isinstance(kind, StructType) else []
+    parts += [getattr(kind, part) for part in ("elementType", "keyType", "valueType") if hasattr(kind, part)]
+    return ["nested", *(leaf for part in parts for leaf in _leaves_of(part))] if parts else [kind.simpleString()]
 
 
 def _lines(spark: SparkSession, step: str, source: FileSource, paths: list[str], numbered: bool) -> _Table:
@@ -187,7 +205,7 @@ def _shaped(rows: DataFrame, source: FileSource, named: bool) -> DataFrame:
         return rows.selectExpr("value", file, "_metadata.file_block_start AS block_start")
     if not named:
         return rows
-    if source.format == "parquet":
+    if source.format in COLUMNAR:
         return rows.selectExpr("*", f"_metadata.file_path AS {FILE_COLUMN}")
     return rows.selectExpr("value", file)
 
@@ -196,7 +214,7 @@ def _nothing(spark: SparkSession, source: FileSource) -> DataFrame:
     """No rows, in the shape of the source's."""
     names = {"archive": "message_id string, index string, event_time long, value string, file string"}
     shape = names.get(source.format, "value string, file string, block_start long")
-    return spark.createDataFrame([], f"{FILE_COLUMN} string" if source.format == "parquet" else shape)
+    return spark.createDataFrame([], f"{FILE_COLUMN} string" if source.format in COLUMNAR else shape)
 
 
 def _paths(spark: SparkSession, source: FileSource, scan: Scan) -> list[str]:

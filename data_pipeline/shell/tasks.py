@@ -21,7 +21,7 @@ from typing import Any
 from pyspark import TaskContext, cloudpickle
 
 from data_pipeline.core.combine import Limits, Rows, letters_of
-from data_pipeline.core.decode import Decoding
+from data_pipeline.core.decode import Decoding, plain_path
 from data_pipeline.core.failure import MAX_VALUE, RecordFailed, failed
 from data_pipeline.core.merge import Merged, merged, processed, result_of
 from data_pipeline.core.payload import dump
@@ -32,8 +32,10 @@ from data_pipeline.core.trace import Traced
 from data_pipeline.shell.servers import columns_in
 from data_pipeline.shell.spoken import Spoken
 from heronry.streamlet.aside import letter
-from heronry.streamlet.endpoints import Source
+from heronry.streamlet.endpoints import COLUMNAR, Source
 from heronry.streamlet.errors import shown
+from heronry.streamlet.orc import refuse_old_dates
+from heronry.streamlet.packed import ReadError
 from heronry.streamlet.program import ReduceStep
 from heronry.streamlet.reading import LINES
 from heronry.streamlet.servers import ServerSource
@@ -143,9 +145,11 @@ def columns_of(step: str, source: Source, batches: Iterator[Any]) -> Iterator[di
     for batch in batches:
         if not batch.num_rows:
             continue
-        if form == "parquet":
-            names = batch.schema.names[:-1]  # the last is the file
-            yield {"record": batch.select(names).to_pylist(), "file": _Late(batch.columns[-1])}
+        if form in COLUMNAR:
+            names, files = batch.schema.names[:-1], _Late(batch.columns[-1])  # the last is the file
+            if form == "orc":
+                _check_dates(step, batch, files[0])
+            yield {"record": batch.select(names).to_pylist(), "file": files}
         elif form in LINES:
             columns = _lines(batch, form)
             if form == "csv":
@@ -158,6 +162,13 @@ def columns_of(step: str, source: Source, batches: Iterator[Any]) -> Iterator[di
                 name: _Late(batch.column(name)) if name == "file" else batch.column(name).to_pylist()
                 for name in batch.schema.names
             }
+
+
+def _check_dates(step: str, batch: Any, file: str) -> None:
+    try:
+        refuse_old_dates(batch, plain_path(file))
+    except ReadError as error:
+        raise failed(step, "(one of its rows)", error, plain_path(file)) from error
 
 
 def _partition() -> int:

@@ -1,6 +1,6 @@
 """What SQL reads of a source: typed columns, as they are in the files or behind a schema (``with_schema``).
 
-Theory of operation. Three ways lead to columns. Text and Parquet have them. Where the values of Parquet's columns are
+Theory of operation. Three ways lead to columns. Text, Parquet and ORC have them. Where the values of Parquet's columns are
 those of a schema, whatever they are, Catalyst checks by itself what is left to check: that nothing is None which must
 not be. Everything else, json and csv and what a schema has to convert, is decoded and brought into its schema in a
 ``mapInArrow``, by the Python rule of all engines, and goes on as columns; only those that are read are made.
@@ -25,7 +25,7 @@ from data_pipeline.core.plan import Scan, Table
 from data_pipeline.shell import scan as scans
 from data_pipeline.shell.lines import line_of
 from data_pipeline.shell.tasks import Shipped, columns_of
-from heronry.streamlet.endpoints import FileSource
+from heronry.streamlet.endpoints import COLUMNAR, FileSource
 from heronry.streamlet.extract import Extractor, Field
 from heronry.streamlet.program import EventTime, ReduceStep, SchemaStep
 from heronry.streamlet.windows import MS_PER_UNIT, Window
@@ -63,7 +63,7 @@ class Columns:
         rows = tables.read(scan, named=named)
         if source.format == "text":
             return Columns(rows.selectExpr(f"{line_of('value')} AS record"), {"record": "string"}, {"record": "string"})
-        if source.format == "parquet":
+        if source.format in COLUMNAR:
             raw = tables.columns(scan)
             schema = table.schemas[0] if table.schemas else None
             types = raw if schema is None else _types_of(schema)
@@ -216,7 +216,7 @@ def _made(tables: scans.Tables, scan: Scan, table: Table, step: ReduceStep) -> C
         tables.headers(scan),
     )  # fmt: skip
     named = own is not None  # a time of its own may be wrong, which SQL finds out
-    rows = tables.read(scan, named=named or scan.source.format == "parquet")
+    rows = tables.read(scan, named=named or scan.source.format in COLUMNAR)
     task = TypedTask(decoding, tuple(types.items()), named, table.schemas)
     return Columns(_mapped(rows, task), types, types, is_whole=False)
 

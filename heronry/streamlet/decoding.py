@@ -106,6 +106,8 @@ class Decoder:
         records = _table(piece.data).to_pylist()
         return Records(records, range(piece.first, piece.first + len(records)))
 
+    _orc = _parquet
+
     def _archive(self, piece: Piece) -> Records:
         columns = [column.to_pylist() for column in _table(piece.data).columns]
         ids, indexes, times, values = columns

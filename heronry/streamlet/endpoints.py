@@ -13,7 +13,8 @@ Files: ``path`` is a file or a folder, looked through recursively, in the order 
 * ``json``: a record is what one line holds, most often a dict. Lines of white space are skipped and not numbered.
 * ``csv``: a record is a dict of str by the names in the first line of each file (RFC 4180, UTF-8, no line breaks
   inside a field: a line is a record). An empty field is the empty str.
-* ``parquet``: a record is a dict by column name. Files are never changed once they are seen.
+* ``parquet``, ``orc``: a record is a dict by column name. Files are never changed once they are seen. Of ORC times, and
+  dates before 1582, are refused by name: orc.py.
 * ``archive``: what an archive sink wrote; a record is the record that was archived, its event time comes with it, and
   duplicates (equal message id and index) are dropped.
 
@@ -43,7 +44,8 @@ from heronry.streamlet.partitions import PARTITION_TYPES
 from heronry.streamlet.servers import ServerSource
 from heronry.streamlet.windows import HOUR_MS, whole_ms
 
-SOURCE_FORMATS = ("text", "json", "csv", "parquet", "archive")
+SOURCE_FORMATS = ("text", "json", "csv", "parquet", "orc", "archive")
+COLUMNAR = ("parquet", "orc")  # formats whose files say the names and types of their columns
 SINK_FORMATS = ("json", "parquet", "csv")
 TYPES = ("str", "int", "float", "bool")
 Schema: TypeAlias = tuple[tuple[str, str], ...]
@@ -192,7 +194,7 @@ def _folders(given: Sequence[str] | Mapping[str, str], format: str, schema: Sche
     both = [name for name, _ in schema if name in names]
     if both:
         raise TopologyError(f"files() has {both[0]!r} in its schema and in its partitions: it stands in one of the two")
-    if found and format not in ("json", "csv", "parquet"):
+    if found and format not in ("json", "csv", *COLUMNAR):
         raise TopologyError(f"files(format={format!r}) takes no partitions: its records have no fields to add to")
     return found
 

@@ -1,6 +1,7 @@
 """Reading files: pieces of bytes at positions. Shared by the reference and the online source.
 
-Theory of operation. A file is read in *pieces*: whole lines (text, json, csv) or rows (parquet, archive), cut by size.
+Theory of operation. A file is read in *pieces*: whole lines (text, json, csv) or rows (parquet, orc, archive), cut by
+size.
 A piece has the number of its first line or row and the offset at which the next piece begins (bytes, or rows), so
 whoever has the offset and the number can go on from there. A piece is bytes until ``Decoder`` (decoding.py) makes
 records of it, which the online engine does in another process than the reading. Numbers count every line, blank ones
@@ -14,11 +15,12 @@ their names, without those whose message id and index came before.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from heronry.streamlet.endpoints import FileSource, is_url
+from heronry.streamlet.orc import leaves_of, refuse_old_dates, refuse_times
 from heronry.streamlet.packed import BYTE_ORDER_MARK, ReadError, go_to, is_packed, open_plain, refuse_unreadable
 from heronry.streamlet.partitions import Folders
 from heronry.streamlet.program import Program
@@ -196,29 +198,43 @@ def grows_at(source: FileSource, name: str) -> bool:
 
 
 class RowReader:
-    """Pieces of a Parquet file, or of an archive's hour folder; offsets are rows."""
+    """Pieces of a file of Parquet or ORC, or of an archive's hour folder; offsets are rows."""
 
     def __init__(self, source: FileSource, name: str, offset: int = 0, number: int = 0) -> None:
         self._arrow = parquet_library()
         self._place = path_of(source, name)
         self._number = offset
-        self._batches = self._skipped(self._archive() if source.format == "archive" else self._parquet())
-
-    def _parquet(self) -> Iterator[Any]:
-        yield from self._rows(self._place)
+        self._open: Callable[..., Iterator[Any]] = self._orc if source.format == "orc" else self._parquet
+        self._batches = self._skipped(self._archive() if source.format == "archive" else self._rows(self._place))
 
     def _rows(self, path: Path, columns: list[str] | None = None) -> Iterator[Any]:
         """Raises ReadError, since pyarrow does not say which file it is that it cannot read."""
         try:
-            with self._arrow.parquet.ParquetFile(path) as file:
-                yield from file.iter_batches(batch_size=PIECE_ROWS, columns=columns)
+            yield from self._open(path, columns)
         except (FileNotFoundError, PermissionError):
             raise
         except (self._arrow.ArrowException, OSError) as error:
+            form = "ORC" if self._open == self._orc else "Parquet"
             raise ReadError(
-                f"{path} cannot be read as Parquet ({error}); take it away, and give files their names when they are "
+                f"{path} cannot be read as {form} ({error}); take it away, and give files their names when they are "
                 "whole (names that begin with . or _ are not read)"
             ) from error
+
+    def _parquet(self, path: Path, columns: list[str] | None) -> Iterator[Any]:
+        with self._arrow.parquet.ParquetFile(path) as file:
+            yield from file.iter_batches(batch_size=PIECE_ROWS, columns=columns)
+
+    def _orc(self, path: Path, columns: list[str] | None) -> Iterator[Any]:
+        import pyarrow.orc
+
+        with path.open("rb") as opened:
+            file = pyarrow.orc.ORCFile(opened)
+            refuse_times(((field.name, leaves_of(field.type)) for field in file.schema), str(path))
+            for number in range(file.nstripes):
+                stripe = file.read_stripe(number, columns)
+                refuse_old_dates(stripe, str(path))
+                for first in range(0, stripe.num_rows, PIECE_ROWS):
+                    yield stripe.slice(first, PIECE_ROWS)
 
     def _archive(self) -> Iterator[Any]:
         files = [self._place] if self._place.is_file() else sorted(self._place.glob("*.parquet"))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 from comparing import difference
@@ -36,7 +37,7 @@ from heronry.streamlet.reference import run
 from heronry.streamlet.windows import Window
 
 FEW = settings(
-    max_examples=2, phases=[Phase.explicit, Phase.generate],
+    max_examples=1, phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )  # fmt: skip
 NOON = dt.datetime(2026, 3, 29, 0, 30, tzinfo=dt.UTC)
@@ -75,9 +76,11 @@ class Recipe:
             place.mkdir(parents=True)
             kept = [{"k": key, "t": time, "n": n} for n, (key, time) in enumerate(rows) if low <= time < high]
             shape = pa.schema([("k", KEYS[kind][0]), ("t", pa.int64()), ("n", pa.int64())])
+            form = "orc" if number and kind in NUMBERS else "parquet"
             for part in (0, 1):
-                pq.write_table(pa.Table.from_pylist(kept[part::2], schema=shape), place / f"{part}.parquet")
-            streams.append(builder.source(files(place, "parquet"), event_time="t", name=f"source-{number}"))
+                table = pa.Table.from_pylist(kept[part::2], schema=shape)
+                (orc if form == "orc" else pq).write_table(table, place / f"{part}.{form}")
+            streams.append(builder.source(files(place, form), event_time="t", name=f"source-{number}"))
         left, right = streams[0], streams[0] if self.alone else streams[1]
         if self.alone:
             streams[1].sink(collect(), name="unjoined")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 from comparing import difference
@@ -24,8 +25,10 @@ from data_pipeline.shell.asked import with_columns
 from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.footers import footers
 from data_pipeline.shell.origin import with_file
+from data_pipeline.shell.output import spark_url
 from data_pipeline.shell.scan import Tables
 from heronry.streamlet import Builder, collect, files, sequence
+from heronry.streamlet.packed import ReadError
 from heronry.streamlet.program import Program
 from heronry.streamlet.reference import run
 from heronry.streamlet.windows import hour_folder, tumbling
@@ -65,11 +68,17 @@ def test_every_format(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "parquet").mkdir()
     table = pa.table({"i": [1, None], "s": ["x", "ä"], "l": [[1, 2], None], "d": [{"a": 1.5}, {"a": None}]})
     pq.write_table(table, tmp_path / "parquet" / "a.parquet")
-    programs = [through(files(tmp_path / form, form)) for form in ("text", "json", "csv", "parquet")]
+    (tmp_path / "orc").mkdir()
+    orc.write_table(table, tmp_path / "orc" / "a.orc")
+    odd = pa.table({"b": [b"\xff"], "day": [dt.date(9999, 12, 31)], "s": pa.array([7], pa.int8()), "f": [float("nan")]})
+    (tmp_path / "orc2").mkdir()
+    orc.write_table(odd, tmp_path / "orc2" / "b.orc")
+    programs = [through(files(tmp_path / form, form)) for form in ("text", "json", "csv", "parquet", "orc")]
     programs += [through(files(tmp_path / "odd [1]{a,b}*?", "text")), through(files(tmp_path / "x%41", "csv"))]
     (tmp_path / "tables2" / "day=8").mkdir(parents=True)
     pq.write_table(pa.table({"v": [1, 2], "day": ["of the row", "too"]}), tmp_path / "tables2" / "day=8" / "a.parquet")
     programs += [
+        through(files(tmp_path / "orc2", "orc")),
         through(files(tmp_path / "days", "json", partitions={"day": "int", "k": "str"})),
         through(files(tmp_path / "tables", "csv", partitions=["day"])),
         through(files(tmp_path / "tables2", "parquet", partitions=["day"])),
@@ -81,6 +90,25 @@ def test_every_format(spark: SparkSession, tmp_path: Path) -> None:
     ]
     for program, found in zip(programs, run_all(spark, programs), strict=True):
         assert difference(run(program)["out"], found["out"]) == "", program.steps[0]
+
+
+def test_orc_with_times_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
+    """Before anything is read, but for old dates, which SQL would not see."""
+    within = pa.array([[{"at": None}]], pa.list_(pa.struct([("at", pa.timestamp("us"))])))
+    for name, column, told in (
+        ("time", pa.array([1], pa.timestamp("us")), "times of ORC in column 'at'"),
+        ("within", within, "times of ORC in column 'at'"),
+        ("old", pa.array([dt.date(1582, 10, 14)]), "a date of ORC before 1582-10-15 in column 'at'"),
+    ):
+        orc.write_table(pa.table({"at": column}), tmp_path / f"{name}.orc")
+        source = files(tmp_path / f"{name}.orc", "orc")
+        with pytest.raises((ReadError, PySparkException), match=told):
+            run_all(spark, [through(source)])
+        if name == "old":
+            builder = Builder("counted")
+            builder.source(source).count_by_key("at").sink(collect())
+            with pytest.raises(PySparkException, match=told):
+                run_all(spark, [builder.build()])
 
 
 def file_of_failure(spark: SparkSession, program: Program) -> str:
@@ -138,7 +166,7 @@ def test_columns_from_footers_are_those_spark_finds(spark: SparkSession, tmp_pat
     tables = {"plain": pa.table(plain)} | {name: pa.table({name: column}) for name, column in other.items()}
     for name, table in tables.items():
         pq.write_table(table, tmp_path / f"{name}.parquet")
-        found = footers([str(tmp_path / f"{name}.parquet")])
+        found = footers([spark_url(str(tmp_path / f"{name}.parquet"))])
         assert (found.alike, found.columns is not None) == (True, name == "plain"), name
         if found.columns is not None:
             assert found.columns == spark.read.parquet(str(tmp_path / f"{name}.parquet")).schema
@@ -147,11 +175,11 @@ def test_columns_from_footers_are_those_spark_finds(spark: SparkSession, tmp_pat
         "'a' AS s, 1Y AS i, CAST(1.5 AS decimal(9, 2)) AS d, array(named_struct('x', 1)) AS l, now() AS t, x'00' AS b"
     )
     spark.sql(f"SELECT {mixed}").write.parquet(written)
-    columns = footers([written]).columns  # what cannot be None is said there; Spark's reader says it of nothing
+    columns = footers([spark_url(written)]).columns  # what cannot be None is said there; Spark's reader says it of nothing
     assert columns is not None
     assert columns.simpleString() == spark.read.parquet(written).schema.simpleString()
     assert spark.read.schema(columns).parquet(written).schema == spark.read.parquet(written).schema
-    assert not footers([str(tmp_path)]).alike
+    assert not footers([spark_url(str(tmp_path))]).alike
     assert not footers(["hdfs://nowhere/x"]).alike
 
 

@@ -121,6 +121,17 @@ def test_parquet_is_sql_where_the_types_of_its_columns_allow() -> None:
         assert found.reductions[0].sql is is_sql, types
 
 
+def test_orc_is_sql_as_parquet_is_but_for_dates_and_fields_of_folders_are_pythons() -> None:
+    types, more = {"k": "string", "n": "bigint"}, {"day": "date"}
+    for source, columns, is_sql in (
+        (files("/in", "orc"), types, True), (files("/in", "orc"), types | more, False),
+        (files("/in", "parquet"), types | more, True), (files("/in", "parquet", partitions=["k"]), types, False),
+        (files("/in", "json", schema=TYPED, partitions=["day"]), {}, False),
+    ):  # fmt: skip
+        (reduction,) = plan(reduced("k", sum_(), "n", source=source), Choice(columns={"source": columns})).reductions
+        assert reduction.sql is is_sql, (source, columns)
+
+
 def test_a_function_between_makes_it_python_and_a_union_of_tables_does_not() -> None:
     builder = Builder("p")
     one, two = (builder.source(json_source(), name=name) for name in ("one", "two"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from heronry.streamlet import Builder, files
 from heronry.streamlet.decoding import Decoder, read_all
 from heronry.streamlet.program import KeyValue, Windowed
-from heronry.streamlet.reading import LineReader, ReadError, list_files
+from heronry.streamlet.reading import LineReader, ReadError, list_files, open_reader
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import finished, latest, read
 
@@ -111,11 +112,43 @@ def test_a_csv_field_may_be_long_and_quotes_inside_stand_for_themselves(tmp_path
 
 
 @pytest.mark.parametrize("content", [b"", b"not at all"])
-def test_a_file_that_is_no_parquet_is_named(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize(("form", "name"), [("parquet", "Parquet"), ("orc", "ORC")])
+def test_a_file_that_is_no_table_is_named(tmp_path: Path, content: bytes, form: str, name: str) -> None:
     pytest.importorskip("pyarrow")
-    (tmp_path / "broken.parquet").write_bytes(content)
-    with pytest.raises(ReadError, match=r"broken\.parquet cannot be read as Parquet"):
-        records(files(tmp_path, "parquet"))
+    (tmp_path / "broken.bin").write_bytes(content)
+    with pytest.raises(ReadError, match=rf"broken\.bin cannot be read as {name}"):
+        records(files(tmp_path, form))
+
+
+def test_orc_is_read_in_pieces(tmp_path: Path) -> None:
+    arrow, orc = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.orc")
+    rows = [{"a": n, "b": str(n), "c": [n], "d": {"e": n / 2}} for n in range(10_000)] + [dict.fromkeys("abcd")]
+    orc.write_table(arrow.Table.from_pylist(rows), tmp_path / "x.orc", stripe_size=1 << 16)
+    source = files(tmp_path / "x.orc", "orc")
+    assert orc.ORCFile(tmp_path / "x.orc").nstripes > 1
+    assert records(source) == rows
+    reader, half = open_reader(source, ""), open_reader(source, "", 5_001, 5_001)
+    while (piece := reader.read()) is not None:
+        assert piece.next_offset - piece.first <= 4096
+    assert piece is None
+    assert next(iter(Decoder(source).decode("", half.read()).records)) == rows[5_001]
+
+
+def test_what_readers_of_orc_disagree_on_is_refused_by_name(tmp_path: Path) -> None:
+    arrow, orc = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.orc")
+    within = {"timestamp": 1, "dated": 2}  # names are no types
+    days = [dt.date(1582, 10, 15), None, dt.date(9999, 12, 31)]
+    orc.write_table(arrow.table({"when": [within, None, None], "day": days}), tmp_path / "fine.orc")
+    assert [record["day"] for record in records(files(tmp_path / "fine.orc", "orc"))] == days
+    for column, told in (
+        (arrow.array([None], arrow.timestamp("us")), "times of ORC in column 'when'"),
+        (arrow.array([{"at": None}], arrow.struct([("at", arrow.timestamp("us", "UTC"))])), "times of ORC in column 'when'"),
+        (arrow.array([[None]], arrow.list_(arrow.date32())), "dates of ORC inside column 'when'"),
+        (arrow.array([dt.date(1582, 10, 14)]), "a date of ORC before 1582-10-15 in column 'when'"),
+    ):
+        orc.write_table(arrow.table({"a": [1], "when": column}), tmp_path / "bad.orc")
+        with pytest.raises(ReadError, match=f"bad.orc has {told}"):
+            records(files(tmp_path / "bad.orc", "orc"))
 
 
 def test_a_folder_is_read_in_order_without_hidden_files(tmp_path: Path) -> None:

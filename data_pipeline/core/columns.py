@@ -1,8 +1,8 @@
 """Which reducers SQL may compute, and from which columns: those whose types SQL treats as Python does. Pure.
 
 Theory of operation. A reducer of built-in parts over plain fields is SQL if all that it reads are typed columns: of
-text, of csv and json with declared types, of Parquet and ORC, or of any of these files behind ``with_schema``. Nothing but
-unions may stand between. A schema over those whose columns have its types, or ones that fit into them without a
+text, of csv and json with declared types, of Parquet and ORC, or of any of these files behind ``with_schema``. Nothing
+but unions may stand between. A schema over files whose columns have its types, or ones that fit into them without a
 question to each value, is checked by Catalyst alone; over anything else the Python rule makes the columns.
 """
 
@@ -41,8 +41,8 @@ Way = tuple[SourceStep, tuple[SchemaStep, ...]]
 
 @dataclass(frozen=True)
 class Columns:
-    """What is known of a program's columns. ``known``: of each source of Parquet or ORC, the Spark types. ``bounded``: records are
-    chosen by the source's event time."""
+    """What is known of a program's columns. ``known``: of each source of Parquet or ORC, the Spark types. ``bounded``:
+    records are chosen by the source's event time."""
 
     program: Program
     known: Mapping[str, Mapping[str, str]]

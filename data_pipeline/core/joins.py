@@ -2,9 +2,9 @@
 
 Theory of operation. A join is made of steps that every engine has (``heronry/streamlet/joins.py``): two maps that mark
 the sides, a union, a reducer to two lists, and what makes pairs of them. It may be a join of Catalyst's if both sides
-are Parquet or ORC by itself or in a schema that Catalyst checks alone (columns.py), with keys and times in columns of types
-that SQL treats as Python does, and if every other column comes to Python from behind the join as it would have in front
-of it. What is not so keeps the steps, and the plan says what it was.
+are Parquet or ORC by itself or in a schema that Catalyst checks alone (columns.py), with keys and times in columns of
+types that SQL treats as Python does, and if every other column comes to Python from behind the join as it would have in
+front of it. What is not so keeps the steps, and the plan says what it was.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def _side(columns: Columns, name: str, marked: MapStep) -> tuple[JoinSide, Table
     raw, types = columns.raw(source), columns.types(way)
     if raw is None or types is None:
         raise _InPython(
-            f"of the {name} side's source {source.name!r} SQL does not know the columns, does not tell their names apart, "
-            "or would not look at dates of ORC"
+            f"of the {name} side's source {source.name!r} SQL does not know the columns, does not tell their names "
+            "apart, or would not look at dates of ORC"
         )
     for schema in schemas:
         if not is_fitting(schema.schema, raw):
@@ -95,7 +95,7 @@ def _side(columns: Columns, name: str, marked: MapStep) -> tuple[JoinSide, Table
     for time, there in times:
         found = column_type(time.extractor, there) if time is not None else ""
         if found not in TIME_TYPES:
-            raise _InPython(f"the {name} side's event time is {_told(time and time.extractor, found)}")
+            raise _InPython(f"the {name} side's event time is {_told(time.extractor if time is not None else None, found)}")
     side = JoinSide(marked.name, str(key.name), own)
     return side, Table(source.name, schemas, bool(schemas)), "number" if kind in NUMBERS else kind
 

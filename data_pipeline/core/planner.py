@@ -51,7 +51,9 @@ class Choice:
     to_ms: int | None = None
     sinks: frozenset[str] | None = None  # only these sinks; None: all
     sql: bool = True  # False: no reducer is computed by SQL, which cannot say which record fails
-    columns: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # source of Parquet or ORC → column → Spark type
+    columns: Mapping[str, Mapping[str, str]] = field(
+        default_factory=dict
+    )  # source of Parquet or ORC → column → Spark type
 
 
 def plan(program: Program, choice: Choice | None = None) -> Plan:

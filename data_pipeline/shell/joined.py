@@ -22,7 +22,7 @@ from pyspark.sql import functions as sql
 
 from data_pipeline.core.columns import NUMBERS
 from data_pipeline.core.combine import Limits
-from data_pipeline.core.plan import JoinSide, Reduction, Scan, Unit
+from data_pipeline.core.plan import JoinSide, Reduction, Scan
 from data_pipeline.shell import scan as scans
 from data_pipeline.shell.tasks import Render, passed
 from data_pipeline.shell.typed import FLOATS, Columns, starts_of
@@ -41,9 +41,7 @@ def joined(spark: SparkSession, tables: scans.Tables, reduction: Reduction, read
     step, join = reduction.step, reduction.join
     assert join is not None
     assert step.windowing is not None
-    found = [
-        Columns.of(spark, tables, scan, table, step) for scan, table in zip(read, reduction.tables, strict=True)
-    ]
+    found = [Columns.of(spark, tables, scan, table, step) for scan, table in zip(read, reduction.tables, strict=True)]
     kinds = {columns.types[side.key] for columns, side in zip(found, join.sides, strict=True)}
     left, right = (
         _side(columns, scan, side, number, kinds, step.windowing)

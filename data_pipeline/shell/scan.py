@@ -1,8 +1,9 @@
 """Sources as DataFrames of raw rows: Spark finds, splits and reads the files; workers decide what a row means.
 
 Lines come as Spark's strings, which are the bytes of the file (for csv with the file they are from and the offset of
-their block, to know the header again); Parquet and ORC as their columns; an archive without rows whose message id and index are
-there twice. Hidden names (``.``, ``_``) are not read, by Spark's rule and ours. Compressed files: ``unpack.py``.
+their block, to know the header again); Parquet and ORC as their columns; an archive without rows whose message id and
+index are there twice. Hidden names (``.``, ``_``) are not read, by Spark's rule and ours. Compressed files:
+``unpack.py``.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import logging
 import os
 import pickle
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -283,7 +283,7 @@ def _sound(step: ReduceStep, found: list[Merged], views: list[Any]) -> tuple[lis
 
 
 def passed(
-    chunks: Iterable[tuple[list[Any], list[int | None]]], unit: Unit, render: Render, limits: Limits
+    chunks: Iterable[tuple[Sequence[Any], Sequence[int | None]]], unit: Unit, render: Render, limits: Limits
 ) -> Iterator[Any]:
     """Records and their times through a unit, as Arrow batches."""
     runner = Runner(unit, render, limits)

@@ -1,8 +1,8 @@
 """What SQL reads of a source: typed columns, as they are in the files or behind a schema (``with_schema``).
 
-Theory of operation. Three ways lead to columns. Text, Parquet and ORC have them. Where the values of Parquet's columns are
-those of a schema, whatever they are, Catalyst checks by itself what is left to check: that nothing is None which must
-not be. Everything else, json and csv and what a schema has to convert, is decoded and brought into its schema in a
+Theory of operation. Three ways lead to columns. Text, Parquet and ORC have them. Where the values of a file's columns
+are those of a schema, whatever they are, Catalyst checks by itself what is left to check: that nothing is None which
+must not be. Everything else, json and csv and what a schema has to convert, is decoded and brought into its schema in a
 ``mapInArrow``, by the Python rule of all engines, and goes on as columns; only those that are read are made.
 
 A record that does not fit ends the job with its story, from SQL as from Python; what is to be put aside is found when

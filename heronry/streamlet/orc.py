@@ -35,8 +35,8 @@ def refuse_times(columns: Iterable[tuple[str, Leaves]], where: str) -> None:
             )
         if len(leaves) > 1 and any(leaf.startswith("date") for leaf in leaves):
             raise ReadError(
-                f"{where} has dates of ORC inside column {name!r}, on whose calendar its readers disagree: write them in "
-                "columns of their own or as text, or write Parquet"
+                f"{where} has dates of ORC inside column {name!r}, on whose calendar its readers disagree: write them "
+                "in columns of their own or as text, or write Parquet"
             )
 
 

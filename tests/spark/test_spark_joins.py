@@ -1,4 +1,4 @@
-"""Joins that SQL computes, on real Spark: over awkward keys what the reference gives, and no record left unlooked at."""
+"""Joins that SQL computes, on real Spark: what the reference gives over awkward keys, and every record looked at."""
 
 from __future__ import annotations
 

@@ -175,7 +175,8 @@ def test_columns_from_footers_are_those_spark_finds(spark: SparkSession, tmp_pat
         "'a' AS s, 1Y AS i, CAST(1.5 AS decimal(9, 2)) AS d, array(named_struct('x', 1)) AS l, now() AS t, x'00' AS b"
     )
     spark.sql(f"SELECT {mixed}").write.parquet(written)
-    columns = footers([spark_url(written)]).columns  # what cannot be None is said there; Spark's reader says it of nothing
+    # What cannot be None is said there; Spark's reader says it of nothing.
+    columns = footers([spark_url(written)]).columns
     assert columns is not None
     assert columns.simpleString() == spark.read.parquet(written).schema.simpleString()
     assert spark.read.schema(columns).parquet(written).schema == spark.read.parquet(written).schema

@@ -71,7 +71,7 @@ def joined(
         (joined(columns=PLAIN | {"K": "string"}), "SQL does not know the columns, does not tell their names apart"),
         (joined(source=files("/one", "orc")), "or would not look at dates of ORC"),
         (joined(source=files("/one", "orc"), columns={"k": "string", "t": "int"}), ""),
-        (joined(source=files("/one", "parquet", partitions=["k"])), "the left side's source 'one' has fields in its folders"),
+        (joined(source=files("/one", "parquet", partitions=["k"])), "source 'one' has fields in its folders"),
         (joined(columns=None), "SQL does not know the columns"),
         (joined(columns=PLAIN | {"t": "string"}), "the left side's event time is column 't' of type string"),
         (joined(own="k"), "the left side's event time is column 'k' of type string"),

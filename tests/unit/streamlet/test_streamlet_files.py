@@ -142,7 +142,7 @@ def test_what_readers_of_orc_disagree_on_is_refused_by_name(tmp_path: Path) -> N
     assert [record["day"] for record in records(files(tmp_path / "fine.orc", "orc"))] == days
     for column, told in (
         (arrow.array([None], arrow.timestamp("us")), "times of ORC in column 'when'"),
-        (arrow.array([{"at": None}], arrow.struct([("at", arrow.timestamp("us", "UTC"))])), "times of ORC in column 'when'"),
+        (arrow.array([[None]], arrow.list_(arrow.timestamp("us", "UTC"))), "times of ORC in column 'when'"),
         (arrow.array([[None]], arrow.list_(arrow.date32())), "dates of ORC inside column 'when'"),
         (arrow.array([dt.date(1582, 10, 14)]), "a date of ORC before 1582-10-15 in column 'when'"),
     ):

@@ -51,7 +51,8 @@ TEXTS = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs
 def test_what_a_sink_writes_into_folders_comes_back(record: dict[str, str | None]) -> None:
     """But for the empty text, which has no folder of its own."""
     folder = folder_of(record, list(record))
-    assert dict(Folders((name, "str") for name in record).of(f"/{folder}/a")) == {k: v or None for k, v in record.items()}
+    found = Folders((name, "str") for name in record).of(f"/{folder}/a")
+    assert found == {name: value or None for name, value in record.items()}
 
 
 def written(folder: Path, form: str) -> Path:

@@ -93,9 +93,10 @@ def _side(columns: Columns, name: str, marked: MapStep) -> tuple[JoinSide, Table
     times = [(source.event_time, raw)] if own is None or columns.bounded else []
     times += [(own, raw), (own, types)] if own is not None else []
     for time, there in times:
-        found = column_type(time.extractor, there) if time is not None else ""
+        taken = time.extractor if time is not None else None
+        found = column_type(taken, there)
         if found not in TIME_TYPES:
-            raise _InPython(f"the {name} side's event time is {_told(time.extractor if time is not None else None, found)}")
+            raise _InPython(f"the {name} side's event time is {_told(taken, found)}")
     side = JoinSide(marked.name, str(key.name), own)
     return side, Table(source.name, schemas, bool(schemas)), "number" if kind in NUMBERS else kind
 

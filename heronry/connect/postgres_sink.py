@@ -52,10 +52,12 @@ class PostgresSink(SeatedSink):
     """Writes each tuple as a row of ``user.postgres.table``: the columns are the fields. With ``user.postgres.key`` it
     is an upsert, of one key the last one that came; group the input by the key, then. See ``docs/connectors.md``."""
 
+    options = (*OPTIONS, TABLE, KEY, ATTEMPTS)
+
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
         """What is missing or wrong."""
-        yield from problems((*OPTIONS, TABLE, KEY, ATTEMPTS), config)
+        yield from problems(cls.options, config)
         yield from dsn_problems(config)
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:

@@ -68,10 +68,12 @@ return 1
 class RedisStreamSink(SeatedSink):
     """Adds each tuple to ``user.redis.stream`` as an entry: its fields are the tuple's, without those that are None."""
 
+    options = (*OPTIONS, STREAM, LENGTH, ATTEMPTS)
+
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
         """What is missing or wrong."""
-        yield from problems((*OPTIONS, STREAM, LENGTH, ATTEMPTS), config)
+        yield from problems(cls.options, config)
         yield from url_problems(config)
 
     def open(self, config: dict[str, Any], seat: Seat) -> None:

@@ -8,12 +8,12 @@ system has a place for the values, so that whoever must know this of each record
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from heronry.api.state import TwoPhaseSink
 from heronry.api.tuples import Tuple
 from heronry.connect.marks import life_of
-from heronry.connect.settings import require, step_name
+from heronry.connect.settings import Option, require, step_name
 
 
 class Seat(NamedTuple):
@@ -39,6 +39,13 @@ def seat_of(context: Any) -> Seat:
 
 class SeatedSink(TwoPhaseSink):
     """Derive and write ``open``; for programs, ``encoded``, ``take`` and ``forget`` as well."""
+
+    options: ClassVar[tuple[Option, ...]] = ()
+
+    @classmethod
+    def settings(cls) -> set[str]:
+        """The keys of its configuration."""
+        return {option.key for option in cls.options}
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         """Raises BadConfig, ConnectError."""

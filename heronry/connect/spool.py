@@ -41,6 +41,11 @@ class SpoolSink(SeatedSink):
     options: ClassVar[tuple[Option, ...]] = ()  # besides the folder
 
     @classmethod
+    def settings(cls) -> set[str]:
+        """The keys of its configuration."""
+        return {cls.folder_option.key, *super().settings()}
+
+    @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
         """What is missing or wrong."""
         yield from problems((cls.folder_option, *cls.options), config)

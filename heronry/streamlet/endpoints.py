@@ -19,7 +19,7 @@ Files: ``path`` is a file or a folder, looked through recursively, in the order 
 
 Files of text, json and csv may be compressed, and begin with a byte order mark: see packed.py.
 
-Servers (Redis, PostgreSQL, Kafka, NATS): servers.py.
+Servers (Redis, PostgreSQL, Kafka, NATS): servers.py, server_sinks.py.
 
 ``schema`` (names and types: str int float bool) makes csv and json records plain: each has exactly these fields, in
 this order, converted; what is missing, null or (csv, not str) empty is None.
@@ -37,6 +37,7 @@ from heron_runtime.extensions import STREAMLET_SINKS, ExtensionError
 from heron_runtime.failures import did_you_mean
 from heronry.api.errors import TopologyError
 from heronry.streamlet.extract import Extractor
+from heronry.streamlet.server_sinks import ServerSink
 from heronry.streamlet.servers import ServerSource
 from heronry.streamlet.windows import HOUR_MS, whole_ms
 
@@ -143,8 +144,8 @@ class PluggedSink(Protocol):
         """The ``heronry.streamlet.online.writers.Writer`` of a step in a task; ``folder`` is the topology's own."""
 
 
-BUILT_IN_SINKS = (FileSink, ArchiveSink, ViewSink, CollectSink)
-Sink: TypeAlias = FileSink | ArchiveSink | ViewSink | CollectSink | PluggedSink
+BUILT_IN_SINKS = (FileSink, ArchiveSink, ViewSink, CollectSink, ServerSink)
+Sink: TypeAlias = FileSink | ArchiveSink | ViewSink | CollectSink | ServerSink | PluggedSink
 
 
 def files(

@@ -114,7 +114,7 @@ def _step(step: Step) -> Iterator[str]:
     if isinstance(step, LogStep) and step.level not in LEVELS:
         yield f"level is {step.level!r}; write one of {', '.join(LEVELS)}"
     if isinstance(step, SinkStep) and not all(hasattr(step.sink, name) for name in _of_a_sink(step.sink)):
-        yield f"{step.sink!r} is no sink; write to_files(…), to_table(…), archive(…), view(…), collect() or sink_of(name, …)"
+        yield f"{step.sink!r} is no sink; write to_files(…), to_table(…), archive(…), view(…), collect() or sink_of(…)"
     if isinstance(step, SourceStep) and not isinstance(step.source, FileSource | SequenceSource | ServerSource):
         yield f"{step.source!r} is no source; write files(…), sequence(…), redis_stream(…), sql_rows(…), …"
     if isinstance(step, SourceStep) and isinstance(step.source, ServerSource):

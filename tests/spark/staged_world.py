@@ -4,6 +4,7 @@ may be dead behind any step. What the operating system does not do for a dead pr
 
 from __future__ import annotations
 
+import socket
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -153,7 +154,7 @@ class World:
             return "settled"
         staging = Staging(self.plan)
         with (
-            OutputFolder(None, self.url, clear=partial(clear_journal, out=pytest.fail)) as folder,  # type: ignore[arg-type]
+            OutputFolder(None, self.url, clear=partial(clear_journal, out=pytest.fail)) as folder,
             staging.into(folder, pytest.fail),
         ):
             reports = {output.step: self._tasks(output, staging._journal) for output in self.plan.outputs}
@@ -195,7 +196,7 @@ def world_of(attempts: list[list[str]], deaths: list[int]) -> Iterator[World]:
         made = World(attempts, deaths, Path(folder))
         MemorySink.world = made
         patch.setitem(server_sinks.SINKS, "memory", f"{__name__}:MemorySink")
-        host = output.socket.gethostname()
+        host = socket.gethostname()
         patch.setattr(output, "_work_name", lambda name: f".{name}.{host}.{10**7 + made.driver}.tmp")
         patch.setattr(output, "_lives", lambda pid: pid == 10**7 + made.driver)  # no process has such a number
         for name in FILE_STEPS:

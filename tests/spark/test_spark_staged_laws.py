@@ -27,6 +27,7 @@ def law_records_are_seen_once_whoever_dies() -> None:
 
     @given(st.lists(FATES, max_size=3), st.lists(st.integers(1, 60), max_size=4), st.booleans())
     @example([["staged"], ["dies"]], [35, 9, 9], False)
+    @example([["staged"], []], [7], False)  # when some have staged
     def holds(attempts: list[list[str]], deaths: list[int], early: bool) -> None:
         with world_of(attempts, deaths) as world:
             until_it_is_done(world, early)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from laws import each_law, each_mutation
 from staged_world import LIVES, MemorySink, World, world_of
@@ -25,6 +25,7 @@ FATES = st.lists(st.sampled_from(["dies", "staged", "late"]), max_size=2)
 def law_records_are_seen_once_whoever_dies() -> None:
     """The same command until it does not die; then it is refused."""
 
+    @settings(report_multiple_bugs=False)
     @given(st.lists(FATES, max_size=3), st.lists(st.integers(1, 60), max_size=4), st.booleans())
     @example([["staged"], ["dies"]], [35, 9, 9], False)
     @example([["staged"], []], [7], False)  # when some have staged

@@ -141,7 +141,9 @@ def into_all(postgres: PostgresServer, brokers: KafkaMock, jetstream: NatsServer
     table = to_table(postgres.dsn, "plain", fields, password_file=postgres.password_file)
     numbers.sink(table, name="table")
     numbers.sink(to_kafka(brokers.servers, "words", fields, key="word", spool=folder / "kafka"), name="topic")
-    into_nats = to_nats(jetstream.url, "words", fields, spool=folder / "nats", password_file=jetstream.password_file)
+    into_nats = to_nats(
+        jetstream.url, "words.into", fields, spool=folder / "nats", password_file=jetstream.password_file
+    )
     numbers.sink(into_nats, name="subject")
     numbers.map(lambda record: record["id"]).sink(to_files("/nowhere"), name="lines")
     return builder.build()

@@ -27,7 +27,7 @@ from data_pipeline.shell.output import OutputFolder
 from data_pipeline.shell.portions import is_of
 from data_pipeline.shell.progress import shown
 from data_pipeline.shell.request import Request
-from data_pipeline.shell.staged import Staging, clear_journal, settle
+from data_pipeline.shell.staged import Staging, clear_journal, settle, tasks_run
 from heronry.pipeline.registry import Registered, register
 from heronry.pipeline.views import describe_view, next_version, prune
 from heronry.streamlet.aside import TooManyAside
@@ -51,7 +51,7 @@ def _folder(spark: SparkSession, asked: Asked, found: Plan, execution: Execution
     """Every sink into its folder below the output path, all of it at once."""
     request = asked.request
     may_go = request.replace or (bool(request.checkpoint) and is_of(spark, request.output_path, request.checkpoint))
-    staging = Staging(found)
+    staging = Staging(found, partial(tasks_run, spark))
     clear = partial(clear_journal, out=say)
     with (
         OutputFolder(spark, request.output_path, replace=may_go, clear=clear) as folder,

@@ -113,8 +113,9 @@ class KubernetesEngine:
         network = plan.network_of(body)
         if network and self._api.read("Service", plan.object_name(network)) is None:
             raise EngineError(f"the network {network} is not found: somebody has removed its Service; it is made anew")
+        takers = answers.takers(self._nodes(), dict(self._placing.selector))
         try:
-            record = self._api.create(plan.record_of(name, body, files, folder, self._placing))
+            record = self._api.create(plan.record_of(name, body, files, folder, self._placing, takers))
         except Refused as error:
             if error.code != CONFLICT:
                 raise

@@ -1,10 +1,10 @@
 """How a topology looks on a Docker engine: names, labels, limits, and everything a container is created with.
 
-Pure: a launch and a packing plan in, plain values out. One network and one volume for each submission, one container
-for each container of the topology (``heron_runtime.model.containers``). Every name holds the compose project, the topology and six
-digits of the submission's id, so that two clusters, or two submissions of one name, never meet. The name of a
-container is a DNS label: it is the host that its processes publish, and resolves on the topology's network even after
-somebody has disconnected and connected it.
+Pure: a launch and a packing plan in, plain values out. One network and one volume for each submission, one Docker
+container for each container of the topology (``heron_runtime.model.containers``). Every name holds the compose project,
+the topology and six digits of the submission's id, so that two clusters, or two submissions of one name, never meet.
+The name of a container is a DNS label: it is the host that its processes publish, and resolves on the topology's
+network even after somebody has disconnected and connected it.
 
 Memory: what the packing plan says, but never less than the tasks were promised plus OWN_RAM for Heronry's own
 processes, unless the user has stated the container's size (``topology.container.ram``), which then is the limit.

@@ -257,7 +257,7 @@ def test_thousands_of_tasks_are_packed_at_once() -> None:
 
 def test_the_description_is_plain_data() -> None:
     plan = pack(topology({"words": 1, "count": 2}, stmgrs=2))
-    rows = json.loads(json.dumps(describe(plan)))
+    rows = json.loads(json.dumps(describe(plan, {})))
     assert (rows["tasks"], rows["components"]) == (3, {"words": 1, "count": 2})
     assert rows["total"]["ram_bytes"] == sum(c["ram_bytes"] for c in rows["containers"])
     assert [i["task"] for c in rows["containers"] for i in c["instances"]] == [1, 3, 2]

@@ -60,9 +60,11 @@ def test_limits_leave_room_for_the_tasks_and_for_heronry(cpu: float, ram: int, t
     assert stated.ram_bytes == ram, "what the user states is the limit"
 
 
-def test_a_standby_gets_memory_of_its_own() -> None:
-    one, two = (plan.limits(packing(1, 1, 1, 1), {"topology.master.replicas": n}, 0, 8) for n in (1, 2))
-    assert two.ram_bytes > one.ram_bytes
+def test_a_standby_gets_what_container_0_gets_however_many_there_are() -> None:
+    for replicas in (1, 2, 3):
+        config = {"topology.master.replicas": replicas}
+        found = {plan.limits(packing(1, 1, 1, 1), config, number, 8) for number in (0, 100_001, 100_002)}
+        assert found == {Resources(1.0, 512 * MiB)}
 
 
 def test_a_container_is_confined_and_nothing_in_it_is_secret() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from laws import Law, Mutation, each_law, each_mutation
 from test_docker_plan import launch_named
@@ -36,6 +36,7 @@ SWARM_NODES = st.dictionaries(
     ),
     min_size=1,
 )  # fmt: skip
+ONE = Node("n", "ready", 2.0)
 CONSTRAINTS = st.sampled_from(([], ["node.labels.disk==ssd"], ["node.labels.disk != ssd"], ["node.labels.none==x"]))
 
 
@@ -132,6 +133,8 @@ def goes_to(node: str, found: Node, constraints: list[str]) -> bool:
 
 
 @given(SWARM_NODES, st.frozensets(st.sampled_from("abcdx")), CONSTRAINTS)
+@example({"a": ONE, "b": ONE._replace(active=False)}, frozenset("a"), [])
+@example({"a": ONE, "b": ONE}, frozenset("a"), [])
 def law_masters_share_a_swarms_node_only_where_no_other_takes_them(
     nodes: dict[str, Node], taken: frozenset[str], given_: list[str]
 ) -> None:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
+import master_logs
 from compose_cluster import ComposeCluster, docker, eventually, inside
-from master_logs import leader
 
 from heron_control.schedulers.docker_plan import HOME
 from heron_control.schedulers.topology_folder import LOG_FILES
@@ -68,7 +68,7 @@ def remove_worker(cluster: ComposeCluster, topology: str, draw: random.Random) -
 def kill_master(cluster: ComposeCluster, topology: str, draw: random.Random) -> Iterator[None]:
     """docker kill of the container that holds the topology master, the one that leads if there are two."""
     found = cluster.containers(topology)
-    leads = leader(lambda name: inside(found[1], "cat", f"{LOGS}/{name}.log", check=False))
+    leads = master_logs.leader(lambda name: inside(found[1], "cat", f"{LOGS}/{name}.log", check=False))
     assert leads is not None
     docker("kill", found[leads[1]])
     yield

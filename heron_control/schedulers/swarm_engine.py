@@ -207,7 +207,11 @@ class SwarmEngine(DockerEngine):
         deadline = time.monotonic() + PLACED_SECONDS
         while True:
             with self._explained():
-                others = [entry["ID"] for entry in self._api.services(filters=filters) if entry["ID"] != service["ID"]]
+                others = [
+                    entry["ID"]
+                    for entry in self._api.services(filters=filters)
+                    if entry["ID"] != service["ID"] and entry["Spec"]["Mode"]["Replicated"].get("Replicas", 0)
+                ]
                 tasks = self._api.tasks(filters={"service": others}) if others else []
             nodes = self.nodes()
             places = [plan.place_of(_tasks_of(key, tasks), nodes) for key in others]

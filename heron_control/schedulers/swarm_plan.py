@@ -210,7 +210,10 @@ def _takes(node: Node, constraints: Iterable[str]) -> bool:
 
 
 def place_of(tasks: Sequence[Task], nodes: Mapping[str, Node]) -> tuple[str, bool]:
-    """The node of a service's living task, "" if it has none; and whether it is about to get one."""
+    """The node of the living task of a service that is to have one, "" if it has none; and whether it is about to get
+    one: a swarm makes the task a moment later, and then looks for a node."""
+    if not tasks:
+        return "", True
     living = [task for task in tasks if task.state not in _ENDED and not _lost_node(task, nodes)]
     if not living:
         return "", False

@@ -104,7 +104,7 @@ def run_instance(launch, container, component, task, slot, lifeline):
     live(launch, container, slot, lifeline, f"container_{container}_{component}_{task}")
 """
 INSTANCE_MAIN = """
-import setproctitle
+import argparse, setproctitle
 from heron_runtime.process import parse_arguments
 from heron_instance.shell.main import run_instance
 

@@ -147,7 +147,7 @@ def law_masters_share_a_swarms_node_only_where_no_other_takes_them(
 def law_where_a_master_is_counts_while_it_may_live_there() -> None:
     nodes = {"n1": Node("one", "ready", 2.0), "n2": Node("two", "down", 2.0)}
     for tasks, place in (
-        ([], ("", False)),
+        ([], ("", True)),
         ([Task("running", "n1")], ("n1", False)),
         ([Task("preparing", "n1")], ("n1", False)),
         ([Task("running", "n2")], ("", False)),

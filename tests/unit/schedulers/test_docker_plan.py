@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from heron_control.schedulers import docker_plan as plan
 from heron_runtime.launch import Launch
+from heron_runtime.model.containers import LAST_STANDBY
 from heron_runtime.model.ids import is_safe_name
 from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan, Resources
 from heron_runtime.model.settings import MiB
@@ -31,7 +32,7 @@ def packing(cpu: float, ram: int, tasks: int, task_ram: int) -> PackingPlan:
     return PackingPlan("T", (ContainerPlan(1, instances, Resources(cpu, ram)),))
 
 
-@given(project=NAMES, name=NAMES, digits=IDS, number=st.integers(0, 4096))
+@given(project=NAMES, name=NAMES, digits=IDS, number=st.integers(0, LAST_STANDBY))
 def test_a_container_is_named_by_a_dns_label(project: str, name: str, digits: str, number: int) -> None:
     host = plan.container_host(project, launch_named(name, digits), number)
     assert re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", host)

@@ -9,8 +9,9 @@ import contextlib
 import datetime as dt
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -18,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from data_pipeline.core.describe import described
 from data_pipeline.core.plan import Plan
+from data_pipeline.core.staged import Report
 from data_pipeline.shell import backfill, sinks, until
 from data_pipeline.shell.asked import Asked
 from data_pipeline.shell.execute import Execution
@@ -25,10 +27,12 @@ from data_pipeline.shell.output import OutputFolder
 from data_pipeline.shell.portions import is_of
 from data_pipeline.shell.progress import shown
 from data_pipeline.shell.request import Request
+from data_pipeline.shell.staged import Staging, clear_journal, settle, tasks_run
 from heronry.pipeline.registry import Registered, register
 from heronry.pipeline.views import describe_view, next_version, prune
 from heronry.streamlet.aside import TooManyAside
 from heronry.streamlet.endpoints import ViewSink
+from heronry.streamlet.server_sinks import ServerSink
 from heronry.version import VERSION
 
 FAILED = "_failed.jsonl"  # beside the folders of sinks; see heronry/streamlet/aside.py
@@ -47,17 +51,36 @@ def _folder(spark: SparkSession, asked: Asked, found: Plan, execution: Execution
     """Every sink into its folder below the output path, all of it at once."""
     request = asked.request
     may_go = request.replace or (bool(request.checkpoint) and is_of(spark, request.output_path, request.checkpoint))
-    with OutputFolder(spark, request.output_path, replace=may_go) as folder:
+    staging = Staging(found, partial(tasks_run, spark))
+    clear = partial(clear_journal, out=say)
+    with (
+        OutputFolder(spark, request.output_path, replace=may_go, clear=clear) as folder,
+        staging.into(folder, say),
+    ):
         say(f"writing {', '.join(output.step for output in found.outputs)}")
-        sinks.write_all(spark, found.outputs, execution, folder.work)
+        reports = sinks.write_all(spark, found.outputs, execution, folder.work, staging)
         for output in found.outputs:
-            folder.rename_parts(output.step, ".json")
+            if not isinstance(output.sink, ServerSink):
+                folder.rename_parts(output.step, ".json")
         for frame in execution.ends():
             frame.write.format("noop").mode("overwrite").save()
         aside = _put_aside(execution, folder, asked.policy.most)
-        folder.commit(_manifest(request, found, [output.step for output in found.outputs], aside))
-    wrote = ", ".join(output.step for output in found.outputs) or "nothing"
-    return f"wrote {wrote} to {request.output_path}{_told(aside, request.output_path)}"
+        manifest = _manifest(request, found, [output.step for output in found.outputs], aside)
+        folder.commit(manifest | staging.counted(reports))
+    settle(folder.place)
+    return _wrote(request.output_path, found, reports) + _told(aside, request.output_path)
+
+
+def _wrote(place: str, found: Plan, reports: Mapping[str, list[Report]]) -> str:
+    """What went where."""
+    steps = ", ".join(o.step for o in found.outputs if not isinstance(o.sink, ServerSink))
+    told = [f"{steps or 'nothing'} to {place}"] if steps or not found.outputs else []
+    told += [
+        f"{o.step}, {sum(report.records for report in reports[o.step])} records, to {o.sink}"
+        for o in found.outputs
+        if isinstance(o.sink, ServerSink)
+    ]
+    return f"wrote {'; '.join(told)}" + ("" if steps or not found.outputs else f"; {place} says so")
 
 
 def _put_aside(execution: Execution, folder: OutputFolder, most: int) -> int:

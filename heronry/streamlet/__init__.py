@@ -6,6 +6,7 @@ from heronry.streamlet.joins import Joined
 from heronry.streamlet.monoid import Monoid, count, distinct, max_, mean, min_, monoid, sum_, top_k
 from heronry.streamlet.process import Context, Process
 from heronry.streamlet.program import KeyValue, Matched, Program, Windowed
+from heronry.streamlet.server_sinks import to_kafka, to_nats, to_redis_stream, to_table
 from heronry.streamlet.servers import kafka, nats, redis_stream, sql_rows
 from heronry.streamlet.stream import Streamlet
 from heronry.streamlet.windows import Window, session, sliding, tumbling
@@ -41,6 +42,10 @@ __all__ = [
     "sql_rows",
     "sum_",
     "to_files",
+    "to_kafka",
+    "to_nats",
+    "to_redis_stream",
+    "to_table",
     "top_k",
     "tumbling",
     "view",

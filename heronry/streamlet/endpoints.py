@@ -20,7 +20,7 @@ Files: ``path`` is a file or a folder, looked through recursively, in the order 
 
 Files of text, json and csv may be compressed, and begin with a byte order mark: see packed.py.
 
-Servers (Redis, PostgreSQL, Kafka, NATS): servers.py.
+Servers (Redis, PostgreSQL, Kafka, NATS): servers.py, server_sinks.py.
 
 Folders ``NAME=VALUE`` may be fields of the records in them (``partitions``): partitions.py.
 
@@ -41,6 +41,7 @@ from heron_runtime.failures import did_you_mean
 from heronry.api.errors import TopologyError
 from heronry.streamlet.extract import Extractor
 from heronry.streamlet.partitions import PARTITION_TYPES
+from heronry.streamlet.server_sinks import ServerSink
 from heronry.streamlet.servers import ServerSource
 from heronry.streamlet.windows import HOUR_MS, whole_ms
 
@@ -149,8 +150,8 @@ class PluggedSink(Protocol):
         """The ``heronry.streamlet.online.writers.Writer`` of a step in a task; ``folder`` is the topology's own."""
 
 
-BUILT_IN_SINKS = (FileSink, ArchiveSink, ViewSink, CollectSink)
-Sink: TypeAlias = FileSink | ArchiveSink | ViewSink | CollectSink | PluggedSink
+BUILT_IN_SINKS = (FileSink, ArchiveSink, ViewSink, CollectSink, ServerSink)
+Sink: TypeAlias = FileSink | ArchiveSink | ViewSink | CollectSink | ServerSink | PluggedSink
 
 
 def files(

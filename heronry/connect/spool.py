@@ -47,7 +47,7 @@ class SpoolSink(TwoPhaseSink):
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         """Raises BadConfig, ConnectError."""
         require(self, config)
-        self._folder = Path(self.folder_option.of(config))
+        self._folder = self.spool_folder(config)
         self._step = step_name(context)
         self._task = context.get_task_id()
         self._marks = Marks(self._folder, self._step, life_of(context.get_topology_id()))
@@ -65,6 +65,10 @@ class SpoolSink(TwoPhaseSink):
                 "the user that the topology's code runs as may write into, or name another in "
                 f"config {self.folder_option.key!r}"
             ) from error
+
+    def spool_folder(self, config: dict[str, Any]) -> Path:
+        """Where it writes."""
+        return Path(self.folder_option.of(config))
 
     def process(self, tup: Tuple) -> None:
         """Take it. Raises ConnectError for what the format cannot hold, and when it cannot be written."""

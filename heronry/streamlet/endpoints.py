@@ -19,7 +19,7 @@ Files: ``path`` is a file or a folder, looked through recursively, in the order 
 
 Files of text, json and csv may be compressed, and begin with a byte order mark: see packed.py.
 
-Servers (Redis, PostgreSQL, Kafka, NATS): servers.py.
+Servers (Redis, PostgreSQL, Kafka, NATS) and Delta tables: servers.py.
 
 ``schema`` (names and types: str int float bool) makes csv and json records plain: each has exactly these fields, in
 this order, converted; what is missing, null or (csv, not str) empty is None.
@@ -107,6 +107,15 @@ class ArchiveSink:
 
 
 @dataclass(frozen=True, slots=True)
+class DeltaTableSink:
+    """Rows of a Delta table that is there: a commit of its log for each checkpoint and task. Records are dicts, named
+    tuples or dataclasses, whose fields are the table's columns."""
+
+    path: str
+    kind: Literal["delta"] = "delta"
+
+
+@dataclass(frozen=True, slots=True)
 class ViewSink:
     """Publishes a reducer's accumulators by key and bucket, for the merged view of batch and online.
 
@@ -143,8 +152,8 @@ class PluggedSink(Protocol):
         """The ``heronry.streamlet.online.writers.Writer`` of a step in a task; ``folder`` is the topology's own."""
 
 
-BUILT_IN_SINKS = (FileSink, ArchiveSink, ViewSink, CollectSink)
-Sink: TypeAlias = FileSink | ArchiveSink | ViewSink | CollectSink | PluggedSink
+BUILT_IN_SINKS = (FileSink, ArchiveSink, DeltaTableSink, ViewSink, CollectSink)
+Sink: TypeAlias = FileSink | ArchiveSink | DeltaTableSink | ViewSink | CollectSink | PluggedSink
 
 
 def files(
@@ -208,6 +217,11 @@ def to_files(
             else f"to_files(…, {format!r}) takes no fields: it writes all that a record has"
         )
     return FileSink(_absolute(path), format, fields=tuple(fields), partition_by=by)
+
+
+def to_delta(path: str | Path) -> DeltaTableSink:
+    """Append records to a Delta table, which must be there. Raises TopologyError."""
+    return DeltaTableSink(_absolute(path))
 
 
 def archive(path: str | Path, event_time: Any = None, unit: str = "s") -> ArchiveSink:

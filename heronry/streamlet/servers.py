@@ -1,5 +1,5 @@
-"""Sources that live in servers: declared once in a program, read by every engine through the readers of
-``heronry.connect``.
+"""Sources that live in servers, or in tables of lakes: declared once in a program, read by every engine through the
+readers of ``heronry.connect``.
 
 A record is a dict of the declared ``fields``, with the values the connector of that system gives. A split (a stream, a
 partition, a range of a column) is what a file is to ``files``: it belongs to one task, its records are numbered, and a
@@ -13,9 +13,9 @@ engine for ``grows=False``. The ends are fixed once (``bounds``), for all splits
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,6 +27,7 @@ COMPONENTS = {
     "postgres": "heronry.connect.postgres_source:SqlRows",
     "kafka": "heronry.connect.kafka_source:KafkaTopics",
     "nats": "heronry.connect.nats_source:NatsStream",
+    "delta": "heronry.connect.delta_source:DeltaRows",
 }
 MAPPINGS = ("user.kafka.client",)  # settings that are mappings; here they are pairs, so that a source is a value
 
@@ -70,6 +71,14 @@ class ServerSource:
         """A connection; ``name``: what the server shows of it. Raises ConnectError, BadConfig."""
         return self.component.reader(self.config, self.fields, name)
 
+    def fixed(self) -> dict[str, Any]:
+        """Settings that it lacks and that must be the same for all who read it. Raises ConnectError."""
+        return self.component.fixed(self.config, self.fields)
+
+    def having(self, settings: Mapping[str, Any]) -> ServerSource:
+        """The same with these settings, too."""
+        return replace(self, settings=tuple(sorted({**dict(self.settings), **settings}.items())))
+
     def records(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
         """What a reader's rows stand for."""
         fields = self.fields
@@ -81,12 +90,13 @@ class ServerSource:
 
     def __str__(self) -> str:
         known = dict(self.settings)
-        what = next((known[key] for key in (f"user.{self.system}.{name}" for name in WHAT) if key in known), "?")
+        what = next((known[key] for key in (f"user.{self.system}.{name}" for name in WHAT) if key in known), "")
         where = next((known[key] for key in (f"user.{self.system}.{name}" for name in WHERE) if key in known), "?")
-        return f"{self.system} {what if isinstance(what, str) else ', '.join(what)} at {where}"
+        told = what if isinstance(what, str) else ", ".join(what)
+        return " ".join(filter(None, (self.system, told, "at", where)))
 
 
-WHAT, WHERE = ("table", "streams", "topics"), ("url", "dsn", "servers")  # settings that say what is read, and where
+WHAT, WHERE = ("table", "streams", "topics"), ("url", "dsn", "servers", "path")  # settings: what is read, and where
 
 
 def ranges_of(source: ServerSource, name: str) -> tuple[Range, ...]:
@@ -174,6 +184,15 @@ def nats(
     ``more``: what else ``NatsStream`` takes, ``removed="skip"`` for ``user.nats.removed``.
     """
     return _server("nats", fields, password_file, grows, more, url=url, streams=_listed(streams))
+
+
+def delta(path: str | Path, fields: Sequence[str], *, version: int | None = None) -> ServerSource:
+    """Rows of a Delta table (its whole path) as they were at a version; each of its data files is a split.
+
+    Without a version it is the newest: online, when the program is submitted; else when it begins to be read.
+    """
+    given: dict[str, Any] = {} if version is None else {"version": version}
+    return _server("delta", fields, None, False, given, path=str(path))
 
 
 def _server(

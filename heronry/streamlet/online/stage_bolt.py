@@ -48,7 +48,7 @@ class StageBolt(TwoPhaseSink):
         of = len(context.get_component_tasks(stage.name))
         self._alone = not keeps_state(config)
         life = int(time.time() * 1000) if self._alone else int(config[BEGUN])
-        self.place = TaskOf(context.get_task_index(), of, life, own_folder(config))
+        self.place = TaskOf(context.get_task_index(), of, life, own_folder(config), context.get_topology_name())
         self.task: int = context.get_task_id()
         self.sinks = SinkSet(program, stage.steps, self.place)
         count = context.register_metric("failed-record-count", CountMetric())

@@ -22,12 +22,13 @@ from heronry.streamlet.online.staging import Staging
 
 class TaskOf(NamedTuple):
     """Whose files they are: task ``number`` of ``of``, counted from 0, of a topology begun at ``life`` (ms since 1970
-    UTC). ``folder`` is the topology's, for what has no place of its own."""
+    UTC). ``folder`` is the topology's, for what has no place of its own. ``topology``: its name."""
 
     number: int
     of: int
     life: int
     folder: Path
+    topology: str = ""
 
     def name(self, step: str, checkpoint: Checkpoint) -> str:
         """Of a file of this checkpoint, without its suffix."""

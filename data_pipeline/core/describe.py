@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from data_pipeline.core.plan import Node, Plan, Reduction, Scan, Table, Unit
 from heronry.streamlet.conform import Conform
-from heronry.streamlet.endpoints import FileSource
+from heronry.streamlet.endpoints import FileSource, Sink
 from heronry.streamlet.program import ReduceStep
+from heronry.streamlet.server_sinks import ServerSink
 from heronry.streamlet.servers import ServerSource
 
 
@@ -18,9 +19,15 @@ def described(plan: Plan) -> str:
         lines += _scan(scan, plan)
     for reduction in plan.reductions:
         lines += _reduction(reduction)
-    lines += [f"output {output.step}: {type(output.sink).__name__}" for output in plan.outputs]
+    lines += [f"output {output.step}: {_sink(output.sink)}" for output in plan.outputs]
     lines += [f"note: {note}" for note in plan.notes]
     return "\n".join(lines)
+
+
+def _sink(sink: Sink) -> str:
+    if isinstance(sink, ServerSink):
+        return f"{sink}; tasks stage, what counts is committed behind the result's rename"
+    return type(sink).__name__
 
 
 def _scan(scan: Scan, plan: Plan) -> Iterator[str]:

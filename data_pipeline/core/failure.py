@@ -14,7 +14,7 @@ from heron_runtime.failures import users_traceback
 from heronry.streamlet.errors import shown
 
 MARKER = "HERONRY-RECORD-FAILED "
-SOURCE_MARKER = "HERONRY-SOURCE-FAILED "
+SERVER_MARKER = "HERONRY-SERVER-FAILED "
 MAX_VALUE, MAX_TRACEBACK = 500, 8_000
 _PACKAGES = ("heronry", "heron_runtime", "heron_control", "data_pipeline")
 _UNNAMED = frozenset({"builtins", "__main__", *_PACKAGES})  # modules that are not told with a class
@@ -53,20 +53,20 @@ class RecordFailed(Exception):
         return (RecordFailed, (self.failure,))
 
 
-class SourceFailed(Exception):
-    """Raised in a worker that cannot read a server; its text is for ``source_failure_in``."""
+class ServerFailed(Exception):
+    """Raised in a worker that cannot read a server, or write to it; its text is for ``server_failure_in``."""
 
     def __init__(self, step: str, said: str) -> None:
-        super().__init__(SOURCE_MARKER + json.dumps(f"step {step!r}: {said}"))
+        super().__init__(SERVER_MARKER + json.dumps(f"step {step!r}: {said}"))
         self._given = step, said
 
     def __reduce__(self) -> tuple[type, tuple[str, str]]:
-        return (SourceFailed, self._given)
+        return (ServerFailed, self._given)
 
 
-def source_failure_in(text: str) -> str | None:
-    """What a worker that could not read a server said, if a text of Spark's holds it."""
-    _, marker, rest = text.partition(SOURCE_MARKER)
+def server_failure_in(text: str) -> str | None:
+    """What such a worker said, if a text of Spark's holds it."""
+    _, marker, rest = text.partition(SERVER_MARKER)
     if not marker:
         return None
     try:

@@ -15,6 +15,7 @@ from heronry.pipeline.rows import key_bytes
 from heronry.streamlet.layout import cells, folder_of
 from heronry.streamlet.monoid import Monoid
 from heronry.streamlet.records import fields_of, named_fields, pack
+from heronry.streamlet.server_sinks import ServerSink
 
 Renderer = Callable[[Any], bytes]
 _encode = msgspec.json.Encoder(decimal_format="number").encode
@@ -44,6 +45,17 @@ class ToCells:
     def __call__(self, record: Any) -> bytes:
         """Raises TypeError, ValueError."""
         return _encode(cells(record, self.fields))
+
+
+@dataclasses.dataclass(frozen=True)
+class ToServer:
+    """What a server's connector takes of a record, for the task that stages it in this job."""
+
+    sink: ServerSink
+
+    def __call__(self, record: Any) -> bytes:
+        """Raises TypeError, ConnectError."""
+        return pickle.dumps(self.sink.encoded(record), pickle.HIGHEST_PROTOCOL)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from data_pipeline.core.plan import CannotPlan, Plan, Scan
+from data_pipeline.core.plan import CannotPlan, Output, Plan, Scan
 from data_pipeline.core.planner import Choice, plan, prepare
 from data_pipeline.shell import backfill, until
 from data_pipeline.shell.output import local_path
@@ -20,6 +20,7 @@ from heronry.streamlet.aside import Policy, policy_of
 from heronry.streamlet.endpoints import ArchiveSink, FileSource, ViewSink
 from heronry.streamlet.program import LookupStep, Program, SourceStep
 from heronry.streamlet.reading import refusals
+from heronry.streamlet.server_sinks import ServerSink
 
 ARCHIVE = "archive"
 
@@ -46,6 +47,8 @@ def asked(request: Request, loaded: Loaded) -> Asked:
         choice = replace(_of_archive(program, choice), sinks=frozenset(_views(program)))
     policy = policy_of({**dict(program.config), **request.config})
     outputs = plan(program, choice).outputs
+    if request.streaming is not None:
+        _check_streams(outputs)
     if request.views:
         backfill.check(request, program, outputs)
     check_readable(program, choice)
@@ -54,6 +57,16 @@ def asked(request: Request, loaded: Loaded) -> Asked:
     sources = list(prepared.sources())
     ranges = ranges_there(sources) if is_batch else dict.fromkeys((step.name for step in sources), ())
     return Asked(request, loaded, choice, policy, ranges)
+
+
+def _check_streams(outputs: Sequence[Output]) -> None:
+    """A stream's result is replaced as a whole each time, which rows of a table cannot be. Raises CannotPlan."""
+    for output in outputs:
+        if isinstance(output.sink, ServerSink):
+            raise CannotPlan(
+                f"step {output.step!r}: --mode streaming replaces its result as a whole, again and again, and does not "
+                f"write to {output.sink}; leave --mode streaming out, or run the program online: heron submit local"
+            )
 
 
 def planned(found: Asked, tables: Tables, *, careful: bool) -> Plan:

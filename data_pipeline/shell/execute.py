@@ -26,6 +26,7 @@ from data_pipeline.core.render import (
     Renderer,
     ToAccumulator,
     ToCells,
+    ToServer,
     to_fields_pickle,
     to_json,
     to_pickle,
@@ -35,6 +36,7 @@ from data_pipeline.shell import scan as scans
 from data_pipeline.shell.fields import fields_of
 from data_pipeline.shell.tasks import ROW_SCHEMA, MergeTask, Render, ScanTask, Shipped
 from heronry.streamlet.endpoints import FileSink, ViewSink
+from heronry.streamlet.server_sinks import ServerSink
 
 
 class Execution:
@@ -77,7 +79,7 @@ class Execution:
         reduction, sink = self._in_front_of(step), self._sinks[step].sink
         if reduction is None or not reduction.sql:
             return None
-        if isinstance(sink, FileSink) and (sink.fields or sink.partition_by):
+        if isinstance(sink, ServerSink) or (isinstance(sink, FileSink) and (sink.fields or sink.partition_by)):
             return None
         as_lines = not (isinstance(sink, FileSink) and sink.format == "parquet")
         return fields_of(self._added(reduction), reduction.step, as_lines=as_lines)
@@ -192,4 +194,6 @@ def renderer(output: Output, collect: Renderer) -> Renderer:
         own: Renderer = to_json if sink.format == "json" else to_fields_pickle
         own = ToCells(sink.fields) if sink.format == "csv" else own
         return InFolders(own, sink.partition_by) if sink.partition_by else own
+    if isinstance(output.sink, ServerSink):
+        return ToServer(output.sink)
     return collect

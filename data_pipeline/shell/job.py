@@ -22,18 +22,20 @@ from typing import Protocol, TextIO
 
 from pyspark.sql import SparkSession
 
-from data_pipeline.core.failure import failure_in, source_failure_in
+from data_pipeline.core.failure import failure_in, server_failure_in
 from data_pipeline.core.render import to_json
 from data_pipeline.shell import backfill, until
 from data_pipeline.shell.asked import Asked, asked, planned
 from data_pipeline.shell.batch import Batch
 from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.origin import with_file
+from data_pipeline.shell.output import Place
 from data_pipeline.shell.program import load
 from data_pipeline.shell.request import Request, check
 from data_pipeline.shell.results import written
 from data_pipeline.shell.scan import Tables
 from data_pipeline.shell.session import SessionOptions, session
+from data_pipeline.shell.staged import settle_for
 from data_pipeline.shell.stream import Stream
 from heronry.connect.settings import ConnectError
 
@@ -67,12 +69,17 @@ def run(request: Request, out: TextIO) -> str:
 
 def answer(spark: SparkSession, found: Asked, out: TextIO) -> str:
     """Of what is asked, on the engine it is asked of."""
-    batch = found.request.streaming is None or found.request.dry_run
+    request = found.request
+    if request.output_path and not request.dry_run:
+        told = settle_for(Place(spark, request.output_path), found.loaded.program.name)
+        if told:
+            return told
+    batch = request.streaming is None or request.dry_run
     engine: Engine = Batch(spark, found.ranges) if batch else Stream(spark, found, out)
     try:
         return engine.run(lambda: _result(spark, found, engine, out))
     except Exception as error:
-        lost = source_failure_in(str(error))
+        lost = server_failure_in(str(error))
         if lost is None:
             raise
         raise ConnectError(lost) from None  # Spark's own words have the whole of a worker's traceback

@@ -18,14 +18,16 @@ import json
 import os
 import shutil
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import SparkSession
 
+from data_pipeline.core.staged import JOURNAL
 from heron_runtime.failures import ExistsAlready
+from heron_runtime.files import sync_folder
 
 MANIFEST = "_heronry.json"
 FOLDER = "__folder"  # the column whose values are the folders of a sink
@@ -63,18 +65,40 @@ def is_taken(path: Path) -> bool:
     return path.exists() and not (path.is_dir() and not any(path.iterdir()))
 
 
+class Place:
+    """Where a result is, or will be: small files right in it."""
+
+    def __init__(self, spark: SparkSession | None, url: str) -> None:
+        """``spark`` is needed for other file systems than the local one."""
+        self.url = url
+        self._files = _open(spark, url)
+
+    def read(self, name: str) -> bytes | None:
+        """What it holds; None if it is not there."""
+        return self._files.read(name)
+
+    def write(self, name: str, content: bytes) -> None:
+        """A file more."""
+        self._files.add(name, content)
+
+
 class OutputFolder:
     """One result on its way. ``url`` is where it will be, ``work`` where parts are written until ``commit``. At the end
     of a block (``with``) what was written and not committed goes."""
 
-    def __init__(self, spark: SparkSession, url: str, *, replace: bool = False) -> None:
-        """Raises OutputExists, unless ``replace`` allows what is there to go."""
+    def __init__(
+        self, spark: SparkSession, url: str, *, replace: bool = False, clear: Callable[[bytes], bool] = bool
+    ) -> None:
+        """Raises OutputExists, unless ``replace`` allows what is there to go. ``clear``: undoes what stands in the
+        journal (``core/staged.py``) of a driver that died; False if that is still to be done."""
         self.url = url
+        self.place = Place(spark, url)
+        self.keep = False  # at the end, for the next run
         self._replace = replace
         self._files = _open(spark, url)
         if not replace and self._files.holds_something():
             raise OutputExists(url)
-        self._files.clear_leftovers()
+        self._files.clear_leftovers(clear)
         self.work = self._files.work_url
 
     def __enter__(self) -> OutputFolder:
@@ -99,7 +123,8 @@ class OutputFolder:
 
     def discard(self) -> None:
         """Remove what was written; harmless after ``commit``."""
-        self._files.remove_work()
+        if not self.keep:
+            self._files.remove_work()
 
 
 def _work_name(name: str) -> str:
@@ -125,9 +150,12 @@ def _lives(pid: int) -> bool:
         return False
 
 
-def _open(spark: SparkSession, url: str) -> _Local | _Hadoop:
+def _open(spark: SparkSession | None, url: str) -> _Local | _Hadoop:
     path = local_path(url)
-    return _Local(path) if path is not None else _Hadoop(spark, url)
+    if path is not None:
+        return _Local(path)
+    assert spark is not None
+    return _Hadoop(spark, url)
 
 
 class _Local:
@@ -139,13 +167,22 @@ class _Local:
     def holds_something(self) -> bool:
         return is_taken(self.path)
 
-    def clear_leftovers(self) -> None:
+    def clear_leftovers(self, clear: Callable[[bytes], bool]) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(self.temporary, ignore_errors=True)
         for entry in self.path.parent.iterdir():
             if _owner_is_gone(entry.name, self.path.name):
-                shutil.rmtree(entry, ignore_errors=True)
+                journal = _bytes_of(entry / JOURNAL)
+                if journal is None or clear(journal):
+                    shutil.rmtree(entry, ignore_errors=True)
         self.temporary.mkdir()
+
+    def read(self, name: str) -> bytes | None:
+        return _bytes_of(self.path / name)
+
+    def add(self, name: str, content: bytes) -> None:
+        _write(self.path / name, content)
+        sync_folder(self.path)
 
     def rename_parts(self, folder: str, suffix: str) -> None:
         place = self.temporary / folder
@@ -159,10 +196,7 @@ class _Local:
     def write(self, name: str, content: bytes) -> None:
         for checksum in self.temporary.rglob("*.crc"):  # Hadoop's, hidden files that no reader of ours wants
             checksum.unlink()
-        with open(self.temporary / name, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        _write(self.temporary / name, content)
 
     def publish(self, *, replace: bool) -> None:
         if replace and self.holds_something():
@@ -180,6 +214,20 @@ class _Local:
 
     def remove_work(self) -> None:
         shutil.rmtree(self.temporary, ignore_errors=True)
+
+
+def _bytes_of(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _write(path: Path, content: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _exchange(one: Path, other: Path) -> bool:
@@ -208,11 +256,13 @@ class _Hadoop:
     def holds_something(self) -> bool:
         return bool(self.files.exists(self.path) and len(self.files.listStatus(self.path)) > 0)
 
-    def clear_leftovers(self) -> None:
+    def clear_leftovers(self, clear: Callable[[bytes], bool]) -> None:
         self.files.mkdirs(self.path.getParent())
         for status in self.files.listStatus(self.path.getParent()):
             if _owner_is_gone(status.getPath().getName(), self.path.getName()):
-                self.files.delete(status.getPath(), True)
+                journal = self._bytes_of(status.getPath(), JOURNAL)
+                if journal is None or clear(journal):
+                    self.files.delete(status.getPath(), True)
         self.files.delete(self.temporary, True)
         self.files.mkdirs(self.temporary)
 
@@ -234,8 +284,27 @@ class _Hadoop:
             if name.startswith("part-") and name.endswith(".txt"):
                 self.files.rename(part, path(part.getParent(), name.removesuffix(".txt") + suffix))
 
+    def read(self, name: str) -> bytes | None:
+        return self._bytes_of(self.path, name)
+
+    def _bytes_of(self, folder: Any, name: str) -> bytes | None:
+        path = self._jvm.org.apache.hadoop.fs.Path(folder, name)
+        if not self.files.exists(path):
+            return None
+        stream = self.files.open(path)
+        try:
+            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+        finally:
+            stream.close()
+
+    def add(self, name: str, content: bytes) -> None:
+        self._write(self.path, name, content)
+
     def write(self, name: str, content: bytes) -> None:
-        stream = self.files.create(self._jvm.org.apache.hadoop.fs.Path(self.temporary, name), True)
+        self._write(self.temporary, name, content)
+
+    def _write(self, folder: Any, name: str, content: bytes) -> None:
+        stream = self.files.create(self._jvm.org.apache.hadoop.fs.Path(folder, name), True)
         stream.write(bytearray(content))
         stream.close()
 

@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from data_pipeline.core.failure import SourceFailed
+from data_pipeline.core.failure import ServerFailed
 from data_pipeline.core.ranges import Offset, between, end_of, latest, text_of
 from heronry.connect.settings import ConnectError
 from heronry.streamlet.servers import ServerSource
@@ -61,12 +61,12 @@ class RangeReader(DataSourceStreamReader):  # type: ignore[misc]  # the same
         return {}
 
     def latestOffset(self, start: Offset, limit: Any) -> Offset:
-        """Where each split ends now. Raises SourceFailed."""
+        """Where each split ends now. Raises ServerFailed."""
         try:
             with closing(self._source.open(_name(self._step))) as reader:
                 return latest(start, {split: reader.bounds(split, end_of(start, split)) for split in reader.splits()})
         except ConnectError as error:
-            raise SourceFailed(self._step, str(error)) from None
+            raise ServerFailed(self._step, str(error)) from None
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """One, for ranges are small."""

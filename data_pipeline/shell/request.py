@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from data_pipeline.shell.output import MANIFEST, OutputExists, is_taken, local_path
+from data_pipeline.shell.output import MANIFEST, OutputExists, Place, is_taken, local_path
+from data_pipeline.shell.staged import is_owed
 from heron_runtime.failures import ExistsAlready, Unavailable, UsageError
 
 CONNECT_SECS = 5.0
@@ -93,6 +94,8 @@ def _check_place(request: Request) -> None:
         return
     if request.streaming is not None and (local / MANIFEST).is_file():
         return  # perhaps this stream's own; that is looked at again
+    if is_owed(Place(None, request.output_path)):
+        return  # perhaps to this program; that is looked at again
     if not request.replace:
         raise OutputExists(request.output_path)
     if not (local / MANIFEST).is_file():

@@ -11,6 +11,7 @@ import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -25,10 +26,12 @@ from data_pipeline.shell.output import OutputFolder
 from data_pipeline.shell.portions import is_of
 from data_pipeline.shell.progress import shown
 from data_pipeline.shell.request import Request
+from data_pipeline.shell.staged import Staging, clear_journal, settle
 from heronry.pipeline.registry import Registered, register
 from heronry.pipeline.views import describe_view, next_version, prune
 from heronry.streamlet.aside import TooManyAside
 from heronry.streamlet.endpoints import ViewSink
+from heronry.streamlet.server_sinks import ServerSink
 from heronry.version import VERSION
 
 FAILED = "_failed.jsonl"  # beside the folders of sinks; see heronry/streamlet/aside.py
@@ -47,17 +50,30 @@ def _folder(spark: SparkSession, asked: Asked, found: Plan, execution: Execution
     """Every sink into its folder below the output path, all of it at once."""
     request = asked.request
     may_go = request.replace or (bool(request.checkpoint) and is_of(spark, request.output_path, request.checkpoint))
-    with OutputFolder(spark, request.output_path, replace=may_go) as folder:
+    staging = Staging(found)
+    clear = partial(clear_journal, out=say)
+    with (
+        OutputFolder(spark, request.output_path, replace=may_go, clear=clear) as folder,
+        staging.into(folder, say),
+    ):
         say(f"writing {', '.join(output.step for output in found.outputs)}")
-        sinks.write_all(spark, found.outputs, execution, folder.work)
+        reports = sinks.write_all(spark, found.outputs, execution, folder.work, staging)
         for output in found.outputs:
-            folder.rename_parts(output.step, ".json")
+            if not isinstance(output.sink, ServerSink):
+                folder.rename_parts(output.step, ".json")
         for frame in execution.ends():
             frame.write.format("noop").mode("overwrite").save()
         aside = _put_aside(execution, folder, asked.policy.most)
-        folder.commit(_manifest(request, found, [output.step for output in found.outputs], aside))
-    wrote = ", ".join(output.step for output in found.outputs) or "nothing"
-    return f"wrote {wrote} to {request.output_path}{_told(aside, request.output_path)}"
+        manifest = _manifest(request, found, [output.step for output in found.outputs], aside)
+        folder.commit(manifest | staging.counted(reports))
+    settle(folder.place)
+    wrote = ", ".join(o.step for o in found.outputs if not isinstance(o.sink, ServerSink)) or "nothing"
+    servers = "".join(
+        f"; {o.step}, {sum(report.records for report in reports[o.step])} records, to {o.sink}"
+        for o in found.outputs
+        if isinstance(o.sink, ServerSink)
+    )
+    return f"wrote {wrote} to {request.output_path}{servers}{_told(aside, request.output_path)}"
 
 
 def _put_aside(execution: Execution, folder: OutputFolder, most: int) -> int:

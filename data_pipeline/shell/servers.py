@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
 
-from data_pipeline.core.failure import SourceFailed
+from data_pipeline.core.failure import ServerFailed
 from heronry.connect.polling import Range
 from heronry.connect.settings import ConnectError
 from heronry.streamlet.program import SourceStep
@@ -53,11 +53,11 @@ def ranges_there(sources: Sequence[SourceStep]) -> Ranges:
 def columns_in(
     step: str, source: ServerSource, ranges: Sequence[Range], batches: Iterator[Any]
 ) -> Iterator[dict[str, Any]]:
-    """In a worker: the records of the ranges whose numbers come, as columns. Raises SourceFailed."""
+    """In a worker: the records of the ranges whose numbers come, as columns. Raises ServerFailed."""
     for batch in batches:
         wanted = [ranges[number] for number in batch.column("id").to_pylist()]
         try:
             for split, first, records in pieces_of(source, wanted, f"heronry spark {step}"):
                 yield {"record": records, "file": _Places(source, split, range(first, first + len(records)))}
         except ConnectError as error:
-            raise SourceFailed(step, str(error)) from None
+            raise ServerFailed(step, str(error)) from None

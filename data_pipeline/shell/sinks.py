@@ -18,13 +18,16 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from data_pipeline.core.failure import failed
 from data_pipeline.core.plan import Output
+from data_pipeline.core.staged import Report
 from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.fields import as_json
 from data_pipeline.shell.output import FOLDER
+from data_pipeline.shell.staged import Staging, reports_of
 from heron_runtime.failures import Failure
 from heronry.streamlet.endpoints import FileSink, ViewSink
 from heronry.streamlet.records import table_of
 from heronry.streamlet.schema import arrow_schema
+from heronry.streamlet.server_sinks import ServerSink
 
 AT_ONCE = 8  # sinks that are written at the same time
 VIEW_ROW_GROUP_BYTES = 512 << 10  # some 12 000 rows: what a question for one key reads of a file
@@ -34,15 +37,18 @@ CSV: dict[str, Any] = {
 }  # fmt: skip
 
 
-def write_all(spark: SparkSession, outputs: Sequence[Output], execution: Execution, place: str) -> None:
-    """Run everything the sinks need and write the files of each below ``place``, in a folder that must not be there.
+def write_all(
+    spark: SparkSession, outputs: Sequence[Output], execution: Execution, place: str, staging: Staging
+) -> dict[str, list[Report]]:
+    """Run everything the sinks need and write the files of each below ``place``, in a folder that must not be there;
+    of sinks in servers, what their tasks have staged.
 
     Each sink is a job or two, and small jobs are mostly waiting; so some run at the same time. When one fails the
     others are cancelled, and its error is raised. Frames are made before, by one thread.
     """
-    made = [writing(output, execution, f"{place}/{output.step}") for output in outputs]  # frames: one thread makes them
+    made = {o.step: writing(o, execution, f"{place}/{o.step}", staging) for o in outputs}  # one thread makes frames
     with ThreadPoolExecutor(AT_ONCE, "sink") as pool:
-        running = [pool.submit(write) for write in made]
+        running = [pool.submit(write) for write in made.values()]
         try:
             for ended in as_completed(running):
                 ended.result()
@@ -51,10 +57,13 @@ def write_all(spark: SparkSession, outputs: Sequence[Output], execution: Executi
             with suppress(Py4JError, OSError):  # the JVM may have gone
                 spark.sparkContext.cancelAllJobs()
             raise
+    return {step: ended.result() or [] for step, ended in zip(made, running, strict=True)}
 
 
-def writing(output: Output, execution: Execution, folder: str) -> Callable[[], None]:
-    """Writes one sink into a folder that must not be there; the frames are made now."""
+def writing(output: Output, execution: Execution, folder: str, staging: Staging) -> Callable[[], list[Report] | None]:
+    """Writes one sink into a folder that must not be there, or stages it in its server; the frames are made now."""
+    if isinstance(output.sink, ServerSink):
+        return partial(reports_of, staging.frame(output, execution.output(output.step)))
     fields = execution.fields(output.step)
     if fields is not None:
         return partial(write_fields, output, fields, folder)

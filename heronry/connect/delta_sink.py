@@ -24,6 +24,7 @@ class DeltaSink(LakeSink):
         yield from super().config_problems(config)
         yield from path_problems(PATH, config)
 
-    def open_table(self) -> DeltaTable:
+    @classmethod
+    def table_of(cls, config: Mapping[str, Any]) -> DeltaTable:
         """Raises ConnectError."""
-        return DeltaTable(str(self._root), type(self).__name__).writable()
+        return DeltaTable(PATH.of(config), cls.__name__).writable()

@@ -11,7 +11,7 @@ import itertools
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -135,7 +135,7 @@ class JsonLinesSink(SpoolSink):
 
     def encode(self, tup: Tuple) -> bytes:
         """One line."""
-        return json_object(self, tup) + b"\n"
+        return json_object(self, tup.fields, tup.values) + b"\n"
 
 
 class CsvSink(SpoolSink):
@@ -199,13 +199,13 @@ def _is_text(value: str) -> bool:
     return value.isascii() or not any("\ud800" <= sign <= "\udfff" for sign in value)
 
 
-def json_object(sink: object, tup: Tuple) -> bytes:
-    """A tuple as a JSON object. Raises ConnectError for what JSON would not give back as it was."""
-    for name, value in zip(tup.fields, tup.values, strict=True):
+def json_object(sink: object, fields: Sequence[str], values: Sequence[Any]) -> bytes:
+    """Fields as a JSON object. Raises ConnectError for what JSON would not give back as it was."""
+    for name, value in zip(fields, values, strict=True):
         why = _why_not_json(value)
         if why:
             raise cannot_hold(sink, name, value, f"and {why}")
-    return msgspec.json.encode(dict(zip(tup.fields, tup.values, strict=True)))
+    return msgspec.json.encode(dict(zip(fields, values, strict=True)))
 
 
 def _why_not_json(value: Any) -> str:

@@ -71,7 +71,7 @@ class HttpSink(PostingSink):
 
     def encode(self, tup: Tuple) -> bytes:
         """One of its elements."""
-        data = json_object(self, tup)
+        data = json_object(self, tup.fields, tup.values)
         self.opened()
         between, self._between = self._between, b",\n"
         return between + data

@@ -19,7 +19,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -29,6 +29,7 @@ from heronry.connect.attempts import attempts
 from heronry.connect.files import json_object
 from heronry.connect.kafka import OPTIONS, Brokers, Unreachable, client_problems, error_of
 from heronry.connect.posting import PostingSink, safe_in
+from heronry.connect.seats import Seat
 from heronry.connect.settings import ConnectError, problems, text, whole
 from heronry.connect.text import fitting
 
@@ -54,9 +55,9 @@ class KafkaSink(PostingSink):
         yield from problems((cls.folder_option, *cls.options), config)
         yield from client_problems(config)
 
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
+    def open(self, config: dict[str, Any], seat: Seat) -> None:
         """Raises BadConfig, ConnectError."""
-        super().initialize(config, context)
+        super().open(config, seat)
         self._topic, self._key, self._attempts = TOPIC.of(config), KEY.of(config), ATTEMPTS.of(config)
         self._brokers = Brokers(config, f"heronry-{self._step}-{self._task}")
         self._errors = self._brokers.kafka.KafkaException
@@ -75,13 +76,16 @@ class KafkaSink(PostingSink):
 
     def encode(self, tup: Tuple) -> bytes:
         """A line."""
-        data = json_object(self, tup)
         if self._key and self._key not in tup.fields:
             raise ConnectError(
                 f"KafkaSink: config {KEY.key!r} names field {self._key!r}, and the tuple has {', '.join(tup.fields)}"
             )
-        self.opened()  # its first line before this one
-        return data + b"\n"
+        return self.encoded(tup.fields, tup.values)
+
+    @classmethod
+    def encoded(cls, fields: Sequence[str], values: Sequence[Any]) -> bytes:
+        """A line. Raises ConnectError for what JSON does not have."""
+        return json_object(cls, fields, values) + b"\n"
 
     def post(self, batch: Path, key: str) -> None:
         """Write it. Raises ConnectError, FileNotFoundError."""

@@ -3,7 +3,8 @@ checkpoint (``lake.py``). What a format has of its own is how a table is opened.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
 
@@ -21,53 +22,72 @@ from heronry.connect.lake import (
     signed,
     writer_name,
 )
-from heronry.connect.marks import life_of
-from heronry.connect.settings import BadConfig, ConnectError, Option, require, step_name, whole
+from heronry.connect.seats import Seat
+from heronry.connect.settings import BadConfig, ConnectError, Option, whole
 from heronry.connect.spool import SpoolSink, cannot_hold
 
 ROWS_A_GROUP = 32_768
 
 
 class LakeSink(SpoolSink):
-    """Derive; say ``folder_option`` (the table's folder), ``extra`` and ``attempts_option``, write ``open_table``."""
+    """Derive; say ``folder_option`` (the table's folder), ``extra`` and ``attempts_option``, write ``table_of``."""
 
     suffix = ".parquet"
     extra: ClassVar[str]
     attempts_option: ClassVar[Option]
 
-    def open_table(self) -> Table:
+    @classmethod
+    def table_of(cls, config: Mapping[str, Any]) -> Table:
         """As it is now. Raises ConnectError, also for one that cannot be written."""
-        raise NotImplementedError(f"{type(self).__name__} has no open_table(self)")
+        raise NotImplementedError(f"{cls.__name__} has no table_of(cls, config)")
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         """Raises BadConfig, ConnectError."""
-        require(self, config)
+        super().initialize(config, context)
+        for source in context.get_sources():
+            self._check(context.get_fields(*source))
+
+    def open(self, config: dict[str, Any], seat: Seat) -> None:
+        """Raises BadConfig, ConnectError."""
+        self._open_table = partial(self.table_of, dict(config))
         self._root = Path(self.folder_option.of(config))
         self._tries = self.attempts_option.of(config)
-        table = self.open_table()
+        table = self._open_table()
         self._shape = Shape(table.schema, table.name)
-        for fields in _inputs(context):
-            problem = self._shape.problem(fields)
-            if problem:
-                raise BadConfig(f"{type(self).__name__}: {problem}")
-        super().initialize(config, context)
-        step, life = step_name(context), life_of(context.get_topology_id())
-        self._schema = signed(self._shape.schema, writer_name(step, life, self._task))
+        if seat.fields:
+            self._check(seat.fields)
+        super().open(config, seat)
+        self._fields = seat.fields
+        self._schema = signed(self._shape.schema, writer_name(seat.step, seat.life, seat.task))
         self._rows: list[list[Any]] = []
         self._writer: Any = None
+
+    def _check(self, fields: Iterable[str]) -> None:
+        problem = self._shape.problem(fields)
+        if problem:
+            self.close()
+            raise BadConfig(f"{type(self).__name__}: {problem}")
 
     def spool_folder(self, config: dict[str, Any]) -> Path:
         """Below the table, out of its readers' sight."""
         return self._root / STAGED
 
+    @classmethod
+    def encoder(cls, config: Mapping[str, Any], fields: Sequence[str]) -> Callable[[Sequence[Any]], Any]:
+        """Of values that fit the table as it is now."""
+        table = cls.table_of(config)
+        return partial(_fitting, cls, Shape(table.schema, table.name), tuple(fields))
+
+    def take(self, encoded: Sequence[Any]) -> None:
+        """Raises ConnectError for what the table cannot hold, and when it cannot be written."""
+        self._add(self._fields, encoded)
+
     def process(self, tup: Tuple) -> None:
-        """Take it. Raises ConnectError for what the table cannot hold, and when it cannot be written."""
-        try:
-            self._rows.append(self._shape.row(dict(zip(tup.fields, tup.values, strict=True))))
-        except Unfit as error:
-            if error.field:
-                raise cannot_hold(self, error.field, error.value, f"and {error.why}") from None
-            raise ConnectError(f"{type(self).__name__}: {error}") from None
+        """The same of a tuple."""
+        self._add(tup.fields, tup.values)
+
+    def _add(self, fields: Sequence[str], values: Sequence[Any]) -> None:
+        self._rows.append(_row(type(self), self._shape, fields, values))
         if len(self._rows) >= ROWS_A_GROUP:
             self._write_group()
 
@@ -91,7 +111,7 @@ class LakeSink(SpoolSink):
         """Add it to the table, once. Raises FileNotFoundError, ConnectError."""
         token = whole.name.removeprefix(f"{self._step}-").removesuffix(self.suffix)
         checkpoint = int(token.split("-")[1])
-        add_once(self.open_table, hidden, self._root / data_name(self._step, token), checkpoint, self._tries)
+        add_once(self._open_table, hidden, self._root / data_name(self._step, token), checkpoint, self._tries)
 
     def close(self) -> None:
         """What was not prepared is not kept."""
@@ -104,9 +124,19 @@ class LakeSink(SpoolSink):
             self._writer.write_table(self._shape.table(rows).cast(self._schema))
 
 
-def _inputs(context: Any) -> Iterator[tuple[str, ...]]:
-    for source in context.get_sources():
-        yield tuple(context.get_fields(*source))
+def _fitting(sink: type, shape: Shape, fields: Sequence[str], values: Sequence[Any]) -> Sequence[Any]:
+    _row(sink, shape, fields, values)
+    return values
+
+
+def _row(sink: type, shape: Shape, fields: Sequence[str], values: Sequence[Any]) -> list[Any]:
+    """In the order of the columns. Raises ConnectError."""
+    try:
+        return shape.row(dict(zip(fields, values, strict=True)))
+    except Unfit as error:
+        if error.field:
+            raise cannot_hold(sink, error.field, error.value, f"and {error.why}") from None
+        raise ConnectError(f"{sink.__name__}: {error}") from None
 
 
 def attempts_of(system: str) -> Option:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,6 +21,7 @@ from heronry.connect.attempts import attempts
 from heronry.connect.files import json_object
 from heronry.connect.nats import OPTIONS, Server, Unreachable, url_problems
 from heronry.connect.posting import PostingSink, safe_in
+from heronry.connect.seats import Seat
 from heronry.connect.settings import ConnectError, problems, text, whole
 
 SUBJECT = text("user.nats.subject", "the subject that messages are published to", required=True)
@@ -48,9 +49,9 @@ class NatsSink(PostingSink):
         if isinstance(subject, str) and any(mark in subject for mark in ("*", ">", " ")):
             yield f"config {SUBJECT.key!r} is {subject!r:.80}; it is one subject, without * and >"
 
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
+    def open(self, config: dict[str, Any], seat: Seat) -> None:
         """Raises BadConfig, ConnectError."""
-        super().initialize(config, context)
+        super().open(config, seat)
         self._subject, self._attempts = SUBJECT.of(config), ATTEMPTS.of(config)
         self._server = Server(config, f"heronry {self._step} {self._task}")
         try:
@@ -82,9 +83,12 @@ class NatsSink(PostingSink):
 
     def encode(self, tup: Tuple) -> bytes:
         """A line."""
-        data = json_object(self, tup)
-        self.opened()  # its first line before this one
-        return data + b"\n"
+        return self.encoded(tup.fields, tup.values)
+
+    @classmethod
+    def encoded(cls, fields: Sequence[str], values: Sequence[Any]) -> bytes:
+        """A line. Raises ConnectError for what JSON does not have."""
+        return json_object(cls, fields, values) + b"\n"
 
     def post(self, batch: Path, key: str) -> None:
         """Publish it. Raises ConnectError, FileNotFoundError."""

@@ -21,14 +21,14 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from heronry.api.state import Checkpoint, TwoPhaseSink
-from heronry.api.tuples import Tuple
+from heronry.api.state import Checkpoint
 from heronry.connect.attempts import attempts
 from heronry.connect.postgres import OPTIONS, Lost, Server, as_json, dsn_problems, fitting, table_option
-from heronry.connect.settings import BadConfig, ConnectError, names, problems, require, step_name, whole
+from heronry.connect.seats import Seat, SeatedSink, seat_of
+from heronry.connect.settings import BadConfig, ConnectError, names, problems, require, whole
 from heronry.connect.spool import cannot_hold
 
 TABLE = table_option("the table that rows go into")
@@ -48,23 +48,29 @@ MOVE = (
 )
 
 
-class PostgresSink(TwoPhaseSink):
+class PostgresSink(SeatedSink):
     """Writes each tuple as a row of ``user.postgres.table``: the columns are the fields. With ``user.postgres.key`` it
     is an upsert, of one key the last one that came; group the input by the key, then. See ``docs/connectors.md``."""
+
+    options = (*OPTIONS, TABLE, KEY, ATTEMPTS)
 
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
         """What is missing or wrong."""
-        yield from problems((*OPTIONS, TABLE, KEY, ATTEMPTS), config)
+        yield from problems(cls.options, config)
         yield from dsn_problems(config)
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         """Raises BadConfig, ConnectError."""
         require(self, config)
-        self._step, self._task = step_name(context), context.get_task_id()
+        self.open(config, seat_of(context)._replace(fields=_fields_of(context)))
+
+    def open(self, config: dict[str, Any], seat: Seat) -> None:
+        """Raises BadConfig, ConnectError."""
+        self._step, self._task = seat.step, seat.task
         self._server = Server(config, f"heronry {self._step} {self._task}")
         self._table, self._attempts = TABLE.of(config), ATTEMPTS.of(config)
-        self._fields = _fields_of(context)
+        self._fields = seat.fields
         self._key = tuple(KEY.of(config))
         self._rows: list[dict[str, Any]] = []
         self._batch, self._parts = uuid.uuid4(), 0
@@ -87,17 +93,23 @@ class PostgresSink(TwoPhaseSink):
             self._settling.execute(self._server.sql("EXPLAIN ") + self._move_sql, (self._batch,))
             self._not_null = self._columns_without_null()
 
-    def process(self, tup: Tuple) -> None:
-        """Take it. Raises ConnectError."""
+    @classmethod
+    def encoded(cls, fields: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
+        """A row as JSON has it. Raises ConnectError for what PostgreSQL has no place for."""
         row = {}
-        for name, value in zip(tup.fields, tup.values, strict=True):
-            if value is None and name in self._not_null:
-                raise cannot_hold(self, name, value, f"and that column of {self._table} is NOT NULL")
+        for name, value in zip(fields, values, strict=True):
             try:
                 row[name] = fitting(value)
             except ValueError as error:
-                raise cannot_hold(self, name, value, f"and {error}") from None
-        self._rows.append(row)
+                raise cannot_hold(cls, name, value, f"and {error}") from None
+        return row
+
+    def take(self, encoded: dict[str, Any]) -> None:
+        """A row more. Raises ConnectError."""
+        for name in self._not_null:
+            if name in encoded and encoded[name] is None:
+                raise cannot_hold(self, name, None, f"and that column of {self._table} is NOT NULL")
+        self._rows.append(encoded)
         if len(self._rows) >= ROWS_A_CHUNK:
             self._stage()
 
@@ -136,6 +148,16 @@ class PostgresSink(TwoPhaseSink):
 
         self._settle(look)
         return found
+
+    def forget(self) -> None:
+        """Nothing of the step is staged, and no token of it known. Raises ConnectError."""
+
+        def delete(connection: Any) -> None:
+            own = "SELECT batch FROM heronry_checkpoints WHERE step = %s"
+            connection.execute(f"DELETE FROM heronry_staged WHERE batch IN ({own})", (self._step,))
+            connection.execute("DELETE FROM heronry_checkpoints WHERE step = %s", (self._step,))
+
+        self._settle(delete)
 
     def close(self) -> None:
         """What was not prepared is rolled back."""

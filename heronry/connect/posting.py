@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from heronry.connect.marks import TOKEN
+from heronry.connect.seats import Seat
 from heronry.connect.spool import SpoolSink
 
 KEPT_CHECKPOINTS = 1000  # of those that are done, for each task
@@ -20,9 +21,9 @@ KEPT_CHECKPOINTS = 1000  # of those that are done, for each task
 class PostingSink(SpoolSink):
     """Derive and write ``post``."""
 
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
+    def open(self, config: dict[str, Any], seat: Seat) -> None:
         """Raises BadConfig, ConnectError."""
-        super().initialize(config, context)
+        super().open(config, seat)
         self._forget_sent()
 
     def post(self, batch: Path, key: str) -> None:

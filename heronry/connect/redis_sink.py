@@ -18,14 +18,14 @@ lost, by a server that does not write what it is told to disk, or by another one
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from heronry.api.state import Checkpoint, TwoPhaseSink
-from heronry.api.tuples import Tuple
+from heronry.api.state import Checkpoint
 from heronry.connect.attempts import attempts
 from heronry.connect.redis import OPTIONS, Server, Unreachable, url_problems
-from heronry.connect.settings import ConnectError, problems, require, step_name, text, whole
+from heronry.connect.seats import Seat, SeatedSink
+from heronry.connect.settings import ConnectError, problems, text, whole
 from heronry.connect.spool import cannot_hold
 from heronry.connect.text import fitting
 
@@ -65,24 +65,25 @@ return 1
 """
 
 
-class RedisStreamSink(TwoPhaseSink):
+class RedisStreamSink(SeatedSink):
     """Adds each tuple to ``user.redis.stream`` as an entry: its fields are the tuple's, without those that are None."""
+
+    options = (*OPTIONS, STREAM, LENGTH, ATTEMPTS)
 
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
         """What is missing or wrong."""
-        yield from problems((*OPTIONS, STREAM, LENGTH, ATTEMPTS), config)
+        yield from problems(cls.options, config)
         yield from url_problems(config)
 
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
+    def open(self, config: dict[str, Any], seat: Seat) -> None:
         """Raises BadConfig, ConnectError."""
-        require(self, config)
-        self._place, self._task = f"heronry:{step_name(context)}", context.get_task_id()
+        self._place, self._task = f"heronry:{seat.step}", seat.task
         self._stream, self._length, self._attempts = STREAM.of(config), LENGTH.of(config), ATTEMPTS.of(config)
         self._entries: list[bytes] = []
         self._waiting = 0
         self._begin()
-        self._server = Server(config, f"heronry {step_name(context)} {self._task}")
+        self._server = Server(config, f"heronry {seat.step} {self._task}")
         self._commit_script = self._server.client.register_script(COMMIT)
         self._abort_script = self._server.client.register_script(ABORT)
         with self._server.saying(f"looking at stream {self._stream!r}"):
@@ -93,19 +94,24 @@ class RedisStreamSink(TwoPhaseSink):
                 f"{STREAM.key!r}"
             )
 
-    def process(self, tup: Tuple) -> None:
-        """An entry more. Raises ConnectError for what Redis has no place for."""
+    @classmethod
+    def encoded(cls, fields: Sequence[str], values: Sequence[Any]) -> list[bytes]:
+        """Names and values in turn. Raises ConnectError for what Redis has no place for."""
         entry: list[bytes] = []
-        for name, value in zip(tup.fields, tup.values, strict=True):
+        for name, value in zip(fields, values, strict=True):
             if value is None:
                 continue
             try:
                 entry += [name.encode(), fitting(value)]
             except ValueError as error:
-                raise cannot_hold(self, name, value, f"and {error}") from None
+                raise cannot_hold(cls, name, value, f"and {error}") from None
         if not entry:
-            raise cannot_hold(self, ", ".join(tup.fields), None, "and an entry needs a field")
-        self._entries += [str(len(entry)).encode(), *entry]
+            raise cannot_hold(cls, ", ".join(fields), None, "and an entry needs a field")
+        return entry
+
+    def take(self, encoded: list[bytes]) -> None:
+        """An entry more. Raises ConnectError."""
+        self._entries += [str(len(encoded)).encode(), *encoded]
         self._waiting += 1
         if self._waiting >= ENTRIES_A_PART:
             self._stage()
@@ -147,6 +153,16 @@ class RedisStreamSink(TwoPhaseSink):
         """The tokens of this component that are prepared. Raises ConnectError."""
         found = self._settle(lambda: self._server.client.hgetall(f"{self._place}:tokens"))
         return [token.decode() for token, state in found.items() if state == PREPARED.encode()]
+
+    def forget(self) -> None:
+        """Nothing of the step is staged, and no token of it known. Raises ConnectError."""
+
+        def delete() -> None:
+            client, tokens = self._server.client, f"{self._place}:tokens"
+            staged = [self._staged(token.decode()) for token in client.hkeys(tokens)]
+            client.delete(tokens, f"{self._place}:committed:{self._task}", *staged)
+
+        self._settle(delete)
 
     def close(self) -> None:
         """What was not prepared is removed, or ends by itself."""

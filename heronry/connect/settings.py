@@ -141,5 +141,9 @@ def secret_of(path: str, key: str) -> str:
 def step_name(context: Any) -> str:
     """What tells this component of this topology from all others, safe as a part of a file name; the dot between the
     two names is the only one."""
-    parts = (context.get_topology_name(), context.get_component_id())
+    return step_name_of(context.get_topology_name(), context.get_component_id())
+
+
+def step_name_of(*parts: str) -> str:
+    """The same of these two."""
     return ".".join(part.replace("%", "%25").replace(".", "%2E") for part in parts)

@@ -26,13 +26,14 @@ from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
 
 from heron_runtime.files import sync_folder
-from heronry.api.state import Checkpoint, TwoPhaseSink
+from heronry.api.state import Checkpoint
 from heronry.api.tuples import Tuple
-from heronry.connect.marks import TOKEN, Marks, life_of
-from heronry.connect.settings import ConnectError, Option, problems, require, step_name, text
+from heronry.connect.marks import TOKEN, Marks
+from heronry.connect.seats import Seat, SeatedSink
+from heronry.connect.settings import ConnectError, Option, problems, text
 
 
-class SpoolSink(TwoPhaseSink):
+class SpoolSink(SeatedSink):
     """The base of sinks that write files. Derive, set ``suffix``, write ``encode``."""
 
     suffix: ClassVar[str] = ""
@@ -40,17 +41,20 @@ class SpoolSink(TwoPhaseSink):
     options: ClassVar[tuple[Option, ...]] = ()  # besides the folder
 
     @classmethod
+    def settings(cls) -> set[str]:
+        """The keys of its configuration."""
+        return {cls.folder_option.key, *super().settings()}
+
+    @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
         """What is missing or wrong."""
         yield from problems((cls.folder_option, *cls.options), config)
 
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
+    def open(self, config: dict[str, Any], seat: Seat) -> None:
         """Raises BadConfig, ConnectError."""
-        require(self, config)
         self._folder = self.spool_folder(config)
-        self._step = step_name(context)
-        self._task = context.get_task_id()
-        self._marks = Marks(self._folder, self._step, life_of(context.get_topology_id()))
+        self._step, self._task = seat.step, seat.task
+        self._marks = Marks(self._folder, self._step, seat.life)
         self._file: BinaryIO | None = None
         self._broken: OSError | None = None
         try:
@@ -58,7 +62,8 @@ class SpoolSink(TwoPhaseSink):
             self._open_path = self._folder / f".{self._step}-open-{self._task}-{secrets.token_hex(8)}{self.suffix}"
             self._open_path.touch(exist_ok=False)
             self._open_path.unlink()
-            self._sweep_open(set(context.get_component_tasks(context.get_component_id())))
+            if seat.tasks is not None:
+                self._sweep_open(seat.tasks)
         except OSError as error:
             raise ConnectError(
                 f"{type(self).__name__} cannot write into {self._folder} ({error.strerror}): make it a folder that "
@@ -80,6 +85,11 @@ class SpoolSink(TwoPhaseSink):
         except OSError as error:
             self._broken = error
             raise self._cannot_write(error) from error
+
+    def take(self, encoded: Any) -> None:
+        """Write what was encoded. Raises ConnectError."""
+        with self.writing() as file:
+            file.write(encoded)
 
     def encode(self, tup: Tuple) -> bytes:
         """What is written for it. Raises ConnectError."""
@@ -142,6 +152,15 @@ class SpoolSink(TwoPhaseSink):
         """The tokens of the hidden files of this component."""
         return [token for token in self.middles(".", self.suffix) if TOKEN.fullmatch(token)]
 
+    def forget(self) -> None:
+        """Remove what is hidden here of the step, and what tells that something was committed. Raises ConnectError."""
+        try:
+            for name in os.listdir(self._folder):
+                if name.startswith((f".{self._step}-", f"{self._step}-")):
+                    (self._folder / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise self._cannot_write(error) from error
+
     def close(self) -> None:
         """What was not prepared is not kept."""
         file: BinaryIO | None = getattr(self, "_file", None)
@@ -157,7 +176,7 @@ class SpoolSink(TwoPhaseSink):
             if name.startswith(begin) and name.endswith(suffix):
                 yield name.removeprefix(begin).removesuffix(suffix)
 
-    def _sweep_open(self, tasks: set[int]) -> None:
+    def _sweep_open(self, tasks: frozenset[int]) -> None:
         """Remove what died with this task, and with tasks there are no more."""
         for middle in self.middles(".", self.suffix):
             word, _, rest = middle.partition("-")
@@ -190,8 +209,9 @@ class SpoolSink(TwoPhaseSink):
 
 
 def cannot_hold(sink: object, field: str, value: object, why: str) -> ConnectError:
-    """The error for a value that a format has no place for."""
+    """The error for a value that a format has no place for; ``sink``: the sink, or its class."""
+    kind = sink if isinstance(sink, type) else type(sink)
     return ConnectError(
-        f"{type(sink).__name__}: field {field!r} is {value!r:.60} ({type(value).__name__}), {why}: change it in a bolt "
-        "before the sink"
+        f"{kind.__name__}: field {field!r} is {value!r:.60} ({type(value).__name__}), {why}: change it in a bolt, or "
+        "a map, before the sink"
     )

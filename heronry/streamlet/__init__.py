@@ -1,11 +1,12 @@
 """The Streamlet API: one program, run online by Heronry and over history by batch engines. See docs/streamlet.md."""
 
 from heronry.streamlet.builder import Builder
-from heronry.streamlet.endpoints import archive, collect, files, sequence, sink_of, to_delta, to_files, view
+from heronry.streamlet.endpoints import archive, collect, files, sequence, sink_of, to_files, view
 from heronry.streamlet.joins import Joined
 from heronry.streamlet.monoid import Monoid, count, distinct, max_, mean, min_, monoid, sum_, top_k
 from heronry.streamlet.process import Context, Process
 from heronry.streamlet.program import KeyValue, Matched, Program, Windowed
+from heronry.streamlet.server_sinks import to_delta, to_kafka, to_nats, to_redis_stream, to_table
 from heronry.streamlet.servers import delta, kafka, nats, redis_stream, sql_rows
 from heronry.streamlet.stream import Streamlet
 from heronry.streamlet.windows import Window, session, sliding, tumbling
@@ -43,6 +44,10 @@ __all__ = [
     "sum_",
     "to_delta",
     "to_files",
+    "to_kafka",
+    "to_nats",
+    "to_redis_stream",
+    "to_table",
     "top_k",
     "tumbling",
     "view",

@@ -33,6 +33,7 @@ from heronry.streamlet.program import (
     Step,
     TapStep,
 )
+from heronry.streamlet.server_sinks import ServerSink
 from heronry.streamlet.servers import ServerSource
 
 MAX_PARALLELISM = 10_000
@@ -113,11 +114,13 @@ def _step(step: Step) -> Iterator[str]:
     if isinstance(step, LogStep) and step.level not in LEVELS:
         yield f"level is {step.level!r}; write one of {', '.join(LEVELS)}"
     if isinstance(step, SinkStep) and not all(hasattr(step.sink, name) for name in _of_a_sink(step.sink)):
-        yield f"{step.sink!r} is no sink; write to_files(…), archive(…), view(…), collect() or sink_of(name, …)"
+        yield f"{step.sink!r} is no sink; write to_files(…), to_table(…), archive(…), view(…), collect() or sink_of(…)"
     if isinstance(step, SourceStep) and not isinstance(step.source, FileSource | SequenceSource | ServerSource):
         yield f"{step.source!r} is no source; write files(…), sequence(…), redis_stream(…), sql_rows(…), …"
     if isinstance(step, SourceStep) and isinstance(step.source, ServerSource):
         yield from step.source.problems()
+    if isinstance(step, SinkStep) and isinstance(step.sink, ServerSink):
+        yield from step.sink.problems()
     if isinstance(step, SourceStep) and isinstance(step.source, SequenceSource):
         yield from _sequence(step.source)
     if isinstance(step, LookupStep):

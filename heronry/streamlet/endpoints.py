@@ -19,7 +19,7 @@ Files: ``path`` is a file or a folder, looked through recursively, in the order 
 
 Files of text, json and csv may be compressed, and begin with a byte order mark: see packed.py.
 
-Servers (Redis, PostgreSQL, Kafka, NATS) and Delta tables: servers.py.
+Servers (Redis, PostgreSQL, Kafka, NATS): servers.py, server_sinks.py.
 
 ``schema`` (names and types: str int float bool) makes csv and json records plain: each has exactly these fields, in
 this order, converted; what is missing, null or (csv, not str) empty is None.
@@ -37,6 +37,7 @@ from heron_runtime.extensions import STREAMLET_SINKS, ExtensionError
 from heron_runtime.failures import did_you_mean
 from heronry.api.errors import TopologyError
 from heronry.streamlet.extract import Extractor
+from heronry.streamlet.server_sinks import ServerSink
 from heronry.streamlet.servers import ServerSource
 from heronry.streamlet.windows import HOUR_MS, whole_ms
 
@@ -107,15 +108,6 @@ class ArchiveSink:
 
 
 @dataclass(frozen=True, slots=True)
-class DeltaTableSink:
-    """Rows of a Delta table that is there: a commit of its log for each checkpoint and task. Records are dicts, named
-    tuples or dataclasses, whose fields are the table's columns."""
-
-    path: str
-    kind: Literal["delta"] = "delta"
-
-
-@dataclass(frozen=True, slots=True)
 class ViewSink:
     """Publishes a reducer's accumulators by key and bucket, for the merged view of batch and online.
 
@@ -152,8 +144,8 @@ class PluggedSink(Protocol):
         """The ``heronry.streamlet.online.writers.Writer`` of a step in a task; ``folder`` is the topology's own."""
 
 
-BUILT_IN_SINKS = (FileSink, ArchiveSink, DeltaTableSink, ViewSink, CollectSink)
-Sink: TypeAlias = FileSink | ArchiveSink | DeltaTableSink | ViewSink | CollectSink | PluggedSink
+BUILT_IN_SINKS = (FileSink, ArchiveSink, ViewSink, CollectSink, ServerSink)
+Sink: TypeAlias = FileSink | ArchiveSink | ViewSink | CollectSink | ServerSink | PluggedSink
 
 
 def files(
@@ -217,11 +209,6 @@ def to_files(
             else f"to_files(…, {format!r}) takes no fields: it writes all that a record has"
         )
     return FileSink(_absolute(path), format, fields=tuple(fields), partition_by=by)
-
-
-def to_delta(path: str | Path) -> DeltaTableSink:
-    """Append records to a Delta table, which must be there. Raises TopologyError."""
-    return DeltaTableSink(_absolute(path))
 
 
 def archive(path: str | Path, event_time: Any = None, unit: str = "s") -> ArchiveSink:

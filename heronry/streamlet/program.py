@@ -28,6 +28,7 @@ from heronry.streamlet.extract import Extractor
 from heronry.streamlet.monoid import Monoid
 from heronry.streamlet.process import Handlers
 from heronry.streamlet.schema import RecordSchema
+from heronry.streamlet.server_sinks import ServerSink
 from heronry.streamlet.windows import Window
 
 
@@ -271,6 +272,11 @@ class SinkStep(_OneInput):
 
     kind = "sink"
     sink: Sink
+
+    @property
+    def told(self) -> str:
+        """What it is, and of a server where."""
+        return f"{self.kind}: {self.sink}" if isinstance(self.sink, ServerSink) else self.kind
 
 
 Step: TypeAlias = (

@@ -32,8 +32,39 @@ COMPONENTS = {
 MAPPINGS = ("user.kafka.client",)  # settings that are mappings; here they are pairs, so that a source is a value
 
 
+class ServerSettings:
+    """What sources and sinks in servers share: a system, fields, and a connector's configuration as pairs."""
+
+    __slots__ = ()
+    system: str
+    fields: tuple[str, ...]
+    settings: tuple[tuple[str, Any], ...]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The connector's configuration."""
+        return {key: dict(value) if key in MAPPINGS else value for key, value in self.settings}
+
+    def own_problems(self) -> Iterator[str]:
+        """What is wrong with it for whatever connector."""
+        if not self.fields or not all(isinstance(name, str) and name for name in self.fields):
+            yield f"fields is {self.fields!r}; name those of a record: fields=['id', 'word']"
+        elif len(set(self.fields)) < len(self.fields):
+            yield f"fields names one twice: {', '.join(self.fields)}"
+        for key, value in self.settings:
+            if key.endswith(".password.file") and isinstance(value, str) and not Path(value).is_absolute():
+                yield f"password_file is {value!r}; write its whole path, for tasks run in folders of their own"
+
+    def told(self, what: Any) -> str:
+        """For people: what of the system, and where that is."""
+        known = dict(self.settings)
+        where = next((known[key] for key in (f"user.{self.system}.{name}" for name in WHERE) if key in known), "?")
+        told = what if isinstance(what, str) else ", ".join(what)
+        return " ".join(filter(None, (self.system, told, "at", where)))
+
+
 @dataclass(frozen=True, slots=True)
-class ServerSource:
+class ServerSource(ServerSettings):
     """Records of a server; ``system`` is one of ``COMPONENTS``. ``grows``: online never at an end."""
 
     system: str
@@ -41,11 +72,6 @@ class ServerSource:
     settings: tuple[tuple[str, Any], ...] = field(repr=False)  # perhaps not yet checked for passwords
     grows: bool = True
     kind: Literal["server"] = "server"
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The connector's configuration."""
-        return {key: dict(value) if key in MAPPINGS else value for key, value in self.settings}
 
     @property
     def component(self) -> type[PollingSource]:
@@ -57,15 +83,9 @@ class ServerSource:
     def problems(self) -> Iterator[str]:
         """What is wrong with the declaration, as the connector says it."""
         yield from self.component.config_problems(self.config)
-        if not self.fields or not all(isinstance(name, str) and name for name in self.fields):
-            yield f"fields is {self.fields!r}; name those of a record: fields=['id', 'word']"
-        elif len(set(self.fields)) < len(self.fields):
-            yield f"fields names one twice: {', '.join(self.fields)}"
+        yield from self.own_problems()
         if dict(self.settings).get("user.kafka.from", "oldest") != "oldest":
             yield "'from' is for spouts: what a program gives is of all messages, whenever it is started"
-        for key, value in self.settings:
-            if key.endswith(".password.file") and isinstance(value, str) and not Path(value).is_absolute():
-                yield f"password_file is {value!r}; write its whole path, for tasks run in folders of their own"
 
     def open(self, name: str) -> Reader:
         """A connection; ``name``: what the server shows of it. Raises ConnectError, BadConfig."""
@@ -90,10 +110,9 @@ class ServerSource:
 
     def __str__(self) -> str:
         known = dict(self.settings)
-        what = next((known[key] for key in (f"user.{self.system}.{name}" for name in WHAT) if key in known), "")
-        where = next((known[key] for key in (f"user.{self.system}.{name}" for name in WHERE) if key in known), "?")
-        told = what if isinstance(what, str) else ", ".join(what)
-        return " ".join(filter(None, (self.system, told, "at", where)))
+        return self.told(
+            next((known[key] for key in (f"user.{self.system}.{name}" for name in WHAT) if key in known), "")
+        )
 
 
 WHAT, WHERE = ("table", "streams", "topics"), ("url", "dsn", "servers", "path")  # settings: what is read, and where
@@ -200,19 +219,26 @@ def _server(
     **values: Any,
 ) -> ServerSource:  # fmt: skip
     """The value. Raises TopologyError for settings that the connector does not have."""
-    given = {**more, **values}
+    names = (fields,) if isinstance(fields, str) else tuple(fields)
+    source = ServerSource(system, names, (), bool(grows))
+    known = source.component.settings()
+    settings = given_settings(system, source.component.__name__, known, password_file, {**more, **values})
+    return replace(source, settings=settings)
+
+
+def given_settings(
+    system: str, component: str, known: set[str], password_file: str | Path | None, given: dict[str, Any]
+) -> tuple[tuple[str, Any], ...]:
+    """A connector's configuration as pairs. Raises TopologyError for settings that it does not have."""
     if password_file is not None:
         given["password.file"] = str(password_file)
     settings = {f"user.{system}.{name.replace('_', '.')}": value for name, value in given.items()}
-    names = (fields,) if isinstance(fields, str) else tuple(fields)
-    source = ServerSource(system, names, tuple(sorted(settings.items())), bool(grows))
-    unknown = sorted(set(settings) - source.component.settings())
+    unknown = sorted(set(settings) - known)
     if unknown:
         raise TopologyError(
-            f"{system}: there is no setting {', '.join(unknown)}; {source.component.__name__} has "
-            f"{', '.join(sorted(source.component.settings()))}"
+            f"{system}: there is no setting {', '.join(unknown)}; {component} has {', '.join(sorted(known))}"
         )
-    return source
+    return tuple(sorted(settings.items()))
 
 
 def _listed(names: str | Sequence[str]) -> tuple[str, ...]:

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 from postgres_server import PostgresServer
-from server_programs import differences, in_reference, online
+from server_programs import differences, in_reference, into_servers, online, write_online
 
 from heronry.connect.polling import rows_of
 from heronry.connect.settings import BadConfig, ConnectError
-from heronry.streamlet import sql_rows
+from heronry.streamlet import sql_rows, to_table
+from heronry.streamlet.reference import run
+from heronry.streamlet.server_sinks import ServerSink
 from heronry.streamlet.servers import ServerSource, pieces_of, ranges_of
 
 _numbers = itertools.count(1)
@@ -75,3 +77,21 @@ def test_what_is_not_there_is_an_error(server: PostgresServer, table: str) -> No
     (said,) = sql_rows(f"{server.dsn} password=secret", table, "at", ["n"]).problems()
     assert "holds a password" in said
     assert "secret" not in said
+
+
+def into(server: PostgresServer, table: str, *fields: str, **more: Any) -> ServerSink:
+    return to_table(server.dsn, table, list(fields), password_file=server.password_file, **more)
+
+
+def test_programs_write_rows_once_whatever_dies(server: PostgresServer, tmp_path: Path) -> None:
+    server.ask("CREATE TABLE online_records (id int, word text, half float8)")
+    server.ask("CREATE TABLE online_sums (key text PRIMARY KEY, value int)")
+    records = into(server, "online_records", "id", "word", "half")
+    builder = into_servers(records, into(server, "online_sums", "key", "value", key="key"))
+    write_online(builder, tmp_path, kills=4)
+    expected = run(builder.build())
+    rows = server.ask("SELECT id, word, half FROM online_records ORDER BY id")
+    assert rows == [tuple(record.values()) for record in sorted(expected["records"], key=lambda each: each["id"])]
+    sums = server.ask("SELECT key, value FROM online_sums")
+    assert sorted(sums) == sorted(map(tuple, expected["sums"]))
+    assert server.ask("SELECT count(*) FROM heronry_staged") == [(0,)]

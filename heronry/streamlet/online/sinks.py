@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
-from heronry.streamlet.endpoints import ArchiveSink, CollectSink, DeltaTableSink, FileSink, ViewSink
+from heronry.connect.settings import step_name_of
+from heronry.streamlet.endpoints import ArchiveSink, CollectSink, FileSink, ViewSink
 from heronry.streamlet.online.chain import Streams
 from heronry.streamlet.online.column_writers import ArchiveWriter
-from heronry.streamlet.online.lake_writer import LakeWriter, writable_delta
 from heronry.streamlet.online.lines import JsonLines, lines_of
 from heronry.streamlet.online.paged_writers import PagedWriter
+from heronry.streamlet.online.server_writer import ServerWriter
 from heronry.streamlet.online.writers import TaskOf, TextWriter, Writer
 from heronry.streamlet.program import Program, Ref, SinkStep
+from heronry.streamlet.server_sinks import ServerSink
 
 
 class SinkSet:
@@ -40,9 +41,9 @@ def _writer(step: SinkStep, task: TaskOf, program: Program) -> Writer:
         return ArchiveWriter(step, sink, task)
     if isinstance(sink, CollectSink):
         return TextWriter(step.name, task.folder / "collect" / step.name, task, JsonLines(step.name))
-    if isinstance(sink, DeltaTableSink):
-        return LakeWriter(step.name, Path(sink.path), task, partial(writable_delta, sink.path))
     assert not isinstance(sink, ViewSink)
+    if isinstance(sink, ServerSink):
+        return ServerWriter(step.name, sink, task.seat._replace(step=step_name_of(task.seat.step, step.name)))
     if not isinstance(sink, FileSink):
         made: Writer = sink.writer(step.name, str(task.number), task.folder)
         return made

@@ -15,9 +15,11 @@ from typing import Any, ClassVar
 from heronry.api.metrics import CountMetric
 from heronry.api.state import Checkpoint, TwoPhaseSink
 from heronry.api.tuples import Tuple
+from heronry.connect.seats import seat_of
 from heronry.streamlet.online.chain import Chain
 from heronry.streamlet.online.letters import PUT, Letters
 from heronry.streamlet.online.locate import STAGE, find
+from heronry.streamlet.online.server_writer import ServerWriter
 from heronry.streamlet.online.settings import BEGUN, keeps_state, own_folder
 from heronry.streamlet.online.sinks import SinkSet
 from heronry.streamlet.online.stages import Stage, Stages, stages_of
@@ -48,7 +50,8 @@ class StageBolt(TwoPhaseSink):
         of = len(context.get_component_tasks(stage.name))
         self._alone = not keeps_state(config)
         life = int(time.time() * 1000) if self._alone else int(config[BEGUN])
-        self.place = TaskOf(context.get_task_index(), of, life, own_folder(config), context.get_topology_name())
+        seat = seat_of(context)._replace(step=context.get_topology_name())
+        self.place = TaskOf(context.get_task_index(), of, life, own_folder(config), seat)
         self.task: int = context.get_task_id()
         self.sinks = SinkSet(program, stage.steps, self.place)
         count = context.register_metric("failed-record-count", CountMetric())
@@ -102,7 +105,7 @@ class StageBolt(TwoPhaseSink):
         life, had = mine.get(token) or self._prepared_by_others.get(token) or (None, [])
         known = life == self.place.life  # or it is another topology's that this one goes on from, or of no checkpoint
         for place, writer in enumerate(self.writers):
-            if known and place in had and isinstance(writer, StagedWriter):
+            if known and place in had and isinstance(writer, StagedWriter | ServerWriter):
                 writer.commit(token, certain=True)
             elif not known or place in had:
                 writer.commit(token)

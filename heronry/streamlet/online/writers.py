@@ -15,20 +15,22 @@ from typing import Any, NamedTuple, Protocol
 
 from heron_runtime.files import append_whole
 from heronry.api.state import Checkpoint
+from heronry.connect.seats import Seat
 from heronry.streamlet.online.block import Block
 from heronry.streamlet.online.lines import Lines
 from heronry.streamlet.online.staging import Staging
 
 
 class TaskOf(NamedTuple):
-    """Whose files they are: task ``number`` of ``of``, counted from 0, of a topology begun at ``life`` (ms since 1970
-    UTC). ``folder`` is the topology's, for what has no place of its own. ``topology``: its name."""
+    """Whose output it is: task ``number`` of ``of``, counted from 0, of a topology begun at ``life`` (ms since 1970
+    UTC). ``folder`` is the topology's, for what has no place of its own. ``seat``: for servers, its step the name of
+    the topology."""
 
     number: int
     of: int
     life: int
     folder: Path
-    topology: str = ""
+    seat: Seat = Seat("", 0, "")
 
     def name(self, step: str, checkpoint: Checkpoint) -> str:
         """Of a file of this checkpoint, without its suffix."""

@@ -80,7 +80,7 @@ def test_of_two_that_commit_the_same_at_once_one_does(tmp_path: Path, monkeypatc
     sink.process(row(word="a", n=1))
     token = sink.prepare(checkpoint(1))
     assert token is not None
-    stale, tables = sink.open_table(), list[DeltaTable]()
+    stale, tables = sink._open_table(), list[DeltaTable]()
     sink.commit(1, token)
     (staged,) = (tmp_path / "t").glob("heronry-*.parquet")
     with pytest.raises(Busy, match="others change it at the same time"):
@@ -89,7 +89,7 @@ def test_of_two_that_commit_the_same_at_once_one_does(tmp_path: Path, monkeypatc
     monkeypatch.setattr("heronry.connect.attempts.FIRST_PAUSE_SECS", 0.001)
 
     def racing() -> DeltaTable:
-        tables.append(sink.open_table())
+        tables.append(sink._open_table())
         if len(tables) < 3:
             write(path, [{"word": "other", "n": len(tables)}])  # which is no conflict
         return tables[-1]

@@ -33,6 +33,7 @@ from heron_runtime.model.plan import ContainerPlan, InstancePlan, KeyGroupTable,
 from heron_runtime.model.topology import GroupingKind, TopologyDefinition, TopologyState
 from heronry.streamlet import Builder
 from heronry.streamlet.online.locate import STAGE
+from heronry.streamlet.online.server_writer import ServerWriter
 
 MODULE = "program_under_test"
 CHECKPOINT_SECONDS = 2.0
@@ -164,6 +165,8 @@ class OnlineWorld(World):
                 for writer in getattr(executor.task.component, "writers", ()):
                     if hasattr(writer, "_let_go"):
                         writer._let_go()  # what the operating system does with a dead process's files
+                    if isinstance(writer, ServerWriter):
+                        writer.close()  # and with its connections
             else:
                 executor.stop(self.clock.ms)
         self.executors = {}

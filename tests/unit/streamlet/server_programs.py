@@ -11,7 +11,7 @@ from typing import Any
 from comparing import difference
 from online_world import OnlineWorld, definition_of, importable
 
-from heronry.streamlet import Builder, collect, to_files, tumbling
+from heronry.streamlet import Builder, collect, sequence, to_files, tumbling
 from heronry.streamlet.program import Program
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import read
@@ -83,3 +83,30 @@ def differences(left: Seen, right: Seen) -> dict[str, str]:
 def plain(records: list[Any]) -> list[Any]:
     """As files give them back."""
     return [record._asdict() if hasattr(record, "_asdict") else record for record in records]
+
+
+def into_servers(records: Any, sums: Any, numbers: int = 300) -> Builder:
+    """Numbers and words into ``records``, counts by word into ``sums``."""
+
+    def made(number: int) -> dict[str, Any]:
+        return {"id": number, "word": f"wörd {number % 7}", "half": None if number % 5 else number / 2}
+
+    builder = Builder("into")
+    source = builder.source(sequence(numbers, made), name="source", parallelism=2)
+    source.sink(records, name="records", parallelism=2)
+    source.key_by("word").count_by_key(updates=False, name="counts").sink(sums, name="sums")
+    return builder
+
+
+def write_online(builder: Builder, folder: Path, kills: int, seed: int = 1) -> OnlineWorld:
+    """To its end, by real bolts on simulated time, some of which die on the way."""
+    with importable(builder):
+        made = world(builder, folder, seed)
+        for number in range(kills):
+            made.run_on(1.7)
+            made.kill(made.random.choice(made.plan.tasks()))
+            if number == kills // 2:
+                made.rescale({"records": 1})
+        made.until_final()
+        made.stop()
+        return made

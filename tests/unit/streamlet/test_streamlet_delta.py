@@ -19,9 +19,9 @@ from heronry import TopologyError
 from heronry.connect import delta_source
 from heronry.connect.delta_source import DeltaReader, DeltaRows
 from heronry.connect.polling import rows_of as read_rows
+from heronry.connect.seats import Seat
 from heronry.connect.settings import BadConfig, ConnectError
 from heronry.streamlet import Builder, delta, sequence, to_delta
-from heronry.streamlet.online import lake_writer
 from heronry.streamlet.online.locate import FIXED
 
 COLUMNS = TYPES.names
@@ -144,7 +144,7 @@ def writing(path: Path | str, folder: Path, count: int = 400) -> Builder:
     builder = Builder("lake", {"user.streamlet.folder": str(folder)})
     numbers = builder.source(sequence(count), name="numbers", parallelism=2)
     rows = numbers.map(lambda n: {"word": str(n), "n": n if n % 50 else "bad"}, name="rows", parallelism=2)
-    rows.sink(to_delta(path), name="table")
+    rows.sink(to_delta(path, ["word", "n"]), name="table")
     return builder
 
 
@@ -172,7 +172,9 @@ def test_two_programs_and_the_source_of_one_share_a_table(tmp_path: Path) -> Non
     write(path, [{"word": "first", "n": 1}])
     for name in ("one", "other"):
         builder = Builder(name, {"user.streamlet.folder": str(tmp_path / name)})
-        builder.source(delta(path, ["word", "n"]), name="in", parallelism=1).sink(to_delta(path), name="out")
+        builder.source(delta(path, ["word", "n"]), name="in", parallelism=1).sink(
+            to_delta(path, ["word", "n"]), name="out"
+        )
         with importable(builder):
             made = OnlineWorld(definition_of(builder), tmp_path, 1)
             made.until_final()
@@ -181,7 +183,12 @@ def test_two_programs_and_the_source_of_one_share_a_table(tmp_path: Path) -> Non
 
 
 def test_what_is_wrong_with_a_table_that_is_written_is_said_when_its_task_begins(tmp_path: Path) -> None:
-    with pytest.raises(ConnectError, match="to_delta: there is no Delta table at"):
-        lake_writer.writable_delta(str(tmp_path / "none"))
-    with pytest.raises(TopologyError, match="a path is empty"):
-        to_delta("")
+    seat = Seat("step", 1, "life")
+    with pytest.raises(ConnectError, match="DeltaSink: there is no Delta table at"):
+        to_delta(tmp_path / "none", ["n"]).open(seat)
+    with pytest.raises(BadConfig, match=r"fields n, m, and the Delta table .*: there is no column m"):
+        to_delta(make(tmp_path / "t"), ["n", "m"]).open(seat)
+    builder = Builder("lake")
+    builder.source(sequence(1), name="numbers").sink(to_delta("lake/t", ["n"]), name="table")
+    with pytest.raises(TopologyError, match="write the whole path"):
+        builder.build()

@@ -1,0 +1,254 @@
+"""Sinks in servers, on Spark: tasks stage, the rename of the result decides, the driver settles (``core/staged.py``).
+
+Theory of operation. A task opens the connector of the sink, under a step of the run's own (``PROGRAM.STEP@RUN``), so
+that no topology and no other run takes what is staged for its own; gives it its records; has them prepared under the
+token of the attempt; and sends the token to the driver. The driver names in the manifest what has come, renames, and
+commits by the same connector. What it does behind the rename, another driver does that finds the result without its
+mark. Passwords are in files that tasks and driver read; journal and manifest hold what the program declares.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pickle
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+
+from data_pipeline.core import staged
+from data_pipeline.core.failure import ServerFailed
+from data_pipeline.core.plan import Output, Plan
+from data_pipeline.core.staged import Counted, Journal, Report, Standing
+from data_pipeline.shell.output import MANIFEST, OutputExists, OutputFolder, Place
+from data_pipeline.shell.tasks import Shipped
+from heronry.api.state import Checkpoint
+from heronry.connect.seats import Seat, SeatedSink
+from heronry.connect.settings import BadConfig, ConnectError, step_name_of
+from heronry.streamlet.server_sinks import ServerSink
+
+REPORT = "partition int, token string, records long"
+RUN_BYTES = 8
+
+
+@dataclass(frozen=True)
+class StageTask:
+    """A partition's records into the server, under the token of this attempt: one row at the end, or none where there
+    are no records."""
+
+    step: str
+    sink: ServerSink
+    journal: Journal
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """``mapInArrow``'s function. Raises ServerFailed."""
+        import pyarrow as pa
+
+        context = TaskContext.get()
+        partition, attempt = (0, 0) if context is None else (context.partitionId(), context.taskAttemptId())
+        try:
+            report = self._staged(batches, partition, attempt)
+        except ConnectError as error:
+            raise ServerFailed(self.step, str(error)) from None
+        if report is not None:
+            yield pa.RecordBatch.from_pylist([report._asdict()], pa.schema(_columns()))
+
+    def _staged(self, batches: Iterator[Any], partition: int, attempt: int) -> Report | None:
+        payloads = (payload for batch in batches for payload in batch.column("data").to_pylist())
+        first = next(payloads, None)
+        if first is None:
+            return None
+        with contextlib.closing(self.sink.open(seat_of(self.journal, self.step, partition))) as connector:
+            connector.take(pickle.loads(first))
+            number = 1
+            for number, payload in enumerate(payloads, 2):  # noqa: B007  # how many there were
+                connector.take(pickle.loads(payload))
+            token = staged.token_of(self.journal.run, attempt)
+            connector.prepare(Checkpoint(0, 0, token))
+            return Report(partition, token, number)
+
+
+def _columns() -> list[tuple[str, Any]]:
+    import pyarrow as pa
+
+    return [("partition", pa.int32()), ("token", pa.string()), ("records", pa.int64())]
+
+
+def seat_of(journal: Journal, step: str, task: int = 0) -> Seat:
+    """That of whoever writes for a run."""
+    return Seat(step_name_of(journal.program, f"{step}@{journal.run}"), task, journal.run)
+
+
+class Staging:
+    """What one run stages. Without sinks in servers it does nothing."""
+
+    def __init__(self, plan: Plan) -> None:
+        """Looks at the places that are to be written to. Raises ConnectError, BadConfig."""
+        self._sinks = {output.step: output.sink for output in plan.outputs if isinstance(output.sink, ServerSink)}
+        plain = {step: _plain(sink) for step, sink in self._sinks.items()}
+        self._journal = Journal(plan.program, secrets.token_hex(RUN_BYTES), plain)
+        with _servers(self._journal):
+            pass  # what is wrong with a table is said before Spark has worked
+
+    def frame(self, output: Output, rows: DataFrame) -> DataFrame:
+        """The reports of a sink's tasks, which stage the rows."""
+        task = StageTask(output.step, self._sinks[output.step], self._journal)
+        return rows.select("data").mapInArrow(Shipped(task), REPORT)
+
+    @contextlib.contextmanager
+    def into(self, folder: OutputFolder, out: Callable[[str], None]) -> Iterator[None]:
+        """A block that stages, and gives the folder its name at its end. If it fails, nothing of this run remains;
+        where a server cannot be told so, the folder does, for the next run to do it."""
+        if self._sinks:
+            folder.write(staged.JOURNAL, json.dumps(self._journal.to_json()).encode())
+        try:
+            yield
+        except BaseException:
+            if self._sinks and not self._counts(folder.place):
+                folder.keep = not clear(self._journal, out)
+            raise
+
+    def _counts(self, place: Place) -> bool:
+        """True if the rename has come: what failed did so behind it."""
+        manifest = _manifest(place) or {}
+        return bool(manifest.get(staged.STAGED, {}).get("run") == self._journal.run)
+
+    def counted(self, reports: Mapping[str, list[Report]]) -> dict[str, Any]:
+        """For the manifest."""
+        return {staged.STAGED: staged.counted(self._journal, reports).to_json()} if self._sinks else {}
+
+
+def reports_of(frame: DataFrame) -> list[Report]:
+    """Run the tasks; what those say that count."""
+    return [Report(*row) for row in frame.collect()]
+
+
+def is_owed(place: Place) -> bool:
+    """True for a result whose commits a driver still owes."""
+    return staged.standing(_manifest(place), _is_marked(place)) is Standing.OWED
+
+
+def settle(place: Place) -> list[str]:
+    """Do what is owed to the result that stands there; of which steps. Raises ConnectError: then it is still owed."""
+    found = _counted(place)
+    if found is None:
+        return []
+    try:
+        with _servers(found.journal) as servers:
+            waiting = {step: list(server.prepared()) for step, server in servers.items()}
+            for act in staged.behind_the_rename(found, waiting):
+                if act.kind == "settled":
+                    place.write(staged.SETTLED, b"")
+                else:
+                    _do(act, servers[act.step])
+    except ConnectError as error:
+        if not _is_marked(place):  # else somebody else was there meanwhile, and the server has forgotten the run
+            raise ConnectError(
+                f"{error}. The result is {place.url}, and its records there are still owed: the same command, typed "
+                "again, computes nothing and commits them"
+            ) from None
+    return list(found.tokens)
+
+
+def settle_for(place: Place, program: str) -> str:
+    """The same for a program that is to be run: what to print if that was all there is to do. Raises OutputExists where
+    another program's result is there, ConnectError."""
+    found = _counted(place)
+    if found is None:
+        return ""
+    if found.journal.program != program:
+        raise OutputExists(place.url)
+    return (
+        f"{place.url} was there, and a driver that died still owed its records in servers: "
+        f"{', '.join(settle(place))} committed now, and nothing computed again"
+    )
+
+
+def clear_journal(content: bytes, out: Callable[[str], None]) -> bool:
+    """``clear`` for a journal that a driver has left."""
+    try:
+        return clear(Journal.from_json(json.loads(content)), out)
+    except (ValueError, KeyError) as error:
+        out(f"a run that died has left a journal that cannot be read ({error}); what it staged is still there")
+        return True
+
+
+def clear(journal: Journal, out: Callable[[str], None]) -> bool:
+    """Throw away what a run has staged that has no result. False, and why on ``out``, where a server cannot be told."""
+    try:
+        with _servers(journal) as servers:
+            for act in staged.before_the_rename(journal):
+                _do(act, servers[act.step])
+    except (ConnectError, BadConfig) as error:
+        out(f"what a run without a result has staged is thrown away by the next run, not now: {error}")
+        return False
+    return True
+
+
+def _do(act: staged.Act, server: SeatedSink) -> None:
+    with _told(act.step):
+        if act.kind == "commit":
+            server.commit(0, act.token)
+        elif act.kind == "throw_away":
+            server.abort(act.token)
+        else:
+            server.forget()
+
+
+@contextlib.contextmanager
+def _servers(journal: Journal) -> Iterator[dict[str, SeatedSink]]:
+    """The driver's connectors, by step. Raises ConnectError, BadConfig."""
+    with contextlib.ExitStack() as stack:
+        servers = {}
+        for step, plain in journal.sinks.items():
+            with _told(step):
+                servers[step] = _sink(plain).open(seat_of(journal, step))
+            stack.callback(servers[step].close)
+        yield servers
+
+
+@contextlib.contextmanager
+def _told(step: str) -> Iterator[None]:
+    try:
+        yield
+    except ConnectError as error:
+        raise ConnectError(f"step {step!r}: {error}") from None
+
+
+def _counted(place: Place) -> Counted | None:
+    """Of a result that is owed something."""
+    manifest = _manifest(place)
+    if manifest is None or staged.standing(manifest, _is_marked(place)) is not Standing.OWED:
+        return None
+    return Counted.from_json(manifest[staged.STAGED])
+
+
+def _manifest(place: Place) -> Mapping[str, Any] | None:
+    content = place.read(MANIFEST)
+    try:
+        found = json.loads(content) if content is not None else None
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _is_marked(place: Place) -> bool:
+    return place.read(staged.SETTLED) is not None
+
+
+def _plain(sink: ServerSink) -> dict[str, Any]:
+    return {"system": sink.system, "fields": list(sink.fields), "settings": [list(pair) for pair in sink.settings]}
+
+
+def _sink(plain: Mapping[str, Any]) -> ServerSink:
+    """What ``_plain`` made of it, through JSON."""
+    pairs = ((key, _tuples(value)) for key, value in plain["settings"])
+    return ServerSink(plain["system"], tuple(plain["fields"]), tuple(pairs))
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value

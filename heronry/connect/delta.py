@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from heron_runtime.failures import one_line
 from heron_runtime.files import sync_folder
-from heronry.connect.lake import Busy, arrow_library, library
+from heronry.connect.lake import Added, Busy, arrow_library, library
 from heronry.connect.settings import ConnectError, Option, text
 
 EXTRA = "delta"
@@ -140,20 +140,26 @@ class DeltaTable:
         """As the log says it: the last checkpoint of this writer; 0: none."""
         return int(self._table.transaction_version(writer) or 0)
 
-    def add(self, file: Path, rows: int, writer: str, checkpoint: int) -> None:
-        """One transaction: the file and the mark. Raises Busy, ConnectError."""
-        deltalake, about = self._library, os.stat(file)
-        action = self._library.transaction.AddAction(
-            file.name, about.st_size, {}, int(about.st_mtime * 1000), True, json.dumps({"numRecords": rows})
-        )
-        mark = deltalake.CommitProperties(app_transactions=[deltalake.Transaction(writer, checkpoint)])
+    def add(self, files: Sequence[Added]) -> None:
+        """One transaction: the files and the marks. Raises Busy, ConnectError."""
+        deltalake, actions = self._library, []
+        for file in files:
+            about = os.stat(file.file)
+            stats = json.dumps({"numRecords": file.rows})
+            actions.append(
+                deltalake.transaction.AddAction(
+                    file.file.name, about.st_size, {}, int(about.st_mtime * 1000), True, stats
+                )
+            )
+        marks = [deltalake.Transaction(file.writer, file.checkpoint) for file in files]
+        mark = deltalake.CommitProperties(app_transactions=marks)
         try:
-            self._table.create_write_transaction([action], "append", self._table.schema(), commit_properties=mark)
+            self._table.create_write_transaction(actions, "append", self._table.schema(), commit_properties=mark)
             self._sync()
         except deltalake.exceptions.CommitFailedError as error:
             raise Busy(
-                f"{self.name} does not take checkpoint {checkpoint} of {writer}, for others change it at the same "
-                f"time ({one_line(str(error), 200)}). The rows are safe, and are committed again once the topology "
+                f"{self.name} does not take what {files[0].writer} has written, for others change it at the same time "
+                f"({one_line(str(error), 200)}). The rows are safe, and are committed again once the topology "
                 "goes on"
             ) from None
         except (deltalake.exceptions.DeltaError, OSError) as error:

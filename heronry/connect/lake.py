@@ -24,11 +24,11 @@ import hashlib
 import importlib
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from heron_runtime.files import sync_folder
 from heronry.connect.attempts import attempts
@@ -52,6 +52,23 @@ class Unfit(ValueError):
         self.field, self.value, self.why = field, value, why
 
 
+class Added(NamedTuple):
+    """A file of so many rows that its writer has written for a checkpoint."""
+
+    file: Path
+    rows: int
+    writer: str
+    checkpoint: int
+
+
+class Waiting(NamedTuple):
+    """A staged file, where it will be in its table, and the checkpoint it belongs to."""
+
+    staged: Path
+    whole: Path
+    checkpoint: int
+
+
 class Table(Protocol):
     """A table as it is now."""
 
@@ -66,8 +83,8 @@ class Table(Protocol):
     def committed(self, writer: str) -> int:
         """The last checkpoint that this writer has committed; 0: none."""
 
-    def add(self, file: Path, rows: int, writer: str, checkpoint: int) -> None:
-        """Commit a file that lies in the table, and the mark, at once, to disk. Raises Busy, ConnectError."""
+    def add(self, files: Sequence[Added]) -> None:
+        """Commit files that lie in the table, and their marks, at once, to disk. Raises Busy, ConnectError."""
 
 
 def arrow_library(who: str, extra: str) -> Any:
@@ -215,26 +232,32 @@ def data_name(step: str, token: str) -> str:
     return f"heronry-{hashlib.blake2b(step.encode(), digest_size=6).hexdigest()}-{token}.parquet"
 
 
-def add_once(open_table: Callable[[], Table], staged: Path, whole: Path, checkpoint: int, tries: int) -> None:
-    """The rows of a staged file are in the table, once, and it is staged no more. Raises ConnectError, and
-    FileNotFoundError if nothing is staged (any more)."""
+def add_once(open_table: Callable[[], Table], waiting: Sequence[Waiting], tries: int) -> None:
+    """The rows of staged files are in the table, once, all with one commit, and are staged no more. Raises ConnectError,
+    and FileNotFoundError if one is not staged (any more)."""
     parquet = importlib.import_module("pyarrow.parquet")
-    about = parquet.read_metadata(staged)
-    writer, schema = about.metadata[WRITER].decode(), parquet.read_schema(staged)
+    files, schemas = [], []
+    for staged, whole, checkpoint in waiting:
+        about = parquet.read_metadata(staged)
+        files.append(Added(whole, about.num_rows, about.metadata[WRITER].decode(), checkpoint))
+        schemas.append(parquet.read_schema(staged))
     for attempt in attempts(tries):
         table = open_table()
-        if table.committed(writer) >= checkpoint:
+        owed = [n for n, file in enumerate(files) if table.committed(file.writer) < file.checkpoint]
+        if not owed:
             os.sync()  # who committed it has died just then: nobody knows whether the table's log is on disk
             break
-        _still_fits(schema, table)
-        _link(staged, whole)
+        for n in owed:
+            _still_fits(schemas[n], table)
+            _link(waiting[n].staged, waiting[n].whole)
         try:
-            table.add(whole, about.num_rows, writer, checkpoint)
+            table.add([files[n] for n in owed])
             break
         except Busy:
             if attempt.last:
                 raise
-    staged.unlink()
+    for each in waiting:
+        each.staged.unlink()
 
 
 def _link(staged: Path, whole: Path) -> None:

@@ -16,6 +16,7 @@ from heronry.connect.lake import (
     Shape,
     Table,
     Unfit,
+    Waiting,
     add_once,
     arrow_library,
     data_name,
@@ -110,8 +111,28 @@ class LakeSink(SpoolSink):
     def publish(self, hidden: Path, whole: Path) -> None:
         """Add it to the table, once. Raises FileNotFoundError, ConnectError."""
         token = whole.name.removeprefix(f"{self._step}-").removesuffix(self.suffix)
-        checkpoint = int(token.split("-")[1])
-        add_once(self._open_table, hidden, self._root / data_name(self._step, token), checkpoint, self._tries)
+        add_once(self._open_table, [self._waiting(token)], self._tries)
+
+    def commit_all(self, tokens: Sequence[str]) -> None:
+        """With one commit of the table. Raises ConnectError."""
+        here = [token for token in tokens if self._hidden(token).exists()]
+        for token in tokens:
+            if token not in here:
+                self.commit(0, token)  # it was before, or is lost: said before any other is marked
+        try:
+            for token in here:
+                self._marks.leave(token)
+            if here:
+                add_once(self._open_table, list(map(self._waiting, here)), self._tries)
+        except OSError as error:
+            raise ConnectError(
+                f"{type(self).__name__}: what is staged in {self._folder} cannot be committed ({error.strerror}): see to "
+                "that folder"
+            ) from error
+
+    def _waiting(self, token: str) -> Waiting:
+        whole = self._root / data_name(self._step, token)
+        return Waiting(self._hidden(token), whole, int(token.split("-")[1]))
 
     def close(self) -> None:
         """What was not prepared is not kept."""

@@ -75,6 +75,11 @@ class SeatedSink(TwoPhaseSink):
         """Take it. Raises ConnectError."""
         self.take(self.encoded(tup.fields, tup.values))
 
+    def commit_all(self, tokens: Sequence[str]) -> None:
+        """``commit`` of several; at once, where the system can. Raises ConnectError."""
+        for token in tokens:
+            self.commit(0, token)
+
     def forget(self) -> None:
         """Nothing is left of this step but what was committed: what is prepared is thrown away, and what tells which
         tokens were committed is removed. Raises ConnectError."""

@@ -15,7 +15,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from lake_tables import arrow, deltalake, make
 from heronry.connect import lake
 from heronry.connect.delta import DeltaTable
 from heronry.connect.delta_sink import DeltaSink
+from heronry.connect.lake import Added
 
 for module in ("pyarrow.parquet", "pyarrow.dataset", "deltalake.transaction"):
     importlib.import_module(module)  # once, for all lives
@@ -127,11 +128,12 @@ def a_commit_comes_twice() -> None:
 def the_mark_comes_before_the_rows() -> None:
     added = DeltaTable.add
 
-    def add(self: Any, file: Path, rows: int, writer: str, number: int) -> None:
-        mark = deltalake.CommitProperties(app_transactions=[deltalake.Transaction(writer, number)])
+    def add(self: Any, files: Sequence[Added]) -> None:
+        (file,) = files
+        mark = deltalake.CommitProperties(app_transactions=[deltalake.Transaction(file.writer, file.checkpoint)])
         self._table.create_write_transaction([], "append", self._table.schema(), commit_properties=mark)
         self._sync()
-        added(DeltaTable(self._path, "story"), file, rows, f"not {writer}", number)
+        added(DeltaTable(self._path, "story"), [file._replace(writer="another")])
 
     DeltaTable.add = add  # type: ignore[method-assign]  # a mistake
 

@@ -21,7 +21,7 @@ from lake_tables import TYPES, WORDS, arrow, deltalake, make, rows_of, typed, wr
 from heronry.connect import delta, lake, lake_sink
 from heronry.connect.delta import DeltaTable
 from heronry.connect.delta_sink import DeltaSink
-from heronry.connect.lake import Busy, add_once
+from heronry.connect.lake import Added, Busy, Waiting, add_once
 from heronry.connect.settings import BadConfig, ConnectError
 
 STORY = Path(__file__).with_name("lake_story.py")
@@ -84,7 +84,7 @@ def test_of_two_that_commit_the_same_at_once_one_does(tmp_path: Path, monkeypatc
     sink.commit(1, token)
     (staged,) = (tmp_path / "t").glob("heronry-*.parquet")
     with pytest.raises(Busy, match="others change it at the same time"):
-        stale.add(staged, 1, *mark_in(path))
+        stale.add([Added(staged, 1, *mark_in(path))])
     assert rows_of(path) == [{"word": "a", "n": 1}]
     monkeypatch.setattr("heronry.connect.attempts.FIRST_PAUSE_SECS", 0.001)
 
@@ -97,7 +97,7 @@ def test_of_two_that_commit_the_same_at_once_one_does(tmp_path: Path, monkeypatc
     sink.process(row(word="b", n=2))
     assert sink.prepare(checkpoint(2)) is not None
     (hidden,) = (tmp_path / "t" / lake.STAGED).glob(".*-1-2-1-abc.parquet")
-    add_once(racing, hidden, tmp_path / "t" / "heronry-b.parquet", 2, 6)
+    add_once(racing, [Waiting(hidden, tmp_path / "t" / "heronry-b.parquet", 2)], 6)
     assert (len(tables), len(rows_of(path))) == (1, 3)
 
 

@@ -1,0 +1,233 @@
+"""Records in servers are there once, whichever attempts of tasks stage and wherever drivers die, and nothing of what
+does not count is ever seen. Each mistake that would break this is noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from laws import each_law, each_mutation
+from staged_world import LIVES, MemorySink, World, world_of
+
+from data_pipeline.core import staged
+from data_pipeline.core.staged import Act, Counted, Journal, Report, Standing
+from data_pipeline.shell.output import Place, _Local
+from data_pipeline.shell.staged import Staging, clear, settle
+from heronry.connect.settings import ConnectError
+
+FATES = st.lists(st.sampled_from(["dies", "staged", "late"]), max_size=2)
+
+
+def law_records_are_seen_once_whoever_dies() -> None:
+    """The same command until it does not die; then it is refused."""
+
+    @settings(report_multiple_bugs=False)
+    @given(st.lists(FATES, max_size=3), st.lists(st.integers(1, 60), max_size=4), st.booleans())
+    @example([["staged"], ["dies"]], [35, 9, 9], False)
+    @example([["staged"], []], [7], False)  # when some have staged
+    def holds(attempts: list[list[str]], deaths: list[int], early: bool) -> None:
+        with world_of(attempts, deaths) as world:
+            until_it_is_done(world, early)
+            assert world.server.seen == world.expected
+            assert world.command() == "refused"
+            if not world.woke:
+                assert not any(world.server.staged.values()), "what does not count is still there"
+            assert [path.name for path in Path(world.url).parent.iterdir()] == ["out"]
+
+    holds()
+
+
+def until_it_is_done(world: World, early: bool) -> None:
+    """``early``: who was given up wakes up before the next command, else behind the last."""
+    while world.command() == "died":
+        if early:
+            world.wake()
+    world.wake()
+
+
+def law_a_driver_that_dies_behind_the_rename_leaves_all_to_the_next() -> None:
+    """At each of its steps, one by one."""
+    for step in range(1, 80):
+        with world_of([["staged"], []], [step]) as world:
+            first = world.command()
+            there = Path(world.url).exists()
+            second = world.command()
+            assert second == {True: "settled", False: "written"}[there] or first == "written" or done(world)
+            assert world.server.seen == world.expected
+            assert not any(world.server.staged.values()), "what does not count is still there"
+            if first == "written":
+                return
+    raise AssertionError("more steps than were tried")
+
+
+def done(world: World) -> bool:
+    """It died when all that others see was done."""
+    return Place(None, world.url).read(staged.SETTLED) is not None
+
+
+# Mistakes.
+
+
+def everything_that_was_staged_is_committed(patch: pytest.MonkeyPatch) -> None:
+    right = staged.behind_the_rename
+
+    def wrong(found: Counted, waiting: dict[str, list[str]]) -> Iterator[Act]:
+        tokens = {step: tuple({*counted, *waiting[step]}) for step, counted in found.tokens.items()}
+        return right(Counted(found.journal, tokens), waiting)
+
+    patch.setattr(staged, "behind_the_rename", wrong)
+
+
+def in_another_order(first: str) -> Any:
+    def mistake(patch: pytest.MonkeyPatch) -> None:
+        right = staged.behind_the_rename
+        patch.setattr(
+            staged, "behind_the_rename", lambda *given: iter(sorted(right(*given), key=lambda act: act.kind != first))
+        )
+
+    mistake.__name__ = f"{first}_comes_first"
+    return mistake
+
+
+def without(kind: str) -> Any:
+    def mistake(patch: pytest.MonkeyPatch) -> None:
+        right = staged.behind_the_rename
+        patch.setattr(staged, "behind_the_rename", lambda *given: (act for act in right(*given) if act.kind != kind))
+
+    mistake.__name__ = f"nothing_is_{kind}"
+    return mistake
+
+
+def what_a_dead_run_staged_stays(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(staged, "before_the_rename", lambda _: iter(()))
+
+
+def a_result_is_a_result(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(staged, "standing", lambda manifest, _: Standing.OTHER if manifest is None else Standing.SETTLED)
+
+
+def the_mark_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    right = staged.standing
+    patch.setattr(staged, "standing", lambda manifest, _: right(manifest, marked=False))
+
+
+def tasks_commit_by_themselves(patch: pytest.MonkeyPatch) -> None:
+    right = MemorySink.prepare
+
+    def wrong(self: MemorySink, checkpoint: Any) -> str:
+        token = right(self, checkpoint)
+        self.commit(0, token)
+        return token
+
+    patch.setattr(MemorySink, "prepare", wrong)
+
+
+def the_journal_comes_too_late(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(staged, "JOURNAL", "_another.json")
+
+
+ONCE, BEHIND = law_records_are_seen_once_whoever_dies, law_a_driver_that_dies_behind_the_rename_leaves_all_to_the_next
+test_law = each_law(globals())
+test_mutation = each_mutation(
+    [
+        (everything_that_was_staged_is_committed, ONCE),
+        (in_another_order("settled"), BEHIND),
+        (in_another_order("forget"), ONCE),
+        (without("throw_away"), BEHIND),
+        (without("settled"), ONCE),
+        (what_a_dead_run_staged_stays, ONCE),
+        (a_result_is_a_result, BEHIND),
+        (the_mark_is_not_looked_at, ONCE),
+        (tasks_commit_by_themselves, ONCE),
+        (the_journal_comes_too_late, ONCE),
+    ]
+)
+
+
+def step_of_first_commit() -> int:
+    for step in range(1, 80):
+        with world_of([[], []], [step]) as world:
+            world.command()
+            if Path(world.url).exists():
+                return step + 1
+    raise AssertionError("no result")
+
+
+def test_of_two_drivers_at_once_one_commits() -> None:
+    """The second has done all, and made the server forget, while the first is at its first token."""
+    with world_of([[], []], [step_of_first_commit()]) as world:
+        assert world.command() == "died"
+        place, right, others = Place(None, world.url), MemorySink.commit, []
+        world.left = LIVES
+
+        def commit(self: MemorySink, checkpoint: int, token: str) -> None:
+            if not others:
+                others.append(token)
+                assert settle(place) == ["left", "right"]
+            right(self, checkpoint, token)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(MemorySink, "commit", commit)
+            assert settle(place) == ["left", "right"]
+        assert world.server.seen == world.expected
+
+
+def test_what_fails_behind_the_rename_throws_nothing_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    with world_of([[], []], []) as world:
+        right = _Local.publish
+
+        def publish(self: Any, *, replace: bool) -> None:
+            right(self, replace=replace)
+            raise OSError("the disk is gone")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(_Local, "publish", publish)
+            with pytest.raises(OSError, match="the disk is gone"):
+                world.command()
+        assert [world.command(), world.command()] == ["settled", "refused"]
+        assert world.server.seen == world.expected
+
+
+def test_what_fails_before_it_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with world_of([["staged"], []], []) as world:
+        with monkeypatch.context() as patch:
+            patch.setattr(staged, "counted", None)
+            with pytest.raises(TypeError):
+                world.command()
+        assert not any(world.server.staged.values())
+        assert list(Path(world.url).parent.iterdir()) == []
+
+
+def test_a_server_that_is_away_is_told_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder with the journal stays until then."""
+    said: list[str] = []
+    with world_of([["staged"]], []) as world:
+
+        def away(*_: object) -> None:
+            raise ConnectError("it is away")
+
+        journal = Staging(world.plan)._journal
+        with monkeypatch.context() as patch:
+            patch.setattr(MemorySink, "forget", away)
+            assert not clear(journal, said.append)
+        assert clear(journal, said.append)
+    assert said == [
+        "what a run without a result has staged is thrown away by the next run, not now: step 'left': it is away"
+    ]
+
+
+def test_a_partition_counts_once() -> None:
+    journal = Journal("p", "ab", {"s": {}})
+    reports = [Report(0, "0-11-0-ab", 1), Report(1, "0-2-0-ab", 1)]
+    assert staged.counted(journal, {"s": reports}).tokens == {"s": ("0-2-0-ab", "0-11-0-ab")}
+    with pytest.raises(ValueError, match="two attempts of one partition"):
+        staged.counted(journal, {"s": [*reports, Report(0, "0-3-0-ab", 1)]})
+
+
+def test_a_later_version_is_not_guessed_at() -> None:
+    with pytest.raises(ValueError, match="its format is 2"):
+        Journal.from_json({**Journal("p", "ab", {}).to_json(), "format": 2})

@@ -233,8 +233,8 @@ def data_name(step: str, token: str) -> str:
 
 
 def add_once(open_table: Callable[[], Table], waiting: Sequence[Waiting], tries: int) -> None:
-    """The rows of staged files are in the table, once, all with one commit, and are staged no more. Raises ConnectError,
-    and FileNotFoundError if one is not staged (any more)."""
+    """The rows of staged files are in the table, once, all with one commit, and are staged no more. Raises
+    ConnectError, and FileNotFoundError if one is not staged (any more)."""
     parquet = importlib.import_module("pyarrow.parquet")
     files, schemas = [], []
     for staged, whole, checkpoint in waiting:

@@ -126,8 +126,8 @@ class LakeSink(SpoolSink):
                 add_once(self._open_table, list(map(self._waiting, here)), self._tries)
         except OSError as error:
             raise ConnectError(
-                f"{type(self).__name__}: what is staged in {self._folder} cannot be committed ({error.strerror}): see to "
-                "that folder"
+                f"{type(self).__name__}: what is staged in {self._folder} cannot be committed ({error.strerror}): see "
+                "to that folder"
             ) from error
 
     def _waiting(self, token: str) -> Waiting:

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from kafka_mock import KafkaMock
 from nats_server import NatsServer
-from server_programs import differences, in_reference, online
+from server_programs import differences, in_reference, into_servers, online, write_online
 
 from heronry.connect.polling import rows_of
 from heronry.connect.settings import ConnectError
-from heronry.streamlet import kafka, nats
+from heronry.streamlet import kafka, nats, to_kafka, to_nats
+from heronry.streamlet.reference import run
 from heronry.streamlet.servers import ServerSource, pieces_of, ranges_of
 
 _numbers = itertools.count(1)
@@ -114,3 +115,20 @@ def test_what_is_not_there_is_an_error(server: NatsServer) -> None:
         ranges_of(kafka("127.0.0.1:1", "t", timeout_secs=1), "test")
     (said,) = kafka("127.0.0.1:1", "t", **{"from": "newest"}).problems()
     assert "'from' is for spouts" in said
+
+
+def test_programs_send_messages_once_whatever_dies(brokers: KafkaMock, server: NatsServer, tmp_path: Path) -> None:
+    topic, stream = f"into{next(_numbers)}", f"into{next(_numbers)}"
+    brokers.make(topic)
+    server.make(stream)
+    records = to_kafka(brokers.servers, topic, ["id", "word", "half"], key="word", spool=tmp_path / "kafka")
+    spool = tmp_path / "nats"
+    sums = to_nats(server.url, f"{stream}.sums", ["key", "value"], spool=spool, password_file=server.password_file)
+    builder = into_servers(records, sums, numbers=60)
+    write_online(builder, tmp_path / "own", kills=2)
+    expected = run(builder.build())
+    found = [json.loads(message.value()) for message in brokers.messages(topic)]
+    by_id = {"key": lambda record: record["id"]}
+    assert sorted(found, **by_id) == sorted(expected["records"], **by_id)
+    bodies = [json.loads(body) for body in server.bodies(stream)]
+    assert sorted((body["key"], body["value"]) for body in bodies) == sorted(map(tuple, expected["sums"]))

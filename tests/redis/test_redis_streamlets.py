@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 from online_world import importable
 from redis_server import RedisServer
-from server_programs import differences, in_reference, online, program, read_all, world
+from server_programs import differences, in_reference, into_servers, online, program, read_all, world, write_online
 
 from heronry.api.errors import TopologyError
 from heronry.connect.polling import rows_of
 from heronry.connect.redis_source import StreamReader
 from heronry.connect.settings import ConnectError
-from heronry.streamlet import Builder, collect, redis_stream
+from heronry.streamlet import Builder, collect, redis_stream, to_redis_stream
 from heronry.streamlet.online.server_spout import Position, ServerSpout
+from heronry.streamlet.reference import run
 from heronry.streamlet.servers import ServerSource, pieces_of, ranges_of
 
 _numbers = itertools.count(1)
@@ -178,3 +179,20 @@ def test_these_tests_notice(
     monkeypatch.setattr(StreamReader, "read", lambda reader, split, begin, _=None: read(reader, split, begin))
     with pytest.raises(AssertionError):
         test_a_range_is_read_whole_and_no_further(server, streams)
+
+
+def test_programs_add_entries_once_whatever_dies(server: RedisServer, tmp_path: Path) -> None:
+    streams = [f"into{next(_numbers)}", f"into{next(_numbers)}"]
+    fields = (["id", "word", "half"], ["key", "value"])
+    sinks = [
+        to_redis_stream(server.url, name, wanted, password_file=server.password_file)
+        for name, wanted in zip(streams, fields, strict=True)
+    ]
+    builder = into_servers(*sinks)
+    write_online(builder, tmp_path, kills=4)
+    expected = run(builder.build())
+    records, sums = ([entry for _, entry in server.client.xrange(name)] for name in streams)
+    told = [{name: str(value) for name, value in each.items() if value is not None} for each in expected["records"]]
+    assert sorted(records, key=lambda each: int(each["id"])) == sorted(told, key=lambda each: int(each["id"]))
+    assert sorted((each["key"], int(each["value"])) for each in sums) == sorted(map(tuple, expected["sums"]))
+    assert not [key for key in server.client.keys("heronry:into.*") if ":staged:" in key]

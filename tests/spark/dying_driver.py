@@ -1,0 +1,39 @@
+"""``python dying_driver.py FLAG …``: ``python -m data_pipeline …``, whose first task that has staged takes its worker
+with it (noted in the file FLAG), and whose driver is killed between rename and commit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from data_pipeline import __main__ as command
+from data_pipeline.shell import results, staged
+
+FLAG = sys.argv[1]
+
+
+class Dying(staged.StageTask):
+    """One of them does."""
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        for report in super().__call__(batches):
+            try:
+                os.close(os.open(FLAG, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                yield report
+            else:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die(*_: object) -> list[str]:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+if __name__ == "__main__":
+    staged.StageTask = Dying  # type: ignore[misc]
+    results.settle = die
+    sys.exit(command.main(sys.argv[2:]))

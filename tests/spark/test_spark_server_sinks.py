@@ -1,0 +1,212 @@
+"""Programs on real Spark that write to real servers: each record once, whoever is killed, and nothing that does not
+count. (``test_spark_staged_laws.py`` tries each place to die at.)"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kafka_mock import KafkaMock, kafka_mock
+from nats_server import NatsServer, nats_server
+from postgres_server import PostgresServer, postgres_server
+from pyspark.sql import SparkSession
+from redis_server import RedisServer, redis_server
+
+from data_pipeline.core.plan import CannotPlan
+from data_pipeline.core.planner import plan
+from data_pipeline.core.render import ToServer
+from data_pipeline.shell.asked import asked
+from data_pipeline.shell.job import answer
+from data_pipeline.shell.output import OutputExists
+from data_pipeline.shell.program import Loaded
+from data_pipeline.shell.request import Request, Streaming
+from data_pipeline.shell.staged import StageTask, Staging
+from heronry.connect.settings import ConnectError
+from heronry.streamlet import Builder, sequence, to_files, to_kafka, to_nats, to_table
+from heronry.streamlet.program import Program
+from heronry.streamlet.reference import run
+from heronry.streamlet.results import read
+
+HERE = Path(__file__).parent
+ROWS = 2_000
+PROGRAM = """
+import sys
+from heronry.streamlet import Builder, sequence, to_redis_stream, to_table
+
+dsn, password, url, redis_password, rows = sys.argv[1:]
+words = Builder("words")
+numbers = words.source(sequence(int(rows), lambda n: {"id": n, "word": f"wörd {n % 7}"}), name="source")
+numbers.sink(to_table(dsn, "records", ["id", "word"], password_file=password), name="records")
+numbers.sink(to_redis_stream(url, "entries", ["id", "word"], password_file=redis_password), name="entries")
+counts = numbers.key_by("word").count_by_key(name="counts")
+counts.sink(to_table(dsn, "sums", ["key", "value"], key="key", password_file=password), name="sums")
+"""
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    with postgres_server() as made:
+        made.ask("CREATE TABLE records (id int, word text)")
+        made.ask("CREATE TABLE sums (key text PRIMARY KEY, value bigint)")
+        made.ask("CREATE TABLE plain (id int, word text NOT NULL)")
+        yield made
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[RedisServer]:
+    with redis_server() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def brokers() -> Iterator[KafkaMock]:
+    with kafka_mock() as made:
+        made.make("words")
+        yield made
+
+
+@pytest.fixture(scope="module")
+def jetstream() -> Iterator[NatsServer]:
+    with nats_server() as made:
+        made.make("words")
+        yield made
+
+
+def spark_runs(spark: SparkSession, program: Program, folder: Path, **more: Any) -> tuple[str, str]:
+    """What the command prints, and says."""
+    said = io.StringIO()
+    request = Request(Path("p.py"), output_path=str(folder / "out"), **more)
+    return answer(spark, asked(request, Loaded(program, ())), said), said.getvalue()
+
+
+def left(postgres: PostgresServer) -> list[tuple[int, int]]:
+    """How many chunks are staged, and tokens known."""
+    return postgres.ask("SELECT (SELECT count(*) FROM heronry_staged), (SELECT count(*) FROM heronry_checkpoints)")
+
+
+def test_each_record_once_though_a_worker_and_the_driver_are_killed(
+    spark: SparkSession, postgres: PostgresServer, redis: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, flag, out = tmp_path / "words.py", tmp_path / "flag", tmp_path / "out"
+    file.write_text(PROGRAM)
+    told = [postgres.dsn, str(postgres.password_file), redis.url, str(redis.password_file), str(ROWS)]
+    command = [sys.executable, str(HERE / "dying_driver.py"), str(flag), str(file), f"--output-path={out}"]
+    died = subprocess.run(
+        [*command, "--master=local[2,4]", "--", *told], capture_output=True, text=True, check=False, timeout=600
+    )
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    assert flag.exists(), "no worker was killed"
+    assert (out / "_heronry.json").exists()
+    assert postgres.ask("SELECT count(*) FROM records") == [(0,)]
+    assert redis.client.xlen("entries") == 0
+
+    monkeypatch.setattr(sys, "argv", [str(file), *told])
+    program = runpy.run_path(str(file))["words"].build()
+    printed, _ = spark_runs(spark, program, tmp_path)
+    assert "still owed its records in servers: entries, records, sums committed now" in printed
+    expected = run(program)
+    rows = postgres.ask("SELECT id, word FROM records ORDER BY id")
+    assert rows == sorted((record["id"], record["word"]) for record in expected["records"])
+    entries = [(int(entry["id"]), entry["word"]) for _, entry in redis.client.xrange("entries")]
+    assert sorted(entries) == rows
+    assert sorted(postgres.ask("SELECT key, value FROM sums")) == sorted(map(tuple, expected["sums"]))
+    assert left(postgres) == [(0, 0)]
+    assert not [key for key in redis.client.keys("heronry:*") if ":batch:" not in key], "unprepared ones end alone"
+    with pytest.raises(OutputExists):
+        spark_runs(spark, program, tmp_path)
+    for text in (died.stdout, died.stderr, (out / "_heronry.json").read_text(), printed):
+        assert postgres.password not in text
+        assert redis.password not in text
+
+
+def into_all(postgres: PostgresServer, brokers: KafkaMock, jetstream: NatsServer, folder: Path, bad: Any) -> Program:
+    """Numbers and words to each system; ``bad``: the word of number 5."""
+
+    def record(number: int) -> dict[str, Any]:  # inside, so that workers get the function itself
+        return {"id": number, "word": bad if number == 5 else f"wörd {number}", "more": ...}
+
+    builder, fields = Builder("into"), ["id", "word"]
+    numbers = builder.source(sequence(50, record), name="source")
+    table = to_table(postgres.dsn, "plain", fields, password_file=postgres.password_file)
+    numbers.sink(table, name="table")
+    numbers.sink(to_kafka(brokers.servers, "words", fields, key="word", spool=folder / "kafka"), name="topic")
+    into_nats = to_nats(
+        jetstream.url, "words.into", fields, spool=folder / "nats", password_file=jetstream.password_file
+    )
+    numbers.sink(into_nats, name="subject")
+    numbers.map(lambda record: record["id"]).sink(to_files("/nowhere"), name="lines")
+    return builder.build()
+
+
+def test_every_system_and_what_a_dead_run_has_left(
+    spark: SparkSession, postgres: PostgresServer, brokers: KafkaMock, jetstream: NatsServer, tmp_path: Path
+) -> None:
+    """A record that one system has no place for is put aside, of all; what the first pass has staged is thrown away."""
+    program = into_all(postgres, brokers, jetstream, tmp_path, "zero \0 byte")
+    dead = dead_run(program, tmp_path)
+    assert left(postgres)[0][1] >= 1
+    printed, said = spark_runs(spark, program, tmp_path)
+    assert "running again with care" in said
+    assert f"wrote lines to {tmp_path / 'out'}; table, 49 records, to postgres plain at " in printed
+    assert "1 records that fail are put aside" in printed
+    expected = sorted((n, f"wörd {n}") for n in range(50) if n != 5)
+    assert sorted(postgres.ask("SELECT id, word FROM plain")) == expected
+    found = [(json.loads(message.value()), message.key()) for message in brokers.messages("words")]
+    assert sorted((value["id"], value["word"]) for value, _ in found) == expected
+    assert all(key.decode() == value["word"] for value, key in found)
+    bodies = [json.loads(body) for body in jetstream.bodies("words")]
+    assert sorted((body["id"], body["word"]) for body in bodies) == expected
+    assert sorted(read(tmp_path / "out" / "lines")) == [n for n, _ in expected]
+    (letter,) = map(json.loads, (tmp_path / "out" / "_failed.jsonl").read_text().splitlines())
+    assert "PostgreSQL has no text with a zero byte" in letter["error"]
+    assert left(postgres) == [(0, 0)]
+    assert not dead.exists()
+    assert [path for place in ("kafka", "nats") for path in (tmp_path / place).iterdir()] == []
+
+
+def dead_run(program: Program, folder: Path) -> Path:
+    """A run whose driver has died when some of its tasks had staged; the folder it left."""
+    found = plan(program)
+    journal = Staging(found)._journal
+    for output in found.outputs[:-1]:
+        payloads = [ToServer(output.sink)({"id": -1, "word": "of nobody"})]  # type: ignore[arg-type]
+        batch = SimpleNamespace(column=lambda _, made=payloads: SimpleNamespace(to_pylist=lambda: made))
+        StageTask(output.step, output.sink, journal)._staged(iter([batch]), 0, 1)  # type: ignore[arg-type]
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    place = folder / f".out.{socket.gethostname()}.{gone.pid}.tmp"
+    place.mkdir()
+    (place / "_staged.json").write_text(json.dumps(journal.to_json()))
+    return place
+
+
+def test_what_is_wrong_is_said_before_or_names_its_step(
+    spark: SparkSession, postgres: PostgresServer, brokers: KafkaMock, jetstream: NatsServer, tmp_path: Path
+) -> None:
+    postgres.ask("TRUNCATE plain")
+    program = into_all(postgres, brokers, jetstream, tmp_path, None)
+    request = Request(Path("p.py"), output_path=str(tmp_path), streaming=Streaming(str(tmp_path / "c")))
+    with pytest.raises(CannotPlan, match=r"step 'table': --mode streaming .* leave --mode streaming out, or run"):
+        asked(request, Loaded(program, ()))
+    messages = len(jetstream.bodies("words"))
+    with pytest.raises(ConnectError, match=r"step 'table': PostgresSink: field 'word' is None .* is NOT NULL"):
+        spark_runs(spark, program, tmp_path)
+    postgres.ask("DROP TABLE plain")
+    with pytest.raises(ConnectError, match=r"step 'table': .*plain") as raised:
+        spark_runs(spark, program, tmp_path)
+    assert postgres.password not in str(raised.value)
+    assert len(jetstream.bodies("words")) == messages
+    assert left(postgres) == [(0, 0)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kafka", "nats"]
+    assert not any(os.listdir(tmp_path / name) for name in ("kafka", "nats"))

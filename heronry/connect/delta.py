@@ -137,8 +137,9 @@ class DeltaTable:
             )
 
     def committed(self, writer: str) -> int:
-        """As the log says it: the last checkpoint of this writer; 0: none."""
-        return int(self._table.transaction_version(writer) or 0)
+        """As the log says it: the last checkpoint of this writer; -1: none."""
+        found = self._table.transaction_version(writer)
+        return -1 if found is None else int(found)
 
     def add(self, files: Sequence[Added]) -> None:
         """One transaction: the files and the marks. Raises Busy, ConnectError."""

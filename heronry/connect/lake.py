@@ -81,7 +81,7 @@ class Table(Protocol):
         """Arrow's."""
 
     def committed(self, writer: str) -> int:
-        """The last checkpoint that this writer has committed; 0: none."""
+        """The last checkpoint that this writer has committed; -1: none."""
 
     def add(self, files: Sequence[Added]) -> None:
         """Commit files that lie in the table, and their marks, at once, to disk. Raises Busy, ConnectError."""

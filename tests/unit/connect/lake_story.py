@@ -122,7 +122,7 @@ def the_mark_is_forgotten() -> None:
 
 
 def a_commit_comes_twice() -> None:
-    DeltaTable.committed = lambda self, writer: 0  # type: ignore[method-assign]  # a mistake
+    DeltaTable.committed = lambda self, writer: -1  # type: ignore[method-assign]  # a mistake
 
 
 def the_mark_comes_before_the_rows() -> None:

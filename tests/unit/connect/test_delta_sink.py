@@ -5,6 +5,7 @@ Its process is killed by ``lake_story.py``, at every step it takes.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -18,10 +19,12 @@ from connect_parts import Place, checkpoint, made, row
 from lake_story import MISTAKES, ROWS
 from lake_tables import TYPES, WORDS, arrow, deltalake, make, rows_of, typed, write
 
+from heronry.api.state import Checkpoint
 from heronry.connect import delta, lake, lake_sink
 from heronry.connect.delta import DeltaTable
 from heronry.connect.delta_sink import DeltaSink
 from heronry.connect.lake import Added, Busy, Waiting, add_once
+from heronry.connect.seats import Seat
 from heronry.connect.settings import BadConfig, ConnectError
 
 STORY = Path(__file__).with_name("lake_story.py")
@@ -99,6 +102,29 @@ def test_of_two_that_commit_the_same_at_once_one_does(tmp_path: Path, monkeypatc
     (hidden,) = (tmp_path / "t" / lake.STAGED).glob(".*-1-2-1-abc.parquet")
     add_once(racing, [Waiting(hidden, tmp_path / "t" / "heronry-b.parquet", 2)], 6)
     assert (len(tables), len(rows_of(path))) == (1, 3)
+
+
+def test_what_several_have_staged_is_committed_at_once_and_again_not_at_all(tmp_path: Path) -> None:
+    """As by the driver of a batch: attempts are counted from 0, and are all of the same task in their tokens."""
+    path, config = make(tmp_path / "t"), {"user.delta.path": str(tmp_path / "t")}
+    tokens = [f"0-{attempt}-0-ab" for attempt in (0, 2, 3)]
+    for partition, token in enumerate([*tokens, "0-1-0-ab"]):
+        with contextlib.closing(DeltaSink()) as task:
+            task.open(config, Seat("p.s@ab", partition, "ab", fields=("word", "n")))
+            task.take(["a", partition])
+            assert task.prepare(Checkpoint(0, 0, token)) == token
+    driver = DeltaSink()
+    driver.open(config, Seat("p.s@ab", 0, "ab", fields=("word", "n")))
+    for _ in range(2):
+        driver.commit_all(tokens)
+        assert sorted(found["n"] for found in rows_of(path)) == [0, 1, 2]
+        assert deltalake.DeltaTable(path).version() == 1
+    assert driver.prepared() == ["0-1-0-ab"]
+    driver.forget()
+    assert os.listdir(tmp_path / "t" / lake.STAGED) == []
+    with pytest.raises(ConnectError, match="was never committed"):
+        driver.commit_all(tokens)
+    driver.close()
 
 
 def mark_in(path: str) -> tuple[str, int]:

@@ -29,10 +29,10 @@ COUNT = 40
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """Forty rows in partitions by word, four files each."""
+    """Forty rows in partitions by word, two files each."""
     path = tmp_path / "in"
-    for first in range(0, COUNT, 10):
-        write(path, [typed(n) for n in range(first, first + 10)], TYPES, partition_by=["word"])
+    for first in range(0, COUNT, 20):
+        write(path, [typed(n) for n in range(first, first + 20)], TYPES, partition_by=["word"])
     return path
 
 

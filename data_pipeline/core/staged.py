@@ -24,6 +24,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal, NamedTuple
 
+from heronry.connect.seats import Seat
+from heronry.connect.settings import step_name_of
+
 JOURNAL = "_staged.json"  # in the folder that is not yet a result
 SETTLED = "_settled"  # in the result
 STAGED = "staged"  # in its manifest
@@ -101,6 +104,11 @@ def token_of(run: str, attempt: int) -> str:
 def number_of(token: str) -> int:
     """The attempt."""
     return int(token.split("-")[1])
+
+
+def seat_of(journal: Journal, step: str, task: int = 0) -> Seat:
+    """That of whoever writes for a run: its step is the run's own, and no topology's."""
+    return Seat(step_name_of(journal.program, f"{step}@{journal.run}"), task, journal.run)
 
 
 def counted(journal: Journal, reports: Mapping[str, Iterable[Report]]) -> Counted:

@@ -11,78 +11,24 @@ from __future__ import annotations
 
 import contextlib
 import json
-import pickle
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from data_pipeline.core import staged
-from data_pipeline.core.failure import ServerFailed
 from data_pipeline.core.plan import Output, Plan
-from data_pipeline.core.staged import Counted, Journal, Report, Standing
+from data_pipeline.core.staged import Counted, Journal, Report, Standing, seat_of
 from data_pipeline.shell.output import MANIFEST, OutputExists, OutputFolder, Place
-from data_pipeline.shell.tasks import Shipped
-from heronry.api.state import Checkpoint
-from heronry.connect.seats import Seat, SeatedSink
-from heronry.connect.settings import BadConfig, ConnectError, step_name_of
+from data_pipeline.shell.tasks import REPORT_SCHEMA, Shipped, StageTask
+from heronry.connect.seats import SeatedSink
+from heronry.connect.settings import BadConfig, ConnectError
 from heronry.streamlet.server_sinks import ServerSink
 
-REPORT = "partition int, token string, records long"
 RUN_BYTES = 8
-
-
-@dataclass(frozen=True)
-class StageTask:
-    """A partition's records into the server, under the token of this attempt: one row at the end, or none where there
-    are no records."""
-
-    step: str
-    sink: ServerSink
-    journal: Journal
-
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """``mapInArrow``'s function. Raises ServerFailed."""
-        import pyarrow as pa
-
-        context = TaskContext.get()
-        partition, attempt = (0, 0) if context is None else (context.partitionId(), context.taskAttemptId())
-        try:
-            report = self._staged(batches, partition, attempt)
-        except ConnectError as error:
-            raise ServerFailed(self.step, str(error)) from None
-        if report is not None:
-            yield pa.RecordBatch.from_pylist([report._asdict()], pa.schema(_columns()))
-
-    def _staged(self, batches: Iterator[Any], partition: int, attempt: int) -> Report | None:
-        payloads = (payload for batch in batches for payload in batch.column("data").to_pylist())
-        first = next(payloads, None)
-        if first is None:
-            return None
-        with contextlib.closing(self.sink.open(seat_of(self.journal, self.step, partition))) as connector:
-            connector.take(pickle.loads(first))
-            number = 1
-            for number, payload in enumerate(payloads, 2):  # noqa: B007  # how many there were
-                connector.take(pickle.loads(payload))
-            token = staged.token_of(self.journal.run, attempt)
-            connector.prepare(Checkpoint(0, 0, token))
-            return Report(partition, token, number)
-
-
-def _columns() -> list[tuple[str, Any]]:
-    import pyarrow as pa
-
-    return [("partition", pa.int32()), ("token", pa.string()), ("records", pa.int64())]
-
-
-def seat_of(journal: Journal, step: str, task: int = 0) -> Seat:
-    """That of whoever writes for a run."""
-    return Seat(step_name_of(journal.program, f"{step}@{journal.run}"), task, journal.run)
 
 
 class Staging:
@@ -92,36 +38,36 @@ class Staging:
         """Looks at the places that are to be written to. Raises ConnectError, BadConfig."""
         self._sinks = {output.step: output.sink for output in plan.outputs if isinstance(output.sink, ServerSink)}
         plain = {step: _plain(sink) for step, sink in self._sinks.items()}
-        self._journal = Journal(plan.program, secrets.token_hex(RUN_BYTES), plain)
-        with _servers(self._journal):
+        self.journal = Journal(plan.program, secrets.token_hex(RUN_BYTES), plain)
+        with _servers(self.journal):
             pass  # what is wrong with a table is said before Spark has worked
 
     def frame(self, output: Output, rows: DataFrame) -> DataFrame:
         """The reports of a sink's tasks, which stage the rows."""
-        task = StageTask(output.step, self._sinks[output.step], self._journal)
-        return rows.select("data").mapInArrow(Shipped(task), REPORT)
+        task = StageTask(output.step, self._sinks[output.step], self.journal)
+        return rows.select("data").mapInArrow(Shipped(task), REPORT_SCHEMA)
 
     @contextlib.contextmanager
     def into(self, folder: OutputFolder, out: Callable[[str], None]) -> Iterator[None]:
         """A block that stages, and gives the folder its name at its end. If it fails, nothing of this run remains;
         where a server cannot be told so, the folder does, for the next run to do it."""
         if self._sinks:
-            folder.write(staged.JOURNAL, json.dumps(self._journal.to_json()).encode())
+            folder.write(staged.JOURNAL, json.dumps(self.journal.to_json()).encode())
         try:
             yield
         except BaseException:
             if self._sinks and not self._counts(folder.place):
-                folder.keep = not clear(self._journal, out)
+                folder.keep = not clear(self.journal, out)
             raise
 
     def _counts(self, place: Place) -> bool:
         """True if the rename has come: what failed did so behind it."""
         manifest = _manifest(place) or {}
-        return bool(manifest.get(staged.STAGED, {}).get("run") == self._journal.run)
+        return bool(manifest.get(staged.STAGED, {}).get("run") == self.journal.run)
 
     def counted(self, reports: Mapping[str, list[Report]]) -> dict[str, Any]:
         """For the manifest."""
-        return {staged.STAGED: staged.counted(self._journal, reports).to_json()} if self._sinks else {}
+        return {staged.STAGED: staged.counted(self.journal, reports).to_json()} if self._sinks else {}
 
 
 def reports_of(frame: DataFrame) -> list[Report]:

@@ -15,31 +15,37 @@ import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from pyspark import TaskContext, cloudpickle
 
 from data_pipeline.core.combine import Limits, Rows, letters_of
 from data_pipeline.core.decode import Decoding
-from data_pipeline.core.failure import MAX_VALUE, RecordFailed, failed
+from data_pipeline.core.failure import MAX_VALUE, RecordFailed, ServerFailed, failed
 from data_pipeline.core.merge import Merged, merged, processed, result_of
 from data_pipeline.core.payload import dump
 from data_pipeline.core.plan import Unit
 from data_pipeline.core.render import ToAccumulator
 from data_pipeline.core.runner import Runner, log
+from data_pipeline.core.staged import Journal, Report, seat_of, token_of
 from data_pipeline.core.trace import Traced
 from data_pipeline.shell.servers import columns_in
 from data_pipeline.shell.spoken import Spoken
+from heronry.api.state import Checkpoint
+from heronry.connect.settings import ConnectError
 from heronry.streamlet.aside import letter
 from heronry.streamlet.endpoints import Source
 from heronry.streamlet.errors import shown
 from heronry.streamlet.program import ReduceStep
 from heronry.streamlet.reading import LINES
+from heronry.streamlet.server_sinks import ServerSink
 from heronry.streamlet.servers import ServerSource
 
 #: The columns of every row between units.
 ROW_SCHEMA = "tag int, key binary, start long, data binary, count long"
+#: What a task says of what it has staged (``core.staged.Report``).
+REPORT_SCHEMA = "partition int, token string, records long"
 RESULTS_PER_BATCH = 4_096
 WORKING_FOLDER = "HERONRY_WORKING_FOLDER"  # of workers that are older than the command they work for
 Render = dict[int, Callable[[Any], bytes]]
@@ -295,3 +301,46 @@ def results(
             made = runner.sifted(records, times, [""] * len(records)) if aside else runner.run(records, times, _unknown)
             yield from map(_batch, made)
     yield from map(_batch, runner.finish())
+
+
+@dataclass(frozen=True)
+class StageTask:
+    """A partition's records into the server, under the token of this attempt: one row at the end, or none where there
+    are no records."""
+
+    step: str
+    sink: ServerSink
+    journal: Journal
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """``mapInArrow``'s function. Raises ServerFailed."""
+        import pyarrow as pa
+
+        context = TaskContext.get()
+        partition, attempt = (0, 0) if context is None else (context.partitionId(), context.taskAttemptId())
+        try:
+            report = self.staged(batches, partition, attempt)
+        except ConnectError as error:
+            raise ServerFailed(self.step, str(error)) from None
+        if report is not None:
+            yield pa.RecordBatch.from_pylist([report._asdict()], pa.schema(_report_columns()))
+
+    def staged(self, batches: Iterator[Any], partition: int, attempt: int) -> Report | None:
+        """What is told of it. Raises ConnectError."""
+        payloads = (payload for batch in batches for payload in batch.column("data").to_pylist())
+        first = next(payloads, None)
+        if first is None:
+            return None
+        with contextlib.closing(self.sink.open(seat_of(self.journal, self.step, partition))) as connector:
+            number, token = 0, token_of(self.journal.run, attempt)
+            for payload in chain([first], payloads):
+                connector.take(pickle.loads(payload))
+                number += 1
+            connector.prepare(Checkpoint(0, 0, token))
+            return Report(partition, token, number)
+
+
+def _report_columns() -> list[tuple[str, Any]]:
+    import pyarrow as pa
+
+    return [("partition", pa.int32()), ("token", pa.string()), ("records", pa.int64())]

@@ -157,7 +157,7 @@ class World:
             OutputFolder(None, self.url, clear=partial(clear_journal, out=pytest.fail)) as folder,
             staging.into(folder, pytest.fail),
         ):
-            reports = {output.step: self._tasks(output, staging._journal) for output in self.plan.outputs}
+            reports = {output.step: self._tasks(output, staging.journal) for output in self.plan.outputs}
             self.check()
             folder.commit({"program": PROGRAM} | staging.counted(reports))
         settle(folder.place)
@@ -172,7 +172,7 @@ class World:
             batch = SimpleNamespace(column=lambda _, made=payloads: SimpleNamespace(to_pylist=lambda: made))
             for fate in (*fates, "reported"):
                 self._attempt += 1
-                stage = partial(task._staged, iter([batch]), partition, self._attempt)
+                stage = partial(task.staged, iter([batch]), partition, self._attempt)
                 self.tick()
                 if fate == "late":
                     self.late.append(stage)

@@ -178,11 +178,11 @@ def test_every_system_and_what_a_dead_run_has_left(
 def dead_run(program: Program, folder: Path) -> Path:
     """A run whose driver has died when some of its tasks had staged; the folder it left."""
     found = plan(program)
-    journal = Staging(found)._journal
+    journal = Staging(found).journal
     for output in found.outputs[:-1]:
         payloads = [ToServer(output.sink)({"id": -1, "word": "of nobody"})]  # type: ignore[arg-type]
         batch = SimpleNamespace(column=lambda _, made=payloads: SimpleNamespace(to_pylist=lambda: made))
-        StageTask(output.step, output.sink, journal)._staged(iter([batch]), 0, 1)  # type: ignore[arg-type]
+        StageTask(output.step, output.sink, journal).staged(iter([batch]), 0, 1)  # type: ignore[arg-type]
     gone = subprocess.Popen(["true"])
     gone.wait()
     place = folder / f".out.{socket.gethostname()}.{gone.pid}.tmp"

@@ -210,7 +210,7 @@ def test_a_server_that_is_away_is_told_later(monkeypatch: pytest.MonkeyPatch) ->
         def away(*_: object) -> None:
             raise ConnectError("it is away")
 
-        journal = Staging(world.plan)._journal
+        journal = Staging(world.plan).journal
         with monkeypatch.context() as patch:
             patch.setattr(MemorySink, "forget", away)
             assert not clear(journal, said.append)

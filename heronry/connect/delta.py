@@ -18,7 +18,7 @@ from typing import Any
 
 from heron_runtime.failures import one_line
 from heron_runtime.files import sync_folder
-from heronry.connect.lake import Added, Busy, arrow_library, library
+from heronry.connect.lake import Added, Busy, arrow_library, library, marks_of
 from heronry.connect.settings import ConnectError, Option, text
 
 EXTRA = "delta"
@@ -152,7 +152,7 @@ class DeltaTable:
                     file.file.name, about.st_size, {}, int(about.st_mtime * 1000), True, stats
                 )
             )
-        marks = [deltalake.Transaction(file.writer, file.checkpoint) for file in files]
+        marks = [deltalake.Transaction(*mark) for mark in marks_of(files).items()]
         mark = deltalake.CommitProperties(app_transactions=marks)
         try:
             self._table.create_write_transaction(actions, "append", self._table.schema(), commit_properties=mark)

@@ -13,8 +13,9 @@ staged file goes. So as long as it is there it is that which counts, and the mar
 process that dies between any two of these steps leaves what the next one finishes. Of two that commit the same at once
 the table lets one through: the other finds that somebody was faster (``Busy``), looks again and sees the mark.
 
-The writer is a task of a component in one life of its topology: its checkpoints come in order, so that one number is
-its mark. It stands in the staged file's footer, for after a fault another task may commit, or another life.
+The writer is a task of a component in one life of its topology, or a run of a batch: its checkpoints (a batch's
+attempts) are committed in order, so that one number is its mark. It stands in the staged file's footer, for after a
+fault another task may commit, or another life.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from heronry.connect.attempts import attempts
 from heronry.connect.settings import ConnectError
 
 STAGED = "_heronry"  # below a table
-WRITER = b"heronry.writer"  # of a file, in its footer
+WRITER = "heronry.writer"  # of a file, in its footer
 COMPRESSION = "zstd"
 _NONE: type[Any] = type(None)
 
@@ -217,14 +218,17 @@ class Shape:
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
 
-def signed(schema: Any, writer: str) -> Any:
-    """The schema of a file to be staged, which says whose it is."""
-    return schema.with_metadata({WRITER: writer.encode()})
+def writer_name(step: str, life: str, token: str) -> str:
+    """Of the token's task, in one life of its topology."""
+    return f"heronry {step} {life} {token.split('-')[2]}"
 
 
-def writer_name(step: str, life: str, task: int | str) -> str:
-    """Of a task in one life of its topology."""
-    return f"heronry {step} {life} {task}"
+def marks_of(files: Iterable[Added]) -> dict[str, int]:
+    """The last checkpoint of each writer."""
+    marks: dict[str, int] = {}
+    for file in files:
+        marks[file.writer] = max(file.checkpoint, marks.get(file.writer, -1))
+    return marks
 
 
 def data_name(step: str, token: str) -> str:
@@ -239,7 +243,7 @@ def add_once(open_table: Callable[[], Table], waiting: Sequence[Waiting], tries:
     files, schemas = [], []
     for staged, whole, checkpoint in waiting:
         about = parquet.read_metadata(staged)
-        files.append(Added(whole, about.num_rows, about.metadata[WRITER].decode(), checkpoint))
+        files.append(Added(whole, about.num_rows, about.metadata[WRITER.encode()].decode(), checkpoint))
         schemas.append(parquet.read_schema(staged))
     for attempt in attempts(tries):
         table = open_table()

@@ -13,6 +13,7 @@ from heronry.api.tuples import Tuple
 from heronry.connect.lake import (
     COMPRESSION,
     STAGED,
+    WRITER,
     Shape,
     Table,
     Unfit,
@@ -20,7 +21,6 @@ from heronry.connect.lake import (
     add_once,
     arrow_library,
     data_name,
-    signed,
     writer_name,
 )
 from heronry.connect.seats import Seat
@@ -59,7 +59,7 @@ class LakeSink(SpoolSink):
             self._check(seat.fields)
         super().open(config, seat)
         self._fields = seat.fields
-        self._schema = signed(self._shape.schema, writer_name(seat.step, seat.life, seat.task))
+        self._life = seat.life
         self._rows: list[list[Any]] = []
         self._writer: Any = None
 
@@ -94,17 +94,19 @@ class LakeSink(SpoolSink):
 
     def prepare(self, checkpoint: Checkpoint) -> str | None:
         """The rows are on disk, under a hidden name. Raises ConnectError."""
+        self._signed = writer_name(self._step, self._life, checkpoint.name)
         if self._rows:
             self._write_group()
         return super().prepare(checkpoint)
 
     def begin(self, file: BinaryIO) -> None:
-        """The footer will say whose rows they are."""
+        """Rows are written in groups."""
         _, parquet = arrow_library(type(self).__name__, self.extra)
-        self._writer = parquet.ParquetWriter(file, self._schema, compression=COMPRESSION)
+        self._writer = parquet.ParquetWriter(file, self._shape.schema, compression=COMPRESSION)
 
     def finish(self, file: BinaryIO) -> None:
-        """The footer."""
+        """The footer, which says whose rows they are."""
+        self._writer.add_key_value_metadata({WRITER: self._signed})
         self._writer.close()
         self._writer = None
 
@@ -142,7 +144,7 @@ class LakeSink(SpoolSink):
     def _write_group(self) -> None:
         rows, self._rows = self._rows, []
         with self.writing():
-            self._writer.write_table(self._shape.table(rows).cast(self._schema))
+            self._writer.write_table(self._shape.table(rows))
 
 
 def _fitting(sink: type, shape: Shape, fields: Sequence[str], values: Sequence[Any]) -> Sequence[Any]:

@@ -42,14 +42,14 @@ def path_problems(option: Option, config: Mapping[str, Any]) -> Iterator[str]:
 
 
 class DeltaTable:
-    """A table as it is now, or was at a version. Raises ConnectError."""
+    """A table as it is now, or was at a version; ``root``: where its files lie. Raises ConnectError."""
 
     def __init__(self, path: str, who: str, version: int | None = None) -> None:
         self._arrow, _ = arrow_library(who, EXTRA)
         self._library = library("deltalake", who, EXTRA)
         self._path, self._who = path, who
         self._table = self._opened(version)
-        self.name = f"the Delta table {path}"
+        self.name, self.root = f"the Delta table {path}", Path(path)
         self.version: int = self._table.version()
         self.schema = self._arrow.schema(self._table.schema())
 
@@ -80,16 +80,9 @@ class DeltaTable:
 
     # Reading.
 
-    def readable(self, fields: tuple[str, ...]) -> DeltaTable:
-        """Itself. Raises ConnectError for what would be read wrong, and for fields that are no columns of it."""
+    def readable(self) -> DeltaTable:
+        """Itself. Raises ConnectError for what would be read wrong."""
         self._refuse(self._unreadable(), "read")
-        names = [field.name for field in self.schema]
-        missing = [name for name in fields if name not in names]
-        if missing:
-            raise ConnectError(
-                f"{self._who}: {self.name} has no column {', '.join(missing)} at version {self.version}; it has "
-                f"{', '.join(names)}"
-            )
         return self
 
     def fragments(self) -> tuple[dict[str, Any], Any]:

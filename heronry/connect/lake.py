@@ -81,6 +81,10 @@ class Table(Protocol):
     def schema(self) -> Any:
         """Arrow's."""
 
+    @property
+    def root(self) -> Path:
+        """Where its data files lie."""
+
     def committed(self, writer: str) -> int:
         """The last checkpoint that this writer has committed; -1: none."""
 
@@ -116,6 +120,11 @@ class Column:
 
     def __str__(self) -> str:
         return f"{self.name} {self.kind or self.arrow}{'?' if self.optional else ''}"
+
+    @property
+    def is_read(self) -> bool:
+        """True if its values can be given to others; floats of 32 bits as those of 64, which they are then."""
+        return bool(self.kind) or str(self.arrow) == "float"
 
     def why_not(self, value: Any) -> str:
         """Why a value (not None) cannot be held; empty if it can."""

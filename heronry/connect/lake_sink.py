@@ -51,9 +51,9 @@ class LakeSink(SpoolSink):
     def open(self, config: dict[str, Any], seat: Seat) -> None:
         """Raises BadConfig, ConnectError."""
         self._open_table = partial(self.table_of, dict(config))
-        self._root = Path(self.folder_option.of(config))
         self._tries = self.attempts_option.of(config)
         table = self._open_table()
+        self._root = table.root
         self._shape = Shape(table.schema, table.name)
         if seat.fields:
             self._check(seat.fields)

@@ -227,9 +227,9 @@ class Shape:
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
 
-def writer_name(step: str, life: str, token: str) -> str:
-    """Of the token's task, in one life of its topology."""
-    return f"heronry {step} {life} {token.split('-')[2]}"
+def writer_name(step: str, life: str, task: str) -> str:
+    """Of a task, in one life of its topology."""
+    return f"heronry {step} {life} {task}"
 
 
 def marks_of(files: Iterable[Added]) -> dict[str, int]:

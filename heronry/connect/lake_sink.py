@@ -50,7 +50,8 @@ class LakeSink(SpoolSink):
 
     def open(self, config: dict[str, Any], seat: Seat) -> None:
         """Raises BadConfig, ConnectError."""
-        self._open_table = partial(self.table_of, dict(config))
+        self._config = dict(config)
+        self._open_table = partial(self.table_of, self._config)
         self._tries = self.attempts_option.of(config)
         table = self._open_table()
         self._root = table.root
@@ -94,7 +95,7 @@ class LakeSink(SpoolSink):
 
     def prepare(self, checkpoint: Checkpoint) -> str | None:
         """The rows are on disk, under a hidden name. Raises ConnectError."""
-        self._signed = writer_name(self._step, self._life, checkpoint.name)
+        self._signed = writer_name(self._step, self._life, checkpoint.name.split("-")[2])
         if self._rows:
             self._write_group()
         return super().prepare(checkpoint)

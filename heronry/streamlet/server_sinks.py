@@ -13,7 +13,7 @@ folder (``data_pipeline/shell/staged.py``).
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -30,8 +30,11 @@ SINKS = {
     "kafka": "heronry.connect.kafka_sink:KafkaSink",
     "nats": "heronry.connect.nats_sink:NatsSink",
     "delta": "heronry.connect.delta_sink:DeltaSink",
+    "iceberg": "heronry.connect.iceberg_sink:IcebergSink",
 }
-INTO = {"redis": "stream", "postgres": "table", "kafka": "topic", "nats": "subject"}  # the setting that says where to
+INTO = {  # the setting that says where to
+    "redis": "stream", "postgres": "table", "kafka": "topic", "nats": "subject", "iceberg": "table",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +160,14 @@ def to_nats(
 def to_delta(path: str | Path, fields: Sequence[str]) -> ServerSink:
     """Rows of a Delta table that is there (its whole path); ``fields`` are columns of it, others become null."""
     return _sink("delta", fields, None, {}, path=str(path))
+
+
+def to_iceberg(catalog: Mapping[str, str], table: str, fields: Sequence[str]) -> ServerSink:
+    """Rows of an Iceberg table that is there; ``fields`` are columns of it, others become null.
+
+    ``catalog``: properties of pyiceberg's, without secrets.
+    """
+    return _sink("iceberg", fields, None, {}, catalog=tuple(sorted(catalog.items())), table=table)
 
 
 def _sink(

@@ -28,8 +28,12 @@ COMPONENTS = {
     "kafka": "heronry.connect.kafka_source:KafkaTopics",
     "nats": "heronry.connect.nats_source:NatsStream",
     "delta": "heronry.connect.delta_source:DeltaRows",
+    "iceberg": "heronry.connect.iceberg_source:IcebergRows",
 }
-MAPPINGS = ("user.kafka.client",)  # settings that are mappings; here they are pairs, so that a source is a value
+MAPPINGS = (
+    "user.kafka.client",
+    "user.iceberg.catalog",
+)  # settings that are mappings; here they are pairs, so that a source is a value
 
 
 class ServerSettings:
@@ -58,9 +62,9 @@ class ServerSettings:
     def told(self, what: Any) -> str:
         """For people: what of the system, and where that is."""
         known = dict(self.settings)
-        where = next((known[key] for key in (f"user.{self.system}.{name}" for name in WHERE) if key in known), "?")
+        where = next((known[key] for key in (f"user.{self.system}.{name}" for name in WHERE) if key in known), "")
         told = what if isinstance(what, str) else ", ".join(what)
-        return " ".join(filter(None, (self.system, told, "at", where)))
+        return " ".join(filter(None, (self.system, told, where and f"at {where}")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +216,17 @@ def delta(path: str | Path, fields: Sequence[str], *, version: int | None = None
     """
     given: dict[str, Any] = {} if version is None else {"version": version}
     return _server("delta", fields, None, False, given, path=str(path))
+
+
+def iceberg(
+    catalog: Mapping[str, str], table: str, fields: Sequence[str], *, snapshot: int | None = None
+) -> ServerSource:
+    """Rows of an Iceberg table as they were at a snapshot; each of its data files is a split.
+
+    ``catalog``: properties of pyiceberg's, without secrets. Without a snapshot it is the newest, as with ``delta``.
+    """
+    given: dict[str, Any] = {} if snapshot is None else {"snapshot": snapshot}
+    return _server("iceberg", fields, None, False, given, catalog=tuple(sorted(catalog.items())), table=table)
 
 
 def _server(

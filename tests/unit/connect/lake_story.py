@@ -1,9 +1,9 @@
-"""A sink of a Delta table in a process that is killed again and again, and goes on from its last complete checkpoint.
+"""A sink of a table in a process that is killed again and again, and goes on from its last complete checkpoint.
 
-``python lake_story.py FOLDER SEED MUTATION``: numbers from 0 up go into FOLDER/table, a row each. A process forks the
-sink's, and kills it (``kill -9``) at a moment that the seed draws: at the n-th step that Python takes on files, most
-often, so that each gap between two of them is hit, or after some milliseconds, so that the library is hit too. What the
-master knows of a complete checkpoint is a file that is renamed into place.
+``python lake_story.py FOLDER SEED FORMAT MISTAKE``: numbers from 0 up go into a table in FOLDER, a row each. A process
+forks the sink's, and kills it (``kill -9``) at a moment that the seed draws: at the n-th step that Python takes on
+files, most often, so that each gap between two of them is hit, or after some milliseconds, so that the library is hit
+too. What the master knows of a complete checkpoint is a file that is renamed into place.
 """
 
 from __future__ import annotations
@@ -19,18 +19,25 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import iceberg_tables
+import lake_tables
 from connect_parts import Place, checkpoint, made, row
-from lake_tables import arrow, deltalake, make
+from lake_tables import arrow, deltalake
+from pyiceberg.table import Transaction
 
 from heronry.connect import lake
 from heronry.connect.delta import DeltaTable
 from heronry.connect.delta_sink import DeltaSink
+from heronry.connect.iceberg import IcebergTable
+from heronry.connect.iceberg_sink import IcebergSink
 from heronry.connect.lake import Added
+from heronry.connect.lake_sink import LakeSink
 
-for module in ("pyarrow.parquet", "pyarrow.dataset", "deltalake.transaction"):
+for module in ("pyarrow.parquet", "pyarrow.dataset", "deltalake.transaction", "pyiceberg.catalog.sql"):
     importlib.import_module(module)  # once, for all lives
 
 ROWS, A_CHECKPOINT, KILLS = 42, 3, 10
+FORMAT = "delta"
 STEPS = ("os.link", "os.rename", "os.remove", "open")
 
 
@@ -38,7 +45,7 @@ def life(folder: Path, number: int) -> None:
     """One process's: settle what the last one left, and go on."""
     known = folder / "complete.json"
     facts: dict[str, Any] = json.loads(known.read_text()) if known.exists() else {"next": 0, "number": 0, "token": None}
-    sink = made(DeltaSink(), {"user.delta.path": str(folder / "table")}, Place(numbers=("n",)))
+    sink = FORMATS[FORMAT].sink(folder)
     for token in sink.prepared():
         if token != facts["token"]:
             sink.abort(token)
@@ -57,9 +64,44 @@ def life(folder: Path, number: int) -> None:
     sink.close()
 
 
-def rewrite(folder: Path) -> None:
-    """What others do to a table: its small files become one, which has other names."""
-    deltalake.DeltaTable(str(folder / "table")).optimize.compact()
+NUMBERS = arrow.schema([("n", arrow.int64())])
+
+
+class Delta:
+    """What is done to a Delta table: others make one of its small files, which has another name."""
+
+    @staticmethod
+    def begin(folder: Path) -> None:
+        lake_tables.make(folder / "table", NUMBERS)
+
+    @staticmethod
+    def rewrite(folder: Path) -> None:
+        deltalake.DeltaTable(str(folder / "table")).optimize.compact()
+
+    @staticmethod
+    def sink(folder: Path) -> Any:
+        return made(DeltaSink(), {"user.delta.path": str(folder / "table")}, Place(numbers=("n",)))
+
+
+class Iceberg:
+    """And to one of Iceberg, where a file that is added twice is read twice: others set a property."""
+
+    @staticmethod
+    def begin(folder: Path) -> None:
+        iceberg_tables.make(folder, NUMBERS)
+
+    @staticmethod
+    def rewrite(folder: Path) -> None:
+        with iceberg_tables.opened(folder).load_table("lake.t").transaction() as change:
+            change.set_properties(seen="again")
+
+    @staticmethod
+    def sink(folder: Path) -> Any:
+        config = {"user.iceberg.catalog": iceberg_tables.catalog_in(folder), "user.iceberg.table": "lake.t"}
+        return made(IcebergSink(), config, Place(numbers=("n",)))
+
+
+FORMATS: dict[str, Any] = {"delta": Delta, "iceberg": Iceberg}
 
 
 def die_at(step: int, folder: Path) -> None:
@@ -75,11 +117,6 @@ def die_at(step: int, folder: Path) -> None:
     sys.addaudithook(heard)
 
 
-def begin(folder: Path) -> None:
-    """The table."""
-    make(folder / "table", arrow.schema([("n", arrow.int64())]))
-
-
 def in_a_process(do: Callable[[Path], None], folder: Path) -> None:
     """The library's threads do not outlive a fork, so it is never called in the process that forks."""
     child = os.fork()
@@ -92,7 +129,7 @@ def in_a_process(do: Callable[[Path], None], folder: Path) -> None:
 def tell(folder: Path, seed: int) -> int:
     """The whole story; how often it was killed."""
     drawn = random.Random(seed)
-    in_a_process(begin, folder)
+    in_a_process(FORMATS[FORMAT].begin, folder)
     for number in range(1, 10 * KILLS):
         by_step, at_most = drawn.random() < 0.7, number > KILLS
         step, secs = drawn.randint(1, 40), drawn.uniform(0, 0.05)
@@ -109,7 +146,7 @@ def tell(folder: Path, seed: int) -> int:
         if not status:
             return number - 1
         assert status == signal.SIGKILL, status
-        in_a_process(rewrite, folder)
+        in_a_process(FORMATS[FORMAT].rewrite, folder)
     raise AssertionError("the sink never came to its end")
 
 
@@ -119,13 +156,16 @@ def tell(folder: Path, seed: int) -> int:
 def the_mark_is_forgotten() -> None:
     plain = deltalake.CommitProperties
     deltalake.CommitProperties = lambda **_: plain()
+    Transaction.set_properties = lambda self, *_, **__: self
 
 
 def a_commit_comes_twice() -> None:
-    DeltaTable.committed = lambda self, writer: -1  # type: ignore[method-assign]  # a mistake
+    for table in (DeltaTable, IcebergTable):
+        table.committed = lambda self, writer: -1  # type: ignore[attr-defined]  # a mistake
 
 
 def the_mark_comes_before_the_rows() -> None:
+    """Of Delta's; Iceberg's catalog has no second look that could be fooled so easily."""
     added = DeltaTable.add
 
     def add(self: Any, files: Sequence[Added]) -> None:
@@ -151,7 +191,7 @@ def the_staged_file_goes_first() -> None:
 
 def what_is_left_is_committed() -> None:
     """Output of a checkpoint that was never complete."""
-    DeltaSink.abort = lambda self, token: self.commit(0, token)  # type: ignore[method-assign]  # a mistake
+    LakeSink.abort = lambda self, token: self.commit(0, token)  # type: ignore[method-assign]  # a mistake
 
 
 MISTAKES: dict[str, Callable[[], None]] = {
@@ -163,6 +203,7 @@ MISTAKES: dict[str, Callable[[], None]] = {
 }  # fmt: skip
 
 if __name__ == "__main__":
-    if sys.argv[3]:
-        MISTAKES[sys.argv[3]]()
+    FORMAT = sys.argv[3]
+    if sys.argv[4]:
+        MISTAKES[sys.argv[4]]()
     sys.stdout.write(str(tell(Path(sys.argv[1]), int(sys.argv[2]))))

@@ -1,6 +1,6 @@
 """The Delta sink: rows are in the table once, with their checkpoint, whatever dies; what it cannot hold is named.
 
-Its process is killed by ``lake_story.py``, at every step it takes.
+Its process is killed in ``test_lake_kills.py``.
 """
 
 from __future__ import annotations
@@ -9,14 +9,11 @@ import contextlib
 import importlib
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from connect_parts import Place, checkpoint, made, row
-from lake_story import MISTAKES, ROWS
 from lake_tables import TYPES, WORDS, arrow, deltalake, make, rows_of, typed, write
 
 from heronry.api.state import Checkpoint
@@ -26,8 +23,6 @@ from heronry.connect.delta_sink import DeltaSink
 from heronry.connect.lake import Added, Busy, Waiting, add_once
 from heronry.connect.seats import Seat
 from heronry.connect.settings import BadConfig, ConnectError
-
-STORY = Path(__file__).with_name("lake_story.py")
 
 
 def sink_of(path: Path | str, *fields: str, **place: Any) -> DeltaSink:
@@ -235,25 +230,3 @@ def test_without_the_library_the_cure_is_named(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(importlib, "import_module", without)
     with pytest.raises(ConnectError, match=r"needs deltalake, .*pip install 'heronry\[delta\]'"):
         sink_of(tmp_path, "n")
-
-
-def told(folder: Path, seed: int, mistake: str = "") -> tuple[int, list[int]]:
-    """How often the story's process was killed, and what is in its table."""
-    folder.mkdir()
-    path = os.pathsep.join(filter(None, sys.path))
-    done = subprocess.run(
-        [sys.executable, STORY, folder, str(seed), mistake], env={**os.environ, "PYTHONPATH": path},
-        capture_output=True, text=True, check=True, timeout=200,
-    )  # fmt: skip
-    return int(done.stdout), sorted(found["n"] for found in rows_of(folder / "table"))
-
-
-def test_a_process_that_is_killed_again_and_again_writes_each_row_once(tmp_path: Path) -> None:
-    killed, found = told(tmp_path / "story", 1)
-    assert killed >= 5
-    assert found == list(range(ROWS))
-
-
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_seen(mistake: str, tmp_path: Path) -> None:
-    assert any(told(tmp_path / str(seed), seed, mistake)[1] != list(range(ROWS)) for seed in range(1, 6))

@@ -1,4 +1,4 @@
-"""Delta tables on real Spark: read as the reference reads them, written once, with one commit behind the result's name,
+"""Tables of lakes on real Spark: read as the reference reads them, written once, with one commit behind the result's name,
 by whichever driver comes to it.
 
 A job costs a second and more, so one reads everything.
@@ -10,6 +10,7 @@ import io
 from pathlib import Path
 from typing import Any
 
+import iceberg_tables
 import pytest
 from lake_tables import TYPES, WORDS, deltalake, make, rows_of, typed, write
 from pyspark.sql import SparkSession
@@ -21,8 +22,11 @@ from data_pipeline.shell.job import answer
 from data_pipeline.shell.program import Loaded
 from data_pipeline.shell.request import Request, Streaming
 from heronry.connect.delta import DeltaTable
+from heronry.connect.iceberg import IcebergTable
+from heronry.connect.lake import STAGED
 from heronry.connect.settings import ConnectError
-from heronry.streamlet import Builder, delta, to_delta
+from heronry.streamlet import Builder, delta, iceberg, to_delta, to_iceberg
+from heronry.streamlet.server_sinks import ServerSink
 
 COUNT = 40
 
@@ -36,15 +40,17 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
-def test_spark_reads_what_the_reference_reads(spark: SparkSession, table: Path) -> None:
-    source = delta(table, TYPES.names)
-    (found,) = run_all(spark, [program(source, None).build()])
-    expected = in_reference(source)
-    assert len(expected["records"]) == COUNT
-    assert differences(expected, found) == {}
+def test_spark_reads_what_the_reference_reads(spark: SparkSession, table: Path, tmp_path: Path) -> None:
+    iceberg_tables.make(tmp_path, TYPES)
+    iceberg_tables.write(tmp_path, [typed(n) for n in range(COUNT)], TYPES)
+    sources = [delta(table, TYPES.names), iceberg(iceberg_tables.catalog_in(tmp_path), "lake.t", TYPES.names)]
+    for source, found in zip(sources, run_all(spark, [program(each, None).build() for each in sources]), strict=True):
+        expected = in_reference(source)
+        assert len(expected["records"]) == COUNT
+        assert differences(expected, found) == {}, source
 
 
-def into(source: Path, path: str) -> Builder:
+def into(source: Path, sink: ServerSink) -> Builder:
     """All records of a table, into another."""
 
     def words(record: dict[str, Any]) -> dict[str, Any]:  # inside, so that workers get the function itself
@@ -52,7 +58,7 @@ def into(source: Path, path: str) -> Builder:
 
     builder = Builder("into")
     rows = builder.source(delta(source, ["word", "n"]), name="in").map(words, name="words")
-    rows.sink(to_delta(path, ["word", "n"]), name="table")
+    rows.sink(sink, name="table")
     return builder
 
 
@@ -65,29 +71,37 @@ class Died(BaseException):
     """The driver is no more."""
 
 
-@pytest.mark.parametrize("when", ["before its commit", "behind its commit"])
+@pytest.mark.parametrize(("form", "when"), [("delta", "before"), ("delta", "behind"), ("iceberg", "behind")])
 def test_records_are_in_the_table_once_whenever_the_driver_dies(
-    when: str, spark: SparkSession, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    form: str, when: str, spark: SparkSession, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = make(tmp_path / "t")
-    added = DeltaTable.add
+    """``when``: where its commit of the table is."""
+    fields, there = ["word", "n"], [{"word": f"wörd {n % 7}", "n": n} for n in range(COUNT)]
+    sink, made, rows = to_delta(tmp_path / "t", fields), DeltaTable, lambda: rows_of(tmp_path / "t")
+    if form == "delta":
+        make(tmp_path / "t")
+    else:
+        iceberg_tables.make(tmp_path)
+        sink = to_iceberg(iceberg_tables.catalog_in(tmp_path), "lake.t", fields)
+        made, rows = IcebergTable, lambda: iceberg_tables.rows_of(tmp_path)
+    added = made.add
 
     def dies(self: Any, files: Any) -> None:
-        if when == "behind its commit":
+        if when == "behind":
             added(self, files)
         raise Died
 
-    monkeypatch.setattr(DeltaTable, "add", dies)
+    monkeypatch.setattr(made, "add", dies)
     with pytest.raises(Died):
-        run(spark, into(table, path), tmp_path)
-    monkeypatch.setattr(DeltaTable, "add", added)
-    assert len(rows_of(path)) == (0 if when == "before its commit" else COUNT)
-    deltalake.DeltaTable(path).optimize.compact()
-    assert "table committed now, and nothing computed again" in run(spark, into(table, path), tmp_path)
-    assert sorted(rows_of(path), key=lambda row: row["n"]) == [{"word": f"wörd {n % 7}", "n": n} for n in range(COUNT)]
-    assert len([1 for one in deltalake.DeltaTable(path).history() if one["operation"] == "WRITE"]) == 1
-    assert list((tmp_path / "t" / "_heronry").iterdir()) == []
-    assert [file.name for file in (tmp_path / "t").glob("heronry-*")] != []
+        run(spark, into(table, sink), tmp_path)
+    monkeypatch.setattr(made, "add", added)
+    assert len(rows()) == (0 if when == "before" else COUNT)
+    if form == "delta":
+        deltalake.DeltaTable(str(tmp_path / "t")).optimize.compact()
+    assert "computed again" in run(spark, into(table, sink), tmp_path)
+    assert sorted(rows(), key=lambda row: row["n"]) == there
+    (staged,) = tmp_path.rglob(STAGED)
+    assert list(staged.iterdir()) == []
 
 
 def test_what_does_not_fit_is_put_aside_and_a_missing_table_is_said_before_spark_works(
@@ -101,7 +115,7 @@ def test_what_does_not_fit_is_put_aside_and_a_missing_table_is_said_before_spark
     assert sorted(row["n"] for row in rows_of(path)) == list(range(1, COUNT))
     assert "the column holds int" in (tmp_path / "out" / "_failed.jsonl").read_text()
     with pytest.raises(ConnectError, match="there is no Delta table at"):
-        run(spark, into(table, str(tmp_path / "none")), tmp_path, replace=True)
+        run(spark, into(table, to_delta(tmp_path / "none", ["word", "n"])), tmp_path, replace=True)
     assert not (tmp_path / "none").exists()
 
 

@@ -1,5 +1,5 @@
-"""Delta tables in programs: what is read online is what the reference reads, of the version that was submitted; what is
-written is in the table once, whatever dies."""
+"""Tables of lakes in programs: what is read online is what the reference reads, of the version that was submitted;
+what is written is in the table once, whatever dies."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import iceberg_tables
 import pytest
 from comparing import difference
 from connect_parts import Place, Recorded
@@ -22,7 +23,7 @@ from heronry.connect.lake_source import LakeReader
 from heronry.connect.polling import rows_of as read_rows
 from heronry.connect.seats import Seat
 from heronry.connect.settings import BadConfig, ConnectError
-from heronry.streamlet import Builder, delta, sequence, to_delta
+from heronry.streamlet import Builder, delta, iceberg, sequence, to_delta, to_iceberg
 from heronry.streamlet.online.locate import FIXED
 
 COLUMNS = TYPES.names
@@ -144,19 +145,49 @@ def test_what_is_wrong_with_a_source_is_said_by_whoever_submits(table: Path, tmp
         over(delta("lake/t", ["n"]), tmp_path).build()
 
 
-def writing(path: Path | str, folder: Path, count: int = 400) -> Builder:
+def test_iceberg_is_read_as_the_reference_reads_it_at_the_snapshot_that_was_submitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lake_source, "ROWS_A_READ", 3)
+    iceberg_tables.make(tmp_path, TYPES)
+    for file in range(3):
+        iceberg_tables.write(tmp_path, [typed(n) for n in range(file * 10, file * 10 + 10)], TYPES)
+    source = iceberg(iceberg_tables.catalog_in(tmp_path), "lake.t", COLUMNS)
+    expected = in_reference(source)
+    assert difference(expected["records"], [{**typed(n), "rest": 1 // (n + 1)} for n in range(30)]) == ""
+    source = iceberg(iceberg_tables.catalog_in(tmp_path), "lake.t", ["n", "word"])
+    expected = in_reference(source)
+    builder = over(source, tmp_path / "o")
+    with importable(builder):
+        made = world(builder, tmp_path / "o", 1)
+        iceberg_tables.write(tmp_path, [typed(n) for n in range(30, 40)], TYPES)
+        for _ in range(2):
+            made.run_on(1.0)
+            made.kill(made.random.choice(made.plan.tasks()))
+        made.until_final()
+        made.stop()
+        assert differences(expected, read_all(builder.build(), tmp_path / "o")) == {}
+    assert len(in_reference(source)["records"]) == 40
+
+
+def writing(sink: Any, folder: Path, count: int = 400) -> Builder:
     """A program that writes numbers, some of which do not fit."""
     builder = Builder("lake", {"user.streamlet.folder": str(folder)})
     numbers = builder.source(sequence(count), name="numbers", parallelism=2)
     rows = numbers.map(lambda n: {"word": str(n), "n": n if n % 50 else "bad"}, name="rows", parallelism=2)
-    rows.sink(to_delta(path, ["word", "n"]), name="table")
+    rows.sink(sink, name="table")
     return builder
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_each_record_is_in_the_table_once_whatever_dies(seed: int, tmp_path: Path) -> None:
-    path = make(tmp_path / "t")
-    builder = writing(path, tmp_path / "o")
+@pytest.mark.parametrize(("seed", "form"), [(1, "delta"), (2, "delta"), (3, "iceberg")])
+def test_each_record_is_in_the_table_once_whatever_dies(seed: int, form: str, tmp_path: Path) -> None:
+    fields = ["word", "n"]
+    if form == "delta":
+        sink = to_delta(make(tmp_path / "t"), fields)
+    else:
+        iceberg_tables.make(tmp_path)
+        sink = to_iceberg(iceberg_tables.catalog_in(tmp_path), "lake.t", fields)
+    builder = writing(sink, tmp_path / "o")
     with importable(builder):
         made = OnlineWorld(definition_of(builder), tmp_path, seed)
         for _ in range(4):
@@ -166,7 +197,8 @@ def test_each_record_is_in_the_table_once_whatever_dies(seed: int, tmp_path: Pat
         made.until_final()
         made.stop()
     expected = [{"word": str(n), "n": n} for n in range(400) if n % 50]
-    assert sorted(rows_of(path), key=lambda row: int(row["n"])) == expected
+    found = rows_of(tmp_path / "t") if form == "delta" else iceberg_tables.rows_of(tmp_path)
+    assert sorted(found, key=lambda row: int(row["n"])) == expected
     letters = [json.loads(line) for file in tmp_path.rglob("*.jsonl") for line in file.read_text().splitlines()]
     assert sorted(letter["record"] for letter in letters) == list(range(0, 400, 50))
     assert "field 'n' is 'bad' (str), and the column holds int" in letters[0]["error"]

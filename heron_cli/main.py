@@ -104,7 +104,9 @@ def make_app(only: str = "") -> typer.Typer:
         )
         token = typer.Typer(help="Who may use a cluster behind an api server.", no_args_is_help=True)
         checkpoint = typer.Typer(help="Checkpoints of a topology that keeps state.", no_args_is_help=True)
-        spark = typer.Typer(help="A Spark that is kept warm, so that jobs start at once.", no_args_is_help=True)
+        spark = typer.Typer(
+            help="A Spark that is kept warm, or starts faster, so that jobs start sooner.", no_args_is_help=True
+        )
         groups = ((pipeline, "pipeline"), (spark, "spark"), (token, "token"), (checkpoint, "checkpoint"))
         for group, name in groups:
             for verb, command in pkgutil.resolve_name(f"heron_cli.{name}:COMMANDS"):

@@ -1,4 +1,5 @@
-"""What holds for every test: Hypothesis judges laws, not the speed of the machine, and laws have their time."""
+"""What holds for every test: Hypothesis judges laws, not the speed of the machine, and laws have their time. Where a
+mutation has to break a law, any example that does is as good as the shortest one, so none is looked for."""
 
 from __future__ import annotations
 
@@ -12,12 +13,14 @@ from typing import Any
 
 import pytest
 from budget import Budget
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 COLLECTED = pytest.StashKey[int]()
 _numbers = itertools.count()
 USED = "_hypothesis_internal_use_settings"  # where Hypothesis keeps a law's settings
 LAW_FLOOR = 10  # examples
+#: In the names of tests whose laws have to fail.
+BROKEN = ("notice", "mutation", "rule_is_needed", "law_catches", "laws_can_fail")
 LAWS = Budget(120.0, 0)  # of each process that runs tests
 
 settings.register_profile("heronry", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -44,6 +47,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Remember the order of collection."""
     item.stash[COLLECTED] = next(_numbers)
+
+
+def _any_example(chosen: Any) -> tuple[Phase, ...]:
+    return tuple(phase for phase in chosen._phases if phase not in (Phase.shrink, Phase.explain))
+
+
+@pytest.fixture(autouse=True)
+def _no_shortest_example(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Hypothesis gives what it has found first where a law has to fail."""
+    if not any(word in request.node.name for word in BROKEN):
+        yield
+        return
+    before = vars(settings)["phases"]
+    type.__setattr__(settings, "phases", property(_any_example))  # the class refuses it by its own way
+    try:
+        yield
+    finally:
+        type.__setattr__(settings, "phases", before)
 
 
 @pytest.hookimpl(wrapper=True)

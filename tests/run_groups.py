@@ -1,10 +1,10 @@
-"""Run groups of tests one after another and print the minutes of each.
+"""Run groups of tests and print the minutes of each, and how busy the processors were meanwhile.
 
 ``python tests/run_groups.py all`` runs every group but those of ``APART``; a group whose need is missing on this
 machine is named at the end with its cure, and with ``CI=true`` that is a failure. Nothing is retried. A run of all
 groups adds its minutes to ``tests/minutes.csv``, which is committed with the change: so it is seen when a group grows
-slow. Machines of one kind differ by a factor of two; so the simulator, whose size is free, comes last in a run of all
-groups and gets what is left of ``WANTED_MINUTES``, but never less than the floors of its tests.
+slow. Groups run one after another, but for the simulator, which only computes: in a run of all groups it runs beside
+those that mostly wait, at a lower priority (``tests/beside.py``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
+from beside import Beside
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
@@ -104,36 +108,48 @@ IN_ORDER = ("-p", "no:randomly")
 #: Tests of one file share what they start, and most of their time is waiting: two files at once take half of it.
 TWO_FILES = ("-n", "2", "--dist", "loadfile")
 
+#: Who has nothing left takes from the other: else it may be that one has all the lanes, two minutes each.
+SIM = ("tests/sim", "-n", "2", "--dist", "worksteal")
+
 GROUPS: dict[str, Callable[[], bool]] = {
     "check": check,
     "fast": lambda: _pytest("tests/unit", "tests/tidy", "-n", "2"),
     "integration": lambda: _pytest("tests/integration", *TWO_FILES, "--no-loadscope-reorder", "--durations=10"),
     "browser": lambda: _pytest("tests/browser", *IN_ORDER),
     "faults": lambda: _pytest("tests/faults", *IN_ORDER, *TWO_FILES, "--durations=10", "-rPfE"),
-    "zookeeper": lambda: _pytest("tests/zookeeper", *IN_ORDER, "--durations=10", "-rPfE"),
+    "zookeeper": lambda: _pytest("tests/zookeeper", *IN_ORDER, *TWO_FILES, "--durations=10", "-rPfE"),
     "postgres": lambda: _pytest("tests/postgres", *IN_ORDER, "--durations=10"),
     "redis": lambda: _pytest("tests/redis", *IN_ORDER, "--durations=10"),
     "sftp": lambda: _pytest("tests/sftp", *IN_ORDER, "--durations=10"),
-    "brokers": lambda: _pytest("tests/brokers", *IN_ORDER, "--durations=10"),
+    "brokers": lambda: _pytest("tests/brokers", *IN_ORDER, *TWO_FILES, "--durations=10"),
     "slurm": lambda: _pytest("tests/slurm", *IN_ORDER, "--durations=10", "-rPfE"),
     "spark": lambda: _pytest("tests/spark", *NEED_PYARROW, *IN_ORDER, "--durations=10"),
     "docker": lambda: _pytest("tests/docker", *IN_ORDER, "--durations=10", "-rPfE"),
     "swarm": lambda: _pytest("tests/swarm", *IN_ORDER, "--durations=10", "-rPfE"),
     "k8s": lambda: _pytest("tests/k8s", *IN_ORDER, "--durations=10", "-rPfE"),
-    # Who has nothing left takes from the other: else it may be that one has all the lanes, a minute and a half each.
-    "sim": lambda: _pytest("tests/sim", "-n", "2", "--dist", "worksteal"),
+    "sim": lambda: _pytest(*SIM),
 }
 
 #: Groups that ``all`` leaves out: they take minutes, and are for those who change what they test.
 APART = ("slurm", "swarm", "k8s")
 
-#: What a run of all groups should take, and what the simulator takes of it where it tries all its schedules.
-WANTED_MINUTES, SIM_MINUTES = 55.0, 10.0
+#: Groups that use the processors whole; the simulator begins after them.
+COMPUTING = ("check", "fast")
 
 
-def share_of_time(used_minutes: float) -> float:
-    """What part of its seconds the simulator gets (``HERONRY_TIME``) when so many minutes are used up; 1 at most."""
-    return max(0.0, min(1.0, (WANTED_MINUTES - used_minutes) / SIM_MINUTES))
+@dataclass(frozen=True)
+class Ran:
+    """How a group ended: its result, its minutes, and the share of the processors' time that was used meanwhile."""
+
+    group: str
+    passed: bool
+    minutes: float
+    busy: float = 0.0
+
+    @property
+    def result(self) -> str:
+        """As the table has it."""
+        return "passed" if self.passed else "FAILED"
 
 
 def missing(group: str) -> str:
@@ -168,51 +184,72 @@ def _setup_fails(script: str, *arguments: str) -> bool:
     return subprocess.run([ROOT / "deploy" / script, *arguments], cwd=ROOT, check=False).returncode != 0
 
 
-def keep_minutes(rows: list[tuple[str, str, float]]) -> None:
+def keep_minutes(rows: list[Ran]) -> None:
     """One line for each group: when, at which commit, on how many cores, how long."""
     git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
     when = dt.datetime.now(dt.UTC).strftime("%Y-%m-%d")
     with (ROOT / "tests" / "minutes.csv").open("a", newline="") as file:
         out = csv.writer(file, lineterminator="\n")
         out.writerows(
-            (when, git.stdout.strip(), os.cpu_count(), group, f"{minutes:.1f}", result)
-            for group, result, minutes in rows
+            (when, git.stdout.strip(), os.cpu_count(), row.group, f"{row.minutes:.1f}", row.result) for row in rows
         )
+
+
+def run(names: list[str], beside: str = "") -> tuple[list[Ran], list[tuple[str, str]]]:
+    """Run these groups, and ``beside`` next to those that do not compute: how they ended; which could not run, with
+    the cure."""
+    rows: list[Ran] = []
+    not_run: list[tuple[str, str]] = []
+    other: Beside | None = None
+    try:
+        for name in names:
+            if beside and other is None and name not in COMPUTING:
+                print(f"\n== {beside} begins, beside the others; what it prints comes at the end", flush=True)
+                other = Beside([sys.executable, "-m", "pytest", *SIM], ROOT)
+            cure = missing(name)
+            if cure:
+                not_run.append((name, cure))
+                continue
+            print(f"\n== {name}", flush=True)
+            began = time.monotonic()
+            psutil.cpu_percent()
+            passed = GROUPS[name]()
+            rows.append(Ran(name, passed, (time.monotonic() - began) / 60, psutil.cpu_percent()))
+            print(f"{name}: {rows[-1].result}, {rows[-1].minutes:.1f} minutes", flush=True)
+        if other is not None:
+            print(f"\n== {beside}", flush=True)
+            passed, minutes, text = other.join()
+            other = None
+            print(text, flush=True)
+            rows.append(Ran(beside, passed, minutes))
+    finally:
+        if other is not None:
+            other.end()
+    return rows, not_run
 
 
 def main(arguments: list[str]) -> int:
     """Run the named groups (``all`` for every one but ``APART``); 0 when all of them ran and passed."""
-    names = [name for name in GROUPS if name not in APART] if arguments == ["all"] else arguments
+    everything = arguments == ["all"]
+    names = [name for name in GROUPS if name not in (*APART, "sim")] if everything else arguments
     unknown = [n for n in names if n not in GROUPS]
     if unknown or not names:
         print(f"usage: run_groups.py all | {' | '.join(GROUPS)}", file=sys.stderr)
         return 2
-    rows: list[tuple[str, str, float]] = []
-    not_run: list[tuple[str, str]] = []
-    for name in names:
-        cure = missing(name)
-        if cure:
-            not_run.append((name, cure))
-            continue
-        print(f"\n== {name}", flush=True)
-        if name == "sim" and arguments == ["all"]:
-            share = share_of_time(sum(row[2] for row in rows))
-            print(f"HERONRY_TIME={os.environ.setdefault('HERONRY_TIME', f'{share:.2f}')}", flush=True)
-        began = time.monotonic()
-        passed = GROUPS[name]()
-        rows.append((name, "passed" if passed else "FAILED", (time.monotonic() - began) / 60))
-    print("\ngroup          result   minutes")
-    for name, result, minutes in rows:
-        print(f"{name:<14} {result:<8} {minutes:6.1f}")
-    print(f"{'all':<14} {'':<8} {sum(r[2] for r in rows):6.1f}")
-    if arguments == ["all"]:
+    began = time.monotonic()
+    rows, not_run = run(names, beside="sim" if everything else "")
+    print("\ngroup          result   minutes   processors busy")
+    for row in rows:
+        print(f"{row.group:<14} {row.result:<8} {row.minutes:7.1f}" + (f"   {row.busy:14.0f} %" if row.busy else ""))
+    print(f"{'all':<14} {'':<8} {(time.monotonic() - began) / 60:7.1f}")
+    if everything:
         keep_minutes(rows)
     for name, cure in not_run:
         print(f"not run: {name}: {cure}")
-    failed = sum(result == "FAILED" for _, result, _ in rows)
+    failed = sum(not row.passed for row in rows)
     if not_run and os.environ.get("CI") == "true":
         failed += len(not_run)
-    print(f"groups: {len(rows) - sum(r[1] == 'FAILED' for r in rows)} passed, {failed} failed")
+    print(f"groups: {sum(row.passed for row in rows)} passed, {failed} failed")
     return 1 if failed else 0
 
 

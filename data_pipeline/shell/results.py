@@ -9,7 +9,7 @@ import contextlib
 import datetime as dt
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from data_pipeline.core.describe import described
 from data_pipeline.core.plan import Plan
+from data_pipeline.core.staged import Report
 from data_pipeline.shell import backfill, sinks, until
 from data_pipeline.shell.asked import Asked
 from data_pipeline.shell.execute import Execution
@@ -26,7 +27,7 @@ from data_pipeline.shell.output import OutputFolder
 from data_pipeline.shell.portions import is_of
 from data_pipeline.shell.progress import shown
 from data_pipeline.shell.request import Request
-from data_pipeline.shell.staged import Staging, clear_journal, settle
+from data_pipeline.shell.staged import Staging, clear_journal, settle, tasks_run
 from heronry.pipeline.registry import Registered, register
 from heronry.pipeline.views import describe_view, next_version, prune
 from heronry.streamlet.aside import TooManyAside
@@ -50,7 +51,7 @@ def _folder(spark: SparkSession, asked: Asked, found: Plan, execution: Execution
     """Every sink into its folder below the output path, all of it at once."""
     request = asked.request
     may_go = request.replace or (bool(request.checkpoint) and is_of(spark, request.output_path, request.checkpoint))
-    staging = Staging(found)
+    staging = Staging(found, partial(tasks_run, spark))
     clear = partial(clear_journal, out=say)
     with (
         OutputFolder(spark, request.output_path, replace=may_go, clear=clear) as folder,
@@ -67,13 +68,19 @@ def _folder(spark: SparkSession, asked: Asked, found: Plan, execution: Execution
         manifest = _manifest(request, found, [output.step for output in found.outputs], aside)
         folder.commit(manifest | staging.counted(reports))
     settle(folder.place)
-    wrote = ", ".join(o.step for o in found.outputs if not isinstance(o.sink, ServerSink)) or "nothing"
-    servers = "".join(
-        f"; {o.step}, {sum(report.records for report in reports[o.step])} records, to {o.sink}"
+    return _wrote(request.output_path, found, reports) + _told(aside, request.output_path)
+
+
+def _wrote(place: str, found: Plan, reports: Mapping[str, list[Report]]) -> str:
+    """What went where."""
+    steps = ", ".join(o.step for o in found.outputs if not isinstance(o.sink, ServerSink))
+    told = [f"{steps or 'nothing'} to {place}"] if steps or not found.outputs else []
+    told += [
+        f"{o.step}, {sum(report.records for report in reports[o.step])} records, to {o.sink}"
         for o in found.outputs
         if isinstance(o.sink, ServerSink)
-    )
-    return f"wrote {wrote} to {request.output_path}{servers}{_told(aside, request.output_path)}"
+    ]
+    return f"wrote {'; '.join(told)}" + ("" if steps or not found.outputs else f"; {place} says so")
 
 
 def _put_aside(execution: Execution, folder: OutputFolder, most: int) -> int:

@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 
 import heronry
+from data_pipeline.shell import class_archive
 from data_pipeline.shell.warm import taken
 
 DRIVER_MEMORY = "1g"
@@ -97,15 +98,18 @@ def session(options: SessionOptions, out: TextIO) -> Iterator[SparkSession]:
 
 
 @contextmanager
-def own_session(options: SessionOptions) -> Iterator[SparkSession]:
+def own_session(
+    options: SessionOptions, starting: AbstractContextManager[None] | None = None
+) -> Iterator[SparkSession]:
     """A session, stopped at the end of the block together with its JVM's executors. What ends the block is what is
-    told, whatever becomes of that."""
+    told, whatever becomes of that. The JVM is started within ``starting``: else it maps the archive of classes."""
     _environment(options)
     builder = SparkSession.builder
     for key, value in settings_of(options).items():
         builder = builder.config(key, value)
     on_interrupt = signal.getsignal(signal.SIGINT)
-    spark = builder.getOrCreate()
+    with starting or class_archive.mapped():
+        spark = builder.getOrCreate()
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, on_interrupt)  # PySpark has put its own there
     try:

@@ -46,7 +46,12 @@ def write_all(
     Each sink is a job or two, and small jobs are mostly waiting; so some run at the same time. When one fails the
     others are cancelled, and its error is raised. Frames are made before, by one thread.
     """
-    made = {o.step: writing(o, execution, f"{place}/{o.step}", staging) for o in outputs}  # one thread makes frames
+    made: dict[str, Callable[[], list[Report] | None]] = {}
+    for output in outputs:  # one thread makes frames
+        if isinstance(output.sink, ServerSink):
+            made[output.step] = partial(reports_of, staging.frame(output, execution.output(output.step)))
+        else:
+            made[output.step] = writing(output, execution, f"{place}/{output.step}")
     with ThreadPoolExecutor(AT_ONCE, "sink") as pool:
         running = [pool.submit(write) for write in made.values()]
         try:
@@ -60,10 +65,8 @@ def write_all(
     return {step: ended.result() or [] for step, ended in zip(made, running, strict=True)}
 
 
-def writing(output: Output, execution: Execution, folder: str, staging: Staging) -> Callable[[], list[Report] | None]:
-    """Writes one sink into a folder that must not be there, or stages it in its server; the frames are made now."""
-    if isinstance(output.sink, ServerSink):
-        return partial(reports_of, staging.frame(output, execution.output(output.step)))
+def writing(output: Output, execution: Execution, folder: str) -> Callable[[], None]:
+    """Writes one sink into a folder that must not be there; the frames are made now."""
     fields = execution.fields(output.step)
     if fields is not None:
         return partial(write_fields, output, fields, folder)

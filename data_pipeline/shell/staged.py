@@ -12,12 +12,14 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
+import time
 from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from pyspark.sql import DataFrame
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame, SparkSession
 
 from data_pipeline.core import staged
 from data_pipeline.core.plan import Output, Plan
@@ -29,13 +31,15 @@ from heronry.connect.settings import BadConfig, ConnectError
 from heronry.streamlet.server_sinks import ServerSink
 
 RUN_BYTES = 8
+TASKS_SECS = 20.0  # Spark gives a worker that it cancels two of them
 
 
 class Staging:
-    """What one run stages. Without sinks in servers it does nothing."""
+    """What one run stages. Without sinks in servers it does nothing. ``at_work``: whether tasks still run."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, at_work: Callable[[], bool]) -> None:
         """Looks at the places that are to be written to. Raises ConnectError, BadConfig."""
+        self._at_work = at_work
         self._sinks = {output.step: output.sink for output in plan.outputs if isinstance(output.sink, ServerSink)}
         plain = {step: _plain(sink) for step, sink in self._sinks.items()}
         self.journal = Journal(plan.program, secrets.token_hex(RUN_BYTES), plain)
@@ -57,8 +61,15 @@ class Staging:
             yield
         except BaseException:
             if self._sinks and not self._counts(folder.place):
+                self._wait_for_tasks()
                 folder.keep = not clear(self.journal, out)
             raise
+
+    def _wait_for_tasks(self) -> None:
+        """What was cancelled ends a little later, and may stage until then."""
+        until = time.monotonic() + TASKS_SECS
+        while self._at_work() and time.monotonic() < until:
+            time.sleep(0.05)
 
     def _counts(self, place: Place) -> bool:
         """True if the rename has come: what failed did so behind it."""
@@ -68,6 +79,14 @@ class Staging:
     def counted(self, reports: Mapping[str, list[Report]]) -> dict[str, Any]:
         """For the manifest."""
         return {staged.STAGED: staged.counted(self.journal, reports).to_json()} if self._sinks else {}
+
+
+def tasks_run(spark: SparkSession) -> bool:
+    """True while an executor is at work for anything, cancelled or not."""
+    tracker: Any = spark.sparkContext._jsc
+    with contextlib.suppress(Py4JError, OSError):  # the JVM may have gone
+        return any(executor.numRunningTasks() for executor in tracker.sc().statusTracker().getExecutorInfos())
+    return False
 
 
 def reports_of(frame: DataFrame) -> list[Report]:

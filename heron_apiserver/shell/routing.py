@@ -98,7 +98,8 @@ def admit(request: Request, right: Right) -> None:
         raise WrongToken(
             f"the token {caller.token!r} has expired", "An administrator makes another: heron token create."
         )
-    if caller is None and right is Right.CODE and topology_id and not headers:
+    unasked = not headers or (parts_of(given)[0] and not _answers_ours(request, given))
+    if caller is None and right is Right.CODE and topology_id and unasked:
         raise Challenged(api.challenges.nonce(int(time.time()), topology_id, source_of(request)))
     if caller is None:
         if not api.throttle.wrong(source_of(request), time.monotonic()):
@@ -122,11 +123,18 @@ def _caller(request: Request, token: str, topology_id: str, given: str) -> Calle
     found = api.tokens.known(token)
     if found is not None:
         return Caller(Role(found.scope), token=found.name, expires=found.expires)
-    nonce, proof = parts_of(given)
-    digest = request.path_params.get("digest", "")
-    if nonce and api.challenges.is_ours(nonce, int(time.time()), topology_id, source_of(request)):
+    if _answers_ours(request, given):
+        nonce, proof = parts_of(given)
+        digest = request.path_params.get("digest", "")
         return Caller(Role.TOPOLOGY, topology_id) if api.service.proves(topology_id, digest, nonce, proof) else None
     return None
+
+
+def _answers_ours(request: Request, given: str) -> bool:
+    """True if the header holds a nonce that this server gave this caller. Behind a balancer, what another one gave may
+    come here: then the caller is asked anew, which tells it as much as when it asked without."""
+    topology_id = request.headers.get(TOPOLOGY_HEADER, "")
+    return api_of(request).challenges.is_ours(parts_of(given)[0], int(time.time()), topology_id, source_of(request))
 
 
 class Route(APIRoute):

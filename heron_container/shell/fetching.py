@@ -1,9 +1,11 @@
 """The user's package, from the api server by its digest, onto the disk that the topology's containers share.
 
 No proxy, no redirect. The first request is answered by a nonce, the second proves under it that this is a container of
-the topology; the secret itself goes nowhere. What comes is counted, its SHA-256 must be the digest that was asked for,
-and ``heron_control.packaging.shipping`` unpacks it all or nothing. Two containers may do this at once; one of them wins
-the rename, and the other finds what it wanted.
+the topology; the secret itself goes nowhere. A nonce holds at the api server that gave it and for the address that was
+seen there: so the proof goes by the same connection, and where balancers bring it to another server, or from another
+address, all the same, the new nonce of that one is proved under. What comes is counted, its SHA-256 must be the digest
+that was asked for, and ``heron_control.packaging.shipping`` unpacks it all or nothing. Two containers may do this at
+once; one of them wins the rename, and the other finds what it wanted.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from heron_runtime.net.handshake import prove_download
 TIMEOUT_SECONDS = 30.0
 CHUNK = 1 << 20
 MOST_BYTES = 2 << 30
+MOST_PROOFS = 4
 _FINAL = {401, 403, 404, 410}
 
 
@@ -58,11 +61,14 @@ def _download(launch: Launch, target: Path) -> None:
     try:
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
-        nonce = answer.headers.get("heronry-nonce", "")
-        if answer.status == http.client.UNAUTHORIZED and nonce:
+        for _ in range(MOST_PROOFS):
+            nonce = answer.headers.get("heronry-nonce", "")
+            if answer.status != http.client.UNAUTHORIZED or not nonce:
+                break
             answer.read(CHUNK)
+            if not answer.isclosed():
+                connection.close()  # there is more than anybody needs; it opens another by itself
             proof = prove_download(launch.secret(), launch.topology_id, launch.package_digest, nonce)
-            connection.close()  # it opens another by itself
             connection.request("GET", path, headers={**headers, "Authorization": f"Heronry {nonce} {proof}"})
             answer = connection.getresponse()
         if answer.status != http.client.OK:

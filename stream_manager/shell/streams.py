@@ -154,12 +154,14 @@ class Connection:
         try:
             await asyncio.wait({reader, writer, ended}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self.end(_why(reader) or _why(writer) or "closed by the other end")
-            if not writer.done():
-                await asyncio.wait({writer}, timeout=FAREWELL_SECONDS)
-            for task in (reader, writer):  # the call is over: whatever they wait for will not come
-                task.cancel()
-            await asyncio.gather(reader, writer, return_exceptions=True)
+            try:
+                self.end(_why(reader) or _why(writer) or "closed by the other end")
+                if not writer.done():
+                    await asyncio.wait({writer}, timeout=FAREWELL_SECONDS)
+            finally:  # also when this is cancelled in the farewell: the call is over, what they wait for will not come
+                for task in (reader, writer):
+                    task.cancel()
+                await asyncio.gather(reader, writer, return_exceptions=True)
 
 
 async def _read_all(read: Read, handle: Callable[[Any], None]) -> None:

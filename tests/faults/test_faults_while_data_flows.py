@@ -21,7 +21,7 @@ from fault_strikes import FAULTS, Fault
 ALL = os.environ.get("HERONRY_FAULTS") == "all"
 SEED = os.environ.get("HERONRY_FAULTS_SEED", "1")
 CONTAINERS = (1, 3)
-SECONDS = 360.0
+SECONDS = 240.0
 MIN_SECONDS, MAX_SECONDS = 2.5, 4.0  # of flow, before the fault
 RATE_SECONDS = 1.5
 RATE_PATIENCE_SECONDS = 5.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,12 @@ pytest.importorskip("pyspark", reason="needs PySpark: deploy/spark-setup")
 from pyspark.sql import SparkSession
 from spark_cluster import Standalone
 
+from data_pipeline.shell.class_archive import OPTIONS
 from data_pipeline.shell.session import SessionOptions, own_session
+
+#: For the JVMs of all tests, and of what they start: these live for seconds, in which thorough compiling never pays.
+BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+os.environ[OPTIONS] = BRIEF
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -152,7 +152,7 @@ class World:
         place = Place(None, self.url)
         if settle_for(place, PROGRAM):
             return "settled"
-        staging = Staging(self.plan)
+        staging = Staging(self.plan, bool)
         with (
             OutputFolder(None, self.url, clear=partial(clear_journal, out=pytest.fail)) as folder,
             staging.into(folder, pytest.fail),
@@ -187,6 +187,17 @@ class World:
         for stage in self.late:
             stage()
         self.late.clear()
+
+
+def stage_one(world: World, journal: Any) -> None:
+    """An attempt of the first sink stages a record."""
+    output = world.plan.outputs[0]
+    assert isinstance(output.sink, ServerSink)
+    payloads = [ToServer(output.sink)({"n": 0})]
+    batch = SimpleNamespace(column=lambda _: SimpleNamespace(to_pylist=lambda: payloads))
+    assert StageTask(output.step, output.sink, journal).staged(iter([batch]), 0, 1) == Report(
+        0, f"0-1-0-{journal.run}", 1
+    )
 
 
 @contextmanager

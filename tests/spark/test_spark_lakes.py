@@ -1,5 +1,5 @@
-"""Tables of lakes on real Spark: read as the reference reads them, written once, with one commit behind the result's name,
-by whichever driver comes to it.
+"""Tables of lakes on real Spark: read as the reference reads them, written once, with one commit behind the result's
+name, by whichever driver comes to it.
 
 A job costs a second and more, so one reads everything.
 """

@@ -83,6 +83,25 @@ def test_whoever_comes_second_is_refused_and_leftovers_of_the_dead_go(
     assert [entry.name for entry in tmp_path.iterdir()] == ["out"]
 
 
+@pytest.mark.parametrize("how", ["local", "hadoop"])
+def test_a_dead_runs_folder_goes_when_its_journal_is_cleared(
+    spark: SparkSession, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, seen = tmp_path / "out", list[bytes]()
+    dead = tmp_path / outputs._work_name("out").replace(f".{os.getpid()}.", ".4194305.")
+    dead.mkdir()
+    (dead / "_staged.json").write_bytes(b"{1}")
+    folder_of(spark, how, out, monkeypatch, clear=lambda journal: bool(seen.append(journal))).discard()
+    assert (dead.exists(), seen) == (True, [b"{1}"])
+    kept = folder_of(spark, how, out, monkeypatch, clear=lambda _: True)
+    assert not dead.exists()
+    assert kept.place.read("_settled") is None
+    kept.commit({"to_ms": 7})
+    kept.place.write("_settled", b"")
+    assert kept.place.read("_settled") == b""
+    assert json.loads(kept.place.read("_heronry.json") or b"") == {"to_ms": 7}
+
+
 def test_a_record_that_does_not_fit_the_columns_of_those_before_it_is_named() -> None:
     with pytest.raises(RecordFailed) as caught:
         sinks._table("out", [{"a": 1}, {"b": 2}, {"a": "text"}], None)

@@ -178,7 +178,7 @@ def test_every_system_and_what_a_dead_run_has_left(
 def dead_run(program: Program, folder: Path) -> Path:
     """A run whose driver has died when some of its tasks had staged; the folder it left."""
     found = plan(program)
-    journal = Staging(found).journal
+    journal = Staging(found, bool).journal
     for output in found.outputs[:-1]:
         payloads = [ToServer(output.sink)({"id": -1, "word": "of nobody"})]  # type: ignore[arg-type]
         batch = SimpleNamespace(column=lambda _, made=payloads: SimpleNamespace(to_pylist=lambda: made))

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from laws import each_law, each_mutation
-from staged_world import LIVES, MemorySink, World, world_of
+from staged_world import LIVES, MemorySink, World, stage_one, world_of
 
 from data_pipeline.core import staged
 from data_pipeline.core.staged import Act, Counted, Journal, Report, Standing
-from data_pipeline.shell.output import Place, _Local
+from data_pipeline.shell.output import OutputFolder, Place, _Local
 from data_pipeline.shell.staged import Staging, clear, settle
 from heronry.connect.settings import ConnectError
 
@@ -202,6 +202,26 @@ def test_what_fails_before_it_leaves_nothing(monkeypatch: pytest.MonkeyPatch) ->
         assert list(Path(world.url).parent.iterdir()) == []
 
 
+def test_what_cancelled_tasks_still_stage_is_thrown_away() -> None:
+    with world_of([[]], []) as world:
+        looks: list[int] = []
+
+        def at_work() -> bool:
+            looks.append(len(looks))
+            if len(looks) == 3:
+                stage_one(world, staging.journal)
+            return len(looks) < 3
+
+        staging = Staging(world.plan, at_work)
+        with (
+            pytest.raises(RuntimeError),
+            OutputFolder(None, world.url) as folder,  # type: ignore[arg-type]
+            staging.into(folder, pytest.fail),
+        ):
+            raise RuntimeError
+        assert (looks, world.server.staged) == ([0, 1, 2], {})
+
+
 def test_a_server_that_is_away_is_told_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder with the journal stays until then."""
     said: list[str] = []
@@ -210,7 +230,7 @@ def test_a_server_that_is_away_is_told_later(monkeypatch: pytest.MonkeyPatch) ->
         def away(*_: object) -> None:
             raise ConnectError("it is away")
 
-        journal = Staging(world.plan).journal
+        journal = Staging(world.plan, bool).journal
         with monkeypatch.context() as patch:
             patch.setattr(MemorySink, "forget", away)
             assert not clear(journal, said.append)

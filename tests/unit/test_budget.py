@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from budget import Budget
-from run_groups import SIM_MINUTES, WANTED_MINUTES, share_of_time
 
 
 def test_without_time_there_is_the_floor(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,9 +44,3 @@ def test_there_is_an_end_where_enough_is_named(monkeypatch: pytest.MonkeyPatch) 
         while budget.more():
             assert budget.used <= tried
         assert budget.used == tried
-
-
-def test_the_simulator_gets_what_is_left_of_a_run() -> None:
-    assert share_of_time(0.0) == 1.0
-    assert share_of_time(WANTED_MINUTES - SIM_MINUTES / 2) == pytest.approx(0.5)
-    assert share_of_time(WANTED_MINUTES + 20.0) == 0.0

@@ -7,6 +7,7 @@ by a gateway or a stream manager. Where a process has died, what was in it is co
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import random
 from dataclasses import dataclass
@@ -56,6 +57,7 @@ def run(seed: int) -> Outcome:
             if loop.broken is None:
                 raise
             raise loop.broken from None
+        gc.collect()  # a task that was dropped while it waited says so here, and not in whichever schedule comes later
         if loop.broken is not None:
             raise loop.broken
         return outcome

@@ -133,8 +133,9 @@ def test_a_store_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.Monk
     assert file.exists(), "whoever brought it discards it"
     assert list((tmp_path / "copies").iterdir()) == []
     monkeypatch.setattr(package_store, "python_command", lambda *_: [sys.executable, "-c", "exit('of hidden-word')"])
+    patient = RemoteStore(place, "space", tmp_path / "copies")
     with pytest.raises(PackageStoreTrouble, match=r"failed: of \*\*\*"):
-        store.digests()
+        patient.digests()
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -28,12 +28,20 @@ class Server(ThreadingHTTPServer):
     body = b""
     status = 200
     fail_first = 0
+    strange_first = 0  # so many proofs come to a server that gave another nonce
+    connections = 0
+    daemon_threads = True
     asked: list[str]
     said = ""
 
 
 class Handler(BaseHTTPRequestHandler):
     server: Server
+    protocol_version = "HTTP/1.1"
+
+    def setup(self) -> None:
+        super().setup()
+        self.server.connections += 1
 
     def do_GET(self) -> None:
         self.server.said += f"{self.requestline}{self.headers}"
@@ -46,8 +54,12 @@ class Handler(BaseHTTPRequestHandler):
         if self.server.fail_first:
             self.server.fail_first -= 1
             status = 503
+        strange = given is not None and self.server.strange_first > 0
+        if strange:
+            self.server.strange_first -= 1
+            status = 401
         self.send_response(status)
-        if given is None:
+        if given is None or strange:
             self.send_header("heronry-nonce", NONCE)
         self.send_header("Content-Length", str(len(self.server.body)))
         self.end_headers()
@@ -104,6 +116,26 @@ def test_another_content_than_the_digest_names_is_not_unpacked(server: Server, l
     with pytest.raises(FetchError, match="sent a package whose digest is"):
         fetch_package(replace(launch, package_digest="0" * 64))
     assert not launch.package_dir.exists()
+
+
+def test_the_proof_goes_by_the_connection_of_its_nonce(server: Server, launch: Launch) -> None:
+    fetch_package(launch)
+    assert server.connections == 1
+
+
+@pytest.mark.parametrize("strange", [1, 3])
+def test_another_nonce_of_another_server_is_proved_under(server: Server, launch: Launch, strange: int) -> None:
+    server.strange_first = strange
+    fetch_package(launch)
+    assert (launch.package_dir / "words.py").exists()
+    assert len(server.asked) == 1 + strange
+
+
+def test_who_gives_new_nonces_for_ever_is_refused(server: Server, launch: Launch) -> None:
+    server.strange_first = 100
+    with pytest.raises(Refused, match="401"):
+        fetch_package(launch)
+    assert len(server.asked) < 10
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])

@@ -72,6 +72,28 @@ def test_a_write_is_alone_and_is_not_cancelled() -> None:
     law_a_write_is_alone_and_is_not_cancelled()
 
 
+async def _cancelled_in_the_farewell() -> None:
+    stream = Stream()
+    connection = Connection(1, "x", lambda reason: None)
+    waiting = [0]
+    pump = connection.data = Pump(lambda: waiting.pop() if waiting else None)
+    before = asyncio.all_tasks()
+    task = asyncio.get_running_loop().create_task(connection.converse(stream, lambda message: None, pump))
+    await stream.begun.wait()
+    connection.end("told to")
+    for _ in range(5):
+        await asyncio.sleep(0)  # the farewell waits for the write
+    assert not task.done()
+    task.cancel()
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await asyncio.wait({task})
+    assert asyncio.all_tasks() == before, "nobody waits any more for what will not come"
+
+
+def test_who_is_cancelled_in_the_farewell_leaves_nobody_behind() -> None:
+    asyncio.run(_cancelled_in_the_farewell())
+
+
 def the_end_cancels_the_write(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(streams, "FAREWELL_SECONDS", 0.0)
 

@@ -1,0 +1,144 @@
+"""An archive of Spark's classes, which makes a Spark of our own start in about half of the processor's time.
+
+Theory of operation. Most of what a small job costs is a JVM that reads, checks and lays out some twenty thousand
+classes. Java can write them down once, laid out, and map them into each JVM that comes later (class data sharing,
+JEP 350). ``make`` runs a small job of each kind and lets its JVM write the archive as it ends; ``own_session`` maps it.
+An archive fits one Java, one PySpark and one processor, all of which are in its name; where it does not fit after all,
+the JVM goes on without it and says nothing. It lies in the virtual environment, since it is of that and goes with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib import metadata, util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OPTIONS = "SPARK_SUBMIT_OPTS"  # what spark-submit gives to the JVM of a driver beside its own
+SILENT = "-Xshare:auto -Xlog:disable -Xlog:all=off"
+
+
+def archive() -> Path:
+    """Where the archive of this Java and this PySpark is, or would be."""
+    text = "\0".join([_java(), metadata.version("pyspark"), _jars(), platform.machine()])
+    name = f"spark-{hashlib.sha256(text.encode()).hexdigest()[:16]}.jsa"
+    return Path(sys.prefix, "share", "heronry", name)
+
+
+def _java() -> str:
+    """The Java that Spark will take, as one that was replaced shows: where it is, how large, from when."""
+    home = os.environ.get("JAVA_HOME")
+    found = Path(home, "bin", "java") if home else Path(shutil.which("java") or "java")
+    real = found.resolve()
+    with contextlib.suppress(OSError):
+        facts = real.parent.parent.joinpath("lib", "modules").stat()
+        return f"{real} {facts.st_size} {facts.st_mtime_ns}"
+    return str(real)
+
+
+def _jars() -> str:
+    """The folder of Spark's jars; what was put there or taken away changes its time."""
+    home = os.environ.get("SPARK_HOME")
+    spec = util.find_spec("pyspark")
+    origin = Path(spec.origin).parent if spec is not None and spec.origin else Path()
+    folder = (Path(home) if home else origin) / "jars"
+    with contextlib.suppress(OSError):
+        return f"{folder} {folder.stat().st_mtime_ns}"
+    return str(folder)
+
+
+@contextlib.contextmanager
+def mapped() -> Iterator[None]:
+    """A JVM that is started within the block maps the archive, if there is one."""
+    file = archive()
+    with _jvm(f"-XX:SharedArchiveFile={file} {SILENT}" if _usable(file) else ""):
+        yield
+
+
+def _usable(file: Path) -> bool:
+    """True if it is there, and its path is one word for spark-submit, which splits what it is given at spaces."""
+    return file.is_file() and len(str(file).split()) == 1
+
+
+@contextlib.contextmanager
+def _jvm(options: str) -> Iterator[None]:
+    """A JVM that is started within the block gets these options, and then the user's own, which win."""
+    before = os.environ.get(OPTIONS)
+    if not options:
+        yield
+        return
+    os.environ[OPTIONS] = " ".join(filter(None, [options, before]))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[OPTIONS]
+        else:
+            os.environ[OPTIONS] = before
+
+
+def make() -> Path:
+    """Write the archive; takes some 40 s of a processor. Raises OSError where it cannot be written, and RuntimeError
+    where Java did not write it."""
+    from data_pipeline.shell.session import SessionOptions, own_session
+
+    file = archive()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".making-", dir=file.parent) as folder:
+        made = Path(folder, file.name)
+        if len(str(made).split()) != 1:
+            raise RuntimeError(f"Java cannot be told of a file whose path has a space: {made}")
+        options = SessionOptions("heronry-classes", "local[2]", {"spark.log.level": "OFF"})
+        with own_session(options, _jvm(f"-XX:ArchiveClassesAtExit={made} {SILENT}")) as spark:
+            gateway: Any = spark.sparkContext._gateway
+            _work(spark, Path(folder))
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # the JVM ends with it, and writes what it has loaded
+        gateway.proc.wait()
+        if not made.is_file():
+            raise RuntimeError(f"Java ended with {gateway.proc.returncode} and wrote no archive of classes")
+        for older in file.parent.glob("spark-*.jsa"):
+            if older != file:
+                older.unlink()
+        made.replace(file)
+    return file
+
+
+def _work(spark: SparkSession, folder: Path) -> None:
+    """A little of what jobs do: text, JSON and Parquet read and written, a shuffle, a Python stage, micro-batches."""
+
+    def same(batches: Iterator[Any]) -> Iterator[Any]:
+        yield from batches
+
+    texts, tables = str(folder / "texts"), str(folder / "tables")
+    rows = spark.range(1_000).selectExpr("id", "id % 7 AS key", "cast(id AS string) AS text", "id / 3.0D AS number")
+    rows.selectExpr("to_json(struct(*)) AS value").write.text(texts)
+    rows.write.parquet(tables)
+    parsed = spark.read.text(texts).selectExpr("from_json(value, 'id BIGINT, key BIGINT, text STRING') AS r")
+    read = parsed.select("r.*")
+    read.groupBy("key").count().sort("key").collect()
+    read.mapInArrow(same, read.schema).groupBy("key").agg({"id": "sum"}).collect()
+    other = spark.read.parquet(tables)
+    other.join(read.select("id"), "id").groupBy("key").agg({"number": "max", "text": "min"}).write.json(
+        str(folder / "joined")
+    )
+    changes = spark.readStream.text(texts).mapInArrow(same, "value string").writeStream.format("parquet")
+    query = changes.option("checkpointLocation", str(folder / "marks")).trigger(availableNow=True)
+    query.start(str(folder / "stream")).awaitTermination()
+
+
+if __name__ == "__main__":
+    try:
+        sys.stdout.write(f"{make()}\n")
+    except (OSError, RuntimeError) as error:
+        sys.exit(f"there is no archive of Spark's classes: {error}")

@@ -3,7 +3,7 @@ checkpoint, whatever dies.
 
 ::
 
-    TABLE/_heronry/NAME/   what is staged; names that begin with ``_`` are not the table's
+    TABLE/_heronry/…         what is staged; names that begin with ``_`` are not the table's
     TABLE/heronry-….parquet  linked there just before the table's log names it
 
 Theory of operation. A staged file waits until its checkpoint is complete. Then it is *added once* (``add_once``): if
@@ -136,13 +136,19 @@ class Column:
             return "it is no text that UTF-8 can hold"
         if self.python is dt.datetime and (value.tzinfo is None) != (self.arrow.tz is None):
             return f"the column holds {self.kind}"
-        if self.python is Decimal:
-            scaled = value.scaleb(self.arrow.scale) if value.is_finite() else value
-            if not value.is_finite() or scaled != scaled.to_integral_value():
-                return f"the column holds {self.kind}, and nothing is rounded"
-            if abs(scaled) >= 10**self.arrow.precision:
-                return f"the column holds {self.kind}"
+        if self.python is Decimal and not _holds(value, self.arrow):
+            return f"the column holds {self.kind}, and nothing is rounded"
         return ""
+
+
+def _holds(value: Decimal, of: Any) -> bool:
+    """True if all digits of a Decimal have their place. (Arithmetic would round to those of the context.)"""
+    _, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        return False  # no number, or an infinite one
+    significant = "".join(map(str, digits)).rstrip("0")
+    behind = -(exponent + len(digits) - len(significant))
+    return not significant.lstrip("0") or (behind <= of.scale and len(significant) - behind <= of.precision - of.scale)
 
 
 def column_of(field: Any) -> Column:

@@ -31,7 +31,7 @@ ROWS_A_GROUP = 32_768
 
 
 class LakeSink(SpoolSink):
-    """Derive; say ``folder_option`` (the table's folder), ``extra`` and ``attempts_option``, write ``table_of``."""
+    """Derive; say ``folder_option`` (which table), ``extra`` and ``attempts_option``, write ``table_of``."""
 
     suffix = ".parquet"
     extra: ClassVar[str]

@@ -9,6 +9,7 @@ import contextlib
 import importlib
 import json
 import os
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,8 @@ def mark_in(path: str) -> tuple[str, int]:
         ({"n": 1, "small": 2**15}, "the column holds 16 bits"), ({"n": 1, "word": "\ud800"}, "no text that UTF-8"),
         ({"n": 1, "price": 1.5}, r"the column holds Decimal\(10, 2\)"),
         ({"n": 1, "price": typed(1)["price"] / 3}, "nothing is rounded"),
+        ({"n": 1, "price": Decimal("123456789.1")}, r"the column holds Decimal\(10, 2\)"),
+        ({"n": 1, "price": Decimal("NaN")}, r"the column holds Decimal\(10, 2\)"),
         ({"n": 1, "day": typed(1)["at"]}, "the column holds date"),
         ({"n": 1, "at": typed(1)["local"]}, "the column holds datetime with a time zone"),
     ],
@@ -148,6 +151,17 @@ def test_what_a_column_cannot_hold_is_named_when_it_is_processed(
     sink = sink_of(make(tmp_path / "t", TYPES), *value)
     with pytest.raises(ConnectError, match=f"DeltaSink: field '{list(value)[-1]}' is .*and .*{why}"):
         sink.process(row(**value))
+
+
+@pytest.mark.parametrize("value", ["0", "0.00", "-99999999.99", "1E+3", "12.3400", "0E-9", "1E-2"])
+def test_decimals_that_fit_are_kept(value: str, tmp_path: Path) -> None:
+    path = make(tmp_path / "t", TYPES)
+    sink = sink_of(path, "n", "price")
+    sink.process(row(n=1, price=Decimal(value)))
+    token = sink.prepare(checkpoint(1))
+    assert token is not None
+    sink.commit(1, token)
+    assert [found["price"] for found in rows_of(path)] == [Decimal(value)]
 
 
 def test_what_is_wrong_with_a_table_is_said_at_the_start(tmp_path: Path) -> None:

@@ -59,7 +59,8 @@ def postgres() -> Iterator[PostgresServer]:
     with postgres_server() as made:
         made.ask("CREATE TABLE records (id int, word text)")
         made.ask("CREATE TABLE sums (key text PRIMARY KEY, value bigint)")
-        made.ask("CREATE TABLE plain (id int, word text NOT NULL)")
+        for name in ("plain", "strict"):
+            made.ask(f"CREATE TABLE {name} (id int, word text NOT NULL)")
         yield made
 
 
@@ -130,7 +131,9 @@ def test_each_record_once_though_a_worker_and_the_driver_are_killed(
         assert redis.password not in text
 
 
-def into_all(postgres: PostgresServer, brokers: KafkaMock, jetstream: NatsServer, folder: Path, bad: Any) -> Program:
+def into_all(
+    postgres: PostgresServer, brokers: KafkaMock, jetstream: NatsServer, folder: Path, bad: Any, table: str = "plain"
+) -> Program:
     """Numbers and words to each system; ``bad``: the word of number 5."""
 
     def record(number: int) -> dict[str, Any]:  # inside, so that workers get the function itself
@@ -138,8 +141,7 @@ def into_all(postgres: PostgresServer, brokers: KafkaMock, jetstream: NatsServer
 
     builder, fields = Builder("into"), ["id", "word"]
     numbers = builder.source(sequence(50, record), name="source")
-    table = to_table(postgres.dsn, "plain", fields, password_file=postgres.password_file)
-    numbers.sink(table, name="table")
+    numbers.sink(to_table(postgres.dsn, table, fields, password_file=postgres.password_file), name="table")
     numbers.sink(to_kafka(brokers.servers, "words", fields, key="word", spool=folder / "kafka"), name="topic")
     into_nats = to_nats(
         jetstream.url, "words.into", fields, spool=folder / "nats", password_file=jetstream.password_file
@@ -194,16 +196,15 @@ def dead_run(program: Program, folder: Path) -> Path:
 def test_what_is_wrong_is_said_before_or_names_its_step(
     spark: SparkSession, postgres: PostgresServer, brokers: KafkaMock, jetstream: NatsServer, tmp_path: Path
 ) -> None:
-    postgres.ask("TRUNCATE plain")
-    program = into_all(postgres, brokers, jetstream, tmp_path, None)
+    program = into_all(postgres, brokers, jetstream, tmp_path, None, "strict")
     request = Request(Path("p.py"), output_path=str(tmp_path), streaming=Streaming(str(tmp_path / "c")))
     with pytest.raises(CannotPlan, match=r"step 'table': --mode streaming .* leave --mode streaming out, or run"):
         asked(request, Loaded(program, ()))
     messages = len(jetstream.bodies("words"))
     with pytest.raises(ConnectError, match=r"step 'table': PostgresSink: field 'word' is None .* is NOT NULL"):
         spark_runs(spark, program, tmp_path)
-    postgres.ask("DROP TABLE plain")
-    with pytest.raises(ConnectError, match=r"step 'table': .*plain") as raised:
+    postgres.ask("DROP TABLE strict")
+    with pytest.raises(ConnectError, match=r"step 'table': .*strict") as raised:
         spark_runs(spark, program, tmp_path)
     assert postgres.password not in str(raised.value)
     assert len(jetstream.bodies("words")) == messages

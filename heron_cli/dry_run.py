@@ -12,6 +12,7 @@ from rich.text import Text
 
 from heron_cli.console import out, print_json, print_line
 from heron_control.packing import describe
+from heron_runtime.model.containers import MASTER_RESOURCES, standbys_of
 from heron_runtime.model.plan import ContainerPlan, PackingPlan, Resources
 from heron_runtime.model.settings import Keys, MiB, setting
 from heron_runtime.model.topology import TopologyDefinition
@@ -33,7 +34,7 @@ def show(definition: TopologyDefinition, packing: PackingPlan, wanted: DryRunFor
     default = DryRunFormat.COLORED_TABLE if sys.stdout.isatty() else DryRunFormat.TABLE
     chosen = wanted or default
     if chosen is DryRunFormat.JSON:
-        print_json(describe(packing))
+        print_json(describe(packing, definition.config))
         return
     if chosen is DryRunFormat.RAW:
         print_line(repr(packing))
@@ -50,6 +51,10 @@ def show(definition: TopologyDefinition, packing: PackingPlan, wanted: DryRunFor
         cpu, ram, disk = _sizes(container.resources)
         console.print(Text(f"CPU: {cpu}, RAM: {ram} MB, Disk: {disk} MB"))
         console.print(_table(container))
+    for number in standbys_of(definition.config):
+        console.print(Text(f"\nContainer {number}, a standby of the topology master", style="bold"))
+        cpu, ram, disk = _sizes(MASTER_RESOURCES)
+        console.print(Text(f"CPU: {cpu}, RAM: {ram} MB, Disk: {disk} MB"))
 
 
 def _show_stages(definition: TopologyDefinition, console: Console) -> None:

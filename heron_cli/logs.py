@@ -17,6 +17,7 @@ from heron_cli.options import Name, Place, Verbose
 from heron_control.inspection.inspector import LoggedProcess
 from heron_control.inspection.log_reading import Follower, tail
 from heron_runtime.failures import NotFound, did_you_mean
+from heron_runtime.model.containers import label_of
 
 POLL_SECS = 0.25
 
@@ -37,7 +38,7 @@ def logs(
         found = cluster.logs(address, name)
         if target is None:
             columns = ("process", "component", "container")
-            rows = [(p.process, p.component, p.container) for p in found.processes]
+            rows = [(p.process, p.component, label_of(p.container)) for p in found.processes]
             print_table(columns, rows, numbers=("container",))
             return
         show(found, choose(found, address.cluster, name, target), target, lines, follow)

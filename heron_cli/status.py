@@ -11,6 +11,7 @@ from heron_cli.kept_state import lines
 from heron_cli.options import Name, Output, Place, Verbose
 from heron_control.inspection.topology_status import TopologyStatus, as_json
 from heron_runtime.model.causes import Cause
+from heron_runtime.model.containers import label_of
 from heron_runtime.wire.container import ProcessState, ProcessStatus
 
 COLUMNS = ("process", "container", "component", "task", "pid", "state", "since", "restarts", "last error")
@@ -86,7 +87,7 @@ def _row(process: ProcessStatus, now: float) -> list[object]:
     text = error[-1] if error else ""
     return [
         process.name,
-        process.container if process.container >= 0 else None,
+        label_of(process.container) if process.container >= 0 else None,
         process.component or None,
         process.task or None,
         process.pid or None,

@@ -1,7 +1,7 @@
 """The first moments of heron_container, in which it is single-threaded and has opened nothing: it forks its zygotes.
 
 What container and zygotes have in common is imported once. The zygote of instances leaves before gRPC is imported, that
-of the services (topology masters, stream manager, metrics manager) after it; what each needs besides it imports itself,
+of the services (topology master, stream manager, metrics manager) after it; what each needs besides it imports itself,
 while this process goes on. So a container costs one interpreter's start instead of four or five.
 """
 
@@ -27,7 +27,7 @@ from heron_runtime.commands import MARK, own_group, raise_descriptor_limit
 from heron_runtime.failures import Failure
 from heron_runtime.kernel import CHANGE_USER, gain_nothing, hold_capabilities
 from heron_runtime.launch import Launch
-from heron_runtime.model.ids import MASTER_CONTAINER, container_name
+from heron_runtime.model.ids import container_name, holds_master
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.process import ProcessArguments, parse_arguments, set_up_process
 
@@ -56,7 +56,7 @@ class Birth:
 
 def services_of(container: int) -> tuple[str, ...]:
     """The rooms of a container beside its instances."""
-    return ("topology_master" if container == MASTER_CONTAINER else "stream_manager", "metrics_manager")
+    return ("topology_master" if holds_master(container) else "stream_manager", "metrics_manager")
 
 
 def main() -> None:
@@ -64,7 +64,7 @@ def main() -> None:
     birth = _set_up()
     arguments = birth.arguments
     gc.disable()  # until all that is shared is there, and frozen: a collection would write to its pages
-    if arguments.container != MASTER_CONTAINER and setting(arguments.launch.settings, Keys.HERON_INSTANCE_FORK):
+    if not holds_master(arguments.container) and setting(arguments.launch.settings, Keys.HERON_INSTANCE_FORK):
         for name in SHARED:
             importlib.import_module(name)
         birth.zygotes.append(_fork(birth, (INSTANCE,)))
@@ -93,7 +93,7 @@ def _set_up() -> Birth:
     own_group()
     raise_descriptor_limit()
     try:
-        code_user = None if arguments.container == MASTER_CONTAINER else _take_code_user(launch)
+        code_user = None if holds_master(arguments.container) else _take_code_user(launch)
     except Failure as error:
         logging.getLogger("heron_container").error("cannot start: %s. %s", error.message, error.cure)
         sys.exit(1)

@@ -33,7 +33,7 @@ from heron_runtime.files import replace_file
 from heron_runtime.kernel import CHANGE_USER, become
 from heron_runtime.launch import Launch
 from heron_runtime.model.backoff import BackoffPolicy
-from heron_runtime.model.ids import MASTER_CONTAINER, container_name
+from heron_runtime.model.ids import container_name, holds_master
 from heron_runtime.process import set_up_process
 from heronry.api.errors import PackageError
 
@@ -51,7 +51,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.user and os.geteuid() == 0:
         user = CodeUser.named(options.user)
-        become(user.uid, user.gid, user.groups, CHANGE_USER if options.container != MASTER_CONTAINER else 0)
+        become(user.uid, user.gid, user.groups, 0 if holds_master(options.container) else CHANGE_USER)
     launch = Launch.load(options.launch)
     set_up_process(process_title(launch.topology, container_name(options.container)))
     try:

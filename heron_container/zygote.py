@@ -11,7 +11,7 @@ dies is replaced by ``python -m heron_container.zygote``. Nobody else in Heronry
 
 Conversation (JSON on a SOCK_SEQPACKET socket pair, one message each):
 
-* to it: ``{"fork": {slot, kind, container, component, task, replica, title, environment}}`` with two descriptors, log
+* to it: ``{"fork": {slot, kind, container, component, task, title, environment}}`` with two descriptors, log
   pipe and lifeline
 * from it: ``{"ready": true}`` once; ``{"forked": slot, "pid": pid}`` with the child's pidfd; ``{"failed": slot,
   "error": text}``; ``{"exited": slot, "pid": pid, "status": wait status}``
@@ -83,7 +83,6 @@ class ForkRequest:
     container: int
     component: str
     task: int
-    replica: int
     title: str
     environment: dict[str, str]
     log: int
@@ -108,10 +107,9 @@ def room_of(kinds: Iterable[str]) -> str:
     return "zygote" if INSTANCE in kinds else "services"
 
 
-def arguments_of(launch_file: str, container: int, slot: int, replica: int) -> list[str]:
+def arguments_of(launch_file: str, container: int, slot: int) -> list[str]:
     """The arguments that every process of a container gets, forked or exec'ed."""
-    more = ["--replica", str(replica)] if replica else []
-    return ["--launch", launch_file, "--container", str(container), "--slot", str(slot), *more]
+    return ["--launch", launch_file, "--container", str(container), "--slot", str(slot)]
 
 
 def preload(names: Iterable[str]) -> None:
@@ -272,7 +270,7 @@ def be_zygote(
         main = importlib.import_module(INSTANCE_MAIN).run_instance
         sys.exit(main(launch, container, request.component, request.task, request.slot, LIFELINE))
     # As if it had been executed, by the same door.
-    sys.argv = [request.kind, *arguments_of(launch_file, container, request.slot, request.replica)]
+    sys.argv = [request.kind, *arguments_of(launch_file, container, request.slot)]
     sys.argv += ["--lifeline", str(LIFELINE)]
     sys.exit(importlib.import_module(f"{request.kind}.__main__").main())
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.net.loop import run_loop
 from heron_runtime.process import parse_arguments, run_until_stopped, set_up_process
@@ -13,13 +11,11 @@ from topology_master.shell.server import TopologyMaster
 
 def main() -> None:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m topology_master")
-    parser.add_argument("--replica", type=int, default=0, help="0: the first; above: a standby of that number")
-    arguments, options = parse_arguments("topology_master", parser)
+    arguments, _ = parse_arguments("topology_master")
     launch = arguments.launch
-    name = f"topology_master-{arguments.container}" + (f"-{options.replica}" if options.replica else "")
+    name = f"topology_master-{arguments.container}"
     set_up_process(f"heron:{launch.topology}:{name}", setting(launch.settings, Keys.HERON_LOGGING_LEVEL))
-    master = TopologyMaster(launch, store_of(launch), arguments.container, options.replica)
+    master = TopologyMaster(launch, store_of(launch), arguments.container)
     run_loop(run_until_stopped(master, arguments))
 
 

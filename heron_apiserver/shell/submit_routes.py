@@ -126,7 +126,7 @@ def _submit(api: Api, form: Form, request_id: str | None) -> Response:
         raise InvalidTopology(f"the definition cannot be read: {error}") from None
     packing = check_definition(definition, fields)
     if fields.dry_run:
-        return JSONResponse({"response": describe(packing)})
+        return JSONResponse({"response": describe(packing, definition.config)})
     package = fields.package if form.package is None else form.package.finish()
     try:
         with api.packages.held(package):  # from before it is kept: the end of another of the same code must not take it

@@ -18,6 +18,7 @@ from heron_control.inspection.status_document import to_document
 from heron_control.packing.runtime_config import read_settings
 from heron_control.packing.update import UpdateRequest, plan_update, read_parallelism
 from heron_runtime.failures import NotFound
+from heron_runtime.model.containers import LAST_STANDBY
 from heron_runtime.model.topology import TopologyState
 
 router = APIRouter(prefix="/api/v1", tags=["topologies"], route_class=Route)
@@ -196,7 +197,7 @@ def delete_checkpoint(asked: Asked, which: Which) -> Any:
 
 @serve(router, "POST", "/restart", "Restart a container, or all", Restarted)
 def restart(
-    asked: Asked, container_id: Annotated[int, Form(description="its number; -1 for all", ge=-1, le=65_535)] = -1
+    asked: Asked, container_id: Annotated[int, Form(description="its number; -1 for all", ge=-1, le=LAST_STANDBY)] = -1
 ) -> Any:
     """Answers when they run again."""
     done = asked.service.submissions.restart(asked.record, container_id, RESTART_SECONDS)

@@ -43,7 +43,7 @@ from heron_runtime.code_user import PASSED_THROUGH, TALKED_THROUGH, CodeUser
 from heron_runtime.launch import Launch
 from heron_runtime.liveness import Phase, Slots
 from heron_runtime.model.backoff import BackoffPolicy
-from heron_runtime.model.ids import MASTER_CONTAINER, container_name
+from heron_runtime.model.ids import MASTER_CONTAINER, container_name, holds_master
 from heron_runtime.model.settings import Keys, MiB, setting
 from heron_runtime.process import EXIT_OTHER_SETTINGS, EXIT_REPLACED
 from heron_runtime.telemetry.reporting import Telemetry
@@ -102,9 +102,9 @@ class Container:
         )
         volume = setting(settings, Keys.HERON_VOLUME_FOLDER)
         self._volume: Volume | None = None
-        if volume is not None and code_user is not None and number != MASTER_CONTAINER:
+        if volume is not None and code_user is not None and not holds_master(number):
             self._volume = Volume(launch, Path(volume), code_user, self._hold)
-        self._sweeping = Sweeping(number != MASTER_CONTAINER)
+        self._sweeping = Sweeping(not holds_master(number))
         self._scheduler_watch = SchedulerWatch(SCHEDULER_BACKOFF, patience_of(number))
         self._scheduler_pid = 0
         self._alarm = Alarm(lambda: self._act(self.supervisor.tick(now_ms())))
@@ -182,10 +182,10 @@ class Container:
     def _plan(self, plans: Plans) -> None:
         known = {p.spec.task: p.spec.slot for p in self.supervisor.processes.values() if p.spec.is_instance}
         try:
-            specs = processes_of(self.number, plans.packing, plans.replicas, known)
+            specs = processes_of(self.number, plans.packing, plans.topology.config, known)
         except KeyError:
             if plans.settled:
-                self.stop(f"the packing plan has no container {self.number}")
+                self.stop(f"the topology has no container {self.number}")
             return
         if self._slots is None:
             self._slots = Slots(self.launch.heartbeats(self.number))

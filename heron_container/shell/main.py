@@ -18,7 +18,7 @@ from heron_control.schedulers.identity import HostLock, container_lock
 from heron_control.schedulers.log_files import OwnLog
 from heron_control.schedulers.runtime import remove_runtime_dir
 from heron_control.schedulers.slurm_plan import SLURM
-from heron_runtime.model.ids import MASTER_CONTAINER
+from heron_runtime.model.ids import holds_master
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.stored import ContainerLocation
 from heron_runtime.process import EXIT_REPLACED, also_log_to, stop_on_signals, watch_lifeline
@@ -54,7 +54,7 @@ async def _run(birth: Birth) -> int:
     launch, number = arguments.launch, arguments.container
     incarnation = time.time_ns() // 1_000_000
     container = Container(launch, arguments.launch_file.resolve(), number, incarnation, birth.zygotes, birth.code_user)
-    if number != MASTER_CONTAINER:
+    if not holds_master(number):
         begin_to_compile(launch.package_dir)
     stop_on_signals(loop, lambda: container.stop("asked to, by signal"))
     server, port = await serve(launch, container.status, container.child)

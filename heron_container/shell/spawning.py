@@ -29,7 +29,7 @@ from heron_runtime.commands import child_environment, python_command
 from heron_runtime.kernel import CHANGE_USER, hold_capabilities
 from heron_runtime.launch import Launch
 from heron_runtime.model.backoff import BackoffPolicy
-from heron_runtime.model.ids import MASTER_CONTAINER, container_name
+from heron_runtime.model.ids import container_name, holds_master
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.net.handshake import instance_key
@@ -64,7 +64,7 @@ class Spawning:
         self._topology: TopologyDefinition | None = None
         self._loop = asyncio.get_running_loop()
         self._first_on_path = ""
-        self._secret = launch.secret() if container != MASTER_CONTAINER else ""
+        self._secret = "" if holds_master(container) else launch.secret()
         self._newborn = {newborn.kinds: newborn for newborn in zygotes}
         self._zygotes: dict[str, ZygoteClient] = {}  # by kind of process; those that are not there are exec'ed
         groups = [services_of(container)]
@@ -122,7 +122,7 @@ class Spawning:
             zygote.kill()
 
     def _instances_may_be_forked(self) -> bool:
-        if self._container == MASTER_CONTAINER or not setting(self._launch.settings, Keys.HERON_INSTANCE_FORK):
+        if holds_master(self._container) or not setting(self._launch.settings, Keys.HERON_INSTANCE_FORK):
             return False
         found = conflicts(self._launch.package_dir)
         if found:
@@ -133,7 +133,7 @@ class Spawning:
     def _exec(self, spec: ProcessSpec, pipe: LogPipe) -> None:
         user = self._code_user if spec.is_instance else None
         launch_file = self._launch_file if user is None else self._launch.instance_launch_file
-        command = python_command(spec.kind, *arguments_of(str(launch_file), self._container, spec.slot, spec.replica))
+        command = python_command(spec.kind, *arguments_of(str(launch_file), self._container, spec.slot))
         if spec.is_instance:
             command += ["--component", spec.component, "--task", str(spec.task)]
         environment = child_environment(self._environment(spec), self._first_on_path if spec.is_instance else "")

@@ -44,11 +44,6 @@ class Plans:
     topology: TopologyDefinition
     settled: bool = True
 
-    @property
-    def replicas(self) -> int:
-        """How many topology masters."""
-        return setting(self.topology.config, Keys.TOPOLOGY_MASTER_REPLICAS)
-
 
 @dataclass(frozen=True, slots=True)
 class Look:

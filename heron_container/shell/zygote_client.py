@@ -134,7 +134,7 @@ class ZygoteClient:
         self._children[spec.slot] = forked
         message = {
             "slot": spec.slot, "kind": spec.kind, "container": self.container, "component": spec.component,
-            "task": spec.task, "replica": spec.replica, "title": self.title(spec), "environment": dict(environment),
+            "task": spec.task, "title": self.title(spec), "environment": dict(environment),
         }  # fmt: skip
         data = json.dumps({"fork": message}).encode()
         try:

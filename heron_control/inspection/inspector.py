@@ -33,6 +33,7 @@ from heron_control.progress import Progress, silent
 from heron_control.schedulers.topology_folder import KEY_FILE, LOG_FILES, Homes, load_launch
 from heron_runtime.failures import Failure, NotAllowed, NotFound, Unavailable, did_you_mean
 from heron_runtime.launch import Launch
+from heron_runtime.model.containers import containers_of, listed
 from heron_runtime.model.ids import MASTER_CONTAINER
 from heron_runtime.model.record import TopologyRecord
 from heron_runtime.model.settings import Keys, setting
@@ -252,10 +253,9 @@ def check_place(execution: ExecutionState, cluster: str, role: str, environ: str
 
 def check_container(record: TopologyRecord, container: int) -> None:
     """Raises NotFound if the topology has no container of this number."""
-    numbers = [MASTER_CONTAINER, *(plan.container for plan in record.packing.containers)]
+    numbers = containers_of(record.packing, record.definition.config)
     if container not in numbers:
-        name = record.definition.name
-        raise NotFound(f"{name} has no container {container}", f"It has {numbers[0]} to {numbers[-1]}.")
+        raise NotFound(f"{record.definition.name} has no container {container}", f"It has {listed(numbers)}.")
 
 
 def asker_of(record: TopologyRecord) -> Asker:

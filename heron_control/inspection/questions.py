@@ -13,9 +13,10 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from heron_control.inspection.topology_status import HERON_SCHEDULER, TOPOLOGY_MASTER, Answers
+from heron_control.inspection.topology_status import HERON_SCHEDULER, Answers
 from heron_control.schedulers.topology_folder import identity_in
 from heron_runtime.failures import Unavailable
+from heron_runtime.model.containers import TOPOLOGY_MASTER
 from heron_runtime.model.record import TopologyRecord
 from heron_runtime.model.stored import ContainerLocation, MasterLocation, SchedulerLocation
 from heron_runtime.net.identity import Identity

@@ -29,9 +29,9 @@ import msgspec
 from heron_control.inspection.kept_state import KeptState, kept_state, state_word
 from heron_control.packing.standstill import update_text
 from heron_runtime.model.causes import Cause
-from heron_runtime.model.ids import MASTER_CONTAINER, instance_id
+from heron_runtime.model.containers import containers_of, processes_in
+from heron_runtime.model.ids import container_name
 from heron_runtime.model.record import TopologyRecord
-from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.stored import ExecutionState
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.container import AT_END, ContainerStatus, ProcessState, ProcessStatus, SchedulerStatus
@@ -45,10 +45,6 @@ NO_CONTAINER = -1  # where the scheduler is
 HERON_SCHEDULER = "heron_scheduler"
 NOT_THERE = "it is not there"
 HERON_CONTAINER = "heron_container"
-TOPOLOGY_MASTER = "topology_master"
-METRICS_MANAGER = "metrics_manager"
-STREAM_MANAGER = "stream_manager"
-HERON_INSTANCE = "heron_instance"
 
 
 @dataclass(frozen=True)
@@ -121,20 +117,11 @@ class TopologyStatus:
 
 def expected_processes(record: TopologyRecord) -> Iterator[tuple[str, str, int, str, int]]:
     """(kind, name, container, component, task) of every process there should be, the scheduler apart."""
-    zero = MASTER_CONTAINER
-    yield HERON_CONTAINER, f"heron_container-{zero}", zero, "", 0
-    for replica in range(setting(record.definition.config, Keys.TOPOLOGY_MASTER_REPLICAS)):
-        suffix = f"-{replica}" if replica else ""
-        yield TOPOLOGY_MASTER, f"topology_master-{zero}{suffix}", zero, "", 0
-    yield METRICS_MANAGER, f"metrics_manager-{zero}", zero, "", 0
-    for plan in record.packing.containers:
-        number = plan.container
-        yield HERON_CONTAINER, f"heron_container-{number}", number, "", 0
-        yield STREAM_MANAGER, f"stream_manager-{number}", number, "", 0
-        yield METRICS_MANAGER, f"metrics_manager-{number}", number, "", 0
-        for instance in plan.instances:
-            name = instance_id(number, instance.component, instance.task)
-            yield HERON_INSTANCE, name, number, instance.component, instance.task
+    config = record.definition.config
+    for number in containers_of(record.packing, config):
+        yield HERON_CONTAINER, container_name(number), number, "", 0
+        for kind, name, component, task in processes_in(number, record.packing, config):
+            yield kind, name, number, component, task
 
 
 def topology_state(wanted: TopologyState, processes: Sequence[ProcessStatus], planned: bool) -> str:
@@ -194,7 +181,7 @@ def topology_status(record: TopologyRecord, answers: Answers, now: float) -> Top
             since = record.execution.submitted_at
             found = ProcessStatus(kind, name, container, component, task, 0, state, since, 0, reason)
         processes.append(found)
-    processes += told.values()  # a standby more, or whatever else a container runs
+    processes += told.values()  # whatever else a container runs
     states = {p.container: p.state for p in processes if p.kind == HERON_CONTAINER}
     hosts = {c.container: c.host for c in record.containers}
     troubles = {number: answer.trouble for number, answer in answers.containers.items()}
@@ -241,8 +228,8 @@ def _is_there(process: ProcessStatus) -> bool:
     return process.state in (ProcessState.RUNNING, ProcessState.STARTING, ProcessState.RESTARTING)
 
 
-def _numbers(record: TopologyRecord) -> list[int]:
-    return [MASTER_CONTAINER, *(plan.container for plan in record.packing.containers)]
+def _numbers(record: TopologyRecord) -> tuple[int, ...]:
+    return containers_of(record.packing, record.definition.config)
 
 
 def _scheduler(record: TopologyRecord, answers: Answers, young: bool) -> ProcessStatus:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from heron_runtime.model.containers import MASTER_RESOURCES, standbys_of
 from heron_runtime.model.plan import NO_RESOURCES, PackingPlan
 
 
-def describe(plan: PackingPlan) -> dict[str, Any]:
-    """Totals, the tasks of each component, and every container with its size (padding included) and its tasks.
+def describe(plan: PackingPlan, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Totals, the tasks of each component, and every container with its size (padding included) and its tasks; with
+    standbys of the topology master their containers, which are in none of the totals.
 
     Cores, bytes, bytes; containers and tasks in order.
     """
     tasks = plan.instances()
+    standbys = [{"container": number, **asdict(MASTER_RESOURCES)} for number in standbys_of(config)]
     total = sum((container.resources for container in plan.containers), NO_RESOURCES)
     return {
         "topology": plan.topology,
@@ -32,4 +36,5 @@ def describe(plan: PackingPlan) -> dict[str, Any]:
             }
             for container in plan.containers
         ],
+        **({"standbys": standbys} if standbys else {}),
     }

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from heron_control.packing.demand import Demand, demand_of
 from heron_control.packing.errors import PackingError
 from heron_runtime.failures import UsageError
+from heron_runtime.model.ids import FIRST_STANDBY
 from heron_runtime.model.plan import InstancePlan, PackingPlan
 from heron_runtime.model.topology import TopologyDefinition
 
@@ -77,6 +78,11 @@ def repack(
                 f"topology {definition.name!r}: {containers} containers for {total} tasks; use 1 to {total}"
             )
         held = _even_out(held, new, containers)
+    if max(held) >= FIRST_STANDBY:
+        raise PackingError(
+            f"topology {definition.name!r}: the numbers of containers are used up by updates",
+            "Submit it with --replace.",
+        )
     filled = [demand.container(number, tasks, demand.needs(tasks)) for number, tasks in sorted(held.items()) if tasks]
     for plan in filled:
         _check(definition, demand, plan.container, list(plan.instances))

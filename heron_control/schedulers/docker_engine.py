@@ -188,7 +188,7 @@ class DockerEngine:
         try:
             self._api.disconnect_container_from_network(container, network, force=True)
         except docker.errors.APIError as error:
-            if error.status_code != 404 and "is not connected" not in str(error.explanation):
+            if not _says_absent(error) and "is not connected" not in str(error.explanation):
                 raise
 
     def read_folder(self, reader: str, body: Mapping[str, Any], path: str) -> Generator[bytes, None, None]:
@@ -247,7 +247,8 @@ class DockerEngine:
 
     @contextmanager
     def _explained(self, image: str = "", gone: tuple[int, ...] = ()) -> Iterator[None]:
-        """Errors of the SDK as EngineError; those whose status is in ``gone`` are none."""
+        """Errors of the SDK as EngineError; those whose status is in ``gone`` are none. With 404 in it, whatever says
+        that something is not there is none, whichever status it has (a swarm says so with 500 and 503, too)."""
         try:
             yield
         except docker.errors.ImageNotFound as error:
@@ -256,7 +257,7 @@ class DockerEngine:
                 "or name another in HERONRY_IMAGE"
             ) from error
         except docker.errors.APIError as error:
-            if error.status_code in gone:
+            if error.status_code in gone or (404 in gone and _says_absent(error)):
                 return
             raise EngineError(_in_words(str(error.explanation or error))) from error
         except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
@@ -281,6 +282,11 @@ _CURES: tuple[tuple[str, str], ...] = (
     ("no space left", "the engine's disk is full: `docker system df` shows by what"),
     ("Conflict. The container name", "a container that is none of ours has the name: rename or remove it"),
 )
+
+
+def _says_absent(error: docker.errors.APIError) -> bool:
+    said = str(error.explanation).lower()
+    return error.status_code == 404 or any(words in said for words in ("not found", "no such", "could not find"))
 
 
 def _in_words(said: str) -> str:

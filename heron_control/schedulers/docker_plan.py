@@ -1,10 +1,10 @@
 """How a topology looks on a Docker engine: names, labels, limits, and everything a container is created with.
 
-Pure: a launch and a packing plan in, plain values out. One network and one volume for each submission, one container
-for each container of the packing plan and for container 0. Every name holds the compose project, the topology and six
-digits of the submission's id, so that two clusters, or two submissions of one name, never meet. The name of a
-container is a DNS label: it is the host that its processes publish, and resolves on the topology's network even after
-somebody has disconnected and connected it.
+Pure: a launch and a packing plan in, plain values out. One network and one volume for each submission, one Docker
+container for each container of the topology (``heron_runtime.model.containers``). Every name holds the compose project,
+the topology and six digits of the submission's id, so that two clusters, or two submissions of one name, never meet.
+The name of a container is a DNS label: it is the host that its processes publish, and resolves on the topology's
+network even after somebody has disconnected and connected it.
 
 Memory: what the packing plan says, but never less than the tasks were promised plus OWN_RAM for Heronry's own
 processes, unless the user has stated the container's size (``topology.container.ram``), which then is the limit.
@@ -21,7 +21,8 @@ from typing import Any
 
 from heron_control.schedulers.containers import stop_grace_ms
 from heron_runtime.launch import Launch
-from heron_runtime.model.ids import MASTER_CONTAINER
+from heron_runtime.model.containers import MASTER_RESOURCES
+from heron_runtime.model.ids import holds_master
 from heron_runtime.model.plan import PackingPlan, Resources
 from heron_runtime.model.settings import Keys, MiB, setting
 
@@ -32,6 +33,7 @@ TOPOLOGY_LABEL = f"{PREFIX}.topology"
 ROLE_LABEL = f"{PREFIX}.role"
 ENVIRON_LABEL = f"{PREFIX}.environ"
 CONTAINER_LABEL = f"{PREFIX}.container"
+APART_LABEL = f"{PREFIX}.apart"  # on containers of which no two are to share a node: how many they are
 JOINS_LABEL = f"{PREFIX}.joins"  # on a service: it is to be on the network of every topology of this cluster
 ALIAS_LABEL = f"{PREFIX}.alias"  # …under this name
 
@@ -48,7 +50,6 @@ SECRET, KEY, CREDENTIAL, LAUNCH_FILE = "secret", "key.pem", "store-credential", 
 
 OWN_RAM = 256 * MiB
 OWN_CPU = 0.5
-MASTER_RESOURCES = Resources(cpu=0.5, ram_bytes=256 * MiB)
 TMPFS_BYTES = 128 * MiB
 PIDS = 4096
 LOG_OPTIONS = {"max-size": "10m", "max-file": "3"}
@@ -96,10 +97,8 @@ def labels(project: str, launch: Launch, number: int | None = None) -> dict[str,
 
 def limits(packing: PackingPlan, config: Mapping[str, Any], number: int, cores: float) -> Resources:
     """The limits of a container. ``cores`` is what the engine has. Raises KeyError for a container not in the plan."""
-    if number == MASTER_CONTAINER:
-        needs = MASTER_RESOURCES
-        replicas = setting(config, Keys.TOPOLOGY_MASTER_REPLICAS)
-        return Resources(min(needs.cpu + OWN_CPU, cores), OWN_RAM + needs.ram_bytes * replicas)
+    if holds_master(number):
+        return Resources(min(MASTER_RESOURCES.cpu + OWN_CPU, cores), MASTER_RESOURCES.ram_bytes + OWN_RAM)
     plan = packing.container(number)
     tasks = sum(instance.resources.ram_bytes for instance in plan.instances)
     stated = setting(config, Keys.TOPOLOGY_CONTAINER_RAM) is not None
@@ -152,8 +151,12 @@ def helper(project: str, launch: Launch, image: str, *, writes: bool = False) ->
     }
 
 
-def creation(project: str, launch: Launch, number: int, image: str, limits: Resources) -> dict[str, Any]:
+def creation(
+    project: str, launch: Launch, number: int, image: str, limits: Resources, *, apart: int = 0
+) -> dict[str, Any]:
     """Body of the engine's ``POST /containers/create``, without the name. Nothing in it is secret.
+
+    ``apart``: it is one of so many of its topology of which no two share a node, where there are nodes enough.
 
     Its first program is root with three capabilities, for as long as it takes to become ``USER``. What it keeps then
     are those by which instances become ``CODE_USER`` (``heron_container.bootstrap``): an engine gives none to others.
@@ -177,7 +180,7 @@ def creation(project: str, launch: Launch, number: int, image: str, limits: Reso
             USER,
         ],
         "Env": ["HOME=/tmp"],
-        "Labels": {**NO_COMPOSE, **labels(project, launch, number)},
+        "Labels": {**NO_COMPOSE, **labels(project, launch, number), **({APART_LABEL: str(apart)} if apart else {})},
         "StopSignal": "SIGTERM",
         "StopTimeout": math.ceil(stop_grace_ms(launch.settings) / 1000),
         "HostConfig": {

@@ -31,7 +31,8 @@ from heron_control.schedulers.containers import (
 from heron_control.schedulers.endings import exit_in_words
 from heron_control.schedulers.engine import Ending, Engine, EngineError, Seen
 from heron_runtime.launch import Launch
-from heron_runtime.model.ids import MASTER_CONTAINER
+from heron_runtime.model.containers import containers_of, standbys_of
+from heron_runtime.model.ids import holds_master
 from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.settings import Keys, MiB, setting
 from heron_runtime.model.topology import TopologyDefinition
@@ -104,7 +105,8 @@ class DockerTopology:
         if stop:
             self._act(self._core.stop(now_ms()))
         elif self._plans is not None:
-            numbers = self._numbers(self._plans[1])
+            definition, packing = self._plans
+            numbers = containers_of(packing, definition.config)
             self._act(self._core.want(now_ms(), numbers))
             self._expect(len(numbers))
         self._compare(self._shown, taken_ms)
@@ -143,10 +145,6 @@ class DockerTopology:
             self._expected = containers
 
     # Facts.
-
-    @staticmethod
-    def _numbers(packing: PackingPlan) -> tuple[int, ...]:
-        return (MASTER_CONTAINER, *(container.container for container in packing.containers))
 
     def _adopt(self, mine: dict[int, Seen]) -> None:
         for number, found in sorted(mine.items()):
@@ -271,8 +269,9 @@ class DockerTopology:
         log.info("starting %s%s", self._host(number), f" (restart {restarts})" if restarts else "")
         try:
             limits = plan.limits(packing, definition.config, number, self._engine.cores())
-            project = self._engine.project
-            body = plan.creation(project, self.launch, number, self._image, limits)
+            standbys = len(standbys_of(definition.config))
+            apart = 1 + standbys if standbys and holds_master(number) else 0
+            body = plan.creation(self._engine.project, self.launch, number, self._image, limits, apart=apart)
             folder = plan.start_folder(number).removeprefix(plan.VOLUME_PATH)
             container = self._engine.create(self._host(number), body, self._files(number), folder)
             try:

@@ -5,7 +5,8 @@ scheduler whose containers do not reach that folder carries out this plan and no
 its record in the state store since then gives it nothing. The folders are also the cluster's ledger: what all of them
 were granted, with what is being submitted at this moment, stays within the quota.
 
-Counted is what packing plans ask for, a container for the topology master, and what user code may keep in its volume.
+Counted is what packing plans ask for, a container for the topology master, containers for its standbys with what a
+master needs, and what user code may keep in its volume.
 The memory and the half core of
 Heronry's own processes come on top (``docker_plan``).
 """
@@ -19,6 +20,7 @@ from pathlib import Path
 from heron_control.schedulers.topology_folder import TOPOLOGIES, Homes
 from heron_runtime.failures import NotAllowed
 from heron_runtime.files import entries, replace_file
+from heron_runtime.model.containers import MASTER_RESOURCES, containers_of, standbys_of
 from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.settings import MiB
 from heron_runtime.model.topology import TopologyDefinition
@@ -90,13 +92,14 @@ class Quota:
 
 
 def amount_of(granted: Granted) -> Amount:
-    """What its packing plan asks for, the container of the topology master, and its volume."""
-    plans = granted.packing.containers
+    """What its packing plan asks for, the container of the topology master, its standbys, and its volume."""
+    config, packing = granted.definition.config, granted.packing
+    needs = [plan.resources for plan in packing.containers] + [MASTER_RESOURCES] * len(standbys_of(config))
     return Amount(
-        sum(plan.resources.cpu for plan in plans),
-        sum(plan.resources.ram_bytes for plan in plans),
-        len(plans) + 1,
-        volume_bytes(granted.definition.config, granted.packing),
+        sum(need.cpu for need in needs),
+        sum(need.ram_bytes for need in needs),
+        len(containers_of(packing, config)),
+        volume_bytes(config, packing),
     )
 
 

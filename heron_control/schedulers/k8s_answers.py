@@ -29,6 +29,8 @@ class Node:
 
     lost: bool
     cores: float
+    takes: bool = True  # Pods of topologies: it is not cordoned, and has no taint that they do not tolerate
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,20 @@ def node_of(found: Mapping[str, Any]) -> Node:
     """What is said of a node. One whose kubelet says itself that it is not ready is not lost: its Pods run on."""
     status = found.get("status", {})
     ready = next((c["status"] for c in status.get("conditions", ()) if c["type"] == "Ready"), "Unknown")
-    return Node(ready == "Unknown", cores(status.get("allocatable", {}).get("cpu", "0")))
+    spec = found.get("spec", {})
+    refused = any(taint.get("effect") in ("NoSchedule", "NoExecute") for taint in spec.get("taints") or ())
+    return Node(
+        ready == "Unknown",
+        cores(status.get("allocatable", {}).get("cpu", "0")),
+        not (refused or spec.get("unschedulable", False)),
+        found.get("metadata", {}).get("labels") or {},
+    )
+
+
+def takers(nodes: Mapping[str, Node] | None, selector: Mapping[str, str]) -> int:
+    """How many nodes take Pods with this selector of nodes, if there is room; 0 where nobody may look at nodes."""
+    shown = (nodes or {}).values()
+    return sum(node.takes and not node.lost and selector.items() <= node.labels.items() for node in shown)
 
 
 def cores(quantity: str) -> float:

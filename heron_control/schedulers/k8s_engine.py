@@ -113,8 +113,10 @@ class KubernetesEngine:
         network = plan.network_of(body)
         if network and self._api.read("Service", plan.object_name(network)) is None:
             raise EngineError(f"the network {network} is not found: somebody has removed its Service; it is made anew")
+        apart = docker_plan.APART_LABEL in body["Labels"]
+        takers = answers.takers(self._nodes(), dict(self._placing.selector)) if apart else 0
         try:
-            record = self._api.create(plan.record_of(name, body, files, folder, self._placing))
+            record = self._api.create(plan.record_of(name, body, files, folder, self._placing, takers))
         except Refused as error:
             if error.code != CONFLICT:
                 raise

@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from heron_control.schedulers import docker_plan as plan
+from heron_runtime.model.containers import LAST_STANDBY
+from heron_runtime.model.ids import FIRST_STANDBY, MASTER_CONTAINER, holds_master
 
 NETWORK_NOTE = (
     f"{plan.PREFIX}.network"  # annotation of a Pod, its record and a Service: the network, as Heronry names it
@@ -43,6 +45,7 @@ UID = 10001  # of the image's user
 CONTAINER = "heron"  # the one container of a Pod that stays
 GIVEN_PATH = "/given"
 _LOST = ("node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready")
+_MASTERS = [str(number) for number in (MASTER_CONTAINER, *range(FIRST_STANDBY, LAST_STANDBY + 1))]
 _NOTED = (plan.TOPOLOGY_LABEL, plan.TOPOLOGY_ID_LABEL)
 
 
@@ -179,10 +182,13 @@ def network_of(body: Mapping[str, Any]) -> str:
 
 
 def record_of(
-    name: str, body: Mapping[str, Any], files: Mapping[str, bytes], folder: str, placing: Placing
+    name: str, body: Mapping[str, Any], files: Mapping[str, bytes], folder: str, placing: Placing, takers: int
 ) -> dict[str, Any]:
-    """The ConfigMap that stands for a container of this body, with all that is needed to start it."""
-    pod = pod_of(name, body, sorted(files), folder, placing)
+    """The ConfigMap that stands for a container of this body, with all that is needed to start it.
+
+    ``takers``: how many nodes take Pods.
+    """
+    pod = pod_of(name, body, sorted(files), folder, placing, takers)
     metadata = _metadata(
         name, body["Labels"], {VOLUME_NOTE: volume_of(body), NETWORK_NOTE: network_of(body)}, placing.namespace
     )
@@ -223,12 +229,15 @@ def owned_by(record: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, An
     return {**made, "metadata": {**made["metadata"], "ownerReferences": [owner]}}
 
 
-def pod_of(name: str, body: Mapping[str, Any], files: list[str], folder: str, placing: Placing) -> dict[str, Any]:
+def pod_of(
+    name: str, body: Mapping[str, Any], files: list[str], folder: str, placing: Placing, takers: int
+) -> dict[str, Any]:
     """The Pod for the container of this body, whose ``files`` are in ``folder`` of its volume.
 
     Raises KeyError for what has no translation.
     """
     host = dict(body["HostConfig"])
+    strict = takers >= int(body["Labels"].get(plan.APART_LABEL, 0))  # there is a node for each that is to be apart
     network = network_of(body)
     host.pop("NetworkMode")
     volumes, mounts = _volumes(host.pop("Mounts", ()), host.pop("Tmpfs", {}))
@@ -273,7 +282,7 @@ def pod_of(name: str, body: Mapping[str, Any], files: list[str], folder: str, pl
         },
         "nodeSelector": dict(placing.selector),
         "tolerations": [{"key": key, "operator": "Exists", "effect": "NoExecute"} for key in _LOST],
-        "affinity": _apart(body["Labels"]),
+        "affinity": _apart(body["Labels"], strict=strict),
         "hostname": body.get("Hostname", name),
         "containers": [container],
         "initContainers": [_copying(container, start)] if files else [],
@@ -285,7 +294,8 @@ def pod_of(name: str, body: Mapping[str, Any], files: list[str], folder: str, pl
         spec["imagePullSecrets"] = [{"name": placing.pull_secret}]
     _know(body, {"Image", "Hostname", "Cmd", "Labels", "HostConfig", "User", "Env", "StopSignal", "StopTimeout"})
     _know(host, set(LACKING))
-    metadata = _metadata(name, body["Labels"], {NETWORK_NOTE: network}, placing.namespace)
+    labels = {key: value for key, value in body["Labels"].items() if strict or key != plan.APART_LABEL}
+    metadata = _metadata(name, labels, {NETWORK_NOTE: network}, placing.namespace)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
@@ -352,20 +362,37 @@ def _sources(name: str, files: list[str]) -> list[dict[str, Any]]:
 
 def _probe(number: int) -> dict[str, Any]:
     """Ready is what has begun its work. There is no liveness probe: heron_container looks after its own processes."""
-    file = f"sm{number}.sock" if number else f"container{number}.lock"
+    file = f"container{number}.lock" if holds_master(number) else f"sm{number}.sock"
     return {
         "exec": {"command": ["test", "-e", f"{plan.RUNTIME_DIR}/{file}"]},
         "periodSeconds": 5, "timeoutSeconds": 5, "failureThreshold": 3,
     }  # fmt: skip
 
 
-def _apart(labels: Mapping[str, str]) -> dict[str, Any]:
-    """Pods of one topology on different nodes, and in different zones, as far as there are."""
-    terms = [
-        {
-            "weight": weight,
-            "podAffinityTerm": {"topologyKey": key, "labelSelector": {"matchLabels": _pods_of(labels)}},
-        }
-        for weight, key in ((100, "kubernetes.io/hostname"), (50, "topology.kubernetes.io/zone"))
+def _apart(labels: Mapping[str, str], *, strict: bool) -> dict[str, Any]:
+    """Pods of one topology on different nodes, and in different zones, as far as there are.
+
+    Those that are to be apart never on one node, if ``strict``. Kubernetes keeps a Pod away from a node also for what
+    another Pod there asks for: so one that was made where there was no other node has not the label that these name.
+    """
+    host, zone = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+    ours = _pods_of(labels)
+    weights = [(100, _term(host, ours)), (50, _term(zone, ours))]
+    rules: dict[str, Any] = {}
+    if plan.APART_LABEL in labels:
+        masters = {"key": plan.CONTAINER_LABEL, "operator": "In", "values": _MASTERS}
+        weights.append((100, _term(host, ours, masters)))
+        if strict:
+            apart = {**ours, plan.APART_LABEL: labels[plan.APART_LABEL]}
+            rules["requiredDuringSchedulingIgnoredDuringExecution"] = [_term(host, apart)]
+    rules["preferredDuringSchedulingIgnoredDuringExecution"] = [
+        {"weight": weight, "podAffinityTerm": term} for weight, term in weights
     ]
-    return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
+    return {"podAntiAffinity": rules}
+
+
+def _term(key: str, labels: Mapping[str, str], *expressions: Mapping[str, Any]) -> dict[str, Any]:
+    chosen: dict[str, Any] = {"matchLabels": dict(labels)}
+    if expressions:
+        chosen["matchExpressions"] = list(expressions)
+    return {"topologyKey": key, "labelSelector": chosen}

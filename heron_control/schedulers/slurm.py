@@ -30,7 +30,7 @@ from heron_runtime.commands import child_environment, python_command
 from heron_runtime.failures import NotAllowed
 from heron_runtime.files import replace_file
 from heron_runtime.launch import Launch
-from heron_runtime.model.ids import MASTER_CONTAINER
+from heron_runtime.model.containers import containers_of
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.container import ProcessState, ProcessStatus, SchedulerStatus
 
@@ -110,7 +110,7 @@ class SlurmScheduler:
         if container == ALL and not self._client.jobs(plan.job_name(launch)):
             self.start(launch, Path(launch.home, LAUNCH_FILE))
             granted = read_granted(Path(launch.home))
-            return (MASTER_CONTAINER, *(c.container for c in granted.packing.containers)) if granted else ()
+            return containers_of(granted.packing, granted.definition.config) if granted else ()
         return local.restart(launch, container, timeout_seconds)
 
     def kill(self, launch: Launch, progress: Progress = silent, *, untold: bool = False) -> None:

@@ -4,8 +4,8 @@ Pure: a launch and a packing plan in, command lines out; and what Slurm prints, 
 name, which says cluster, role, environment and submission. Never by its id: a controller that lost its last second of
 state gives the same id to somebody else's job.
 
-The allocation is made of equal *slots*, one for each container and one for container 0, beside which the topology's
-scheduler runs; a slot is as large as the largest container. ``heron.slurm.spare.containers`` adds slots for updates. A
+The allocation is made of equal *slots*, one for each container, container 0 with the topology's scheduler beside it; a
+slot is as large as the largest container. ``heron.slurm.spare.containers`` adds slots for updates. A
 step takes of its slot what its own container needs, which is what Docker containers get (``docker_plan.limits``).
 """
 
@@ -23,7 +23,8 @@ from heron_control.schedulers.docker_plan import OWN_RAM, limits
 from heron_control.schedulers.slurm_node import RUN, RUN_FILE
 from heron_runtime.failures import NotAllowed
 from heron_runtime.launch import Launch
-from heron_runtime.model.ids import MASTER_CONTAINER, container_name
+from heron_runtime.model.containers import containers_of, standbys_of
+from heron_runtime.model.ids import FIRST_STANDBY, MASTER_CONTAINER, container_name, holds_master
 from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.settings import Keys, MiB, Setting, setting
 
@@ -115,9 +116,9 @@ def need_of(packing: PackingPlan, config: Mapping[str, Any], number: int) -> Nee
 
 def allocation_of(packing: PackingPlan, config: Mapping[str, Any], settings: Mapping[str, Any]) -> Allocation:
     """What holds every container of the plan."""
+    needs = [need_of(packing, config, number) for number in containers_of(packing, config)]
     master = need_of(packing, config, MASTER_CONTAINER)
-    needs = [need_of(packing, config, plan.container) for plan in packing.containers]
-    needs.append(Need(master.cpus, master.ram_mib + OWN_RAM // MiB))  # the scheduler is beside it
+    needs[0] = Need(master.cpus, master.ram_mib + OWN_RAM // MiB)  # the scheduler is beside it
     slot = Need(max(need.cpus for need in needs), max(need.ram_mib for need in needs))
     return Allocation(len(needs) + setting(settings, Keys.HERON_SLURM_SPARE_CONTAINERS), slot)
 
@@ -126,9 +127,10 @@ def check_room(allocation: Allocation, before: PackingPlan, after: PackingPlan, 
     """Raises NotAllowed if an update would take more than the allocation has. Until a topology runs by the new plan the
     containers of the old one stay, so both count."""
     numbers = {plan.container for plan in (*before.containers, *after.containers)}
-    if len(numbers) + 1 > allocation.slots:
+    room = allocation.slots - 1 - len(standbys_of(config))
+    if len(numbers) > room:
         raise NotAllowed(
-            f"the allocation of {after.topology} holds {allocation.slots - 1} containers, and this update takes "
+            f"the allocation of {after.topology} holds {room} containers with tasks, and this update takes "
             f"{len(numbers)}, with those of the old plan that stay until the new one runs",
             f"Submit it anew with room for them: --replace --config-property "
             f"{Keys.HERON_SLURM_SPARE_CONTAINERS.name}={len(numbers) - len(before.containers)}",
@@ -190,11 +192,23 @@ done
 """
 
 
-def step_arguments(number: int, need: Need, command: Sequence[str]) -> list[str]:
-    """The command line of a step for a container."""
+def elsewhere(number: int, masters: int, nodes: Iterable[str]) -> list[str]:
+    """The nodes of the allocation where a container with one of several masters is not to run: the masters share the
+    nodes out among them, so that none meets another as far as there are nodes."""
+    there = sorted(nodes)
+    parts = min(masters, len(there))
+    if parts < 2 or not holds_master(number):
+        return []
+    rank = (number - FIRST_STANDBY + 1) if number else 0
+    return [node for place, node in enumerate(there) if place % parts != rank % parts]
+
+
+def step_arguments(number: int, need: Need, command: Sequence[str], apart_from: Sequence[str] = ()) -> list[str]:
+    """The command line of a step for a container, which is not to run on the nodes ``apart_from``."""
     return [
         "srun",
         f"--job-name={container_name(number)}",
+        *([f"--exclude={','.join(apart_from)}"] if apart_from else []),
         "--nodes=1",
         "--ntasks=1",
         "--exact",

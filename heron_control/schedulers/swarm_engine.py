@@ -9,8 +9,9 @@ networks. A swarm tells of no task's end, so ``events`` looks each second.
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from heron_control.schedulers.shared_storage import SharedStorage
 
 LOOK_SECONDS = 1.0
 LOG_LINES = 5
+PLACED_SECONDS, PLACE_LOOK_SECONDS = 10.0, 0.1  # for a swarm to find a node for a task
 UPDATES = 5  # somebody else may change a service between a look and a change
 NO_SWARM = (
     "the Docker engine at {} is no manager of a swarm; docker swarm init there, or run the api server on a manager"
@@ -51,6 +53,7 @@ class SwarmEngine(DockerEngine):
         super().__init__(project, address)
         self._image = image
         self._constraints = constraints
+        self._placing = threading.Lock()
         self._storage = SharedStorage(storage, project) if storage is not None else None
 
     # Questions.
@@ -113,11 +116,10 @@ class SwarmEngine(DockerEngine):
     @staticmethod
     def _life(service: Mapping[str, Any], tasks: list[dict[str, Any]], nodes: Mapping[str, plan.Node]) -> plan.Life:
         spec = service["Spec"]
-        mine = sorted((t for t in tasks if t.get("ServiceID") == service["ID"]), key=lambda t: str(t["CreatedAt"]))
         return plan.life_of(
             wanted=spec["Mode"]["Replicated"].get("Replicas", 0) > 0,
             started=plan.STARTED_LABEL in spec["Labels"],
-            tasks=[_task(entry) for entry in mine],
+            tasks=_tasks_of(service["ID"], tasks),
             nodes=nodes,
         )
 
@@ -183,17 +185,46 @@ class SwarmEngine(DockerEngine):
         return None
 
     def start(self, container: str) -> int:
-        """One task is wanted from now on; what becomes of it is seen in ``containers``."""
-        if not self._scale(container, 1):
+        """One task is wanted from now on; what becomes of it is seen in ``containers``.
+
+        Those that are to be apart are started one after the other: where one is, the next is told to be elsewhere.
+        """
+        found = self._service(container)
+        if found is not None and docker_plan.APART_LABEL in found["Spec"]["Labels"]:
+            with self._placing:
+                more = plan.apart_from(self._places_beside(found), self.nodes(), self._constraints)
+                scaled = self._scale(container, 1, more)
+        else:
+            scaled = self._scale(container, 1)
+        if not scaled:
             raise EngineError(f"the Docker engine says: service {container} not found")
         return 0
+
+    def _places_beside(self, service: Mapping[str, Any]) -> list[str]:
+        """The nodes of the others of its topology that are to be apart. Waits for one that is just being placed."""
+        name = docker_plan.TOPOLOGY_ID_LABEL
+        filters = {"label": [docker_plan.APART_LABEL, f"{name}={service['Spec']['Labels'][name]}"]}
+        deadline = time.monotonic() + PLACED_SECONDS
+        while True:
+            with self._explained():
+                others = [
+                    entry["ID"]
+                    for entry in self._api.services(filters=filters)
+                    if entry["ID"] != service["ID"] and entry["Spec"]["Mode"]["Replicated"].get("Replicas", 0)
+                ]
+                tasks = self._api.tasks(filters={"service": others}) if others else []
+            nodes = self.nodes()
+            places = [plan.place_of(_tasks_of(key, tasks), nodes) for key in others]
+            if not any(coming for _, coming in places) or time.monotonic() > deadline:
+                return [node for node, _ in places if node]
+            time.sleep(PLACE_LOOK_SECONDS)
 
     def signal(self, container: str, name: str) -> None:
         """The end of its task: its node sends SIGTERM, and SIGKILL when the grace is over."""
         self._scale(container, 0)
 
-    def _scale(self, container: str, replicas: int) -> bool:
-        """False if there is no such service."""
+    def _scale(self, container: str, replicas: int, more: Sequence[str] = ()) -> bool:
+        """False if there is no such service. ``more``: constraints of its task."""
         for attempt in range(UPDATES):
             found = self._service(container)
             if found is None:
@@ -201,10 +232,11 @@ class SwarmEngine(DockerEngine):
             spec = found["Spec"]
             if replicas == spec["Mode"]["Replicated"].get("Replicas", 0):
                 return True
+            placement = {"Placement": {"Constraints": [*self._constraints, *more]}} if more else None
             with self._explained():
                 try:
                     self._api.update_service(
-                        found["ID"], found["Version"]["Index"], mode={"Replicated": {"Replicas": replicas}},
+                        found["ID"], found["Version"]["Index"], placement, mode={"Replicated": {"Replicas": replicas}},
                         labels={**spec["Labels"], plan.STARTED_LABEL: "1"}, fetch_current_spec=True,
                     )  # fmt: skip
                     return True
@@ -317,9 +349,29 @@ class SwarmEngine(DockerEngine):
 
 
 def _node(entry: Mapping[str, Any]) -> plan.Node:
-    described = entry.get("Description", {})
-    cores = described.get("Resources", {}).get("NanoCPUs", 0) / 1e9
-    return plan.Node(described.get("Hostname", entry["ID"]), entry.get("Status", {}).get("State", "unknown"), cores)
+    described, spec = entry.get("Description", {}), entry.get("Spec", {})
+    name = described.get("Hostname", entry["ID"])
+    platform = described.get("Platform", {})
+    known_by = {
+        "node.id": entry["ID"], "node.hostname": name, "node.role": spec.get("Role", ""),
+        "node.platform.os": platform.get("OS", ""), "node.platform.arch": platform.get("Architecture", ""),
+        "node.ip": entry.get("Status", {}).get("Addr", ""),
+    }  # fmt: skip
+    for kind, labels in (("node", spec.get("Labels")), ("engine", described.get("Engine", {}).get("Labels"))):
+        known_by |= {f"{kind}.labels.{key}": value for key, value in (labels or {}).items()}
+    return plan.Node(
+        name,
+        entry.get("Status", {}).get("State", "unknown"),
+        described.get("Resources", {}).get("NanoCPUs", 0) / 1e9,
+        spec.get("Availability", "active") == "active",
+        known_by,
+    )
+
+
+def _tasks_of(service: str, tasks: Iterable[Mapping[str, Any]]) -> list[plan.Task]:
+    """Those of a service, the oldest first."""
+    mine = sorted((t for t in tasks if t.get("ServiceID") == service), key=lambda t: str(t["CreatedAt"]))
+    return [_task(entry) for entry in mine]
 
 
 def _task(entry: Mapping[str, Any]) -> plan.Task:

@@ -36,11 +36,13 @@ _DNS = ["timeout:1", "attempts:1"]  # a name of a container that is gone is give
 
 
 class Node(NamedTuple):
-    """A node of the swarm."""
+    """A node of the swarm. ``known_by``: what constraints may ask for, as ``node.labels.disk``, and its value."""
 
     name: str
     state: str  # ready, down, unknown, disconnected
     cores: float
+    active: bool = True  # takes tasks, neither drained nor paused
+    known_by: Mapping[str, str] = {}
 
 
 class Task(NamedTuple):
@@ -186,6 +188,36 @@ def life_of(*, wanted: bool, started: bool, tasks: Sequence[Task], nodes: Mappin
     if wanted:
         return Life("starting")
     return Life("exited" if started else "created")  # a swarm forgets the task that it was asked to end
+
+
+def apart_from(taken: Iterable[str], nodes: Mapping[str, Node], constraints: Iterable[str]) -> list[str]:
+    """The constraints that keep a task off the ``taken`` nodes, by their ids; none where no other node would take it
+    (``constraints``: what is asked of it anyway): then it is better beside others than nowhere."""
+    given = list(constraints)
+    avoided = sorted(set(taken))
+    free = (key for key, node in nodes.items() if key not in avoided and _takes(node, given))
+    return [f"node.id!={key}" for key in avoided] if any(free) else []
+
+
+def _takes(node: Node, constraints: Iterable[str]) -> bool:
+    """Whether a swarm would put a task there, if there is room. As a swarm does, it compares without case."""
+    for constraint in constraints:
+        name, _, wanted = constraint.replace("!=", "==").partition("==")
+        same = node.known_by.get(name.strip(), "").lower() == wanted.strip().lower()
+        if same == ("!=" in constraint):
+            return False
+    return node.active and node.state == "ready"
+
+
+def place_of(tasks: Sequence[Task], nodes: Mapping[str, Node]) -> tuple[str, bool]:
+    """The node of the living task of a service that is to have one, "" if it has none; and whether it is about to get
+    one: a swarm makes the task a moment later, and then looks for a node."""
+    if not tasks:
+        return "", True
+    living = [task for task in tasks if task.state not in _ENDED and not _lost_node(task, nodes)]
+    if not living:
+        return "", False
+    return living[-1].node, not living[-1].node and not living[-1].error
 
 
 def _lost_node(task: Task, nodes: Mapping[str, Node]) -> str:

@@ -1,7 +1,7 @@
 """Names and numbers that identify things, and how they are spelled.
 
 * A **task** has a topology-wide id from 1 up; the container that holds tasks is numbered from 1 up; container 0 holds
-  the topology master.
+  the topology master, containers from ``FIRST_STANDBY`` up its standbys.
 * An **instance** is the process of a task: ``container_<N>_<component>_<task>``.
 * A **root** is the 64-bit id of a tracked spout tuple: task (16 bits) | incarnation (16) | sequence (32, wraps). These
   are the low bits of the *incarnation* of the spout's process, which is greater at each start; a verdict for a dead
@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 PROTOCOL_VERSION = 2
 MASTER_CONTAINER = 0
+FIRST_STANDBY = 100_001
 MAX_TASK = (1 << 16) - 1
 KEY_GROUPS = 1024  # of each component that is grouped by fields, or keeps keyed state
 SEQUENCE_BITS = 32
@@ -33,6 +34,11 @@ def is_safe_name(name: str) -> bool:
 def instance_id(container: int, component: str, task: int) -> str:
     """The instance's name, as Heron spells it: ``container_1_word_3``."""
     return f"container_{container}_{component}_{task}"
+
+
+def holds_master(container: int) -> bool:
+    """True for container 0 and those of standbys; the others hold tasks."""
+    return container == MASTER_CONTAINER or container >= FIRST_STANDBY
 
 
 def container_name(container: int) -> str:

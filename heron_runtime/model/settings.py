@@ -126,7 +126,7 @@ class Keys:
     TOPOLOGY_SPOUT_DROP_OLDER_MS = _row("topology.spout.drop.older.ms", int, None,
         "a spout that has emit_time_ms(values) emits nothing older than this", "ms", 1, component=True)
     TOPOLOGY_MASTER_REPLICAS = _row("topology.master.replicas", int, 1,
-        "topology masters: one acts, the others stand by", "processes", 1, 3)
+        "topology masters: one acts, the others stand by, each in a container of its own", "processes", 1, 3)
     TOPOLOGY_PACKING = _row("topology.packing", str, "round_robin",
         "packing algorithm: round_robin, first_fit_decreasing or one that is plugged in")
     TOPOLOGY_COMPONENT_CPUMAP = _row("topology.component.cpumap", dict, {}, "component to cores of each of its tasks")

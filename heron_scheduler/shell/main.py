@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,6 +24,7 @@ from heron_runtime import cgroups
 from heron_runtime.commands import raise_descriptor_limit
 from heron_runtime.failures import Failure
 from heron_runtime.launch import Launch
+from heron_runtime.model.containers import containers_of
 from heron_runtime.model.ids import MASTER_CONTAINER
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.stored import SchedulerLocation
@@ -113,6 +114,7 @@ class Scheduler:
         self._own_log = own_log
         self._store: StateStore | None = None
         self._presence: Presence | None = None
+        self._config: Mapping[str, Any] | None = None  # what of it says how many containers there are never changes
         self._wake = asyncio.Event()
         self._leave = False
 
@@ -218,10 +220,11 @@ class Scheduler:
             return Observation(True)
         self._presence.keep()
         node = store.get(paths.packing_plan(launch.topology))
-        if node is None:
+        if self._config is None and (definition := store.get(paths.topology(launch.topology))) is not None:
+            self._config = codec.TOPOLOGY.decode(definition.data).config
+        if node is None or self._config is None:
             return Observation(False)  # it is being killed at this moment
-        plan = codec.PACKING_PLAN.decode(node.data)
-        return Observation(False, (MASTER_CONTAINER, *(container.container for container in plan.containers)))
+        return Observation(False, containers_of(codec.PACKING_PLAN.decode(node.data), self._config))
 
     async def _pause(self, over: asyncio.Future[Any] | None = None) -> None:
         """Until a watch fires, a second has passed, or all is over."""

@@ -15,6 +15,7 @@ import asyncio
 import logging
 import os
 import subprocess
+import time
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -38,7 +39,8 @@ from heron_control.schedulers.slurm_node import (
 )
 from heron_runtime.commands import child_environment, python_command
 from heron_runtime.launch import Launch
-from heron_runtime.model.ids import MASTER_CONTAINER
+from heron_runtime.model.containers import standbys_of
+from heron_runtime.model.ids import MASTER_CONTAINER, holds_master
 from heron_runtime.state.store import StateStore
 from heron_scheduler.shell.adoption import Found
 from heron_scheduler.shell.ground import log_file
@@ -61,6 +63,7 @@ class SlurmGround:
         self._pool = ThreadPoolExecutor(1, "slurm")  # one signal after the other
         self._sending: set[tuple[int, str]] = set()
         self._failing = False
+        self._begun: dict[int, float] = {}  # container to when it was started last
 
     def beside_master(self) -> Launch:
         """That of container 0 on this node. Where it is on another one, nobody takes the scheduler's metrics."""
@@ -85,9 +88,23 @@ class SlurmGround:
             environment.pop(name, None)
         with open(os.open(log_file(self._launch, number), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as out:
             return subprocess.Popen(
-                plan.step_arguments(number, self._need(number), command), stdin=subprocess.DEVNULL, stdout=out,
-                stderr=out, cwd=self._launch.home, env=environment, start_new_session=True,
+                plan.step_arguments(number, self._need(number), command, self._apart_from(number)),
+                stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=self._launch.home, env=environment,
+                start_new_session=True,
             )  # fmt: skip
+
+    def _apart_from(self, number: int) -> list[str]:
+        """The nodes that are for other masters; none if there was no place elsewhere just now."""
+        before, self._begun[number] = self._begun.get(number, float("-inf")), time.monotonic()
+        folder = Path(self._launch.home)
+        granted = read_granted(folder) if holds_master(number) else None
+        if granted is None or time.monotonic() - before < 2 * plan.PLACE_SECONDS:
+            return []
+        try:
+            return plan.elsewhere(number, 1 + len(standbys_of(granted.definition.config)), read_nodes(folder))
+        except (OSError, ValueError) as error:
+            log.warning("nobody knows which nodes the job has, so container %d may be on any: %s", number, error)
+            return []
 
     def _need(self, number: int) -> plan.Need:
         """By the plan that was granted; an old container of a plan that is being left takes a whole slot."""

@@ -17,6 +17,7 @@ from starlette.responses import Response, StreamingResponse
 
 from heron_control.inspection.questions import NoAnswer
 from heron_runtime.failures import Failure, NotFound, UsageError
+from heron_runtime.model.containers import containers_of, listed
 from heron_runtime.model.ids import parse_instance_id
 from heron_runtime.wire.container import (
     ContainerStatus,
@@ -44,9 +45,9 @@ MAX_OFFSET = 1 << 60
 async def _ask(asked: TopologyRequest, container: int, method: str, question: Any) -> Any:
     """What the container answers. Raises NotFound, UsageError, Unavailable."""
     record = asked.found.record
-    known = {0, *(plan.container for plan in record.packing.containers)}
+    known = containers_of(record.packing, record.definition.config)
     if container not in known:
-        raise NotFound(f"{asked.found.name} has no container {container}; it has {_listed(known)}")
+        raise NotFound(f"{asked.found.name} has no container {container}; it has {listed(known)}")
     try:
         return await asked.container(container, method, question)
     except NoAnswer as error:
@@ -61,11 +62,6 @@ def _failure(error: NoAnswer) -> Failure:
     if error.code is grpc.StatusCode.UNIMPLEMENTED:
         return NotFound("this container runs an older version, which cannot do that")
     return error
-
-
-def _listed(numbers: set[int]) -> str:
-    shown = ", ".join(map(str, sorted(numbers)[:20]))
-    return shown + (", …" if len(numbers) > 20 else "")
 
 
 def _path(path: str) -> str:

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from heron_control.inspection.questions import NoAnswer
 from heron_control.inspection.topology_status import TopologyStatus, topology_status
 from heron_runtime.failures import NotFound, UsageError
+from heron_runtime.model.containers import label_of
 from heron_runtime.model.ids import MASTER_CONTAINER
 from heron_runtime.wire.container import ProcessStatus
 from heron_runtime.wire.master import (
@@ -123,6 +124,7 @@ async def topology(asked: Asked, interval: Interval = DEFAULT_INTERVAL) -> Respo
         "container_list": [
             {
                 "id": container.id,
+                "label": label_of(container.id),
                 "host": container.host or None,
                 "state": str(container.state),
                 "processes": [

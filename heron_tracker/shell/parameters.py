@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import Query
 
+from heron_runtime.model.containers import LAST_STANDBY
 from heron_tracker.core.timeline import LONGEST_RANGE
 
 MAX_NAME = 256
@@ -36,7 +37,7 @@ Interval = Annotated[int, Query(description="of the last seconds; -1: since the 
 Time = Annotated[int, Query(description="seconds since 1970, UTC", ge=0, le=MAX_TIME)]
 Limit = Annotated[int, Query(description="at most so many", ge=1, le=1000)]
 Cursor = Annotated[str | None, Query(description="`next` of the page before", max_length=2048)]
-Container = Annotated[int, Query(description="number of the container", ge=0, le=65_535)]
+Container = Annotated[int, Query(description="number of the container", ge=0, le=LAST_STANDBY)]
 FilePath = Annotated[str, Query(description="below the container's log folder", max_length=1024)]
 
 

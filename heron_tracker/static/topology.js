@@ -94,7 +94,7 @@ export class TopologyView {
     const numeric = new Set(["PID", "CPU", "Memory", "In", "Out", "Restarts"]);
     const rows = [];
     for (const container of d.container_list) {
-      rows.push(h("tr", { class: "group" }, h("td", { colspan: heads.length }, `Container ${container.id} `,
+      rows.push(h("tr", { class: "group" }, h("td", { colspan: heads.length }, `Container ${container.label} `,
         h("span", { class: "soft" }, container.host ? `on ${container.host} ` : ""), state(container.state))));
       for (const process of container.processes) rows.push(this.drawProcess(process, container.id));
     }

@@ -12,7 +12,14 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
-from compose_cluster import ComposeCluster, docker, eventually
+import master_logs
+from compose_cluster import ComposeCluster, docker, eventually, inside
+
+from heron_control.schedulers.docker_plan import HOME
+from heron_control.schedulers.topology_folder import LOG_FILES
+from heron_runtime.model.ids import holds_master
+
+LOGS = f"{HOME}/{LOG_FILES}"  # on the volume that all containers share
 
 PAUSE_SECONDS = 20.0
 NO_STORE_SECONDS = 30.0
@@ -32,7 +39,9 @@ class Fault:
 
 def worker(cluster: ComposeCluster, topology: str, draw: random.Random) -> str:
     """The name of a container with tasks."""
-    return draw.choice([name for number, name in sorted(cluster.containers(topology).items()) if number > 0])
+    return draw.choice(
+        [name for number, name in sorted(cluster.containers(topology).items()) if not holds_master(number)]
+    )
 
 
 @contextmanager
@@ -57,8 +66,11 @@ def remove_worker(cluster: ComposeCluster, topology: str, draw: random.Random) -
 
 @contextmanager
 def kill_master(cluster: ComposeCluster, topology: str, draw: random.Random) -> Iterator[None]:
-    """docker kill of the container that holds the topology master (and its standby, if it has one)."""
-    docker("kill", cluster.containers(topology)[0])
+    """docker kill of the container that holds the topology master, the one that leads if there are two."""
+    found = cluster.containers(topology)
+    leads = master_logs.leader(lambda name: inside(found[1], "cat", f"{LOGS}/{name}.log", check=False))
+    assert leads is not None
+    docker("kill", found[leads[1]])
     yield
 
 

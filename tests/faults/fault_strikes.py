@@ -60,6 +60,24 @@ def kill_container_0(cluster: FaultCluster, processes: dict[str, Process], draw:
     return members(processes, 0)
 
 
+def kill_container_of_the_leader(cluster: FaultCluster, processes: dict[str, Process], draw: random.Random) -> Victims:
+    """kill -9 of the heron_container that holds the master that leads; the one that stood by in another leads then."""
+    old, _ = cluster.master()
+    assert old is not None
+    masters = {p["pid"]: p["container"] for p in processes.values() if p["kind"] == "topology_master"}
+    (standby,) = (pid for pid in masters if pid != old.pid)
+    assert masters[standby] != masters[old.pid] == old.container, "each has a container of its own"
+    cluster.kill_9(processes[f"heron_container-{old.container}"]["pid"])
+
+    def standby_leads() -> bool:
+        now, _ = cluster.master()
+        return now is not None and now.pid == standby and now.epoch > old.epoch
+
+    eventually(standby_leads, "the standby leads")
+    cluster.wait_for_more()
+    return members(processes, old.container)
+
+
 def kill_scheduler_and_container_0(
     cluster: FaultCluster, processes: dict[str, Process], draw: random.Random
 ) -> Victims:
@@ -172,6 +190,7 @@ FAULTS = [
     Fault("kill -9 metrics manager", kill_one("metrics_manager"), True, PATIENT),
     Fault("kill -9 heron_container", kill_one("heron_container"), config=BRISK),
     Fault("kill -9 heron_container 0", kill_container_0, True, PATIENT),
+    Fault("kill -9 leader's heron_container", kill_container_of_the_leader, True, {**PATIENT, **STANDBY}),
     Fault("kill -9 scheduler", kill_one("heron_scheduler"), True, PATIENT),
     Fault("kill -9 scheduler and heron_container 0", kill_scheduler_and_container_0, True, PATIENT),
     Fault("kill -9 zygote", kill_zygote, config=BRISK),

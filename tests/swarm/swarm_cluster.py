@@ -86,6 +86,16 @@ class SwarmCluster:
         command = (sys.executable, "-m", "heron_cli", *arguments)
         return run(*command, check=False, input=stdin, env=self.environment, cwd=ROOT)
 
+    def say(self, *arguments: str) -> str:
+        """What a command that only looks says; nothing if it fails."""
+        done = self._heron(*arguments)
+        return done.stdout if done.returncode == 0 else ""
+
+    def kill(self, name: str) -> None:
+        """``heron kill``: no service, secret, network, container, volume or folder is left of any topology."""
+        self.heron("kill", CLUSTER, name)
+        eventually(lambda: not self.left(), f"nothing is left of it: {self.left()}")
+
     def submit(self, file: Path, topology: str, name: str, given: dict[str, Any], *options: str) -> None:
         """Submit; every task runs when this returns."""
         settings = [f"--config-property={key}={value}" for key, value in SETTINGS.items()]

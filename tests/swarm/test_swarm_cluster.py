@@ -8,71 +8,25 @@ the storage that all nodes share.
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 import time
 from collections import Counter
-from pathlib import Path
 
-import fault_ledger
 import pytest
-from fault_ledger import Text
 from swarm_cluster import CLUSTER, PROJECT, ROOT, SwarmCluster
+from swarm_flow import Flow
 from swarm_nodes import eventually
 
 from heron_control.schedulers.docker_plan import SHARED_PATH
 
 NAME = "Flow"
-TEXT = ROOT / "examples" / "data" / "northanger_abbey.txt"
-SPOUTS = 1
-TASKS = {"lines": SPOUTS, "words": 2, "sink": 2}
-GIVEN = {
-    "config": {"topology.stmgrs": 3, "topology.component.cpumap": {"lines": 0.1, "words": 0.1, "sink": 0.1}},
-    "tasks": TASKS, "lines_per_second": 100, "output": f"{SHARED_PATH}/out",
-}  # fmt: skip
 NUMBERS, SPLITS, KEYS = 1000, 4, 50
 TOTAL = SPLITS * NUMBERS
 TRUTH = Counter({(key, count): 1 for key in range(KEYS) for count in range(1, TOTAL // KEYS + 1)})
 
 
-class Flow:
-    """The topology, and what it has written."""
-
-    def __init__(self, cluster: SwarmCluster) -> None:
-        self.cluster = cluster
-        (folder,) = cluster.storage.glob(f"{PROJECT}_topology-flow-*")
-        self.output = folder / "files" / "out"
-        self.text = Text(TEXT)
-
-    def written(self) -> int:
-        """Bytes, by all sinks that ever were."""
-        return fault_ledger.written_bytes(self.output)
-
-    def goes_on(self) -> None:
-        """Wait until it runs as a whole, and all that was emitted until then is acked."""
-        self.cluster.wait_until_it_runs(NAME)
-        emitted = {task: spout["next"] for task, spout in fault_ledger.progress(self.output).items()}
-
-        def acked() -> bool:
-            now = fault_ledger.progress(self.output)
-            return all(now[task]["done"] >= number for task, number in emitted.items())
-
-        eventually(acked, "every line emitted so far is acked")
-
-
 @pytest.fixture(scope="module")
 def flow(cluster: SwarmCluster) -> Flow:
-    folder = Path(tempfile.mkdtemp(prefix="heronry-package-"))
-    tests = ROOT / "tests"
-    for file in (tests / "docker" / "docker_fault_topology.py", tests / "faults" / "fault_topology.py", TEXT):
-        shutil.copy(file, folder)
-    began = time.monotonic()
-    cluster.submit(folder, "docker_fault_topology:DockerFaults", NAME, GIVEN)
-    shutil.rmtree(folder)
-    cluster.nodes.lap(f"{NAME} runs, {time.monotonic() - began:.1f} s after its submit")
-    made = Flow(cluster)
-    eventually(lambda: made.written() > 0, f"{NAME} writes")
-    return made
+    return Flow(cluster, NAME, {"topology.stmgrs": 3})
 
 
 def test_it_runs_on_several_nodes_and_data_goes_between_them(cluster: SwarmCluster, flow: Flow) -> None:
@@ -221,15 +175,7 @@ def test_an_update_adds_tasks_and_containers(cluster: SwarmCluster, flow: Flow) 
 
 
 def test_at_the_end_every_word_is_there_and_nothing_of_it_is_left(cluster: SwarmCluster, flow: Flow) -> None:
-    (flow.output / "end").touch()
-    eventually(lambda: fault_ledger.all_acked(flow.output, SPOUTS), "all is acked")
-    account = flow.text.account(flow.output)
-    assert account.complete(), account
-    cluster.nodes.lap(f"{account}")
-    began = time.monotonic()
-    cluster.heron("kill", CLUSTER, NAME)
-    cluster.nodes.lap(f"heron kill took {time.monotonic() - began:.1f} s")
-    eventually(lambda: not cluster.left(), f"nothing is left of it: {cluster.left()}")
+    flow.ends()
 
 
 class Exact:
@@ -261,8 +207,7 @@ def test_state_on_shared_storage_is_exact_when_a_container_dies(cluster: SwarmCl
     cluster.nodes.engine(node, "kill", container)
     eventually(lambda: exact.total() >= TOTAL, "every number is counted")
     assert exact.counts() == TRUTH
-    cluster.heron("kill", CLUSTER, "Exact")
-    eventually(lambda: not cluster.left(), f"nothing is left of it: {cluster.left()}")
+    cluster.kill("Exact")
 
 
 def test_a_topology_goes_on_from_a_checkpoint_of_another_one(cluster: SwarmCluster) -> None:

@@ -115,7 +115,7 @@ def test_a_standby_takes_over_from_a_dead_and_from_a_sleeping_master(server: Ens
         eventually(lambda: cluster.status()["state"] == "paused", "the new master has paused it")
         epoch = cluster.master()[1]
         cluster.cont(second.pid)
-        sleeper = f"topology_master-0{'' if cluster.masters()[second.pid].endswith('-0') else '-1'}"
+        sleeper = cluster.masters()[second.pid]
         eventually(lambda: f"stepping down from epoch {second.epoch}" in cluster.log(sleeper), "the sleeper steps down")
         assert (leader(cluster), cluster.master()[1]) == (third, epoch)
         assert cluster.status()["state"] == "paused"

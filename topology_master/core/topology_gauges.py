@@ -3,13 +3,13 @@
 The lag is known where tuple trees are tracked. Without acks nobody hears when a tuple is done, so there is none.
 
 Reserved is what the packing plan gives the containers with tasks, used what all processes of those containers take:
-instances, stream manager, metrics manager, heron_container and its zygote's children. The master's own container is in
-neither. Resident memory counts a page that processes share (what instances were forked with) once in each.
+instances, stream manager, metrics manager, heron_container and its zygote's children. The masters' own containers are
+in neither. Resident memory counts a page that processes share (what instances were forked with) once in each.
 """
 
 from __future__ import annotations
 
-from heron_runtime.model.ids import MASTER_CONTAINER
+from heron_runtime.model.ids import holds_master
 from heron_runtime.model.instance_metrics import SPOUT_LAG
 from heron_runtime.model.plan import PackingPlan
 from topology_master.core.metric_store import MetricStore
@@ -32,7 +32,7 @@ def topology_gauges(store: MetricStore, packing: PackingPlan | None, now: float)
     for container, name, value in store.exactly(now, USE_SECONDS, (*_CPU, *_MEMORY, SPOUT_LAG)):
         if name == SPOUT_LAG:
             lags_ms.append(value)
-        elif container == MASTER_CONTAINER:
+        elif holds_master(container):
             continue
         elif name in _CPU:
             cpu += value * _CPU[name]

@@ -73,11 +73,11 @@ class _Refused(Exception):
 class TopologyMaster:
     """One topology master process. ``start`` serves; ``stopped`` is set when it should end."""
 
-    def __init__(self, launch: Launch, store: StateStore, container: int = 0, replica: int = 0) -> None:
+    def __init__(self, launch: Launch, store: StateStore, container: int = 0) -> None:
         self.launch = launch
         self.stopped = asyncio.Event()
         self.phase = Phase.STARTING
-        name = f"topology_master-{container}" + (f"-{replica}" if replica else "")
+        name = f"topology_master-{container}"
         self.telemetry = Telemetry("__tmanager__", name, container, 0, time.time_ns())
         for counter in COUNTED_FROM_ZERO:
             self.telemetry.count(counter, 0)

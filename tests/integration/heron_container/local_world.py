@@ -81,17 +81,14 @@ def live(launch, container, slot, lifeline, name):
         time.sleep(0.001 if spin else 0.02)
 '''
 ROOM = """
-import argparse, setproctitle
+import setproctitle
 from heron_runtime.process import parse_arguments
 from stand_in import live
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--replica", type=int, default=0)
-    arguments, options = parse_arguments("{room}", parser)
-    replica = f"-{{options.replica}}" if options.replica else ""
-    name = f"{room}-{{arguments.container}}{{replica}}"
+    arguments, _ = parse_arguments("{room}")
+    name = f"{room}-{{arguments.container}}"
     setproctitle.setproctitle(f"heron:{{arguments.launch.topology}}:{{name}}")
     live(arguments.launch, arguments.container, arguments.slot, arguments.lifeline, name)
 

@@ -42,7 +42,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 async def test_register_plan_death_deactivation_and_a_standby_that_takes_over(world: World) -> None:
     first = await world.start("topology_master")
     leader = await world.master()
-    await world.start("topology_master", "--replica", "1")
+    await world.start("topology_master", "--container", "100001")
 
     one = PlayedStreamManager(world, leader, 1, 1)
     await until(lambda: one.epochs)
@@ -90,10 +90,10 @@ async def test_register_plan_death_deactivation_and_a_standby_that_takes_over(wo
 async def test_sigterm_hands_over_at_once_and_a_kill_of_the_topology_ends_all(world: World) -> None:
     first = await world.start("topology_master")
     leader = await world.master()
-    standby = await world.start("topology_master", "--replica", "1")
-    slots = Slots(world.launch.heartbeats(0))
+    standby = await world.start("topology_master", "--container", "100001")
+    slots = Slots(world.launch.heartbeats(100_002))
     slots.make(0)
-    third = await world.start("topology_master", "--replica", "2", "--container", "0", "--slot", "0")
+    third = await world.start("topology_master", "--container", "100002", "--slot", "0")
     await until(lambda: slots.read(0)[1] is Phase.RUNNING)
     first.send_signal(signal.SIGTERM)
     assert await asyncio.wait_for(first.wait(), BOUND) == 0
@@ -180,7 +180,7 @@ async def test_a_leader_that_was_stopped_wakes_up_deposed(world: World) -> None:
     """SIGSTOP past the session: a standby leads with a higher epoch; the old one, awake again, decides nothing."""
     first = await world.start("topology_master")
     leader = await world.master()
-    await world.start("topology_master", "--replica", "1")
+    await world.start("topology_master", "--container", "100001")
     first.send_signal(signal.SIGSTOP)
     try:
         successor = await world.master(leader.epoch + 1)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 import heron_container
-from heron_container.core.processes import ProcessSpec, master_container, processes_of, worker_container
+from heron_container.core.processes import ProcessSpec, processes_of
 from heron_container.core.supervisor import (
     KILL_AGAIN_MS,
     STAGGER_MS,
@@ -250,7 +250,7 @@ def test_the_table_can_be_printed_and_every_state_can_be_left_or_is_final() -> N
 def test_tasks_that_leave_the_plan_end_by_themselves_and_new_ones_start() -> None:
     core = Supervisor(POLICY, 5000)
     plan = PackingPlan("t", (ContainerPlan(1, (InstancePlan(1, "a", 0), InstancePlan(2, "b", 0))),))
-    specs = worker_container(1, plan)
+    specs = processes_of(1, plan, {})
     core.want(0, specs)
     for spec in specs:
         core.born(0, spec.slot, 10 + spec.slot)
@@ -258,7 +258,7 @@ def test_tasks_that_leave_the_plan_end_by_themselves_and_new_ones_start() -> Non
     known = {p.spec.task: p.spec.slot for p in core.processes.values() if p.spec.is_instance}
     assert known.keys() == {1, 2}, "only tasks have instances"
     assert {process.restarts for process in core.processes.values()} == {0}, "a first start is no restart"
-    effects = core.want(10, worker_container(1, later, known))
+    effects = core.want(10, processes_of(1, later, {}, known))
     assert [effect.spec.name for effect in effects if isinstance(effect, Start)] == ["container_1_b_5"]
     assert [effect for effect in effects if isinstance(effect, Terminate)] == [Terminate(known[1], 10 + known[1])]
     assert core.processes[known[1]].alive
@@ -298,29 +298,13 @@ def test_each_process_of_a_container_is_known_by_slot_name_and_task() -> None:
         two = (("container_1_a_2", "a", 2), ("container_1_b_5", "b", 5))
         return [ProcessSpec(slot, "heron_instance", *rest) for slot, rest in zip(slots, two, strict=True)]
 
-    assert worker_container(1, plan) == [*ours, *instances(2, 3)]
-    assert worker_container(1, plan, {7: 4, 2: 3}) == [*ours, *instances(3, 5)], "a slot that somebody has is not free"
-    assert master_container(1) == [
+    assert processes_of(1, plan, {}) == [*ours, *instances(2, 3)]
+    assert processes_of(1, plan, {}, {7: 4, 2: 3}) == [*ours, *instances(3, 5)], "a slot that somebody has is not free"
+    assert processes_of(0, plan, {}) == [
         ProcessSpec(0, "topology_master", "topology_master-0"), ProcessSpec(1, "metrics_manager", "metrics_manager-0")
     ]  # fmt: skip
-    assert [spec.stops_last for spec in worker_container(1, plan)] == [False, True, False, False]
-    assert [spec.is_instance for spec in worker_container(1, plan)] == [False, False, True, True]
-
-
-def test_container_0_has_its_replicas() -> None:
-    names = [spec.name for spec in master_container(3)]
-    assert [spec.replica for spec in master_container(3)] == [0, 1, 2, 0]
-    assert names == ["topology_master-0", "topology_master-0-1", "topology_master-0-2", "metrics_manager-0"]
-
-
-def test_only_container_0_has_masters() -> None:
-    plan = PackingPlan(
-        "t", (ContainerPlan(1, (InstancePlan(1, "a", 0),)), ContainerPlan(2, (InstancePlan(2, "a", 1),)))
-    )
-    assert processes_of(0, plan, 2) == master_container(2)
-    assert {spec.task for spec in master_container(2)} == {0}, "they have none"
-    for container in (1, 2):
-        assert processes_of(container, plan, 2) == worker_container(container, plan)
+    assert [spec.stops_last for spec in processes_of(1, plan, {})] == [False, True, False, False]
+    assert [spec.is_instance for spec in processes_of(1, plan, {})] == [False, False, True, True]
 
 
 def test_a_plan_that_leaves_a_process_out_takes_its_second_try_away() -> None:

@@ -20,7 +20,8 @@ from heron_control.inspection.questions import (
     to_container,
     to_master,
 )
-from heron_control.inspection.topology_status import HERON_SCHEDULER, TOPOLOGY_MASTER
+from heron_control.inspection.topology_status import HERON_SCHEDULER
+from heron_runtime.model.containers import TOPOLOGY_MASTER
 from heron_runtime.model.plan import PlanVersion
 from heron_runtime.model.record import TopologyRecord
 from heron_runtime.model.stored import ContainerLocation, MasterLocation, SchedulerLocation

@@ -68,8 +68,17 @@ def test_when_everybody_answers_it_runs() -> None:
 
 
 def test_standbys_are_expected() -> None:
-    names = [name for _, name, *_ in expected_processes(record(replicas=3))]
-    assert names[1:4] == ["topology_master-0", "topology_master-0-1", "topology_master-0-2"]
+    names = [(name, container) for _, name, container, *_ in expected_processes(record(replicas=3))]
+    for number in (0, 100_001, 100_002):
+        ours = [name for name, container in names if container == number]
+        assert ours == [f"heron_container-{number}", f"topology_master-{number}", f"metrics_manager-{number}"]
+
+
+def test_a_standby_that_is_not_there_is_missed() -> None:
+    status = topology_status(record(replicas=2), answers(0, 1, 2), NOW)
+    assert status.state == "degraded"
+    assert [c.id for c in status.containers if c.state is not S.RUNNING] == [100_001]
+    assert "heron_container-100001" in status.cause()
 
 
 def test_a_silent_container_that_had_published_itself_is_dead_with_all_its_processes() -> None:

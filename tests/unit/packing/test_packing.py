@@ -257,10 +257,14 @@ def test_thousands_of_tasks_are_packed_at_once() -> None:
 
 def test_the_description_is_plain_data() -> None:
     plan = pack(topology({"words": 1, "count": 2}, stmgrs=2))
-    rows = json.loads(json.dumps(describe(plan)))
+    rows = json.loads(json.dumps(describe(plan, {})))
     assert (rows["tasks"], rows["components"]) == (3, {"words": 1, "count": 2})
     assert rows["total"]["ram_bytes"] == sum(c["ram_bytes"] for c in rows["containers"])
     assert [i["task"] for c in rows["containers"] for i in c["instances"]] == [1, 3, 2]
+    assert "standbys" not in rows
+    standbys = describe(plan, {"topology.master.replicas": 3})["standbys"]
+    needs = {"cpu": 0.5, "ram_bytes": 256 * MiB, "disk_bytes": 0}
+    assert standbys == [{"container": number, **needs} for number in (100_001, 100_002)]
 
 
 def test_thousands_of_tasks_are_packed_or_refused_without_trying_each_deal(monkeypatch: pytest.MonkeyPatch) -> None:

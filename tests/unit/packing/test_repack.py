@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from test_packing import topology
 
 from heron_control.packing import PackingError, pack
 from heron_control.packing.repack import Changes, changes, repack
+from heron_runtime.model.ids import FIRST_STANDBY
 from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan
 from heron_runtime.model.settings import GiB, MiB
 from heron_runtime.model.topology import TopologyDefinition
@@ -25,6 +27,14 @@ def counts(plan: PackingPlan) -> list[int]:
 
 def after(old: TopologyDefinition, **sizes: int) -> TopologyDefinition:
     return topology({**{spec.name: spec.parallelism for spec in old.components}, **sizes})
+
+
+def test_no_container_gets_the_number_of_a_standby() -> None:
+    definition = topology({"a": 2})
+    last = PackingPlan("t", (replace(pack(definition).containers[0], container=FIRST_STANDBY - 1),))
+    assert [plan.container for plan in repack(definition, last, 3).containers] == [FIRST_STANDBY - 1]
+    with pytest.raises(PackingError, match="numbers of containers are used up"):
+        repack(definition, last, 3, move=FIRST_STANDBY - 1)
 
 
 @given(sizes, sizes, st.integers(1, 8), st.one_of(st.none(), st.integers(1, 12)), st.data())

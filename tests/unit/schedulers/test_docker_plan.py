@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from heron_control.schedulers import docker_plan as plan
 from heron_runtime.launch import Launch
+from heron_runtime.model.containers import LAST_STANDBY
 from heron_runtime.model.ids import is_safe_name
 from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan, Resources
 from heron_runtime.model.settings import MiB
@@ -31,7 +32,7 @@ def packing(cpu: float, ram: int, tasks: int, task_ram: int) -> PackingPlan:
     return PackingPlan("T", (ContainerPlan(1, instances, Resources(cpu, ram)),))
 
 
-@given(project=NAMES, name=NAMES, digits=IDS, number=st.integers(0, 4096))
+@given(project=NAMES, name=NAMES, digits=IDS, number=st.integers(0, LAST_STANDBY))
 def test_a_container_is_named_by_a_dns_label(project: str, name: str, digits: str, number: int) -> None:
     host = plan.container_host(project, launch_named(name, digits), number)
     assert re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", host)
@@ -60,9 +61,11 @@ def test_limits_leave_room_for_the_tasks_and_for_heronry(cpu: float, ram: int, t
     assert stated.ram_bytes == ram, "what the user states is the limit"
 
 
-def test_a_standby_gets_memory_of_its_own() -> None:
-    one, two = (plan.limits(packing(1, 1, 1, 1), {"topology.master.replicas": n}, 0, 8) for n in (1, 2))
-    assert two.ram_bytes > one.ram_bytes
+def test_a_standby_gets_what_container_0_gets_however_many_there_are() -> None:
+    for replicas in (1, 2, 3):
+        config = {"topology.master.replicas": replicas}
+        found = {plan.limits(packing(1, 1, 1, 1), config, number, 8) for number in (0, 100_001, 100_002)}
+        assert found == {Resources(1.0, 512 * MiB)}
 
 
 def test_a_container_is_confined_and_nothing_in_it_is_secret() -> None:

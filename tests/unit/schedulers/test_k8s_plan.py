@@ -36,13 +36,13 @@ def body(number: int = 3, limits: Resources = LIMITS) -> dict[str, Any]:
     return docker_plan.creation("heronry", launch, number, "heronry:latest", limits)
 
 
-def pod(whole: Mapping[str, Any]) -> dict[str, Any]:
-    return k8s_plan.pod_of("heronry-t-3", whole, sorted(FILES), "start/3", PLACING)
+def pod(whole: Mapping[str, Any], takers: int = 2) -> dict[str, Any]:
+    return k8s_plan.pod_of("heronry-t-3", whole, sorted(FILES), "start/3", PLACING, takers)
 
 
 def objects() -> Iterator[dict[str, Any]]:
     """All that a topology is made of."""
-    record = k8s_plan.record_of("heronry-t-3", body(), FILES, "start/3", PLACING)
+    record = k8s_plan.record_of("heronry-t-3", body(), FILES, "start/3", PLACING, 2)
     yield record
     owner = {**record, "metadata": {**record["metadata"], "uid": "u1"}}
     yield k8s_plan.owned_by(owner, k8s_plan.pod_in(record))
@@ -124,7 +124,7 @@ def law_kubernetes_never_starts_a_container_a_second_time() -> None:
 
 
 def law_what_is_secret_is_in_the_secret_alone() -> None:
-    record = k8s_plan.record_of("heronry-t-3", body(), FILES, "start/3", PLACING)
+    record = k8s_plan.record_of("heronry-t-3", body(), FILES, "start/3", PLACING, 2)
     assert record["data"].keys() == {"launch.json", k8s_plan.POD_FILE}
     secret = k8s_plan.secret_of("heronry-t-3", body(), FILES, PLACING)
     assert secret["data"].keys() == FILES.keys() - {"launch.json"}
@@ -166,7 +166,8 @@ def law_what_is_asked_for_is_never_more_than_the_limit() -> None:
 
 def law_a_probe_looks_at_what_the_container_makes() -> None:
     launch = docker_plan.launch_inside(launch_named("T"), "", "k8s")
-    for number, file in ((0, str(container_lock(launch.runtime_dir, 0))), (3, launch.stream_manager_socket(3))):
+    locks = [(number, str(container_lock(launch.runtime_dir, number))) for number in (0, 100_001)]
+    for number, file in (*locks, (3, launch.stream_manager_socket(3))):
         assert pod(body(number))["spec"]["containers"][0]["readinessProbe"]["exec"]["command"] == ["test", "-e", file]
 
 

@@ -41,6 +41,12 @@ def test_a_plan_is_counted_with_the_masters_container() -> None:
     assert ONE.disk_bytes == DEFAULT_BYTES
 
 
+def test_standbys_count_with_what_a_master_needs() -> None:
+    config = {"topology.master.replicas": 3}
+    more = amount_of(Granted(TopologyDefinition("words", "words-1", (SPOUT,), config), pack(WORDS)))
+    assert more == ONE + Amount(1.0, 512 * MiB, 2)
+
+
 @given(_quotas, st.lists(_amounts, max_size=4), _amounts)
 def test_what_is_granted_stays_within_every_bound(quota: Quota, granted: list[Amount], wanted: Amount) -> None:
     total = sum(granted, wanted)

@@ -1,0 +1,70 @@
+"""Which containers a topology has, and which processes are in each: a pure function of packing plan and configuration.
+
+The containers of the packing plan hold tasks: a stream manager, a metrics manager, and one instance per task. Container
+0 holds a topology master and a metrics manager. ``topology.master.replicas`` above 1 asks for standbys of that master:
+each has a container of its own, like container 0, numbered from ``FIRST_STANDBY`` up, so that the end of a container,
+or of its node, never takes two masters where it need not. Nothing else tells the masters' containers apart: any of them
+may lead. A packing plan names no number from ``FIRST_STANDBY`` on (``heron_control.packing`` sees to that).
+
+Schedulers start what ``containers_of`` names, in this order: masters come first, for they are choosier about places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from heron_runtime.model.ids import FIRST_STANDBY, MASTER_CONTAINER, instance_id
+from heron_runtime.model.plan import PackingPlan, Resources
+from heron_runtime.model.settings import Keys, MiB, setting
+
+MASTER_RESOURCES = Resources(cpu=0.5, ram_bytes=256 * MiB)  # of a master, beside Heronry's own share of a container
+
+LAST_STANDBY = FIRST_STANDBY + int(Keys.TOPOLOGY_MASTER_REPLICAS.maximum or 1) - 2
+
+INSTANCE = "heron_instance"
+METRICS_MANAGER = "metrics_manager"
+STREAM_MANAGER = "stream_manager"
+TOPOLOGY_MASTER = "topology_master"
+
+
+class Placed(NamedTuple):
+    """A process that is to run in a container: its room, and the name of its log and title."""
+
+    kind: str
+    name: str
+    component: str = ""
+    task: int = 0
+
+
+def standbys_of(config: Mapping[str, Any]) -> tuple[int, ...]:
+    """The containers of the masters that stand by at the beginning."""
+    return tuple(range(FIRST_STANDBY, FIRST_STANDBY + setting(config, Keys.TOPOLOGY_MASTER_REPLICAS) - 1))
+
+
+def containers_of(packing: PackingPlan, config: Mapping[str, Any]) -> tuple[int, ...]:
+    """Every container of a topology."""
+    return (MASTER_CONTAINER, *standbys_of(config), *(plan.container for plan in packing.containers))
+
+
+def processes_in(container: int, packing: PackingPlan, config: Mapping[str, Any]) -> tuple[Placed, ...]:
+    """What heron_container starts in a container, in order. Raises KeyError for one that the topology has not."""
+    manager = Placed(METRICS_MANAGER, f"metrics_manager-{container}")
+    if container == MASTER_CONTAINER or container in standbys_of(config):
+        return Placed(TOPOLOGY_MASTER, f"topology_master-{container}"), manager
+    tasks = sorted(packing.container(container).instances, key=lambda instance: instance.task)
+    instances = (
+        Placed(INSTANCE, instance_id(container, task.component, task.task), task.component, task.task) for task in tasks
+    )
+    return Placed(STREAM_MANAGER, f"stream_manager-{container}"), manager, *instances
+
+
+def label_of(container: int) -> str:
+    """What people are shown of a number: ``3``, ``100001 (standby)``."""
+    return f"{container} (standby)" if container >= FIRST_STANDBY else str(container)
+
+
+def listed(containers: tuple[int, ...]) -> str:
+    """Numbers in order, the first twenty of them."""
+    shown = ", ".join(map(str, sorted(containers)[:20]))
+    return shown + (", …" if len(containers) > 20 else "")

@@ -1,0 +1,155 @@
+"""Two masters of a topology on a Kubernetes of two nodes: on a node each, and one of them leads whatever is lost.
+
+Data flows while the leader's node is cut off, and while it is drained; at the end each word is there.
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import fault_ledger
+import master_logs
+import pytest
+from fault_ledger import Text
+from k8s_cluster import CLUSTER, NAMESPACE, ROOT, K8sCluster
+from k8s_nodes import eventually
+from master_logs import MASTERS
+
+from heron_control.schedulers.docker_plan import APART_LABEL, SHARED_PATH
+
+NAME = "Standby"
+TEXT = ROOT / "examples" / "data" / "northanger_abbey.txt"
+SPOUTS = 1
+GIVEN = {
+    "config": {
+        "topology.stmgrs": 2, "topology.master.replicas": 2,
+        "topology.component.cpumap": {"lines": 0.05, "words": 0.05, "sink": 0.05},
+    },
+    "tasks": {"lines": SPOUTS, "words": 1, "sink": 1}, "lines_per_second": 50, "output": f"{SHARED_PATH}/out",
+}  # fmt: skip
+VICTIM, OTHER = 2, 1  # the services are on the other one
+EMPTY = ("--ignore-daemonsets", "--force", "--delete-emptydir-data", "--timeout=300s")
+
+
+class Flow:
+    """The topology, and what it has written."""
+
+    def __init__(self, cluster: K8sCluster) -> None:
+        self.cluster = cluster
+        (folder,) = cluster.storage.glob(f"{NAMESPACE}_topology-standby-*")
+        self.output = folder / "files" / "out"
+        self.text = Text(TEXT)
+
+    def goes_on(self) -> None:
+        """Wait until it runs as a whole, and all that was emitted until then is acked."""
+        self.cluster.wait_until_it_runs(NAME)
+        emitted = {task: spout["next"] for task, spout in fault_ledger.progress(self.output).items()}
+
+        def acked() -> bool:
+            now = fault_ledger.progress(self.output)
+            return all(now[task]["done"] >= number for task, number in emitted.items())
+
+        eventually(acked, "every line emitted so far is acked")
+
+    def places(self) -> dict[int, int]:
+        """Container of each master that runs to its node."""
+        pods = {number: pod for number, pod in self.cluster.pods(NAME).items() if number in MASTERS}
+        running = {number: pod for number, pod in pods.items() if pod["status"].get("phase") == "Running"}
+        return {number: int(pod["spec"]["nodeName"].removeprefix("node")) for number, pod in running.items()}
+
+    def apart(self) -> bool:
+        """True if both masters run, on two nodes."""
+        return len(set(self.places().values())) == 2
+
+    def leader(self) -> tuple[int, int]:
+        """Epoch and container."""
+        log = functools.partial(self.cluster.say, "logs", CLUSTER, NAME, "-n", "10000")
+        found: tuple[int, int] = eventually(lambda: master_logs.leader(log), "somebody leads")
+        return found
+
+    def lead_on_the_victim(self) -> tuple[int, int]:
+        """Have the leader be there; its epoch and container."""
+        epoch, number = self.leader()
+        eventually(self.apart, "both masters run, on two nodes")
+        if self.places()[number] != VICTIM:
+            self.cluster.heron("restart", CLUSTER, NAME, str(number))
+            eventually(lambda: self.leader()[0] > epoch, "the standby leads")
+            self.goes_on()
+            epoch, number = self.leader()
+        assert self.places()[number] == VICTIM
+        return epoch, number
+
+    def standby_leads_beside_its_fellow(self, epoch: int, number: int) -> None:
+        """Wait until the other one leads, and both are on the only node that is left."""
+        eventually(lambda: (now := self.leader())[0] > epoch and now[1] != number, "the standby leads")
+        eventually(lambda: self.places() == dict.fromkeys(MASTERS, OTHER), "both masters run on the other node")
+        (pod,) = (pod for n, pod in self.cluster.pods(NAME).items() if n == number)
+        assert APART_LABEL not in pod["metadata"]["labels"], "it asks for no node of its own where there is none"
+        self.goes_on()
+
+    def part(self, number: int) -> None:
+        """With both nodes there, a restart of one has it on a node of its own again."""
+        self.cluster.heron("restart", CLUSTER, NAME, str(number))
+        eventually(self.apart, "both masters run, on two nodes")
+        self.goes_on()
+
+
+@pytest.fixture(scope="module")
+def flow(cluster: K8sCluster) -> Flow:
+    folder = Path(tempfile.mkdtemp(prefix="heronry-package-"))
+    tests = ROOT / "tests"
+    for file in (tests / "docker" / "docker_fault_topology.py", tests / "faults" / "fault_topology.py", TEXT):
+        shutil.copy(file, folder)
+    began = time.monotonic()
+    cluster.submit(folder, "docker_fault_topology:DockerFaults", NAME, GIVEN)
+    shutil.rmtree(folder)
+    cluster.nodes.lap(f"{NAME} runs, {time.monotonic() - began:.1f} s after its submit")
+    made = Flow(cluster)
+    eventually(lambda: fault_ledger.written_bytes(made.output) > 0, f"{NAME} writes")
+    return made
+
+
+def test_each_master_has_a_node_of_its_own(cluster: K8sCluster, flow: Flow) -> None:
+    assert sorted(cluster.pods(NAME)) == [0, 1, 2, 100_001]
+    assert flow.apart()
+    names = {process["name"] for process in cluster.status(NAME)["processes"]}
+    assert {"heron_container-100001", "topology_master-100001", "metrics_manager-100001"} <= names
+    ours = ("--namespace", NAMESPACE, "--selector", f"org.heronry.topology={NAME}")
+    (budget,) = cluster.nodes.objects("poddisruptionbudget", *ours)
+    assert budget["spec"]["minAvailable"] == 3, "the standby's Pod is one of those that are expected"
+
+
+def test_the_leaders_node_is_cut_off(cluster: K8sCluster, flow: Flow) -> None:
+    epoch, number = flow.lead_on_the_victim()
+    struck = time.monotonic()
+    cluster.nodes.cut(VICTIM)
+    flow.standby_leads_beside_its_fellow(epoch, number)
+    cluster.nodes.lap(f"the leader's node was cut off: all acked {time.monotonic() - struck:.1f} s later")
+    cluster.nodes.join(VICTIM)
+    eventually(lambda: cluster.nodes.is_ready(VICTIM), "the node is ready")
+    flow.part(number)
+
+
+def test_the_leaders_node_is_drained(cluster: K8sCluster, flow: Flow) -> None:
+    epoch, number = flow.lead_on_the_victim()
+    struck = time.monotonic()
+    cluster.nodes.kubectl("drain", f"node{VICTIM}", *EMPTY)
+    flow.standby_leads_beside_its_fellow(epoch, number)
+    cluster.nodes.lap(f"the leader's node was drained: all acked {time.monotonic() - struck:.1f} s later")
+    cluster.nodes.kubectl("uncordon", f"node{VICTIM}")
+    flow.part(number)
+
+
+def test_at_the_end_every_word_is_there_and_nothing_of_it_is_left(cluster: K8sCluster, flow: Flow) -> None:
+    (flow.output / "end").touch()
+    eventually(lambda: fault_ledger.all_acked(flow.output, SPOUTS), "all is acked")
+    account: Any = flow.text.account(flow.output)
+    assert account.complete(), account
+    cluster.nodes.lap(f"{account}")
+    cluster.heron("kill", CLUSTER, NAME)
+    eventually(lambda: not cluster.left(NAME), f"nothing is left of it: {cluster.left(NAME)}")

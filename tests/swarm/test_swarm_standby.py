@@ -1,0 +1,122 @@
+"""Two masters of a topology on a swarm of three nodes: never on one node, and one of them leads whatever dies.
+
+Data flows while the leader's node dies, and while it stands still and goes on; at the end each word is there.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+
+import master_logs
+import pytest
+from master_logs import MASTERS
+from swarm_cluster import CLUSTER, SwarmCluster
+from swarm_flow import Flow
+from swarm_nodes import eventually
+
+NAME = "Standby"
+MANAGER = 1
+
+
+@pytest.fixture(scope="module")
+def flow(cluster: SwarmCluster) -> Flow:
+    return Flow(cluster, NAME, {"topology.stmgrs": 2, "topology.master.replicas": 2})
+
+
+def _leader(cluster: SwarmCluster) -> tuple[int, int]:
+    """Epoch and container."""
+    log = functools.partial(cluster.say, "logs", CLUSTER, NAME, "-n", "10000")
+    found: tuple[int, int] = eventually(lambda: master_logs.leader(log), "somebody leads")
+    return found
+
+
+def _apart(cluster: SwarmCluster, but: int = 0) -> dict[int, int] | None:
+    """Container of each master to its node, if both run, on two nodes, and none on node ``but``."""
+    shown = cluster.places(NAME)
+    places = {number: int(shown[number].rsplit("-", 1)[1]) for number in MASTERS if number in shown}
+    return places if len(set(places.values())) == 2 and but not in places.values() else None
+
+
+def _leader_on_a_worker(cluster: SwarmCluster, flow: Flow) -> tuple[int, int, int]:
+    """Epoch, container and node of the leader. The manager has the api server and ZooKeeper, so it shall not die."""
+    for _ in range(3):
+        epoch, number = _leader(cluster)
+        node = eventually(lambda: _apart(cluster), "both masters run")[number]
+        if node != MANAGER:
+            return epoch, number, node
+        cluster.heron("restart", CLUSTER, NAME, str(number))
+        eventually(lambda before=epoch: _leader(cluster)[0] > before, "the standby leads")
+        flow.goes_on()
+    raise AssertionError("the one that stands by is elsewhere, so it leads there")
+
+
+def _strike(cluster: SwarmCluster, flow: Flow, node: int, number: int, epoch: int) -> str:
+    """After a node has been struck: what came of it, and when."""
+    struck = time.monotonic()
+    cluster.nodes.is_now(node, "down")
+    down = time.monotonic() - struck
+    (standby,) = set(MASTERS) - {number}
+    eventually(lambda: (found := _leader(cluster))[0] > epoch and found[1] == standby, "the standby leads")
+    leads = time.monotonic() - struck
+    eventually(lambda: _apart(cluster, but=node), "both masters run on the other two nodes")
+    elsewhere = time.monotonic() - struck
+    flow.goes_on()
+    return (
+        f"with the leader, {number}: down after {down:.1f} s, the standby leads (seen) after {leads:.1f}, two masters "
+        f"on two nodes after {elsewhere:.1f}, all acked after {time.monotonic() - struck:.1f}"
+    )
+
+
+def test_the_masters_are_on_two_nodes_and_shown(cluster: SwarmCluster, flow: Flow) -> None:
+    assert set(cluster.places(NAME)) == {0, 1, 2, 100_001}
+    assert _apart(cluster)
+    names = {process["name"] for process in cluster.status(NAME)["processes"]}
+    assert {"heron_container-100001", "topology_master-100001", "metrics_manager-100001"} <= names
+    flow.goes_on()
+
+
+def test_the_leaders_node_dies(cluster: SwarmCluster, flow: Flow) -> None:
+    epoch, number, node = _leader_on_a_worker(cluster, flow)
+    cluster.nodes.kill(node)
+    cluster.nodes.lap(f"node {node} killed {_strike(cluster, flow, node, number, epoch)}")
+    cluster.nodes.start(node)
+    cluster.nodes.is_now(node, "ready")
+    flow.goes_on()
+
+
+def test_the_leaders_node_stands_still_and_goes_on(cluster: SwarmCluster, flow: Flow) -> None:
+    """What goes on there believes that it leads, beside another of its number and another that leads."""
+    epoch, number, node = _leader_on_a_worker(cluster, flow)
+    cluster.nodes.pause(node)
+    cluster.nodes.lap(f"node {node} paused {_strike(cluster, flow, node, number, epoch)}")
+    cluster.nodes.resume(node)
+    ours = ("ps", "--quiet", "--filter", f"label=org.heronry.topology={NAME}")
+    old = ("--filter", f"label=org.heronry.container={number}")
+    assert cluster.nodes.engine(node, *ours, *old), "no two incarnations were alive at once"
+    eventually(lambda: not cluster.nodes.engine(node, *ours, *old), "the old one ends")
+    epoch = _leader(cluster)[0]
+    flow.goes_on()
+    assert _leader(cluster)[0] == epoch, "nobody else leads when it has gone on"
+    assert _apart(cluster)
+
+
+def test_one_node_is_left_alone_by_whom_it_cannot_be_and_taken_where_there_is_no_other(
+    cluster: SwarmCluster, flow: Flow
+) -> None:
+    """With the workers drained both masters are on the manager; when they are back, a restart parts them again."""
+    workers = [cluster.nodes.node(number) for number in (2, 3)]
+    for worker in workers:
+        cluster.nodes.engine(MANAGER, "node", "update", "--availability", "drain", worker)
+    manager = cluster.nodes.node(MANAGER)
+    eventually(lambda: [cluster.places(NAME).get(n) for n in MASTERS] == [manager] * 2, "both are on the manager")
+    flow.goes_on()
+    for worker in workers:
+        cluster.nodes.engine(MANAGER, "node", "update", "--availability", "active", worker)
+    cluster.heron("restart", CLUSTER, NAME, "100001")
+    eventually(lambda: _apart(cluster), "they are on two nodes again")
+    flow.goes_on()
+
+
+def test_at_the_end_every_word_is_there_and_nothing_of_it_is_left(cluster: SwarmCluster, flow: Flow) -> None:
+    flow.ends()

@@ -1,0 +1,239 @@
+"""Masters of one topology on a node each: what Docker, a swarm, Kubernetes and Slurm are asked for, as laws.
+
+How Kubernetes and a swarm read what they are asked for is written out here once more, in a few lines: a Pod comes to a
+node unless its own required terms, or those of a Pod that is there, name one of the other's labels; a task unless a
+constraint names the node.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from laws import Law, Mutation, each_law, each_mutation
+from test_docker_plan import launch_named
+from test_docker_scheduler import World
+from test_k8s_plan import FILES, PLACING, VERSIONS
+
+from heron_control.schedulers import docker_plan, k8s_answers, k8s_plan, slurm_plan, swarm_plan
+from heron_control.schedulers.swarm_plan import Node, Task
+from heron_runtime.model.ids import FIRST_STANDBY, MASTER_CONTAINER
+from heron_runtime.model.plan import Resources
+from heron_runtime.model.settings import MiB
+
+MASTERS = (MASTER_CONTAINER, FIRST_STANDBY, FIRST_STANDBY + 1)
+STATES = ("ready", "down", "unknown")
+SWARM_NODES = st.dictionaries(
+    st.sampled_from("abcd"),
+    st.builds(
+        Node, st.just("n"), st.sampled_from(STATES), st.just(2.0), st.booleans(),
+        st.fixed_dictionaries({"node.labels.disk": st.sampled_from(("ssd", "SSD", "hdd"))}),
+    ),
+    min_size=1,
+)  # fmt: skip
+ONE = Node("n", "ready", 2.0)
+CONSTRAINTS = st.sampled_from(([], ["node.labels.disk==ssd"], ["node.labels.disk != ssd"], ["node.labels.none==x"]))
+
+
+def body(number: int, apart: int) -> dict[str, Any]:
+    """Of a container that is one of ``apart``."""
+    launch = docker_plan.launch_inside(launch_named("T"), "http://api:9000", "k8s")
+    return docker_plan.creation("heronry", launch, number, "i", Resources(1.0, 512 * MiB), apart=apart)
+
+
+def pod(number: int, apart: int, takers: int) -> dict[str, Any]:
+    return k8s_plan.pod_of(f"t-{number}", body(number, apart), sorted(FILES), f"start/{number}", PLACING, takers)
+
+
+# Kubernetes.
+
+
+def keeps_away(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether a required term of ``one`` names ``other``."""
+    rules = one["spec"]["affinity"]["podAntiAffinity"]
+    for term in rules.get("requiredDuringSchedulingIgnoredDuringExecution", ()):
+        assert term["topologyKey"] == "kubernetes.io/hostname"
+        assert term["labelSelector"].keys() == {"matchLabels"}
+        if term["labelSelector"]["matchLabels"].items() <= other["metadata"]["labels"].items():
+            return True
+    return False
+
+
+def may_be_together(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return not (keeps_away(one, other) or keeps_away(other, one))
+
+
+def law_masters_never_share_a_kubernetes_node_where_there_are_nodes_for_all() -> None:
+    for masters, nodes in product((2, 3), range(5)):
+        made = [pod(number, masters, nodes) for number in MASTERS[:masters]]
+        for one, other in combinations(made, 2):
+            assert may_be_together(one, other) == (nodes < masters)
+
+
+def law_a_master_that_has_lost_its_node_may_join_the_one_that_is_left() -> None:
+    """Kubernetes keeps it away also for what the standby asks for, which was made when there were two nodes."""
+    standby, again = pod(FIRST_STANDBY, 2, 2), pod(MASTER_CONTAINER, 2, 1)
+    assert may_be_together(standby, again)
+    preferred = again["spec"]["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    wanted = [term["podAffinityTerm"]["labelSelector"].get("matchExpressions") for term in preferred]
+    masters = {"key": docker_plan.CONTAINER_LABEL, "operator": "In", "values": [str(n) for n in MASTERS]}
+    assert [masters] in wanted, "but would rather not"
+
+
+def law_tasks_and_single_masters_are_kept_from_no_node() -> None:
+    for nodes in range(4):
+        alone, tasks = pod(MASTER_CONTAINER, 0, nodes), pod(3, 0, nodes)
+        assert may_be_together(alone, alone)
+        for master in (pod(MASTER_CONTAINER, 2, nodes), alone):
+            assert may_be_together(tasks, master)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_kubernetes_takes_pods_and_records_of_masters(version: str) -> None:
+    for number, takers in product(MASTERS, (1, 3)):
+        record = k8s_plan.record_of(f"t-{number}", body(number, 3), FILES, f"start/{number}", PLACING, takers)
+        for made in (record, k8s_plan.pod_in(record)):
+            assert kubernetes_validate.validate(made, version, strict=True) == version
+
+
+def _k8s_node(*taints: str, ready: str = "True", cordoned: bool = False, disk: str = "ssd") -> dict[str, Any]:
+    spec = {"unschedulable": True} if cordoned else {}
+    return {
+        "metadata": {"labels": {"disk": disk}},
+        "spec": {**spec, "taints": [{"key": "x", "effect": effect} for effect in taints]},
+        "status": {"conditions": [{"type": "Ready", "status": ready}]},
+    }
+
+
+def law_a_node_counts_if_a_pod_of_ours_may_go_there() -> None:
+    taken = [_k8s_node(), _k8s_node("PreferNoSchedule")]
+    others = [_k8s_node("NoSchedule"), _k8s_node("NoExecute"), _k8s_node(cordoned=True), _k8s_node(ready="Unknown")]
+    nodes = {str(n): k8s_answers.node_of(found) for n, found in enumerate([*taken, *others, _k8s_node(disk="hdd")])}
+    assert k8s_answers.takers(nodes, {"disk": "ssd"}) == 2
+    assert k8s_answers.takers(nodes, {}) == 3
+    assert k8s_answers.takers(None, {}) == 0, "who may not look at nodes asks for nothing strict"
+
+
+# A swarm.
+
+
+def goes_to(node: str, found: Node, constraints: list[str]) -> bool:
+    """Whether a swarm puts a task there."""
+    for constraint in constraints:
+        key, _, value = (part.strip() for part in constraint.replace("!=", "==").partition("=="))
+        has = node if key == "node.id" else found.known_by.get(key, "")
+        if (has.lower() == value.lower()) == ("!=" in constraint):
+            return False
+    return found.state == "ready" and found.active
+
+
+@given(SWARM_NODES, st.frozensets(st.sampled_from("abcdx")), CONSTRAINTS)
+@example({"a": ONE, "b": ONE._replace(active=False)}, frozenset("a"), [])
+@example({"a": ONE, "b": ONE}, frozenset("a"), [])
+def law_masters_share_a_swarms_node_only_where_no_other_takes_them(
+    nodes: dict[str, Node], taken: frozenset[str], given_: list[str]
+) -> None:
+    before = {key for key, node in nodes.items() if goes_to(key, node, given_)}
+    more = swarm_plan.apart_from(taken, nodes, given_)
+    after = {key for key, node in nodes.items() if goes_to(key, node, [*given_, *more])}
+    assert after == (before - taken or before)
+
+
+def law_where_a_master_is_counts_while_it_may_live_there() -> None:
+    nodes = {"n1": Node("one", "ready", 2.0), "n2": Node("two", "down", 2.0)}
+    for tasks, place in (
+        ([], ("", True)),
+        ([Task("running", "n1")], ("n1", False)),
+        ([Task("preparing", "n1")], ("n1", False)),
+        ([Task("running", "n2")], ("", False)),
+        ([Task("failed", "n1")], ("", False)),
+        ([Task("new")], ("", True)),
+        ([Task("pending", "", "no suitable node")], ("", False)),
+    ):
+        assert swarm_plan.place_of(tasks, nodes) == place, tasks
+
+
+# Slurm.
+
+
+@given(st.integers(1, 3), st.sets(st.sampled_from("abcde"), min_size=1))
+def law_masters_share_a_node_of_an_allocation_only_where_it_has_fewer(masters: int, nodes: set[str]) -> None:
+    places = [nodes - set(slurm_plan.elsewhere(number, masters, nodes)) for number in MASTERS[:masters]]
+    assert all(places), "each has a node"
+    shared = [one & other for one, other in combinations(places, 2)]
+    assert any(shared) == (len(nodes) < masters)
+    assert slurm_plan.elsewhere(3, masters, nodes) == [], "tasks go anywhere"
+
+
+def law_slurm_is_told_of_these_nodes_alone() -> None:
+    need = slurm_plan.Need(1, 256)
+    assert "--exclude=n1,n2" in slurm_plan.step_arguments(0, need, ["x"], ["n1", "n2"])
+    assert not [word for word in slurm_plan.step_arguments(0, need, ["x"]) if "exclude" in word]
+
+
+# One engine.
+
+
+def test_docker_runs_restarts_and_removes_a_standby(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    launch = world.submit(config={"topology.master.replicas": 2})
+    world.scheduler.start(launch, world.place("words") / "launch.json")
+    world.observe_until(lambda: set(world.states(launch).values()) == {"running"} and len(world.states(launch)) == 3)
+    assert set(world.states(launch)) == {0, 1, FIRST_STANDBY}
+    hosts = {n: docker_plan.container_host("heronry", launch, n) for n in world.states(launch)}
+    labels = {n: world.machine.find(host).labels.get(docker_plan.APART_LABEL) for n, host in hosts.items()}
+    assert labels == {0: "2", 1: None, FIRST_STANDBY: "2"}
+    assert world.scheduler.restart(launch, FIRST_STANDBY, 30.0) == (FIRST_STANDBY,)
+    world.scheduler.kill(launch)
+    world.scheduler.remove(launch)
+    assert world.states(launch) == {}
+    world.scheduler.close()
+    world.store.close()
+
+
+test_law = each_law(globals())
+
+
+def _pods(patch: pytest.MonkeyPatch, takers: int) -> None:
+    made = k8s_plan.pod_of
+    patch.setattr(k8s_plan, "pod_of", lambda *given: made(*given[:-1], takers))
+
+
+def pods_are_always_strict(patch: pytest.MonkeyPatch) -> None:
+    _pods(patch, 9)
+
+
+def pods_are_never_strict(patch: pytest.MonkeyPatch) -> None:
+    _pods(patch, 0)
+
+
+def a_swarm_is_always_strict(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(swarm_plan, "apart_from", lambda taken, *_: [f"node.id!={node}" for node in taken])
+
+
+def a_swarm_is_never_strict(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(swarm_plan, "apart_from", lambda *_: [])
+
+
+def drained_nodes_count(patch: pytest.MonkeyPatch) -> None:
+    def takes(node: Node, _: object) -> bool:
+        return node.state == "ready"
+
+    patch.setattr(swarm_plan, "_takes", takes)
+
+
+MUTATIONS: list[tuple[Mutation, Law]] = [
+    (pods_are_always_strict, law_masters_never_share_a_kubernetes_node_where_there_are_nodes_for_all),
+    (pods_are_never_strict, law_masters_never_share_a_kubernetes_node_where_there_are_nodes_for_all),
+    (pods_are_always_strict, law_a_master_that_has_lost_its_node_may_join_the_one_that_is_left),
+    (a_swarm_is_always_strict, law_masters_share_a_swarms_node_only_where_no_other_takes_them),
+    (a_swarm_is_never_strict, law_masters_share_a_swarms_node_only_where_no_other_takes_them),
+    (drained_nodes_count, law_masters_share_a_swarms_node_only_where_no_other_takes_them),
+]
+
+test_each_law_notices_its_mutation = each_mutation(MUTATIONS)

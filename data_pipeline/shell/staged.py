@@ -26,11 +26,13 @@ from data_pipeline.core.plan import Output, Plan
 from data_pipeline.core.staged import Counted, Journal, Report, Standing, seat_of
 from data_pipeline.shell.output import MANIFEST, OutputExists, OutputFolder, Place
 from data_pipeline.shell.tasks import REPORT_SCHEMA, Shipped, StageTask
+from heron_runtime.failures import Interrupted
 from heronry.connect.seats import SeatedSink
 from heronry.connect.settings import BadConfig, ConnectError
 from heronry.streamlet.server_sinks import ServerSink
 
 RUN_BYTES = 8
+AGAIN = "The same command, typed again, computes nothing and commits them"
 TASKS_SECS = 20.0  # Spark gives a worker that it cancels two of them
 
 
@@ -100,7 +102,8 @@ def is_owed(place: Place) -> bool:
 
 
 def settle(place: Place) -> list[str]:
-    """Do what is owed to the result that stands there; of which steps. Raises ConnectError: then it is still owed."""
+    """Do what is owed to the result that stands there; of which steps. Raises ConnectError, Interrupted: then it is
+    still owed."""
     found = _counted(place)
     if found is None:
         return []
@@ -119,11 +122,14 @@ def settle(place: Place) -> list[str]:
                         _do(act, servers[step])
     except ConnectError as error:
         if not _is_marked(place):  # else somebody else was there meanwhile, and the server has forgotten the run
-            raise ConnectError(
-                f"{error}. The result is {place.url}, and its records there are still owed: the same command, typed "
-                "again, computes nothing and commits them"
-            ) from None
+            raise ConnectError(f"{error}. {_still_owed(place)}: {AGAIN}") from None
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted: {_still_owed(place)}", f"{AGAIN}.") from None
     return list(found.tokens)
+
+
+def _still_owed(place: Place) -> str:
+    return f"{place.url} has its name, and records in servers are still owed to it"
 
 
 def settle_for(place: Place, program: str) -> str:

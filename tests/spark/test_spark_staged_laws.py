@@ -17,6 +17,7 @@ from data_pipeline.core import staged
 from data_pipeline.core.staged import Act, Counted, Journal, Report, Standing
 from data_pipeline.shell.output import OutputFolder, Place, _Local
 from data_pipeline.shell.staged import Staging, clear, settle
+from heron_runtime.failures import Interrupted
 from heronry.connect.settings import ConnectError
 
 FATES = st.lists(st.sampled_from(["dies", "staged", "late"]), max_size=2)
@@ -188,6 +189,31 @@ def test_what_fails_behind_the_rename_throws_nothing_away(monkeypatch: pytest.Mo
             patch.setattr(_Local, "publish", publish)
             with pytest.raises(OSError, match="the disk is gone"):
                 world.command()
+        assert [world.command(), world.command()] == ["settled", "refused"]
+        assert world.server.seen == world.expected
+
+
+@pytest.mark.parametrize(
+    ("raised", "told", "said"),
+    [
+        (KeyboardInterrupt(), Interrupted, "interrupted: .*out has its name, and records in servers are still owed"),
+        (ConnectError("it is away"), ConnectError, "step 'left': it is away. .*out has its name.* The same command"),
+    ],
+)
+def test_commits_that_are_broken_off_are_owed(
+    monkeypatch: pytest.MonkeyPatch, raised: BaseException, told: type[Exception], said: str
+) -> None:
+    with world_of([[], []], [step_of_first_commit()]) as world:
+        assert world.command() == "died"
+        world.left = LIVES
+
+        def broken_off(*_: object) -> None:
+            raise raised
+
+        with monkeypatch.context() as patch:
+            patch.setattr(MemorySink, "commit", broken_off)
+            with pytest.raises(told, match=said):
+                settle(Place(None, world.url))
         assert [world.command(), world.command()] == ["settled", "refused"]
         assert world.server.seen == world.expected
 

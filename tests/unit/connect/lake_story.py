@@ -36,7 +36,7 @@ from heronry.connect.lake_sink import LakeSink
 for module in ("pyarrow.parquet", "pyarrow.dataset", "deltalake.transaction", "pyiceberg.catalog.sql"):
     importlib.import_module(module)  # once, for all lives
 
-ROWS, A_CHECKPOINT, KILLS = 42, 3, 10
+ROWS, A_CHECKPOINT, KILLS = 36, 3, 8
 FORMAT = "delta"
 STEPS = ("os.link", "os.rename", "os.remove", "open")
 

@@ -31,7 +31,7 @@ def told(folder: Path, seed: int, form: str, mistake: str = "") -> tuple[int, li
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
 def test_a_process_that_is_killed_again_and_again_writes_each_row_once(form: str, tmp_path: Path) -> None:
     killed, found = told(tmp_path / "story", 1, form)
-    assert killed >= 5
+    assert killed >= 3
     assert found == list(range(ROWS))
 
 

@@ -53,7 +53,6 @@ from heron_runtime.wire.master import (
     TakeCheckpoint,
 )
 from heronry.api.errors import topology_not_found
-from heronry.streamlet.online.locate import PROGRAM
 
 MAX_ASKED_FOR = 200  # topologies looked at for the sake of a hint
 AT_ONCE = 16  # topologies asked at the same time
@@ -224,6 +223,8 @@ class Inspector:
 
 def missing(store: StateStore, name: str, cluster: str) -> NotFound:
     """There is no topology of this name; perhaps it is the variable that one was submitted from."""
+    from heronry.streamlet.online.locate import PROGRAM  # here, since few who look at topologies need streamlets
+
     known = [state.topology for state in topologies.list_topologies(store)]
     variables: dict[str, str] = {}
     for topology in known[:MAX_ASKED_FOR]:

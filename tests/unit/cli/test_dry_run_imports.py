@@ -1,6 +1,7 @@
-"""What ``heron submit --dry-run`` imports, itself and in the process that asks the user's file: modules are counted.
+"""What ``heron submit --dry-run`` imports, itself and in the process that asks the user's file, and what commands that
+look at topologies do not: modules are counted.
 
-Most of what a dry run costs is imports. Time is no measure that holds on any machine; which modules are there is.
+Most of what such a command costs is imports. Time is no measure that holds on any machine; which modules are there is.
 """
 
 from __future__ import annotations
@@ -91,3 +92,13 @@ def test_a_dry_run_imports_what_it_needs_in_both_processes(tmp_path: Path) -> No
     assert not found(definer, (*OTHERS, *OF_THE_COMMAND))
     assert len(of_heronry(command)) <= MOST_IN_COMMAND, of_heronry(command)
     assert len(of_heronry(definer)) <= MOST_IN_DEFINER, of_heronry(definer)
+
+
+def test_who_looks_at_topologies_imports_no_streamlets(tmp_path: Path) -> None:
+    line = ("list", "local")
+    command_line = [sys.executable, "-c", COMMAND, str(tmp_path / "command"), *line]
+    environment = {**os.environ, "HERONRY_HOME": str(tmp_path / "home")}
+    subprocess.run(command_line, cwd=tmp_path, env=environment, check=True, capture_output=True, timeout=120)
+    modules = set((tmp_path / "command").read_text().split("\n"))
+    assert "heron_control.inspection.inspector" in modules
+    assert not found(modules, ("heronry.streamlet", "data_pipeline", "docker", "numpy"))

@@ -15,6 +15,7 @@ from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest

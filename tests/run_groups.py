@@ -76,12 +76,16 @@ def _packages() -> list[str]:
     return sorted(p.parent.name for p in ROOT.glob("*/__init__.py") if p.parent.name not in ("tests", "protos"))
 
 
-#: Tests elsewhere that need pyarrow, which comes with Spark: in their own groups they are skipped where it is missing.
+#: Tests elsewhere that need pyarrow, deltalake or pyiceberg, which come with Spark: where these are missing, their own
+#: groups skip them.
 NEED_PYARROW = (
     "tests/integration/front_door/test_history.py",
     "tests/integration/heron_tracker/test_history_routes.py",
     "tests/unit/benchmarks/test_engines_figures.py",
     "tests/unit/cli/test_view_answers.py",
+    "tests/unit/connect/test_delta_sink.py",
+    "tests/unit/connect/test_iceberg.py",
+    "tests/unit/connect/test_lake_kills.py",
     "tests/unit/connect/test_parquet_sink.py",
     "tests/unit/data_pipeline/test_history_rows.py",
     "tests/unit/data_pipeline/test_shipped.py",
@@ -89,6 +93,7 @@ NEED_PYARROW = (
     "tests/unit/metrics_manager/test_history_sink.py",
     "tests/unit/pipeline/test_merged_views.py",
     "tests/unit/pipeline/test_view_questions.py",
+    "tests/unit/streamlet/test_streamlet_lakes.py",
     "tests/unit/streamlet/test_streamlet_files.py",
     "tests/unit/streamlet/test_streamlet_online_io.py",
     "tests/unit/streamlet/test_streamlet_online_sinks.py",

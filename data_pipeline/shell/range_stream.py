@@ -26,6 +26,11 @@ SCHEMA = "step string, path string"  # as names of files have it; ``path`` is a 
 
 def ranges_stream(spark: SparkSession, step: str, source: ServerSource) -> DataFrame:
     """The ranges that are new. Raises ConnectError, BadConfig, if the server cannot be read now."""
+    if source.fixed():
+        raise ConnectError(
+            f"step {step!r}: {source} is read by micro-batches at one version, over all runs of one CHECKPOINT: name "
+            "it (version=…)"
+        )
     with closing(source.open(_name(step))) as reader:
         for split in reader.splits():
             reader.bounds(split)

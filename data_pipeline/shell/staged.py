@@ -14,6 +14,8 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -108,11 +110,16 @@ def settle(place: Place) -> list[str]:
     try:
         with _servers(found.journal) as servers:
             waiting = {step: list(server.prepared()) for step, server in servers.items()}
-            for act in staged.behind_the_rename(found, waiting):
-                if act.kind == "settled":
+            acts = staged.behind_the_rename(found, waiting)
+            for (kind, step), those in groupby(acts, attrgetter("kind", "step")):
+                if kind == "settled":
                     place.write(staged.SETTLED, b"")
+                elif kind == "commit":
+                    with _told(step):
+                        servers[step].commit_all([act.token for act in those])
                 else:
-                    _do(act, servers[act.step])
+                    for act in those:
+                        _do(act, servers[step])
     except ConnectError as error:
         if not _is_marked(place):  # else somebody else was there meanwhile, and the server has forgotten the run
             raise ConnectError(f"{error}. {_still_owed(place)}: {AGAIN}") from None
@@ -162,9 +169,7 @@ def clear(journal: Journal, out: Callable[[str], None]) -> bool:
 
 def _do(act: staged.Act, server: SeatedSink) -> None:
     with _told(act.step):
-        if act.kind == "commit":
-            server.commit(0, act.token)
-        elif act.kind == "throw_away":
+        if act.kind == "throw_away":
             server.abort(act.token)
         else:
             server.forget()

@@ -57,7 +57,7 @@ class Marks:
         last: dict[int, tuple[int, str]] = {}
         for mark in filter(None, map(MARK.fullmatch, middles)):
             number, task = int(mark[3]), int(mark[4])
-            if mark[1] == self._life and number > last.get(task, (0, ""))[0]:
+            if mark[1] == self._life and number > last.get(task, (-1, ""))[0]:
                 last[task] = number, mark[0]
         return last
 
@@ -67,7 +67,7 @@ class Marks:
         middles = list(self.middles())
         if any(mark[2] == token for mark in filter(None, map(MARK.fullmatch, middles))):
             return True
-        return self.last(middles).get(int(task), (0, ""))[0] >= int(number)
+        return self.last(middles).get(int(task), (-1, ""))[0] >= int(number)
 
     def leave(self, token: str) -> None:
         """An empty file, in place of the task's mark before."""

@@ -78,6 +78,12 @@ class PollingSource(Spout):
         """A reader of these fields; ``name``: what the server shows of it. Raises ConnectError."""
         raise NotImplementedError
 
+    @classmethod
+    def fixed(cls, config: Mapping[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
+        """Settings that whoever submits a program settles for all its tasks, so that restarts read the same. Raises
+        ConnectError."""
+        return {}
+
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         """Raises BadConfig, ConnectError."""
         require(self, config)

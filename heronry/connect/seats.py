@@ -7,7 +7,8 @@ system has a place for the values, so that whoever must know this of each record
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 from heronry.api.state import TwoPhaseSink
@@ -61,6 +62,11 @@ class SeatedSink(TwoPhaseSink):
         """What ``take`` wants, which can be pickled. Raises ConnectError for values the system has no place for."""
         raise NotImplementedError(f"{cls.__name__} has no encoded(cls, fields, values)")
 
+    @classmethod
+    def encoder(cls, config: Mapping[str, Any], fields: Sequence[str]) -> Callable[[Sequence[Any]], Any]:
+        """``encoded`` for values of these fields. Raises ConnectError where it has to look at the system first."""
+        return partial(cls.encoded, fields)
+
     def take(self, encoded: Any) -> None:
         """Take what was encoded. Raises ConnectError."""
         raise NotImplementedError(f"{type(self).__name__} has no take(self, encoded)")
@@ -68,6 +74,11 @@ class SeatedSink(TwoPhaseSink):
     def process(self, tup: Tuple) -> None:
         """Take it. Raises ConnectError."""
         self.take(self.encoded(tup.fields, tup.values))
+
+    def commit_all(self, tokens: Sequence[str]) -> None:
+        """``commit`` of several; at once, where the system can. Raises ConnectError."""
+        for token in tokens:
+            self.commit(0, token)
 
     def forget(self) -> None:
         """Nothing is left of this step but what was committed: what is prepared is thrown away, and what tells which

@@ -52,7 +52,7 @@ class SpoolSink(SeatedSink):
 
     def open(self, config: dict[str, Any], seat: Seat) -> None:
         """Raises BadConfig, ConnectError."""
-        self._folder = Path(self.folder_option.of(config))
+        self._folder = self.spool_folder(config)
         self._step, self._task = seat.step, seat.task
         self._marks = Marks(self._folder, self._step, seat.life)
         self._file: BinaryIO | None = None
@@ -70,6 +70,10 @@ class SpoolSink(SeatedSink):
                 "the user that the topology's code runs as may write into, or name another in "
                 f"config {self.folder_option.key!r}"
             ) from error
+
+    def spool_folder(self, config: dict[str, Any]) -> Path:
+        """Where it writes."""
+        return Path(self.folder_option.of(config))
 
     def process(self, tup: Tuple) -> None:
         """Take it. Raises ConnectError for what the format cannot hold, and when it cannot be written."""

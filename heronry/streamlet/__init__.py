@@ -6,8 +6,8 @@ from heronry.streamlet.joins import Joined
 from heronry.streamlet.monoid import Monoid, count, distinct, max_, mean, min_, monoid, sum_, top_k
 from heronry.streamlet.process import Context, Process
 from heronry.streamlet.program import KeyValue, Matched, Program, Windowed
-from heronry.streamlet.server_sinks import to_kafka, to_nats, to_redis_stream, to_table
-from heronry.streamlet.servers import kafka, nats, redis_stream, sql_rows
+from heronry.streamlet.server_sinks import to_delta, to_iceberg, to_kafka, to_nats, to_redis_stream, to_table
+from heronry.streamlet.servers import delta, iceberg, kafka, nats, redis_stream, sql_rows
 from heronry.streamlet.stream import Streamlet
 from heronry.streamlet.windows import Window, session, sliding, tumbling
 
@@ -26,8 +26,10 @@ __all__ = [
     "archive",
     "collect",
     "count",
+    "delta",
     "distinct",
     "files",
+    "iceberg",
     "kafka",
     "max_",
     "mean",
@@ -41,7 +43,9 @@ __all__ = [
     "sliding",
     "sql_rows",
     "sum_",
+    "to_delta",
     "to_files",
+    "to_iceberg",
     "to_kafka",
     "to_nats",
     "to_redis_stream",

@@ -1,5 +1,5 @@
-"""Sinks that live in servers: declared once in a program, written on every engine through the sinks of
-``heronry.connect``, each record once.
+"""Sinks that live in servers, or in tables of lakes: declared once in a program, written on every engine through the
+sinks of ``heronry.connect``, each record once.
 
 Of a record the declared ``fields`` are written; what else it has is left out, and one that it lacks is None. A record
 has named fields: a dict, a named tuple, a dataclass. ``settings`` are the connector's own configuration; what is wrong
@@ -13,8 +13,9 @@ folder (``data_pipeline/shell/staged.py``).
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,8 +29,12 @@ SINKS = {
     "postgres": "heronry.connect.postgres_sink:PostgresSink",
     "kafka": "heronry.connect.kafka_sink:KafkaSink",
     "nats": "heronry.connect.nats_sink:NatsSink",
+    "delta": "heronry.connect.delta_sink:DeltaSink",
+    "iceberg": "heronry.connect.iceberg_sink:IcebergSink",
 }
-INTO = {"redis": "stream", "postgres": "table", "kafka": "topic", "nats": "subject"}  # the setting that says where to
+INTO = {  # the setting that says where to
+    "redis": "stream", "postgres": "table", "kafka": "topic", "nats": "subject", "iceberg": "table",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,7 @@ class ServerSink(ServerSettings):
     def encoded(self, record: Any) -> Any:
         """What the connector takes of a record. Raises TypeError, ConnectError."""
         found = named_fields(record, "a server")
-        return self.component.encoded(self.fields, [found.get(name) for name in self.fields])
+        return _encoder(self)([found.get(name) for name in self.fields])
 
     def open(self, seat: Seat) -> SeatedSink:
         """The connector, connected. Raises ConnectError, BadConfig."""
@@ -75,7 +80,12 @@ class ServerSink(ServerSettings):
         return made
 
     def __str__(self) -> str:
-        return self.told(dict(self.settings).get(f"user.{self.system}.{INTO[self.system]}", "?"))
+        return self.told(dict(self.settings).get(f"user.{self.system}.{INTO.get(self.system)}", ""))
+
+
+@lru_cache
+def _encoder(sink: ServerSink) -> Callable[[Sequence[Any]], Any]:
+    return sink.component.encoder(sink.config, sink.fields)
 
 
 def to_table(
@@ -145,6 +155,19 @@ def to_nats(
     ``NatsSink`` takes.
     """
     return _sink("nats", fields, password_file, more, url=url, subject=subject, spool=str(spool))
+
+
+def to_delta(path: str | Path, fields: Sequence[str]) -> ServerSink:
+    """Rows of a Delta table that is there (its whole path); ``fields`` are columns of it, others become null."""
+    return _sink("delta", fields, None, {}, path=str(path))
+
+
+def to_iceberg(catalog: Mapping[str, str], table: str, fields: Sequence[str]) -> ServerSink:
+    """Rows of an Iceberg table that is there; ``fields`` are columns of it, others become null.
+
+    ``catalog``: properties of pyiceberg's, without secrets.
+    """
+    return _sink("iceberg", fields, None, {}, catalog=tuple(sorted(catalog.items())), table=table)
 
 
 def _sink(

@@ -1,5 +1,5 @@
-"""Sources that live in servers: declared once in a program, read by every engine through the readers of
-``heronry.connect``.
+"""Sources that live in servers, or in tables of lakes: declared once in a program, read by every engine through the
+readers of ``heronry.connect``.
 
 A record is a dict of the declared ``fields``, with the values the connector of that system gives. A split (a stream, a
 partition, a range of a column) is what a file is to ``files``: it belongs to one task, its records are numbered, and a
@@ -13,7 +13,7 @@ engine for ``grows=False``. The ends are fixed once (``bounds``), for all splits
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,8 +27,13 @@ COMPONENTS = {
     "postgres": "heronry.connect.postgres_source:SqlRows",
     "kafka": "heronry.connect.kafka_source:KafkaTopics",
     "nats": "heronry.connect.nats_source:NatsStream",
+    "delta": "heronry.connect.delta_source:DeltaRows",
+    "iceberg": "heronry.connect.iceberg_source:IcebergRows",
 }
-MAPPINGS = ("user.kafka.client",)  # settings that are mappings; here they are pairs, so that a source is a value
+MAPPINGS = (
+    "user.kafka.client",
+    "user.iceberg.catalog",
+)  # settings that are mappings; here they are pairs, so that a source is a value
 
 
 class ServerSettings:
@@ -57,8 +62,9 @@ class ServerSettings:
     def told(self, what: Any) -> str:
         """For people: what of the system, and where that is."""
         known = dict(self.settings)
-        where = next((known[key] for key in (f"user.{self.system}.{name}" for name in WHERE) if key in known), "?")
-        return f"{self.system} {what if isinstance(what, str) else ', '.join(what)} at {where}"
+        where = next((known[key] for key in (f"user.{self.system}.{name}" for name in WHERE) if key in known), "")
+        told = what if isinstance(what, str) else ", ".join(what)
+        return " ".join(filter(None, (self.system, told, where and f"at {where}")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +95,14 @@ class ServerSource(ServerSettings):
         """A connection; ``name``: what the server shows of it. Raises ConnectError, BadConfig."""
         return self.component.reader(self.config, self.fields, name)
 
+    def fixed(self) -> dict[str, Any]:
+        """Settings that it lacks and that must be the same for all who read it. Raises ConnectError."""
+        return self.component.fixed(self.config, self.fields)
+
+    def having(self, settings: Mapping[str, Any]) -> ServerSource:
+        """The same with these settings, too."""
+        return replace(self, settings=tuple(sorted({**dict(self.settings), **settings}.items())))
+
     def records(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
         """What a reader's rows stand for."""
         fields = self.fields
@@ -101,11 +115,11 @@ class ServerSource(ServerSettings):
     def __str__(self) -> str:
         known = dict(self.settings)
         return self.told(
-            next((known[key] for key in (f"user.{self.system}.{name}" for name in WHAT) if key in known), "?")
+            next((known[key] for key in (f"user.{self.system}.{name}" for name in WHAT) if key in known), "")
         )
 
 
-WHAT, WHERE = ("table", "streams", "topics"), ("url", "dsn", "servers")  # settings that say what is read, and where
+WHAT, WHERE = ("table", "streams", "topics"), ("url", "dsn", "servers", "path")  # settings: what is read, and where
 
 
 def ranges_of(source: ServerSource, name: str) -> tuple[Range, ...]:
@@ -193,6 +207,26 @@ def nats(
     ``more``: what else ``NatsStream`` takes, ``removed="skip"`` for ``user.nats.removed``.
     """
     return _server("nats", fields, password_file, grows, more, url=url, streams=_listed(streams))
+
+
+def delta(path: str | Path, fields: Sequence[str], *, version: int | None = None) -> ServerSource:
+    """Rows of a Delta table (its whole path) as they were at a version; each of its data files is a split.
+
+    Without a version it is the newest: online, when the program is submitted; else when it begins to be read.
+    """
+    given: dict[str, Any] = {} if version is None else {"version": version}
+    return _server("delta", fields, None, False, given, path=str(path))
+
+
+def iceberg(
+    catalog: Mapping[str, str], table: str, fields: Sequence[str], *, snapshot: int | None = None
+) -> ServerSource:
+    """Rows of an Iceberg table as they were at a snapshot; each of its data files is a split.
+
+    ``catalog``: properties of pyiceberg's, without secrets. Without a snapshot it is the newest, as with ``delta``.
+    """
+    given: dict[str, Any] = {} if snapshot is None else {"snapshot": snapshot}
+    return _server("iceberg", fields, None, False, given, catalog=tuple(sorted(catalog.items())), table=table)
 
 
 def _server(

@@ -19,7 +19,18 @@ from heronry.streamlet.aside import policy_of
 from heronry.streamlet.endpoints import FileSource, is_url
 from heronry.streamlet.online.chain_bolt import ChainBolt
 from heronry.streamlet.online.file_spout import FileSpout
-from heronry.streamlet.online.locate import ARGUMENTS, FINGERPRINT, PATHS, PROGRAM, STAGE, STEPS, fingerprint, paths_of
+from heronry.streamlet.online.locate import (
+    ARGUMENTS,
+    FINGERPRINT,
+    FIXED,
+    PATHS,
+    PROGRAM,
+    STAGE,
+    STEPS,
+    fingerprint,
+    fixed_of,
+    paths_of,
+)
 from heronry.streamlet.online.reduce_bolt import ReduceBolt
 from heronry.streamlet.online.sequence_spout import SequenceSpout
 from heronry.streamlet.online.server_spout import ServerSpout
@@ -76,6 +87,8 @@ def compile_program(program: Program, name: str | None = None, variable: str = "
     policy_of(dict(program.config))
     if problems:
         raise TopologyError(problems, chosen, f"program {program.name!r}")
+    fixed = fixed_of(program)
+    config |= {FIXED: fixed} if fixed else {}
     for text in missing(program):
         sys.stderr.write(f"note: {text}\n")  # the submitter sees it; perhaps it is there where tasks run
     add_stages(builder, stages_of(program), config)

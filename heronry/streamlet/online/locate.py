@@ -3,7 +3,8 @@
 Functions are not pickled: an instance imports the user's module, as it does for any spout or bolt, and takes the
 program from its variable. So lambdas and closures need nothing. What the module was told by its arguments
 (``heron submit … -- ARGS``) is told to it again; the paths of sources and sinks, which may have been relative to the
-folder or the file that was submitted, travel in the configuration. A fingerprint of the steps makes sure that the
+folder or the file that was submitted, travel in the configuration; so does what was settled of sources that leave it
+open, as the version of a table. A fingerprint of the steps makes sure that the
 program found there is the one that was submitted.
 """
 
@@ -18,7 +19,9 @@ from functools import reduce
 from typing import Any, cast
 
 from heronry.api.errors import TopologyError
+from heronry.connect.settings import ConnectError
 from heronry.streamlet.program import LookupStep, Program, ReduceStep, SinkStep, SourceStep, Step
+from heronry.streamlet.servers import ServerSource
 
 PROGRAM = "user.streamlet.program"  # module:variable
 ARGUMENTS = "user.streamlet.arguments"
@@ -26,6 +29,7 @@ FINGERPRINT = "user.streamlet.fingerprint"
 STAGE = "user.streamlet.stage"
 STEPS = "user.streamlet.steps"  # what runs in the component, for people (`heron submit --dry-run`)
 PATHS = "user.streamlet.paths"  # of sources and sinks, by step
+FIXED = "user.streamlet.fixed"  # settings of sources that whoever submitted has settled, by step
 
 _ABSENT = ("partitions",)  # settings that are younger than the first fingerprints: unset they are not there
 
@@ -53,10 +57,26 @@ def paths_of(program: Program) -> dict[str, str]:
     return {name: spec.path for name, spec in specs if hasattr(spec, "path")}
 
 
-def _with_paths(program: Program, paths: Mapping[str, str]) -> Program:
-    """The program with its sources and sinks where they were when it was submitted."""
+def fixed_of(program: Program) -> dict[str, dict[str, Any]]:
+    """What is settled now of sources that leave it open, by step. Raises TopologyError."""
+    found, problems = {}, []
+    for step in program.sources():
+        if isinstance(step.source, ServerSource):
+            try:
+                found[step.name] = step.source.fixed()
+            except ConnectError as error:
+                problems.append(f"step {step.name!r}: {error}")
+    if problems:
+        raise TopologyError(problems)
+    return {name: settings for name, settings in found.items() if settings}
+
+
+def _as_submitted(program: Program, paths: Mapping[str, str], fixed: Mapping[str, dict[str, Any]]) -> Program:
+    """The program with its sources and sinks where, and what, they were when it was submitted."""
     steps: list[Step] = []
     for step in program.steps:
+        if step.name in fixed and isinstance(step, SourceStep) and isinstance(step.source, ServerSource):
+            step = replace(step, source=step.source.having(fixed[step.name]))
         if step.name in paths:
             path: Any = {"path": paths[step.name]}
             if isinstance(step, SourceStep):
@@ -85,4 +105,4 @@ def find(config: Mapping[str, Any]) -> Program:
             f"{config[PROGRAM]} is not the program that was submitted: its module builds another one here than there. "
             "Let it depend on its arguments alone (`-- ARGS`), not on the environment, the folder or the time"
         )
-    return _with_paths(program, config.get(PATHS, {}))
+    return _as_submitted(program, config.get(PATHS, {}), config.get(FIXED, {}))

@@ -1,0 +1,173 @@
+"""Delta tables: opened with clear words, read file by file at a version, and committed to with a mark.
+
+The library is ``deltalake``. Rows are read by pyarrow from the data files that it names, with the partition's values
+that it gives; what it, or that way, would get wrong is refused by name: deletion vectors, column mapping, and every
+feature that is not known here. So is, for writing, what a writer has to compute or check: partitions, generated and
+identity columns, constraints. A commit carries Delta's own action ``txn`` (Delta's protocol, "Transaction
+Identifiers"): whose it is, and which checkpoint; of two with the same one that do not know of each other the second
+fails.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from heron_runtime.failures import one_line
+from heron_runtime.files import sync_folder
+from heronry.connect.lake import Added, Busy, arrow_library, library, marks_of
+from heronry.connect.settings import ConnectError, Option, text
+
+EXTRA = "delta"
+PATH = text("user.delta.path", "the folder of the Delta table, the same on each host", required=True)
+READER_FEATURES = {"timestampNtz", "columnMapping", "v2Checkpoint", "vacuumProtocolCheck"}
+WRITER_FEATURES = READER_FEATURES | {
+    "appendOnly", "invariants", "changeDataFeed", "checkConstraints", "generatedColumns", "identityColumns",
+}  # fmt: skip
+COMPUTED = ("delta.invariants", "delta.generationExpression", "delta.identity.start")  # of a column
+MAPPING, EXPIRY = "delta.columnMapping.mode", "delta.setTransactionRetentionDuration"
+
+
+def path_problems(option: Option, config: Mapping[str, Any]) -> Iterator[str]:
+    """Why a configuration names no table."""
+    given = config.get(option.key)
+    if isinstance(given, str) and given and ("://" in given or not Path(given).is_absolute()):
+        yield (
+            f"config {option.key!r} is {given!r:.80}; write the whole path of a folder that every host has (URLs of "
+            "object stores are not known here)"
+        )
+
+
+class DeltaTable:
+    """A table as it is now, or was at a version; ``root``: where its files lie. Raises ConnectError."""
+
+    def __init__(self, path: str, who: str, version: int | None = None) -> None:
+        self._arrow, _ = arrow_library(who, EXTRA)
+        self._library = library("deltalake", who, EXTRA)
+        self._path, self._who = path, who
+        self._table = self._opened(version)
+        self.name, self.root = f"the Delta table {path}", Path(path)
+        self.version: int = self._table.version()
+        self.schema = self._arrow.schema(self._table.schema())
+
+    def _opened(self, version: int | None) -> Any:
+        exceptions = self._library.exceptions
+        try:
+            table = self._library.DeltaTable(self._path)
+            newest = table.version()
+            if version is not None and version != newest:
+                if version > newest:
+                    raise ConnectError(
+                        f"{self._who}: the Delta table {self._path} has the versions up to {newest}, and version "
+                        f"{version} is asked for: name one that is there"
+                    )
+                table.load_as_version(version)
+            return table
+        except exceptions.TableNotFoundError:
+            raise ConnectError(
+                f"{self._who}: there is no Delta table at {self._path}: make it there (deltalake's DeltaTable.create("
+                "path, schema), or Spark), or name another; hosts and containers must have it at the same path"
+            ) from None
+        except (exceptions.DeltaError, OSError) as error:
+            which = "" if version is None else f" at version {version}"
+            raise ConnectError(
+                f"{self._who}: the Delta table {self._path} cannot be read{which}: {one_line(str(error), 300)}. Its "
+                "user needs to read the folder and its _delta_log; a version whose log was cleaned up is gone"
+            ) from None
+
+    # Reading.
+
+    def readable(self) -> DeltaTable:
+        """Itself. Raises ConnectError for what would be read wrong."""
+        self._refuse(self._unreadable(), "read")
+        return self
+
+    def fragments(self) -> tuple[dict[str, Any], Any]:
+        """Its data files by name, each as a fragment of Arrow's, in order of names; and the schema to read them by."""
+        try:
+            dataset = self._table.to_pyarrow_dataset()
+        except self._library.exceptions.DeltaError as error:
+            raise ConnectError(f"{self._who}: {self.name}: {one_line(str(error), 300)}") from None
+        found = {fragment.path: fragment for fragment in dataset.get_fragments()}
+        return dict(sorted(found.items())), dataset.schema
+
+    def _unreadable(self) -> Iterator[str]:
+        yield from sorted(set(self._table.protocol().reader_features or ()) - READER_FEATURES)
+        if self._table.metadata().configuration.get(MAPPING, "none") != "none":
+            yield "column mapping"
+
+    # Writing.
+
+    def writable(self) -> DeltaTable:
+        """Itself. Raises ConnectError for what a writer would have to compute or check."""
+        self._refuse((*self._unreadable(), *self._unwritable()), "write")
+        return self
+
+    def _unwritable(self) -> Iterator[str]:
+        about, protocol = self._table.metadata(), self._table.protocol()
+        yield from sorted(set(protocol.writer_features or ()) - WRITER_FEATURES)
+        if about.partition_columns:
+            yield f"partitions (by {', '.join(about.partition_columns)})"
+        for key in about.configuration:
+            if key.startswith("delta.constraints."):
+                yield f"the constraint {key.removeprefix('delta.constraints.')}"
+        if EXPIRY in about.configuration:
+            yield f"marks that expire ({EXPIRY})"
+        for field in self._table.schema().fields:
+            for what in COMPUTED:
+                if what in field.metadata:
+                    yield f"{what} of column {field.name}"
+
+    def _refuse(self, found: Iterator[str] | tuple[str, ...], what: str) -> None:
+        names = ", ".join(dict.fromkeys(found))
+        if names:
+            raise ConnectError(
+                f"{self._who} cannot {what} {self.name}, which has {names}: {what} a table without, or let another "
+                "engine do it"
+            )
+
+    def committed(self, writer: str) -> int:
+        """As the log says it: the last checkpoint of this writer; -1: none."""
+        found = self._table.transaction_version(writer)
+        return -1 if found is None else int(found)
+
+    def add(self, files: Sequence[Added]) -> None:
+        """One transaction: the files and the marks. Raises Busy, ConnectError."""
+        deltalake, actions = self._library, []
+        for file in files:
+            about = os.stat(file.file)
+            stats = json.dumps({"numRecords": file.rows})
+            actions.append(
+                deltalake.transaction.AddAction(
+                    file.file.name, about.st_size, {}, int(about.st_mtime * 1000), True, stats
+                )
+            )
+        marks = [deltalake.Transaction(*mark) for mark in marks_of(files).items()]
+        mark = deltalake.CommitProperties(app_transactions=marks)
+        try:
+            self._table.create_write_transaction(actions, "append", self._table.schema(), commit_properties=mark)
+            self._sync()
+        except deltalake.exceptions.CommitFailedError as error:
+            raise Busy(
+                f"{self.name} does not take what {files[0].writer} has written, for others change it at the same time "
+                f"({one_line(str(error), 200)}). The rows are safe, and are committed again once the topology "
+                "goes on"
+            ) from None
+        except (deltalake.exceptions.DeltaError, OSError) as error:
+            raise ConnectError(
+                f"{self._who} cannot commit to {self.name} ({one_line(str(error), 300)}): see to its folder (rights, "
+                "room). The rows are safe, and are committed again once the topology goes on"
+            ) from None
+
+    def _sync(self) -> None:
+        """The library writes the log and leaves it to the system when that is on disk."""
+        log = Path(self._path, "_delta_log")
+        version = self.version + 1
+        while (commit := log / f"{version:020d}.json").exists():
+            with commit.open("rb") as file:
+                os.fsync(file.fileno())
+            version += 1
+        sync_folder(log)

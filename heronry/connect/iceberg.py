@@ -1,0 +1,156 @@
+"""Iceberg tables: opened with clear words, read file by file at a snapshot, and committed to with a mark.
+
+The library is ``pyiceberg``; which catalog, and where, are its own properties. Columns are matched by field ids: files
+are written with them, and read by the library, which follows renames and added columns. What that way would get wrong
+is refused by name: delete files, partitions, format versions that give rows numbers. The mark of a writer is a property
+of the table, set in the same commit as the snapshot, so it is there as long as the table, whatever snapshots expire.
+The library's own retry is off: it would append again without a look at the mark.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from heron_runtime.failures import one_line
+from heron_runtime.files import sync_folder
+from heronry.connect.lake import Added, Busy, arrow_library, library, marks_of
+from heronry.connect.settings import ConnectError, mapping, text
+
+EXTRA = "iceberg"
+CATALOG = mapping("user.iceberg.catalog", "the properties of pyiceberg's catalog (name, type, uri, warehouse)")
+TABLE = text("user.iceberg.table", "the table, with its namespace: shop.orders", required=True)
+SECRETS = ("password", "secret", "token", "credential", "access-key")
+MARK, RETRIES = "heronry.committed.", "commit.retry.num-retries"
+NEWEST_FORMAT = 2
+
+
+def catalog_problems(config: Mapping[str, Any]) -> Iterator[str]:
+    """Why a configuration names no catalog, or holds what a definition must not show."""
+    given = config.get(CATALOG.key)
+    if not given:
+        yield f"needs config {CATALOG.key!r}: {CATALOG.what}"
+    if isinstance(given, Mapping):
+        shown = [key for key in given if any(word in str(key).lower() for word in SECRETS)]
+        shown += [key for key, value in given.items() if isinstance(value, str) and _has_password(value)]
+        if shown:
+            yield (
+                f"config {CATALOG.key!r} holds a secret ({', '.join(shown)}), which a topology's definition shows: put "
+                "it into pyiceberg's own configuration on each host (.pyiceberg.yaml, PYICEBERG_CATALOG__NAME__…)"
+            )
+
+
+def _has_password(value: str) -> bool:
+    try:
+        return "://" in value and bool(urlsplit(value).password)
+    except ValueError:
+        return False
+
+
+@lru_cache(maxsize=8)
+def _catalog(properties: tuple[tuple[str, str], ...]) -> Any:
+    """Its connections are those of the process."""
+    given = dict(properties)
+    return importlib.import_module("pyiceberg.catalog").load_catalog(given.pop("name", "default"), **given)
+
+
+class IcebergTable:
+    """A table as it is now; ``root``: where its data files lie. Raises ConnectError."""
+
+    def __init__(self, catalog: Mapping[str, str], name: str, who: str) -> None:
+        self._arrow, _ = arrow_library(who, EXTRA)
+        library("pyiceberg", who, EXTRA)
+        self.name, self._who = f"the Iceberg table {name}", who
+        self.table: Any = self._opened(dict(catalog), name)
+        self.schema = library("pyiceberg.io.pyarrow", who, EXTRA).schema_to_pyarrow(self.table.schema())
+        place = urlsplit(self.table.location())
+        if place.scheme not in ("", "file"):
+            raise ConnectError(
+                f"{who}: {self.name} lies at {self.table.location()}: tables on a file system that all hosts share are "
+                "known here, not those in object stores"
+            )
+        self.root = Path(unquote(place.path), "data")
+
+    def _opened(self, catalog: dict[str, str], name: str) -> Any:
+        exceptions = library("pyiceberg.exceptions", self._who, EXTRA)
+        try:
+            return _catalog(tuple(sorted(catalog.items()))).load_table(name)
+        except (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError, exceptions.NoSuchIdentifierError):
+            raise ConnectError(
+                f"{self._who}: there is no Iceberg table {name} in the catalog: make it there (pyiceberg's "
+                "create_table, or Spark), or name another"
+            ) from None
+        except Exception as error:  # each kind of catalog has its own: of sqlalchemy, of HTTP, of the file system
+            raise ConnectError(
+                f"{self._who}: the Iceberg table {name} cannot be read from its catalog ({type(error).__name__}: "
+                f"{one_line(str(error), 300)}): see to config {CATALOG.key!r}, and that each host reaches it"
+            ) from None
+
+    def _unknown(self) -> Iterator[str]:
+        if self.table.spec().fields:
+            yield f"partitions (by {', '.join(field.name for field in self.table.spec().fields)})"
+        if self.table.format_version > NEWEST_FORMAT:
+            yield f"format version {self.table.format_version}"
+
+    def known(self, what: str) -> IcebergTable:
+        """Itself. Raises ConnectError for what would be read, or written, wrong."""
+        found = ", ".join(self._unknown())
+        if found:
+            raise ConnectError(
+                f"{self._who} cannot {what} {self.name}, which has {found}: {what} a table without, or let another "
+                "engine do it"
+            )
+        return self
+
+    def committed(self, writer: str) -> int:
+        """As its properties say: the last checkpoint of this writer; -1: none."""
+        return int(self.table.properties.get(MARK + writer, -1))
+
+    def add(self, files: Sequence[Added]) -> None:
+        """One commit: a snapshot with the files, and the marks. Raises Busy, ConnectError."""
+        exceptions = library("pyiceberg.exceptions", self._who, EXTRA)
+        arrow = library("pyiceberg.io.pyarrow", self._who, EXTRA)
+        table = self.table
+        table.metadata.properties[RETRIES] = "0"  # of this object, not of the table
+        try:
+            found = [arrow.parquet_file_to_data_file(table.io, table.metadata, file.file.as_uri()) for file in files]
+            with table.transaction() as change:
+                change.set_properties({MARK + writer: str(number) for writer, number in marks_of(files).items()})
+                with change.update_snapshot().fast_append() as append:
+                    for file in found:
+                        append.append_data_file(file)
+            self._sync()
+        except (exceptions.CommitFailedException, exceptions.CommitStateUnknownException) as error:
+            raise Busy(
+                f"{self.name} does not take what {files[0].writer} has written, for others change it at the same time "
+                f"({one_line(str(error), 200)}). The rows are safe, and are committed again once the topology goes on"
+            ) from None
+        except Exception as error:  # each kind of catalog has its own
+            raise ConnectError(
+                f"{self._who} cannot commit to {self.name} ({type(error).__name__}: {one_line(str(error), 300)}): see "
+                "to its catalog and its folder (rights, room). The rows are safe, and are committed again once the "
+                "topology goes on"
+            ) from None
+
+    def _sync(self) -> None:
+        """The library leaves it to the system when metadata are on disk."""
+        snapshot = self.table.current_snapshot()
+        written = [self.table.metadata_location, snapshot.manifest_list]
+        written += [manifest.manifest_path for manifest in snapshot.manifests(self.table.io)[:1]]  # the newest is first
+        for place in written:
+            path = Path(unquote(urlsplit(place).path))
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+            sync_folder(path.parent)
+
+    def forget(self, begin: str) -> None:
+        """The marks of writers whose names begin so are not needed any more."""
+        keys = [key for key in self.table.properties if key.startswith(MARK + begin)]
+        if keys:
+            with self.table.transaction() as change:
+                change.remove_properties(*keys)

@@ -1,0 +1,126 @@
+"""Tables of lakes on real Spark: read as the reference reads them, written once, with one commit behind the result's
+name, by whichever driver comes to it.
+
+A job costs a second and more, so one reads everything.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import iceberg_tables
+import pytest
+from lake_tables import TYPES, WORDS, deltalake, make, rows_of, typed, write
+from pyspark.sql import SparkSession
+from server_programs import differences, in_reference, program
+from spark_world import run_all
+
+from data_pipeline.shell.asked import asked
+from data_pipeline.shell.job import answer
+from data_pipeline.shell.program import Loaded
+from data_pipeline.shell.request import Request, Streaming
+from heronry.connect.delta import DeltaTable
+from heronry.connect.iceberg import IcebergTable
+from heronry.connect.lake import STAGED
+from heronry.connect.settings import ConnectError
+from heronry.streamlet import Builder, delta, iceberg, to_delta, to_iceberg
+from heronry.streamlet.server_sinks import ServerSink
+
+COUNT = 40
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Forty rows in partitions by word, two files each."""
+    path = tmp_path / "in"
+    for first in range(0, COUNT, 20):
+        write(path, [typed(n) for n in range(first, first + 20)], TYPES, partition_by=["word"])
+    return path
+
+
+def test_spark_reads_what_the_reference_reads(spark: SparkSession, table: Path, tmp_path: Path) -> None:
+    iceberg_tables.make(tmp_path, TYPES)
+    iceberg_tables.write(tmp_path, [typed(n) for n in range(COUNT)], TYPES)
+    sources = [delta(table, TYPES.names), iceberg(iceberg_tables.catalog_in(tmp_path), "lake.t", TYPES.names)]
+    for source, found in zip(sources, run_all(spark, [program(each, None).build() for each in sources]), strict=True):
+        expected = in_reference(source)
+        assert len(expected["records"]) == COUNT
+        assert differences(expected, found) == {}, source
+
+
+def into(source: Path, sink: ServerSink) -> Builder:
+    """All records of a table, into another."""
+
+    def words(record: dict[str, Any]) -> dict[str, Any]:  # inside, so that workers get the function itself
+        return {"word": f"wörd {record['n'] % 7}", "n": record["n"]}
+
+    builder = Builder("into")
+    rows = builder.source(delta(source, ["word", "n"]), name="in").map(words, name="words")
+    rows.sink(sink, name="table")
+    return builder
+
+
+def run(spark: SparkSession, builder: Builder, folder: Path, **more: Any) -> str:
+    request = Request(Path("p.py"), output_path=str(folder / "out"), **more)
+    return answer(spark, asked(request, Loaded(builder.build(), ())), io.StringIO())
+
+
+class Died(BaseException):
+    """The driver is no more."""
+
+
+@pytest.mark.parametrize(("form", "when"), [("delta", "before"), ("delta", "behind"), ("iceberg", "behind")])
+def test_records_are_in_the_table_once_whenever_the_driver_dies(
+    form: str, when: str, spark: SparkSession, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``when``: where its commit of the table is."""
+    fields, there = ["word", "n"], [{"word": f"wörd {n % 7}", "n": n} for n in range(COUNT)]
+    sink, made, rows = to_delta(tmp_path / "t", fields), DeltaTable, lambda: rows_of(tmp_path / "t")
+    if form == "delta":
+        make(tmp_path / "t")
+    else:
+        iceberg_tables.make(tmp_path)
+        sink = to_iceberg(iceberg_tables.catalog_in(tmp_path), "lake.t", fields)
+        made, rows = IcebergTable, lambda: iceberg_tables.rows_of(tmp_path)
+    added = made.add
+
+    def dies(self: Any, files: Any) -> None:
+        if when == "behind":
+            added(self, files)
+        raise Died
+
+    monkeypatch.setattr(made, "add", dies)
+    with pytest.raises(Died):
+        run(spark, into(table, sink), tmp_path)
+    monkeypatch.setattr(made, "add", added)
+    assert len(rows()) == (0 if when == "before" else COUNT)
+    if form == "delta":
+        deltalake.DeltaTable(str(tmp_path / "t")).optimize.compact()
+    assert "computed again" in run(spark, into(table, sink), tmp_path)
+    assert sorted(rows(), key=lambda row: row["n"]) == there
+    (staged,) = tmp_path.rglob(STAGED)
+    assert list(staged.iterdir()) == []
+
+
+def test_what_does_not_fit_is_put_aside_and_a_missing_table_is_said_before_spark_works(
+    spark: SparkSession, table: Path, tmp_path: Path
+) -> None:
+    path = make(tmp_path / "t", WORDS)
+    builder = Builder("into")
+    rows = builder.source(delta(table, ["n"]), name="in").map(lambda r: {"word": "w", "n": r["n"] or "x"}, name="words")
+    rows.sink(to_delta(path, ["word", "n"]), name="table")
+    assert "1 record" in run(spark, builder, tmp_path)
+    assert sorted(row["n"] for row in rows_of(path)) == list(range(1, COUNT))
+    assert "the column holds int" in (tmp_path / "out" / "_failed.jsonl").read_text()
+    with pytest.raises(ConnectError, match="there is no Delta table at"):
+        run(spark, into(table, to_delta(tmp_path / "none", ["word", "n"])), tmp_path, replace=True)
+    assert not (tmp_path / "none").exists()
+
+
+def test_micro_batches_read_one_version(spark: SparkSession, table: Path, tmp_path: Path) -> None:
+    streaming = Streaming(str(tmp_path / "checkpoint"), None, 100)
+    source = delta(table, ["word", "n"])
+    with pytest.raises(ConnectError, match="is read by micro-batches at one version"):
+        run(spark, program(source, tmp_path / "unused"), tmp_path, streaming=streaming)

@@ -1,0 +1,209 @@
+"""A sink of a table in a process that is killed again and again, and goes on from its last complete checkpoint.
+
+``python lake_story.py FOLDER SEED FORMAT MISTAKE``: numbers from 0 up go into a table in FOLDER, a row each. A process
+forks the sink's, and kills it (``kill -9``) at a moment that the seed draws: at the n-th step that Python takes on
+files, most often, so that each gap between two of them is hit, or after some milliseconds, so that the library is hit
+too. What the master knows of a complete checkpoint is a file that is renamed into place.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import iceberg_tables
+import lake_tables
+from connect_parts import Place, checkpoint, made, row
+from lake_tables import arrow, deltalake
+from pyiceberg.table import Transaction
+
+from heronry.connect import lake
+from heronry.connect.delta import DeltaTable
+from heronry.connect.delta_sink import DeltaSink
+from heronry.connect.iceberg import IcebergTable
+from heronry.connect.iceberg_sink import IcebergSink
+from heronry.connect.lake import Added
+from heronry.connect.lake_sink import LakeSink
+
+for module in ("pyarrow.parquet", "pyarrow.dataset", "deltalake.transaction", "pyiceberg.catalog.sql"):
+    importlib.import_module(module)  # once, for all lives
+
+ROWS, A_CHECKPOINT, KILLS = 36, 3, 8
+FORMAT = "delta"
+STEPS = ("os.link", "os.rename", "os.remove", "open")
+
+
+def life(folder: Path, number: int) -> None:
+    """One process's: settle what the last one left, and go on."""
+    known = folder / "complete.json"
+    facts: dict[str, Any] = json.loads(known.read_text()) if known.exists() else {"next": 0, "number": 0, "token": None}
+    sink = FORMATS[FORMAT].sink(folder)
+    for token in sink.prepared():
+        if token != facts["token"]:
+            sink.abort(token)
+    if facts["token"]:
+        sink.commit(facts["number"], facts["token"])
+    while facts["next"] < ROWS:
+        for n in range(facts["next"], facts["next"] + A_CHECKPOINT):
+            sink.process(row(n=n))
+        under = max(facts["number"], 1000 * number) + 1  # no number is given out twice
+        token = sink.prepare(checkpoint(under, number))
+        facts = {"next": facts["next"] + A_CHECKPOINT, "number": under, "token": token}
+        beside = known.with_suffix(".new")
+        beside.write_text(json.dumps(facts))
+        os.replace(beside, known)
+        sink.commit(facts["number"], token)
+    sink.close()
+
+
+NUMBERS = arrow.schema([("n", arrow.int64())])
+
+
+class Delta:
+    """What is done to a Delta table: others make one of its small files, which has another name."""
+
+    @staticmethod
+    def begin(folder: Path) -> None:
+        lake_tables.make(folder / "table", NUMBERS)
+
+    @staticmethod
+    def rewrite(folder: Path) -> None:
+        deltalake.DeltaTable(str(folder / "table")).optimize.compact()
+
+    @staticmethod
+    def sink(folder: Path) -> Any:
+        return made(DeltaSink(), {"user.delta.path": str(folder / "table")}, Place(numbers=("n",)))
+
+
+class Iceberg:
+    """And to one of Iceberg, where a file that is added twice is read twice: others set a property."""
+
+    @staticmethod
+    def begin(folder: Path) -> None:
+        iceberg_tables.make(folder, NUMBERS)
+
+    @staticmethod
+    def rewrite(folder: Path) -> None:
+        with iceberg_tables.opened(folder).load_table("lake.t").transaction() as change:
+            change.set_properties(seen="again")
+
+    @staticmethod
+    def sink(folder: Path) -> Any:
+        config = {"user.iceberg.catalog": iceberg_tables.catalog_in(folder), "user.iceberg.table": "lake.t"}
+        return made(IcebergSink(), config, Place(numbers=("n",)))
+
+
+FORMATS: dict[str, Any] = {"delta": Delta, "iceberg": Iceberg}
+
+
+def die_at(step: int, folder: Path) -> None:
+    """Kill this process when it is about to take that step below the folder."""
+    left = [step]
+
+    def heard(event: str, arguments: tuple[Any, ...]) -> None:
+        if event in STEPS and str(arguments[0]).startswith(str(folder)):
+            left[0] -= 1
+            if not left[0]:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(heard)
+
+
+def in_a_process(do: Callable[[Path], None], folder: Path) -> None:
+    """The library's threads do not outlive a fork, so it is never called in the process that forks."""
+    child = os.fork()
+    if not child:
+        do(folder)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def tell(folder: Path, seed: int) -> int:
+    """The whole story; how often it was killed."""
+    drawn = random.Random(seed)
+    in_a_process(FORMATS[FORMAT].begin, folder)
+    for number in range(1, 10 * KILLS):
+        by_step, at_most = drawn.random() < 0.7, number > KILLS
+        step, secs = drawn.randint(1, 40), drawn.uniform(0, 0.05)
+        child = os.fork()
+        if not child:
+            if by_step and not at_most:
+                die_at(step, folder)
+            life(folder, number)
+            os._exit(0)
+        if not by_step and not at_most:
+            time.sleep(secs)
+            os.kill(child, signal.SIGKILL)
+        status = os.waitpid(child, 0)[1]
+        if not status:
+            return number - 1
+        assert status == signal.SIGKILL, status
+        in_a_process(FORMATS[FORMAT].rewrite, folder)
+    raise AssertionError("the sink never came to its end")
+
+
+# Mistakes.
+
+
+def the_mark_is_forgotten() -> None:
+    plain = deltalake.CommitProperties
+    deltalake.CommitProperties = lambda **_: plain()
+    Transaction.set_properties = lambda self, *_, **__: self
+
+
+def a_commit_comes_twice() -> None:
+    for table in (DeltaTable, IcebergTable):
+        table.committed = lambda self, writer: -1  # type: ignore[attr-defined]  # a mistake
+
+
+def the_mark_comes_before_the_rows() -> None:
+    """Of Delta's; Iceberg's catalog has no second look that could be fooled so easily."""
+    added = DeltaTable.add
+
+    def add(self: Any, files: Sequence[Added]) -> None:
+        (file,) = files
+        mark = deltalake.CommitProperties(app_transactions=[deltalake.Transaction(file.writer, file.checkpoint)])
+        self._table.create_write_transaction([], "append", self._table.schema(), commit_properties=mark)
+        self._sync()
+        added(DeltaTable(self._path, "story"), [file._replace(writer="another")])
+
+    DeltaTable.add = add  # type: ignore[method-assign]  # a mistake
+
+
+def the_staged_file_goes_first() -> None:
+    linked = lake._link
+
+    def link(staged: Path, whole: Path) -> None:
+        linked(staged, whole)
+        staged.unlink()
+        staged.parent.joinpath("kept").write_bytes(whole.read_bytes())
+
+    lake._link = link
+
+
+def what_is_left_is_committed() -> None:
+    """Output of a checkpoint that was never complete."""
+    LakeSink.abort = lambda self, token: self.commit(0, token)  # type: ignore[method-assign]  # a mistake
+
+
+MISTAKES: dict[str, Callable[[], None]] = {
+    mistake.__name__: mistake
+    for mistake in (
+        the_mark_is_forgotten, a_commit_comes_twice, the_mark_comes_before_the_rows, the_staged_file_goes_first,
+        what_is_left_is_committed,
+    )
+}  # fmt: skip
+
+if __name__ == "__main__":
+    FORMAT = sys.argv[3]
+    if sys.argv[4]:
+        MISTAKES[sys.argv[4]]()
+    sys.stdout.write(str(tell(Path(sys.argv[1]), int(sys.argv[2]))))

@@ -1,0 +1,246 @@
+"""The Delta sink: rows are in the table once, with their checkpoint, whatever dies; what it cannot hold is named.
+
+Its process is killed in ``test_lake_kills.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from connect_parts import Place, checkpoint, made, row
+from lake_tables import TYPES, WORDS, arrow, deltalake, make, rows_of, typed, write
+
+from heronry.api.state import Checkpoint
+from heronry.connect import delta, lake, lake_sink
+from heronry.connect.delta import DeltaTable
+from heronry.connect.delta_sink import DeltaSink
+from heronry.connect.lake import Added, Busy, Waiting, add_once
+from heronry.connect.seats import Seat
+from heronry.connect.settings import BadConfig, ConnectError
+
+
+def sink_of(path: Path | str, *fields: str, **place: Any) -> DeltaSink:
+    found: DeltaSink = made(DeltaSink(), {"user.delta.path": str(path)}, Place(rows=fields, **place))
+    return found
+
+
+def test_rows_of_every_type_come_with_their_checkpoint_and_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lake_sink, "ROWS_A_GROUP", 4)
+    path = make(tmp_path / "t", TYPES)
+    sink = sink_of(path, *TYPES.names)
+    for n in range(20):
+        sink.process(row(**typed(n)))
+        if n == 12:
+            first = sink.prepare(checkpoint(1))
+    second = sink.prepare(checkpoint(2))
+    assert (rows_of(path), sorted(sink.prepared())) == ([], [first, second])
+    for number, token in ((1, first), (1, first), (2, second), (1, first)):
+        assert token is not None
+        sink.commit(number, token)
+    assert sorted(rows_of(path), key=lambda found: found["n"]) == [typed(n) for n in range(20)]
+    assert (sink.prepare(checkpoint(3)), sink.prepared()) == (None, [])
+    sink.close()
+    table = deltalake.DeltaTable(path)
+    assert (table.version(), len(table.file_uris())) == (2, 2)
+    assert table.vacuum(retention_hours=0, enforce_retention_duration=False) == []
+
+
+def test_what_is_aborted_is_gone_and_another_life_commits_what_one_has_prepared(tmp_path: Path) -> None:
+    path = make(tmp_path / "t")
+    sink = sink_of(path, "word", "n")
+    for number in (1, 2):
+        sink.process(row(word="a", n=number))
+        assert sink.prepare(checkpoint(number))
+    sink.process(row(word="a", n=3))  # and dies: nothing of it is prepared
+    other = sink_of(path, "word", "n", life=2)
+    assert sorted(other.prepared()) == ["1-1-1-abc", "1-2-1-abc"]
+    other.commit(1, "1-1-1-abc")
+    other.abort("1-2-1-abc")
+    assert rows_of(path) == [{"word": "a", "n": 1}]
+    assert [name for name in os.listdir(tmp_path / "t" / lake.STAGED) if "-done-" not in name] == []
+    other.process(row(word="b", n=1))  # a namesake counts from 1 again
+    assert other.prepare(checkpoint(1, task=1)) == "1-1-1-abc"
+    with pytest.raises(ConnectError, match=r"1-2-1-abc.* is gone, and was never committed"):
+        other.commit(2, "1-2-1-abc")
+
+
+def test_of_two_that_commit_the_same_at_once_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = make(tmp_path / "t")
+    sink = sink_of(path, "word", "n")
+    sink.process(row(word="a", n=1))
+    token = sink.prepare(checkpoint(1))
+    assert token is not None
+    stale, tables = sink._open_table(), list[DeltaTable]()
+    sink.commit(1, token)
+    (staged,) = (tmp_path / "t").glob("heronry-*.parquet")
+    with pytest.raises(Busy, match="others change it at the same time"):
+        stale.add([Added(staged, 1, *mark_in(path))])
+    assert rows_of(path) == [{"word": "a", "n": 1}]
+    monkeypatch.setattr("heronry.connect.attempts.FIRST_PAUSE_SECS", 0.001)
+
+    def racing() -> DeltaTable:
+        tables.append(sink._open_table())
+        if len(tables) < 3:
+            write(path, [{"word": "other", "n": len(tables)}])  # which is no conflict
+        return tables[-1]
+
+    sink.process(row(word="b", n=2))
+    assert sink.prepare(checkpoint(2)) is not None
+    (hidden,) = (tmp_path / "t" / lake.STAGED).glob(".*-1-2-1-abc.parquet")
+    add_once(racing, [Waiting(hidden, tmp_path / "t" / "heronry-b.parquet", 2)], 6)
+    assert (len(tables), len(rows_of(path))) == (1, 3)
+
+
+def test_what_several_have_staged_is_committed_at_once_and_again_not_at_all(tmp_path: Path) -> None:
+    """As by the driver of a batch: attempts are counted from 0, and are all of the same task in their tokens."""
+    path, config = make(tmp_path / "t"), {"user.delta.path": str(tmp_path / "t")}
+    tokens = [f"0-{attempt}-0-ab" for attempt in (0, 2, 3)]
+    for partition, token in enumerate([*tokens, "0-1-0-ab"]):
+        with contextlib.closing(DeltaSink()) as task:
+            task.open(config, Seat("p.s@ab", partition, "ab", fields=("word", "n")))
+            task.take(["a", partition])
+            assert task.prepare(Checkpoint(0, 0, token)) == token
+    driver = DeltaSink()
+    driver.open(config, Seat("p.s@ab", 0, "ab", fields=("word", "n")))
+    for _ in range(2):
+        driver.commit_all(tokens)
+        assert sorted(found["n"] for found in rows_of(path)) == [0, 1, 2]
+        assert deltalake.DeltaTable(path).version() == 1
+    assert driver.prepared() == ["0-1-0-ab"]
+    driver.forget()
+    assert os.listdir(tmp_path / "t" / lake.STAGED) == []
+    with pytest.raises(ConnectError, match="was never committed"):
+        driver.commit_all(tokens)
+    driver.close()
+
+
+def mark_in(path: str) -> tuple[str, int]:
+    """The mark of the only writer there is."""
+    log = (Path(path) / "_delta_log").glob("*.json")
+    lines = [line for file in log for line in file.read_text().splitlines() if line.startswith('{"txn"')]
+    (found,) = (json.loads(line)["txn"] for line in lines)
+    return found["appId"], found["version"]
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ({"n": None}, "the column may not be null"), ({"n": "1"}, "the column holds int"),
+        ({"n": True}, "the column holds int"), ({"n": 2**63}, "the column holds 64 bits"),
+        ({"n": 1, "small": 2**15}, "the column holds 16 bits"), ({"n": 1, "word": "\ud800"}, "no text that UTF-8"),
+        ({"n": 1, "price": 1.5}, r"the column holds Decimal\(10, 2\)"),
+        ({"n": 1, "price": typed(1)["price"] / 3}, "nothing is rounded"),
+        ({"n": 1, "price": Decimal("123456789.1")}, r"the column holds Decimal\(10, 2\)"),
+        ({"n": 1, "price": Decimal("NaN")}, r"the column holds Decimal\(10, 2\)"),
+        ({"n": 1, "day": typed(1)["at"]}, "the column holds date"),
+        ({"n": 1, "at": typed(1)["local"]}, "the column holds datetime with a time zone"),
+    ],
+)  # fmt: skip
+def test_what_a_column_cannot_hold_is_named_when_it_is_processed(
+    value: dict[str, Any], why: str, tmp_path: Path
+) -> None:
+    sink = sink_of(make(tmp_path / "t", TYPES), *value)
+    with pytest.raises(ConnectError, match=f"DeltaSink: field '{list(value)[-1]}' is .*and .*{why}"):
+        sink.process(row(**value))
+
+
+@pytest.mark.parametrize("value", ["0", "0.00", "-99999999.99", "1E+3", "12.3400", "0E-9", "1E-2"])
+def test_decimals_that_fit_are_kept(value: str, tmp_path: Path) -> None:
+    path = make(tmp_path / "t", TYPES)
+    sink = sink_of(path, "n", "price")
+    sink.process(row(n=1, price=Decimal(value)))
+    token = sink.prepare(checkpoint(1))
+    assert token is not None
+    sink.commit(1, token)
+    assert [found["price"] for found in rows_of(path)] == [Decimal(value)]
+
+
+def test_what_is_wrong_with_a_table_is_said_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(ConnectError, match=r"DeltaSink: there is no Delta table at .*: make it there"):
+        sink_of(tmp_path / "none", "n")
+    assert not (tmp_path / "none").exists()
+    for given, why in (("lake/t", "whole path"), ("s3://lake/t", "whole path"), ("", "needs config")):
+        with pytest.raises(BadConfig, match=why):
+            sink_of(given, "n")
+    path = make(tmp_path / "t", TYPES)
+    with pytest.raises(BadConfig, match=r"fields word, nn, and the Delta table .* n int, word str\?, .*no column nn"):
+        sink_of(path, "word", "nn")
+    with pytest.raises(BadConfig, match="n may not be left out"):
+        sink_of(path, "word")
+    make(tmp_path / "l", arrow.schema([("n", arrow.int64()), ("tags", arrow.list_(arrow.string()))]))
+    sink_of(tmp_path / "l", "n").close()
+    with pytest.raises(BadConfig, match=r"column tags list<.*>\? of the .*/l has a type that is not carried"):
+        sink_of(tmp_path / "l", "n", "tags")
+
+
+def test_what_a_writer_would_have_to_compute_is_refused_by_name(tmp_path: Path) -> None:
+    tables = {
+        r"partitions \(by word\)": {"partition_by": ["word"]},
+        "deletionVectors": {"configuration": {"delta.enableDeletionVectors": "true"}},
+        "column mapping": {"configuration": {"delta.columnMapping.mode": "name"}},
+        "marks that expire": {"configuration": {delta.EXPIRY: "interval 1 days"}},
+    }
+    for number, (what, more) in enumerate(tables.items()):
+        path = make(tmp_path / str(number), WORDS, **more)
+        with pytest.raises(ConnectError, match=f"DeltaSink cannot write the Delta table .*, which has .*{what}"):
+            sink_of(path, "word", "n")
+    path = make(tmp_path / "c")
+    deltalake.DeltaTable(path).alter.add_constraint({"positive": "n > 0"})
+    with pytest.raises(ConnectError, match="the constraint positive"):
+        sink_of(path, "word", "n")
+
+
+def test_a_table_that_was_altered_in_between_keeps_what_waits(tmp_path: Path) -> None:
+    path = make(tmp_path / "t")
+    sink = sink_of(path, "word", "n")
+    sink.process(row(word="a", n=1))
+    token = sink.prepare(checkpoint(1))
+    assert token is not None
+    other = arrow.schema([("word", arrow.string()), ("n", arrow.string())])
+    deltalake.write_deltalake(path, arrow.Table.from_pylist([], other), mode="overwrite", schema_mode="overwrite")
+    with pytest.raises(ConnectError, match=r"has the columns word str\?, n str\?, and .* word str\?, n int\?: n was"):
+        sink.commit(1, token)
+    assert sink.prepared() == [token]
+    deltalake.write_deltalake(path, arrow.Table.from_pylist([], WORDS), mode="overwrite", schema_mode="overwrite")
+    sink.commit(1, token)
+    assert rows_of(path) == [{"word": "a", "n": 1}]
+
+
+def test_a_table_that_takes_no_commit_is_named_and_the_rows_are_safe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make(tmp_path / "t")
+    sink = sink_of(path, "word", "n")
+    sink.process(row(word="a", n=1))
+    token = sink.prepare(checkpoint(1))
+    assert token is not None
+    log = tmp_path / "t" / "_delta_log"
+    (log / f"{1:020d}.json").mkdir()  # nobody can write that version
+    monkeypatch.setattr("heronry.connect.attempts.FIRST_PAUSE_SECS", 0.001)
+    with pytest.raises(ConnectError, match=r"The rows are safe|cannot be read"):
+        sink.commit(1, token)
+    (log / f"{1:020d}.json").rmdir()
+    sink.commit(1, token)
+    assert rows_of(path) == [{"word": "a", "n": 1}]
+
+
+def test_without_the_library_the_cure_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.import_module
+
+    def without(name: str, *more: Any) -> Any:
+        if name.startswith("deltalake"):
+            raise ModuleNotFoundError(f"No module named {name!r}")
+        return real(name, *more)
+
+    monkeypatch.setattr(importlib, "import_module", without)
+    with pytest.raises(ConnectError, match=r"needs deltalake, .*pip install 'heronry\[delta\]'"):
+        sink_of(tmp_path, "n")

@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -61,7 +59,8 @@ def written(folder: Path, form: str) -> Path:
         place = folder / form / name
         place.parent.mkdir(parents=True)
         if form == "parquet":
-            pq.write_table(pa.Table.from_pylist([row]), place)
+            arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+            parquet.write_table(arrow.Table.from_pylist([row]), place)
         else:
             place.write_text(json.dumps(row) + "\n" if form == "json" else f"v,k\n{row['v']},{row['k']}\n")
     return folder / form

@@ -18,6 +18,7 @@ from data_pipeline.shell import sinks
 from data_pipeline.shell.asked import with_columns
 from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.scan import Tables
+from data_pipeline.shell.staged import Staging
 from heronry.streamlet import Builder, files, to_files
 from heronry.streamlet.decoding import read_all
 
@@ -68,7 +69,7 @@ def test_files_lie_and_read_as_those_of_the_topology(
     found = plan(made, with_columns(tables, made, Choice()))
     execution = Execution(spark, found, collect=to_json, tables=tables)
     folder = folder_of(spark, how, tmp_path / "batch", monkeypatch)
-    sinks.write_all(spark, found.outputs, execution, folder.work)
+    sinks.write_all(spark, found.outputs, execution, folder.work, Staging(found, lambda: False))
     for output in found.outputs:
         folder.rename_parts(output.step, ".json")
     folder.commit({})

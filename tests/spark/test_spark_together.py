@@ -15,6 +15,7 @@ from data_pipeline.core.planner import plan
 from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.scan import Tables
 from data_pipeline.shell.sinks import write_all
+from data_pipeline.shell.staged import Staging
 from heronry.streamlet import Builder, files, sequence, to_files
 
 
@@ -42,7 +43,7 @@ def waiting(folder: Path, own: str, other: str) -> Builder:
 
 def test_sinks_are_written_at_the_same_time(spark: SparkSession, tmp_path: Path) -> None:
     found = plan(waiting(tmp_path, "one", "two").build())
-    write_all(spark, found.outputs, Execution(spark, found), str(tmp_path / "out"))
+    write_all(spark, found.outputs, Execution(spark, found), str(tmp_path / "out"), Staging(found, lambda: False))
     for name in ("one", "two"):
         lines = [line for part in (tmp_path / "out" / name).glob("part-*") for line in part.read_text().splitlines()]
         assert list(map(json.loads, lines)) == [0]
@@ -56,7 +57,7 @@ def test_the_error_of_one_sink_ends_all_of_them(spark: SparkSession, tmp_path: P
         )
     found = plan(builder.build())
     with pytest.raises(PySparkException, match="division by zero"):
-        write_all(spark, found.outputs, Execution(spark, found), str(tmp_path / "out"))
+        write_all(spark, found.outputs, Execution(spark, found), str(tmp_path / "out"), Staging(found, lambda: False))
 
 
 def test_small_files_are_packed_into_few_tasks(spark: SparkSession, tmp_path: Path) -> None:

@@ -24,9 +24,11 @@ import docker_fault_table
 import pytest
 from budget import Budget
 from compose_cluster import ROOT, ComposeCluster, docker, eventually, inside
-from docker_faults import FAULTS, STANDBY_FAULT, Fault, last
+from docker_faults import FAULTS, LOGS, STANDBY_FAULT, Fault, last
 from docker_flow import DockerFlow
 from fault_ledger import Text
+
+from heron_runtime.model.ids import holds_master
 
 ALL = os.environ.get("HERONRY_FAULTS") == "all"
 SEED = os.environ.get("HERONRY_FAULTS_SEED", "1")
@@ -147,10 +149,11 @@ class Run:
         leader = self.master()
         self.epoch = leader["epoch"]
         assert leader["epoch"] == leader["highest"] >= epoch_before
-        assert leader["host"] == self.cluster.containers(self.name)[0]
+        hosts = {number: name for number, name in self.cluster.containers(self.name).items() if holds_master(number)}
+        assert leader["host"] in hosts.values()
         masters = [p for p in self.cluster.status(self.name)["processes"] if p["kind"] == "topology_master"]
-        assert leader["pid"] in [p["pid"] for p in masters]
-        logs = inside(leader["host"], "sh", "-c", "cat /var/lib/heronry/topology/log-files/topology_master-0*")
+        assert leader["pid"] in [p["pid"] for p in masters if hosts[p["container"]] == leader["host"]]
+        logs = inside(leader["host"], "sh", "-c", f"cat {LOGS}/topology_master-*")
         led = re.findall(rf"leading with epoch {leader['epoch']}\b", logs)
         assert len(led) == 1, f"one epoch, one master: {led}"
 

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,21 +24,28 @@ class Beside:
 
     def __init__(self, command: Sequence[str], folder: Path) -> None:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  # open as long as the group runs
-        self._began = time.monotonic()
+        self._began = self._ended = time.monotonic()
         self._process = subprocess.Popen(
             ["nice", "-n", str(NICE), *command], cwd=folder, stdin=subprocess.DEVNULL, stdout=self._output,
             stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         self._before = signal.signal(signal.SIGTERM, self._on_sigterm)
+        self._waiter = threading.Thread(target=self._wait, daemon=True)
+        self._waiter.start()
 
     def join(self) -> tuple[bool, float, str]:
         """Wait for it: whether it passed, the minutes it took, and what it has printed."""
-        code = self._process.wait()
-        minutes = (time.monotonic() - self._began) / 60
+        self._waiter.join()
+        code, minutes = self._process.returncode, (self._ended - self._began) / 60
         self._output.seek(0)
         text = self._output.read().decode(errors="replace")
         self._close()
         return code == 0, minutes, text
+
+    def _wait(self) -> None:
+        """On a thread, since nobody else may look when it ends."""
+        self._process.wait()
+        self._ended = time.monotonic()
 
     def end(self) -> None:
         """End it and all that it has started, if it still runs."""

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import psutil
@@ -20,9 +21,14 @@ PATIENCE_SECONDS = 60.0
 @pytest.mark.parametrize("code", [0, 3])
 def test_it_is_joined_with_what_it_has_printed(tmp_path: Path, code: int) -> None:
     program = f"import sys; print('out'); print('err', file=sys.stderr); sys.exit({code})"
-    passed, minutes, text = Beside([sys.executable, "-c", program], tmp_path).join()
+    began = time.monotonic()
+    other = Beside([sys.executable, "-c", program], tmp_path)
+    other._waiter.join(PATIENCE_SECONDS)
+    ended = time.monotonic()
+    time.sleep(0.1)  # the others go on
+    passed, minutes, text = other.join()
     assert (passed, sorted(text.split())) == (code == 0, ["err", "out"])
-    assert minutes > 0
+    assert 0 < minutes <= (ended - began) / 60, "what came behind its end is not its time"
 
 
 def test_who_ends_the_run_ends_it_too(tmp_path: Path) -> None:

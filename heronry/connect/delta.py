@@ -18,7 +18,8 @@ from typing import Any
 
 from heron_runtime.failures import one_line
 from heron_runtime.files import sync_folder
-from heronry.connect.lake import Added, Busy, arrow_library, library, marks_of
+from heronry.connect.drivers import arrow_driver, driver
+from heronry.connect.lake import Added, Busy, marks_of
 from heronry.connect.settings import ConnectError, Option, text
 
 EXTRA = "delta"
@@ -45,8 +46,8 @@ class DeltaTable:
     """A table as it is now, or was at a version; ``root``: where its files lie. Raises ConnectError."""
 
     def __init__(self, path: str, who: str, version: int | None = None) -> None:
-        self._arrow, _ = arrow_library(who, EXTRA)
-        self._library = library("deltalake", who, EXTRA)
+        self._arrow, _ = arrow_driver(who, EXTRA)
+        self._library = driver("deltalake", who, "deltalake", EXTRA)
         self._path, self._who = path, who
         self._table = self._opened(version)
         self.name, self.root = f"the Delta table {path}", Path(path)

@@ -20,3 +20,9 @@ def driver(module: str, system: str, package: str, extra: str) -> Any:
             f"{system} needs {package}, which is not there ({one_line(str(error), 200)}): name {package} in the "
             f"topology's requirements, or on each host: pip install 'heronry[{extra}]'"
         ) from None
+
+
+def arrow_driver(system: str, extra: str) -> tuple[Any, Any]:
+    """pyarrow, and its Parquet. Raises ConnectError."""
+    arrow, parquet = (driver(name, system, "pyarrow", extra) for name in ("pyarrow", "pyarrow.parquet"))
+    return arrow, parquet

@@ -19,7 +19,8 @@ from urllib.parse import unquote, urlsplit
 
 from heron_runtime.failures import one_line
 from heron_runtime.files import sync_folder
-from heronry.connect.lake import Added, Busy, arrow_library, library, marks_of
+from heronry.connect.drivers import arrow_driver, driver
+from heronry.connect.lake import Added, Busy, marks_of
 from heronry.connect.settings import ConnectError, mapping, text
 
 EXTRA = "iceberg"
@@ -63,11 +64,11 @@ class IcebergTable:
     """A table as it is now; ``root``: where its data files lie. Raises ConnectError."""
 
     def __init__(self, catalog: Mapping[str, str], name: str, who: str) -> None:
-        self._arrow, _ = arrow_library(who, EXTRA)
-        library("pyiceberg", who, EXTRA)
+        self._arrow, _ = arrow_driver(who, EXTRA)
+        driver("pyiceberg", who, "pyiceberg", EXTRA)
         self.name, self._who = f"the Iceberg table {name}", who
         self.table: Any = self._opened(dict(catalog), name)
-        self.schema = library("pyiceberg.io.pyarrow", who, EXTRA).schema_to_pyarrow(self.table.schema())
+        self.schema = driver("pyiceberg.io.pyarrow", who, "pyiceberg", EXTRA).schema_to_pyarrow(self.table.schema())
         place = urlsplit(self.table.location())
         if place.scheme not in ("", "file"):
             raise ConnectError(
@@ -77,7 +78,7 @@ class IcebergTable:
         self.root = Path(unquote(place.path), "data")
 
     def _opened(self, catalog: dict[str, str], name: str) -> Any:
-        exceptions = library("pyiceberg.exceptions", self._who, EXTRA)
+        exceptions = driver("pyiceberg.exceptions", self._who, "pyiceberg", EXTRA)
         try:
             return _catalog(tuple(sorted(catalog.items()))).load_table(name)
         except (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError, exceptions.NoSuchIdentifierError):
@@ -113,8 +114,8 @@ class IcebergTable:
 
     def add(self, files: Sequence[Added]) -> None:
         """One commit: a snapshot with the files, and the marks. Raises Busy, ConnectError."""
-        exceptions = library("pyiceberg.exceptions", self._who, EXTRA)
-        arrow = library("pyiceberg.io.pyarrow", self._who, EXTRA)
+        exceptions = driver("pyiceberg.exceptions", self._who, "pyiceberg", EXTRA)
+        arrow = driver("pyiceberg.io.pyarrow", self._who, "pyiceberg", EXTRA)
         table = self.table
         table.metadata.properties[RETRIES] = "0"  # of this object, not of the table
         try:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from heronry.connect.drivers import driver
 from heronry.connect.iceberg import CATALOG, TABLE, IcebergTable, catalog_problems
-from heronry.connect.lake import library
 from heronry.connect.lake_source import LakeRows, Snapshot
 from heronry.connect.settings import ConnectError, seconds, whole
 
@@ -40,7 +40,7 @@ class IcebergSnapshot(Snapshot):
 
     def __init__(self, table: IcebergTable, fields: tuple[str, ...], version: int | None) -> None:
         """Raises ConnectError."""
-        self._arrow = library("pyiceberg.io.pyarrow", "iceberg", "iceberg")
+        self._arrow = driver("pyiceberg.io.pyarrow", "iceberg", "pyiceberg", "iceberg")
         self.name, self._fields, self._table = table.name, list(fields), table.known("read").table
         newest = self._table.current_snapshot()
         self.version = (EMPTY if newest is None else newest.snapshot_id) if version is None else version
@@ -79,7 +79,7 @@ class IcebergSnapshot(Snapshot):
 
     def batches(self, file: str) -> Iterator[Any]:
         """By field ids."""
-        always = library("pyiceberg.expressions", "iceberg", "iceberg").AlwaysTrue()
+        always = driver("pyiceberg.expressions", "iceberg", "pyiceberg", "iceberg").AlwaysTrue()
         scan = self._arrow.ArrowScan(self._table.metadata, self._table.io, self._projected, always, True)
         for batch in scan.to_record_batches([self._tasks[file]]):
             yield batch.select(self._fields)

@@ -92,22 +92,6 @@ class Table(Protocol):
         """Commit files that lie in the table, and their marks, at once, to disk. Raises Busy, ConnectError."""
 
 
-def arrow_library(who: str, extra: str) -> Any:
-    """pyarrow, with its Parquet. Raises ConnectError with the cure."""
-    return library("pyarrow", who, extra), library("pyarrow.parquet", who, extra)
-
-
-def library(name: str, who: str, extra: str) -> Any:
-    """A module that comes with an extra of Heronry. Raises ConnectError with the cure."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise ConnectError(
-            f"{who} needs {name.partition('.')[0]}, which is not there ({error}): name it in the topology's "
-            f"requirements, or on each host: pip install 'heronry[{extra}]'"
-        ) from error
-
-
 @dataclass(frozen=True, slots=True)
 class Column:
     """``kind``: its type as people write it, "" for one that is not carried; ``python``: the type of its values."""

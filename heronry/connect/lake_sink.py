@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, ClassVar
 
 from heronry.api.state import Checkpoint
 from heronry.api.tuples import Tuple
+from heronry.connect.drivers import arrow_driver
 from heronry.connect.lake import (
     COMPRESSION,
     STAGED,
@@ -19,7 +20,6 @@ from heronry.connect.lake import (
     Unfit,
     Waiting,
     add_once,
-    arrow_library,
     data_name,
     writer_name,
 )
@@ -102,7 +102,7 @@ class LakeSink(SpoolSink):
 
     def begin(self, file: BinaryIO) -> None:
         """Rows are written in groups."""
-        _, parquet = arrow_library(type(self).__name__, self.extra)
+        _, parquet = arrow_driver(type(self).__name__, self.extra)
         self._writer = parquet.ParquetWriter(file, self._shape.schema, compression=COMPRESSION)
 
     def finish(self, file: BinaryIO) -> None:

@@ -8,12 +8,12 @@ memory this takes is that of one group.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
 from heronry.api.state import Checkpoint
 from heronry.api.tuples import Tuple
+from heronry.connect.drivers import arrow_driver
 from heronry.connect.settings import ConnectError, mapping
 from heronry.connect.spool import SpoolSink, cannot_hold
 
@@ -41,14 +41,7 @@ class ParquetSink(SpoolSink):
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         """Raises BadConfig, ConnectError."""
         super().initialize(config, context)
-        try:
-            self._arrow = importlib.import_module("pyarrow")
-            self._parquet = importlib.import_module("pyarrow.parquet")
-        except ImportError as error:
-            raise ConnectError(
-                f"ParquetSink needs pyarrow, which is not there ({error}): name it in the topology's requirements, or "
-                "on each host: pip install 'heronry[archive]'"
-            ) from error
+        self._arrow, self._parquet = arrow_driver("ParquetSink", "archive")
         self._types: dict[str, str] = dict(_GIVEN.of(config))
         self._fields: tuple[str, ...] = ()
         self._columns: list[list[Any]] = []

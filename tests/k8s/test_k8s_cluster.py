@@ -8,22 +8,18 @@ the storage that all nodes share.
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
 import fault_ledger
 import pytest
-from fault_ledger import Text
 from k8s_cluster import CLUSTER, NAMESPACE, ROOT, K8sCluster
+from k8s_flow import K8sFlow
 from k8s_nodes import K8sNodes, eventually
 
 from heron_control.schedulers.docker_plan import SHARED_PATH
 
 NAME = "Flow"
-TEXT = ROOT / "examples" / "data" / "northanger_abbey.txt"
 SPOUTS, LINES_PER_SECOND = 1, 50
 TASKS = {"lines": SPOUTS, "words": 2, "sink": 2}
 GIVEN = {
@@ -34,34 +30,17 @@ GIVEN_TIME = "is not heard of since Kubernetes' API server was away"  # what the
 VICTIM = 2  # the node that is struck; the services are on the other one
 
 
-class Flow:
-    """The topology, and what it has written."""
+class Flow(K8sFlow):
+    """The topology, what it has written, and where its Pods are."""
 
-    def __init__(self, cluster: K8sCluster, before: set[str]) -> None:
-        self.cluster = cluster
-        self.before = before
-        (folder,) = cluster.storage.glob(f"{NAMESPACE}_topology-flow-*")
-        self.output = folder / "files" / "out"
-        self.text = Text(TEXT)
-
-    def written(self) -> int:
-        """Bytes, by all sinks that ever were."""
-        return fault_ledger.written_bytes(self.output)
+    def __init__(self, cluster: K8sCluster) -> None:
+        """Submits it; data flows when this returns."""
+        self.before = cluster.names()
+        super().__init__(cluster, NAME, GIVEN)
 
     def acked(self) -> int:
         """Lines of all spouts."""
         return sum(int(spout["done"]) for spout in fault_ledger.progress(self.output).values())
-
-    def goes_on(self) -> None:
-        """Wait until it runs as a whole, and all that was emitted until then is acked."""
-        self.cluster.wait_until_it_runs(NAME)
-        emitted = {task: spout["next"] for task, spout in fault_ledger.progress(self.output).items()}
-
-        def acked() -> bool:
-            now = fault_ledger.progress(self.output)
-            return all(now[task]["done"] >= number for task, number in emitted.items())
-
-        eventually(acked, "every line emitted so far is acked")
 
     def uids(self) -> dict[int, str]:
         """Container number to the uid of its Pod."""
@@ -79,17 +58,7 @@ class Flow:
 
 @pytest.fixture(scope="module")
 def flow(cluster: K8sCluster) -> Flow:
-    folder = Path(tempfile.mkdtemp(prefix="heronry-package-"))
-    tests = ROOT / "tests"
-    for file in (tests / "docker" / "docker_fault_topology.py", tests / "faults" / "fault_topology.py", TEXT):
-        shutil.copy(file, folder)
-    before, began = cluster.names(), time.monotonic()
-    cluster.submit(folder, "docker_fault_topology:DockerFaults", NAME, GIVEN)
-    shutil.rmtree(folder)
-    cluster.nodes.lap(f"{NAME} runs, {time.monotonic() - began:.1f} s after its submit")
-    made = Flow(cluster, before)
-    eventually(lambda: made.written() > 0, f"{NAME} writes")
-    return made
+    return Flow(cluster)
 
 
 def test_it_runs_on_both_nodes_and_data_goes_between_them(cluster: K8sCluster, flow: Flow) -> None:

@@ -6,24 +6,20 @@ Data flows while the leader's node is cut off, and while it is drained; at the e
 from __future__ import annotations
 
 import functools
-import shutil
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
 import fault_ledger
 import master_logs
 import pytest
-from fault_ledger import Text
-from k8s_cluster import CLUSTER, NAMESPACE, ROOT, K8sCluster
+from k8s_cluster import CLUSTER, NAMESPACE, K8sCluster
+from k8s_flow import K8sFlow
 from k8s_nodes import eventually
 from master_logs import MASTERS
 
 from heron_control.schedulers.docker_plan import APART_LABEL, SHARED_PATH
 
 NAME = "Standby"
-TEXT = ROOT / "examples" / "data" / "northanger_abbey.txt"
 SPOUTS = 1
 GIVEN = {
     "config": {
@@ -36,25 +32,8 @@ VICTIM, OTHER = 2, 1  # the services are on the other one
 EMPTY = ("--ignore-daemonsets", "--force", "--delete-emptydir-data", "--timeout=300s")
 
 
-class Flow:
-    """The topology, and what it has written."""
-
-    def __init__(self, cluster: K8sCluster) -> None:
-        self.cluster = cluster
-        (folder,) = cluster.storage.glob(f"{NAMESPACE}_topology-standby-*")
-        self.output = folder / "files" / "out"
-        self.text = Text(TEXT)
-
-    def goes_on(self) -> None:
-        """Wait until it runs as a whole, and all that was emitted until then is acked."""
-        self.cluster.wait_until_it_runs(NAME)
-        emitted = {task: spout["next"] for task, spout in fault_ledger.progress(self.output).items()}
-
-        def acked() -> bool:
-            now = fault_ledger.progress(self.output)
-            return all(now[task]["done"] >= number for task, number in emitted.items())
-
-        eventually(acked, "every line emitted so far is acked")
+class Flow(K8sFlow):
+    """The topology, and where its masters are."""
 
     def places(self) -> dict[int, int]:
         """Container of each master that runs to its node."""
@@ -101,17 +80,7 @@ class Flow:
 
 @pytest.fixture(scope="module")
 def flow(cluster: K8sCluster) -> Flow:
-    folder = Path(tempfile.mkdtemp(prefix="heronry-package-"))
-    tests = ROOT / "tests"
-    for file in (tests / "docker" / "docker_fault_topology.py", tests / "faults" / "fault_topology.py", TEXT):
-        shutil.copy(file, folder)
-    began = time.monotonic()
-    cluster.submit(folder, "docker_fault_topology:DockerFaults", NAME, GIVEN)
-    shutil.rmtree(folder)
-    cluster.nodes.lap(f"{NAME} runs, {time.monotonic() - began:.1f} s after its submit")
-    made = Flow(cluster)
-    eventually(lambda: fault_ledger.written_bytes(made.output) > 0, f"{NAME} writes")
-    return made
+    return Flow(cluster, NAME, GIVEN)
 
 
 def test_each_master_has_a_node_of_its_own(cluster: K8sCluster, flow: Flow) -> None:

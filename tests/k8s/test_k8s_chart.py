@@ -85,6 +85,12 @@ def test_what_values_say_is_in_the_objects() -> None:
     assert monitor["spec"]["endpoints"][0]["port"] in {port["name"] for port in service["spec"]["ports"]}
 
 
+@pytest.mark.parametrize(("mode", "elects"), [("", False), ("ReadWriteOnce", False), ("ReadWriteMany", True)])
+def test_who_may_come_to_share_its_home_elects(mode: str, elects: bool) -> None:
+    """One that keeps it to itself would not start beside the second, and Kubernetes changes none that does not run."""
+    assert ("HERONRY_ELECT" in variables(render({"home": {"accessMode": mode}}))) == elects
+
+
 def test_an_existing_zookeeper_without_tls_needs_no_certificate() -> None:
     made = render(ELSEWHERE)
     assert not [one for one in made if one["metadata"]["name"] == "zookeeper"]
@@ -160,9 +166,15 @@ def test_the_pod_of_the_one_that_leads_is_deleted_and_the_other_leads(pair: K8sP
     pair.wait_until_it_runs("Before")
 
 
-def test_from_two_to_one_and_nothing_is_left_of_topologies(pair: K8sPair) -> None:
+def test_from_two_to_one_to_two_and_nothing_is_left_of_topologies(pair: K8sPair) -> None:
+    """Also while the first of them has just been deleted."""
     before = {number: pod["metadata"]["uid"] for number, pod in pair.pods("Before").items()}
+    pair.kubectl("delete", "pod", "api-0", "--wait=false")
     pair.install({**pair.values(), "apiServers": 1, "home": {"accessMode": "ReadWriteMany"}})
+    pair.login()
+    pair.wait_until_it_runs("Before")
+    pair.install(pair.values())
+    assert len(eventually(pair.leaders, "one leads")) == 1
     pair.login()
     pair.wait_until_it_runs("Before")
     assert {number: pod["metadata"]["uid"] for number, pod in pair.pods("Before").items()} == before

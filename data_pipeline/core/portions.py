@@ -5,17 +5,21 @@ Theory of operation. Spark numbers micro-batches from 0 and may run the last one
 scans and the units behind them make of micro-batch N is the portion ``N-N``; portions 0 to N, joined, are ``0-N``. As
 accumulators may be added in any order, a batch over all portions that follow each other from 0 on gives what one over
 all the input gives. A portion that another one covers is left out, so it does not matter whether it is still there.
+
+A reducer that SQL can compute from the files of a micro-batch is kept as *parts* (shell/parts.py), and its unit gives
+nothing to it. As long as all portions have parts of the same columns, SQL makes the result, too.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from data_pipeline.core.describe import described
-from data_pipeline.core.plan import CannotPlan, Plan, Scan
+from data_pipeline.core.plan import CannotPlan, Node, Plan, Scan, Unit
 from heronry.streamlet.endpoints import FileSource
 from heronry.streamlet.servers import ServerSource
 
@@ -32,6 +36,51 @@ class Portion(NamedTuple):
     def name(self) -> str:
         """Of its folder."""
         return f"{self.first}-{self.last}"
+
+
+class Kept(NamedTuple):
+    """What a portion says of its reducers: of which it has parts, in which columns (as SQL declares them), and to which
+    units have given accumulators."""
+
+    parts: Mapping[str, str]
+    merged: Collection[str]
+
+
+def columns_of_parts(portions: Iterable[Kept]) -> dict[str, str]:
+    """The reducers that SQL can compute from the parts of all portions, and the columns of these."""
+    found: dict[str, str] = {}
+    others: set[str] = set()
+    for portion in portions:
+        others.update(portion.merged)
+        others.update(name for name, columns in portion.parts.items() if found.setdefault(name, columns) != columns)
+    return {name: columns for name, columns in found.items() if name not in others}
+
+
+def without(scan: Scan, reducers: Collection[str]) -> Scan:
+    """The scan with a unit that gives nothing to these, and has the tags it had; with none if nothing is left."""
+    if scan.unit is None:
+        return scan
+    nodes = _without(scan.unit.nodes, reducers)
+    outputs = tuple(output for output in scan.unit.outputs if output.step not in reducers)
+    return replace(scan, unit=Unit(scan.unit.entry, nodes, outputs, scan.unit.timed) if nodes else None)
+
+
+def _without(nodes: tuple[Node, ...], reducers: Collection[str]) -> tuple[Node, ...]:
+    """A step that only led to them goes, too; taps and logs are there for themselves."""
+    kept = []
+    for node in nodes:
+        if node.reduce is not None and node.step in reducers:
+            continue
+        outputs = tuple(_without(readers, reducers) for readers in node.outputs)
+        if any(outputs) or node.kind in ("sink", "view", "reduce", "tap", "log"):
+            kept.append(replace(node, outputs=outputs))
+    return tuple(kept)
+
+
+def by_parts(plan: Plan, reducers: Collection[str]) -> Plan:
+    """The plan with these reducers added up by SQL."""
+    reductions = (replace(found, sql=found.sql or found.step.name in reducers) for found in plan.reductions)
+    return replace(plan, reductions=tuple(reductions))
 
 
 def cover(names: Iterable[str]) -> list[Portion]:

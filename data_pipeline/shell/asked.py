@@ -9,6 +9,7 @@ from pathlib import Path
 
 from data_pipeline.core.plan import CannotPlan, Output, Plan, Scan
 from data_pipeline.core.planner import Choice, plan, prepare
+from data_pipeline.core.portions import by_parts
 from data_pipeline.shell import backfill, until
 from data_pipeline.shell.output import local_path
 from data_pipeline.shell.program import Loaded
@@ -71,10 +72,10 @@ def _check_streams(outputs: Sequence[Output]) -> None:
 
 def planned(found: Asked, tables: Tables, *, careful: bool) -> Plan:
     """The plan over these tables. Without SQL if it is ``careful``, for SQL cannot say which record fails, and where
-    Python functions have made them already."""
+    Python functions have made them already; but what SQL has made (``tables.parts``) it goes on with."""
     program, choice = found.loaded.program, found.choice
     if careful or tables.made:
-        return plan(program, replace(choice, sql=False))
+        return by_parts(plan(program, replace(choice, sql=False)), tables.parts)
     return plan(program, with_columns(tables, program, choice))
 
 

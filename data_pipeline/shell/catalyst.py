@@ -90,13 +90,16 @@ def _parts(builtin: str, is_float: bool) -> list[str]:
     if builtin in ("min", "max"):
         return [f"{builtin}(value)"]
     if is_float:
-        # SQL begins with 0.0, and 0.0 + -0.0 is 0.0: a sum is -0.0 if every value is.
-        negative = "value IS NULL OR (value = 0 AND CAST(value AS string) = '-0.0')"
-        total = "sum(CAST(value AS double))"
-        total = total if builtin == "mean" else f"CASE WHEN bool_and({negative}) THEN -abs({total}) ELSE {total} END"
-        return [total, "count(value)"]
+        return ["sum(CAST(value AS double))" if builtin == "mean" else total_of("value"), "count(value)"]
     whole = "CAST(value AS bigint)"
     return [f"sum(shiftright({whole}, {LOW_BITS}))", "count(value)", f"sum({whole} & {(1 << LOW_BITS) - 1}L)"]
+
+
+def total_of(column: str) -> str:
+    """The sum of fractions. SQL begins with 0.0, and 0.0 + -0.0 is 0.0: a sum is -0.0 if every value is."""
+    negative = f"{column} IS NULL OR ({column} = 0 AND CAST({column} AS string) = '-0.0')"
+    total = f"sum(CAST({column} AS double))"
+    return f"CASE WHEN bool_and({negative}) THEN -abs({total}) ELSE {total} END"
 
 
 def _accumulator(builtin: str, parts: Sequence[Any]) -> Any:
@@ -124,13 +127,14 @@ class ResultTask:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """``mapInArrow``'s function."""
-        yield from results(self.step, self._merged(batches), self.unit, self.render, self.limits, self.aside)
+        yield from results(self.step, self.merged(batches), self.unit, self.render, self.limits, self.aside)
 
     def records(self, batches: Iterable[Any]) -> list[Any]:
         """The records of the reducer alone."""
-        return [result_of(self.step, found)[0] for found in self._merged(batches)]
+        return [result_of(self.step, found)[0] for found in self.merged(batches)]
 
-    def _merged(self, batches: Iterable[Any]) -> Iterator[Merged]:
+    def merged(self, batches: Iterable[Any]) -> Iterator[Merged]:
+        """The keys and their accumulators, as Python has them; without canonical encodings."""
         builtin = self.step.monoid.builtin or ""
         for batch in batches:
             columns = [column.to_pylist() for column in batch.columns]

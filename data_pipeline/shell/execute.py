@@ -164,6 +164,8 @@ class Execution:
 
     def _added(self, reduction: Reduction) -> DataFrame:
         """The accumulators SQL has made, or the pairs."""
+        if reduction.step.name in self._tables.parts:
+            return self._tables.parts[reduction.step.name]
         if not reduction.sql:
             return catalyst.counted(self._from(reduction.inputs))
         tables = [self._scans[table.scan] for table in reduction.tables]

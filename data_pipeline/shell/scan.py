@@ -51,13 +51,14 @@ class Tables:
     def __init__(
         self, spark: SparkSession, *, numbered: bool = False, only: Mapping[str, Sequence[str]] | None = None,
         made: Mapping[str, DataFrame] | None = None, ranges: Ranges | None = None,
+        parts: Mapping[str, DataFrame] | None = None,
     ) -> None:  # fmt: skip
         """``numbered``: lines of local files come with their numbers, each file being one split. ``only``: of each step
         these files, as Hadoop writes them, and no others. ``made``: what scans and the units behind them have made
-        already, by step. ``ranges``: what is read of servers."""
+        already, by step, and ``parts`` of which reducers (parts.py), added up. ``ranges``: what is read of servers."""
         self._spark = spark
         self._ranges = ranges or {}
-        self.made = made or {}
+        self.made, self.parts = made or {}, parts or {}
         self._numbered = numbered
         self._only = only
         self._found: dict[tuple[FileSource, int | None, int | None] | str, _Table | None] = {}

@@ -2,8 +2,9 @@
 
 Theory of operation. Spark streams the *names* of the files that are new (its checkpoint knows which were read), and of
 servers the ranges of splits that are new (range_stream.py). For each micro-batch the plan's scans, with all the steps
-up to the next reducers and sinks, run over these as they do in a batch; what leaves them is kept as a portion, written
-whole under the number of the micro-batch, so one that is run again after a fault replaces what it gave before. To
+up to the next reducers and sinks, run over these as they do in a batch, and so do reducers that SQL can compute from
+their columns; what leaves them is kept as a portion, written whole under the number of the micro-batch, so one that is
+run again after a fault replaces what it gave before. To
 *publish* is to run the rest of the plan over all portions, as a batch would over what the scans give, and to give the
 result its name by one rename. So the result is that of a batch over all that was read so far, whatever its order,
 lateness and micro-batches; a run that goes on from the checkpoint reads nothing twice, and no state is kept but
@@ -16,6 +17,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import reduce as fold
 from typing import Any, TextIO
 
@@ -25,13 +27,14 @@ from pyspark.sql import functions as sql
 
 from data_pipeline.core.failure import failure_in
 from data_pipeline.core.plan import Scan
-from data_pipeline.core.portions import Portion, streamed
+from data_pipeline.core.portions import Portion, streamed, without
 from data_pipeline.core.ranges import range_in
 from data_pipeline.core.render import to_json
 from data_pipeline.shell.asked import Asked, planned
+from data_pipeline.shell.catalyst import reduced
 from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.output import local_path, spark_url
-from data_pipeline.shell.portions import Portions, marked
+from data_pipeline.shell.portions import Made, Portions, marked
 from data_pipeline.shell.progress import next_stage, stages_from, watched
 from data_pipeline.shell.range_stream import ranges_stream
 from data_pipeline.shell.scan import InputNotFound, Tables, file_system, literal
@@ -63,7 +66,7 @@ class Stream:
 
     def tables(self, *, careful: bool) -> Tables:
         """What each scan of files has given so far; files and lines were told to what was put aside then."""
-        return Tables(self._spark, made=self._portions.rows(self._scans))
+        return Tables(self._spark, made=self._portions.rows(self._scans), parts=self._portions.parts())
 
     def run(self, result: Callable[[], str]) -> str:
         """Until all that is there is read, or for ever. Raises Interrupted, and what micro-batches raise."""
@@ -160,11 +163,25 @@ class Stream:
             self._out.write(f"{failure.step!r} failed on a record: again with care, to put such records aside\n")
             self._portions.write(portion, self._made(files, ranges, aside=True))
 
-    def _made(self, files: Mapping[str, list[str]], ranges: Ranges, *, aside: bool) -> DataFrame:
-        """The rows of all scans over these files and ranges."""
+    def _made(self, files: Mapping[str, list[str]], ranges: Ranges, *, aside: bool) -> Made:
+        """What all scans give over these files and ranges. ``aside``: SQL makes nothing, as it cannot tell which record
+        fails."""
         tables = Tables(self._spark, numbered=aside, only=files, ranges=ranges)
-        execution = Execution(self._spark, self._plan, collect=to_json, tables=tables, aside=aside)
-        return fold(DataFrame.union, [marked(execution.scanned(scan), scan) for scan in self._scans])
+        plan = planned(self._asked, tables, careful=aside)
+        by_sql = {found.step.name: found for found in plan.reductions if found.sql and found.join is None}
+        by_step = {scan.step: scan for scan in self._scans}
+        parts = {
+            name: reduced(self._spark, tables, found, [by_step[table.scan] for table in found.tables])
+            for name, found in by_sql.items()
+        }
+        left = [without(scan, by_sql) for scan in self._scans]
+        execution = Execution(
+            self._spark, replace(self._plan, scans=tuple(left)), collect=to_json, tables=tables, aside=aside
+        )
+        rows = [marked(execution.scanned(scan), scan) for scan in left if scan.unit is not None]
+        new = {*files, *ranges}
+        merged = {found.step.name for found in self._plan.reductions if any(entry in new for entry, _ in found.inputs)}
+        return Made(fold(DataFrame.union, rows) if rows else None, parts, merged - {*by_sql})
 
     def _publish(self) -> str:
         self._claim.tell(state="writing")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,8 +11,8 @@ from laws import each_law, each_mutation
 
 from data_pipeline.core import portions
 from data_pipeline.core.plan import CannotPlan
-from data_pipeline.core.planner import plan
-from data_pipeline.core.portions import Portion, cover, identity, streamed
+from data_pipeline.core.planner import Choice, plan
+from data_pipeline.core.portions import Kept, Portion, by_parts, cover, identity, streamed, without
 from heronry.streamlet import Builder, files, sequence, to_files
 
 
@@ -41,8 +43,52 @@ def what_is_covered_counts_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(portions, "cover", all_of)
 
 
+REDUCERS = "abc"
+KEPT = st.builds(
+    Kept,
+    st.dictionaries(st.sampled_from(REDUCERS), st.sampled_from(["key string", "key int"])),
+    st.sets(st.sampled_from(REDUCERS)),
+)
+
+
+def law_sql_adds_up_what_is_nowhere_else() -> None:
+    """The parts it reads are all there is of a reducer, in the same columns; of one that got nothing there are none."""
+
+    @given(st.lists(KEPT, max_size=5))
+    def holds(kept: list[Kept]) -> None:
+        found = portions.columns_of_parts(kept)
+        for name in REDUCERS:
+            columns = {portion.parts[name] for portion in kept if name in portion.parts}
+            is_sql = len(columns) == 1 and not any(name in portion.merged for portion in kept)
+            assert found.get(name) == (columns.pop() if is_sql else None)
+
+    holds()
+
+
+def what_units_gave_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    columns_of_parts = portions.columns_of_parts
+    patch.setattr(
+        portions, "columns_of_parts", lambda kept: columns_of_parts([Kept(portion.parts, ()) for portion in kept])
+    )
+
+
+def the_first_columns_are_all_columns(patch: pytest.MonkeyPatch) -> None:
+    def first(kept: list[Kept]) -> dict[str, str]:
+        merged = {name for portion in kept for name in portion.merged}
+        found = dict(pair for portion in reversed(kept) for pair in portion.parts.items())
+        return {name: columns for name, columns in found.items() if name not in merged}
+
+    patch.setattr(portions, "columns_of_parts", first)
+
+
 test_law = each_law(globals())
-test_mutation = each_mutation([(what_is_covered_counts_again, law_every_micro_batch_is_held_once)])
+test_mutation = each_mutation(
+    [
+        (what_is_covered_counts_again, law_every_micro_batch_is_held_once),
+        (what_units_gave_is_forgotten, law_sql_adds_up_what_is_nowhere_else),
+        (the_first_columns_are_all_columns, law_sql_adds_up_what_is_nowhere_else),
+    ]
+)
 
 
 def test_nothing_behind_a_missing_one_counts() -> None:
@@ -73,3 +119,38 @@ def test_what_cannot_be_streamed_is_refused(form: str, says: str) -> None:
     builder.source(given).sink(to_files("/out"))
     with pytest.raises(CannotPlan, match=says):
         streamed(plan(builder.build()))
+
+
+def test_a_scan_without_the_reducers_of_sql_keeps_its_tags_and_its_taps() -> None:
+    builder = Builder("p")
+    lines = builder.source(files("/in", "text"), name="lines")
+    every = lines.union(lines, name="twice").tap(print, name="tap")
+    every.key_by().count_by_key(name="count").sink(to_files("/out"), name="counts")
+    lines.map(str.lower, name="lower").key_by().count_by_key(name="low").sink(to_files("/low"), name="lows")
+    (scan,) = plan(builder.build()).scans
+    left = without(scan, {"count"})
+    assert left.unit is not None
+    assert scan.unit is not None
+    assert [output for output in scan.unit.outputs if output.step == "low"] == list(left.unit.outputs)
+    told = str(left.unit)
+    assert "'tap'" in told
+    assert "'count'" not in told
+    nothing = without(left, {"low"}).unit
+    assert nothing is not None
+    assert "'lower'" not in str(nothing), "it led nowhere else"
+    builder = Builder("q")
+    builder.source(files("/in", "text")).key_by().count_by_key(name="count").sink(to_files("/out"))
+    (scan,) = plan(builder.build()).scans
+    assert without(scan, {"count"}).unit is None
+
+
+def test_a_plan_by_parts_has_these_reducers_in_sql_and_all_else_as_it_was() -> None:
+    builder = Builder("p")
+    lines = builder.source(files("/in", "text"))
+    for name in ("one", "two"):
+        lines.key_by().count_by_key(name=name).sink(to_files(f"/{name}"))
+    before = plan(builder.build(), Choice(sql=False))
+    after = by_parts(before, {"one"})
+    assert [found.sql for found in after.reductions] == [True, False]
+    assert [replace(found, sql=False) for found in after.reductions] == list(before.reductions)
+    assert after.scans == before.scans

@@ -1,0 +1,198 @@
+"""Micro-batches whose reducers SQL computes: the reference's results, whatever was computed how, and no Python where
+none is needed."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from comparing import difference
+from pyspark.sql import SparkSession
+
+from data_pipeline.shell import execute, parts, portions, tasks
+from data_pipeline.shell.asked import asked
+from data_pipeline.shell.job import answer
+from data_pipeline.shell.program import Loaded
+from data_pipeline.shell.request import Request, Streaming
+from heronry.streamlet import Builder, count, files, max_, mean, min_, session, sliding, sum_, to_files, tumbling
+from heronry.streamlet.aside import ON_ERROR
+from heronry.streamlet.program import Program
+from heronry.streamlet.reference import run
+from heronry.streamlet.results import read
+
+ARROW = [("k", pa.string()), ("n", pa.int64()), ("x", pa.float64()), ("t", pa.int64())]
+REDUCERS = {
+    "count": (count(), None, None), "whole": (sum_(), "n", None), "fraction": (sum_(), "x", None),
+    "mean": (mean(), "x", None), "least": (min_(), "n", None), "most": (max_(), "x", tumbling(60)),
+    "slid": (sum_(), "n", sliding(90, 40)), "visits": (count(), None, session(20)),
+    "visited": (sum_(), "x", session(20)),
+}  # fmt: skip
+
+
+def rows_of(seed: int, size: int = 60) -> list[dict[str, Any]]:
+    """Sessions that later files join, sums beyond 64 bits, a key of zeros with a sign, nothing at all."""
+    found = [
+        {
+            "k": [None, "a", "ä b", "zero"][(seed * 7 + n) % 4],
+            "n": [2**63 - 1, -3, None, 5, -(2**63)][(seed + n * n) % 5],
+            "x": [None, 0.25, 1e30, -1.5][(seed * 3 + n) % 4],
+            "t": (n * 37 + seed * 11) % 700 - 100,
+        }
+        for n in range(size)
+    ]
+    return [{**row, "x": -0.0} if row["k"] == "zero" else row for row in found]
+
+
+def program(folder: Path) -> Program:
+    """The reducers of SQL, in windows of each kind, and one that is Python's beside them."""
+    builder = Builder("parts")
+    rows = builder.source(files(folder, "parquet"), event_time="t", name="rows")
+    for name, (monoid, value, window) in REDUCERS.items():
+        keyed = rows.key_by("k")
+        stream = keyed if window is None else keyed.window(window)
+        made = stream.reduce_by_key(monoid, value=value, name=name, updates=False)
+        made.sink(to_files("/nowhere"), name=f"to-{name}")
+    small = rows.filter(lambda row: row["n"] is not None and row["n"] < 10).key_by("k")
+    small.count_by_key(updates=False, name="small").sink(to_files("/nowhere"), name="to-small")
+    return builder.build()
+
+
+def streamed(spark: SparkSession, folder: Path, of: Program, files_a_batch: int = 1, **config: Any) -> str:
+    """Until all that is there is read; what was said."""
+    said = io.StringIO()
+    streaming = Streaming(str(folder / "checkpoint"), None, files_a_batch)
+    request = Request(Path("p.py"), output_path=str(folder / "out"), streaming=streaming, config=config)
+    answer(spark, asked(request, Loaded(of, ())), said)
+    return said.getvalue()
+
+
+def check(folder: Path, of: Program) -> None:
+    """All sinks hold what the reference gives."""
+    for sink, expected in run(of).items():
+        assert difference(expected, read(folder / "out" / sink)) == "", sink
+
+
+def arrive(folder: Path, name: str, rows: list[dict[str, Any]], columns: list[tuple[str, Any]] | None = None) -> None:
+    """A Parquet file more."""
+    folder.mkdir(exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows, pa.schema(columns or ARROW)), folder / f"{name}.parquet")
+
+
+def law_parts_of_micro_batches_add_up(spark: SparkSession, folder: Path) -> None:
+    """Many files, one a micro-batch, in two runs."""
+    made = program(folder / "in")
+    for number in range(2):
+        arrive(folder / "in", str(number), rows_of(number))
+    streamed(spark, folder, made)
+    check(folder, made)
+    for number in range(2, 4):
+        arrive(folder / "in", str(number), rows_of(number))
+    streamed(spark, folder, made)
+    check(folder, made)
+
+
+def test_no_record_passes_through_python_and_no_accumulator(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for task in (tasks.ScanTask, tasks.MergeTask, parts.PartsTask, execute.catalyst.ResultTask):
+        monkeypatch.setattr(task, "__init__", lambda *_, **__: pytest.fail("Python computes"))
+    builder = Builder("by-sql")
+    rows = builder.source(files(tmp_path / "in", "parquet"), event_time="t", name="rows").key_by("k")
+    rows.count_by_key(updates=False, name="count").sink(to_files("/nowhere"), name="counts")
+    rows.window(session(20)).sum_by_key("n", name="sum").sink(to_files("/nowhere"), name="sums")
+    made = builder.build()
+    for number in range(3):
+        arrive(tmp_path / "in", str(number), rows_of(number))
+    streamed(spark, tmp_path, made)
+    check(tmp_path, made)
+
+
+def test_many_portions_are_joined_with_their_parts(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(portions, "MOST", 2)
+    law_parts_of_micro_batches_add_up(spark, tmp_path)
+    (kept,) = (tmp_path / "checkpoint").glob("portions-*")
+    (whole,) = kept.iterdir()
+    assert whole.name == "0-3"
+    about = json.loads((whole / "_heronry.json").read_text())
+    assert about["merged"] == ["small"]
+    assert set(about["parts"]) == set(REDUCERS)
+
+
+def test_a_file_of_other_types_is_added_to_what_is_there(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts of other columns, and a micro-batch that SQL cannot compute at all; also when they are joined."""
+    made = program(tmp_path / "in")
+    arrive(tmp_path / "in", "0", rows_of(0))
+    streamed(spark, tmp_path, made)
+    small = [{**row, "n": n % 50} for n, row in enumerate(rows_of(1))]
+    arrive(tmp_path / "in", "1", small, [("k", pa.string()), ("n", pa.int32()), ("x", pa.float32()), ("t", pa.int64())])
+    streamed(spark, tmp_path, made)
+    check(tmp_path, made)
+    arrive(
+        tmp_path / "in",
+        "2",
+        small,
+        [("k", pa.large_string()), ("n", pa.uint64()), ("x", pa.float64()), ("t", pa.int64())],
+    )
+    monkeypatch.setattr(portions, "MOST", 2)
+    streamed(spark, tmp_path, made)
+    check(tmp_path, made)
+    arrive(tmp_path / "in", "3", rows_of(3))
+    streamed(spark, tmp_path, made)
+    check(tmp_path, made)
+
+
+DIRTY = {"k": "str", "n": "int"}
+
+
+def test_a_record_that_is_put_aside_makes_its_micro_batch_python_s(spark: SparkSession, tmp_path: Path) -> None:
+    """And those before and after are SQL's."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    builder = Builder("dirty")
+    rows = builder.source(files(folder, "json", schema=DIRTY), name="rows").key_by("k")
+    rows.sum_by_key("n", name="sum", updates=False).sink(to_files("/nowhere"), name="sums")
+    made = builder.build()
+    for number, more in enumerate(["", '{"k": "a", "n": "no number"}\n', ""]):
+        lines = "".join(json.dumps({"k": "ab"[n % 2], "n": n + number}) + "\n" for n in range(10))
+        (folder / f"{number}.json").write_text(lines + more)
+        said = streamed(spark, tmp_path, made, **{ON_ERROR: "aside"})
+        assert ("failed on a record" in said) == bool(more)
+    letters = (tmp_path / "out" / "_failed.jsonl").read_text().splitlines()
+    assert ["no number" in letter for letter in letters] == [True]
+    expected: list[dict[str, Any]] = []
+    (records,) = run(made, failed=expected).values()
+    assert difference(records, read(tmp_path / "out" / "sums")) == ""
+    assert len(expected) == 1
+
+
+def sessions_are_only_put_beside_each_other(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        parts,
+        "_numbered",
+        lambda found, _: found.selectExpr("*", "row_number() OVER (PARTITION BY key ORDER BY start) AS session"),
+    )
+
+
+def parts_are_counted_as_records(patch: pytest.MonkeyPatch) -> None:
+    added = parts._added
+    patch.setattr(parts, "_added", lambda builtin, *more: "count(1)" if builtin == "count" else added(builtin, *more))
+
+
+def test_parts_of_micro_batches_add_up(spark: SparkSession, tmp_path: Path) -> None:
+    law_parts_of_micro_batches_add_up(spark, tmp_path)
+
+
+@pytest.mark.parametrize("mutation", [sessions_are_only_put_beside_each_other, parts_are_counted_as_records])
+def test_the_law_notices(mutation: Any, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutation(monkeypatch)
+    with pytest.raises(AssertionError):
+        law_parts_of_micro_batches_add_up(spark, tmp_path)

@@ -125,7 +125,7 @@ ABSENT = {("topk", "PySpark streaming"), *((case, "PySpark, no Python") for case
 
 
 def measure(case: str, ways: list[str], data: Path, rounds: int) -> dict[str, dict[str, Any]]:
-    """The medians of each way. Raises Differs if their results are not the same rows, PeerFailed if one of ours fails."""
+    """The medians of each way. Raises Differs if results are not the same rows, PeerFailed if one of ours fails."""
     costs: dict[str, list[Cost]] = {way: [] for way in ways if (case, way) not in ABSENT}
     answers: dict[tuple[int, int], list[str]] = {}
     for _ in range(rounds):

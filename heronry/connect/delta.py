@@ -2,8 +2,8 @@
 
 The library is ``deltalake``. Rows are read by pyarrow from the data files that it names, with the partition's values
 that it gives; what it, or that way, would get wrong is refused by name: deletion vectors, column mapping, and every
-feature that is not known here. So is, for writing, what a writer has to compute or check: partitions, generated and
-identity columns, constraints. A commit carries Delta's own action ``txn`` (Delta's protocol, "Transaction
+feature that is not known here. So is, for writing, what a writer has to compute or check: generated and identity
+columns, constraints. A commit carries Delta's own action ``txn`` (Delta's protocol, "Transaction
 Identifiers"): whose it is, and which checkpoint; of two with the same one that do not know of each other the second
 fails.
 """
@@ -18,6 +18,7 @@ from typing import Any
 
 from heron_runtime.failures import one_line
 from heron_runtime.files import sync_folder
+from heronry.connect.delta_parts import DeltaPartitions, refused
 from heronry.connect.drivers import arrow_driver, driver
 from heronry.connect.lake import Added, Busy, marks_of
 from heronry.connect.settings import ConnectError, Option, text
@@ -53,6 +54,7 @@ class DeltaTable:
         self.name, self.root = f"the Delta table {path}", Path(path)
         self.version: int = self._table.version()
         self.schema = self._arrow.schema(self._table.schema())
+        self._by: list[str] = self._table.metadata().partition_columns
 
     def _opened(self, version: int | None) -> Any:
         exceptions = self._library.exceptions
@@ -107,11 +109,15 @@ class DeltaTable:
         self._refuse((*self._unreadable(), *self._unwritable()), "write")
         return self
 
+    @property
+    def partitions(self) -> DeltaPartitions | None:
+        """Of a table that is writable."""
+        return DeltaPartitions(self._by, self.schema) if self._by else None
+
     def _unwritable(self) -> Iterator[str]:
         about, protocol = self._table.metadata(), self._table.protocol()
         yield from sorted(set(protocol.writer_features or ()) - WRITER_FEATURES)
-        if about.partition_columns:
-            yield f"partitions (by {', '.join(about.partition_columns)})"
+        yield from refused(self._by, self.schema)
         for key in about.configuration:
             if key.startswith("delta.constraints."):
                 yield f"the constraint {key.removeprefix('delta.constraints.')}"
@@ -141,10 +147,9 @@ class DeltaTable:
         for file in files:
             about = os.stat(file.file)
             stats = json.dumps({"numRecords": file.rows})
+            name, of = file.file.relative_to(self.root).as_posix(), dict(zip(self._by, file.key, strict=True))
             actions.append(
-                deltalake.transaction.AddAction(
-                    file.file.name, about.st_size, {}, int(about.st_mtime * 1000), True, stats
-                )
+                deltalake.transaction.AddAction(name, about.st_size, of, int(about.st_mtime * 1000), True, stats)
             )
         marks = [deltalake.Transaction(*mark) for mark in marks_of(files).items()]
         mark = deltalake.CommitProperties(app_transactions=marks)

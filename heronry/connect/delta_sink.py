@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from heronry.connect.delta import EXTRA, PATH, DeltaTable, path_problems
-from heronry.connect.lake_sink import LakeSink, attempts_of
+from heronry.connect.lake_sink import LakeSink, attempts_of, partitions_of
 
 
 class DeltaSink(LakeSink):
@@ -16,7 +16,8 @@ class DeltaSink(LakeSink):
     folder_option = PATH
     extra = EXTRA
     attempts_option = attempts_of("delta")
-    options = (attempts_option,)
+    partitions_option = partitions_of("delta")
+    options = (attempts_option, partitions_option)
 
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:

@@ -2,7 +2,8 @@
 
 The library is ``pyiceberg``; which catalog, and where, are its own properties. Columns are matched by field ids: files
 are written with them, and read by the library, which follows renames and added columns. What that way would get wrong
-is refused by name: delete files, partitions, format versions that give rows numbers. The mark of a writer is a property
+is refused by name: delete files, and format versions that give rows numbers. The values of partitions are in the files,
+and in a manifest (``iceberg_parts.py``). The mark of a writer is a property
 of the table, set in the same commit as the snapshot, so it is there as long as the table, whatever snapshots expire.
 The library's own retry is off: it would append again without a look at the mark.
 """
@@ -15,11 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from heron_runtime.failures import one_line
 from heron_runtime.files import sync_folder
 from heronry.connect.drivers import arrow_driver, driver
+from heronry.connect.iceberg_parts import IcebergPartitions, refused
 from heronry.connect.lake import Added, Busy, marks_of
 from heronry.connect.settings import ConnectError, mapping, text
 
@@ -29,6 +31,7 @@ TABLE = text("user.iceberg.table", "the table, with its namespace: shop.orders",
 SECRETS = ("password", "secret", "token", "credential", "access-key")
 MARK, RETRIES = "heronry.committed.", "commit.retry.num-retries"
 NEWEST_FORMAT = 2
+PARTITION = 3  # the place of a data file's partition among what a manifest says of it
 
 
 def catalog_problems(config: Mapping[str, Any]) -> Iterator[str]:
@@ -75,7 +78,7 @@ class IcebergTable:
                 f"{who}: {self.name} lies at {self.table.location()}: tables on a file system that all hosts share are "
                 "known here, not those in object stores"
             )
-        self.root = Path(unquote(place.path), "data")
+        self.root = Path(place.path, "data")  # the library takes it as it stands
 
     def _opened(self, catalog: dict[str, str], name: str) -> Any:
         exceptions = driver("pyiceberg.exceptions", self._who, "pyiceberg", EXTRA)
@@ -92,15 +95,21 @@ class IcebergTable:
                 f"{one_line(str(error), 300)}): see to config {CATALOG.key!r}, and that each host reaches it"
             ) from None
 
-    def _unknown(self) -> Iterator[str]:
-        if self.table.spec().fields:
-            yield f"partitions (by {', '.join(field.name for field in self.table.spec().fields)})"
+    @property
+    def partitions(self) -> IcebergPartitions | None:
+        """Of a table that is writable."""
+        spec = self.table.spec()
+        return IcebergPartitions(spec, self.table.schema(), self.schema) if spec.fields else None
+
+    def _unknown(self, what: str) -> Iterator[str]:
+        if what == "write":
+            yield from refused(self.table.spec(), self.table.schema())
         if self.table.format_version > NEWEST_FORMAT:
             yield f"format version {self.table.format_version}"
 
     def known(self, what: str) -> IcebergTable:
         """Itself. Raises ConnectError for what would be read, or written, wrong."""
-        found = ", ".join(self._unknown())
+        found = ", ".join(self._unknown(what))
         if found:
             raise ConnectError(
                 f"{self._who} cannot {what} {self.name}, which has {found}: {what} a table without, or let another "
@@ -115,11 +124,10 @@ class IcebergTable:
     def add(self, files: Sequence[Added]) -> None:
         """One commit: a snapshot with the files, and the marks. Raises Busy, ConnectError."""
         exceptions = driver("pyiceberg.exceptions", self._who, "pyiceberg", EXTRA)
-        arrow = driver("pyiceberg.io.pyarrow", self._who, "pyiceberg", EXTRA)
         table = self.table
         table.metadata.properties[RETRIES] = "0"  # of this object, not of the table
         try:
-            found = [arrow.parquet_file_to_data_file(table.io, table.metadata, file.file.as_uri()) for file in files]
+            found = list(self._data_files(files))
             with table.transaction() as change:
                 change.set_properties({MARK + writer: str(number) for writer, number in marks_of(files).items()})
                 with change.update_snapshot().fast_append() as append:
@@ -138,13 +146,27 @@ class IcebergTable:
                 "topology goes on"
             ) from None
 
+    def _data_files(self, files: Sequence[Added]) -> Iterator[Any]:
+        """The library's. It would take the partition from a column's least and greatest value, which buckets have
+        not; so it is told of none, and the partition is what was staged."""
+        arrow = driver("pyiceberg.io.pyarrow", self._who, "pyiceberg", EXTRA)
+        plain = importlib.import_module("pyiceberg.partitioning").UNPARTITIONED_PARTITION_SPEC
+        table, partitions = self.table, self.partitions
+        flat = table.metadata.model_copy(update={"partition_specs": [plain], "default_spec_id": plain.spec_id})
+        for file in files:
+            place = f"{table.location()}/data/{file.file.relative_to(self.root).as_posix()}"
+            found = arrow.parquet_file_to_data_file(table.io, flat, place)
+            if partitions is not None:
+                found[PARTITION], found.spec_id = partitions.record(file.key), table.spec().spec_id
+            yield found
+
     def _sync(self) -> None:
         """The library leaves it to the system when metadata are on disk."""
         snapshot = self.table.current_snapshot()
         written = [self.table.metadata_location, snapshot.manifest_list]
         written += [manifest.manifest_path for manifest in snapshot.manifests(self.table.io)[:1]]  # the newest is first
         for place in written:
-            path = Path(unquote(urlsplit(place).path))
+            path = Path(urlsplit(place).path)
             with path.open("rb") as file:
                 os.fsync(file.fileno())
             sync_folder(path.parent)

@@ -7,7 +7,7 @@ from typing import Any
 
 from heronry.connect.iceberg import CATALOG, EXTRA, TABLE, IcebergTable, catalog_problems
 from heronry.connect.lake import writer_name
-from heronry.connect.lake_sink import LakeSink, attempts_of
+from heronry.connect.lake_sink import LakeSink, attempts_of, partitions_of
 
 
 class IcebergSink(LakeSink):
@@ -17,7 +17,8 @@ class IcebergSink(LakeSink):
     folder_option = TABLE
     extra = EXTRA
     attempts_option = attempts_of("iceberg")
-    options = (CATALOG, attempts_option)
+    partitions_option = partitions_of("iceberg")
+    options = (CATALOG, attempts_option, partitions_option)
 
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from heron_runtime.failures import one_line
 from heronry.connect.drivers import driver
 from heronry.connect.iceberg import CATALOG, TABLE, IcebergTable, catalog_problems
 from heronry.connect.lake_source import LakeRows, Snapshot
@@ -58,16 +59,22 @@ class IcebergSnapshot(Snapshot):
         self._plan(scan)
 
     def _plan(self, scan: Any) -> None:
-        for task in scan.plan_files():
-            if task.delete_files:
-                raise ConnectError(
-                    f"iceberg cannot read {self.name}, which has delete files at snapshot {self.version}: rewrite the "
-                    "table first, or let another engine read it"
-                )
-            self._tasks[task.file.file_path] = task
-        self._tasks = dict(sorted(self._tasks.items()))
+        """Raises ConnectError."""
+        try:
+            tasks = list(scan.plan_files())
+        except ValueError as error:  # so the library says it of delete files that name rows by their values
+            raise self._refused(one_line(str(error), 200)) from None
+        if any(task.delete_files for task in tasks):
+            raise self._refused("it has delete files, which name rows by their positions")
+        self._tasks = {task.file.file_path: task for task in sorted(tasks, key=lambda task: str(task.file.file_path))}
         there = [name for name in self._fields if name in self.schema.names]
         self._projected = scan.projection().select(*there)
+
+    def _refused(self, why: str) -> ConnectError:
+        return ConnectError(
+            f"iceberg cannot read {self.name} at snapshot {self.version} ({why}): rewrite the table first, or let "
+            "another engine read it"
+        )
 
     def files(self) -> list[str]:
         """Their places."""

@@ -3,15 +3,17 @@ checkpoint, whatever dies.
 
 ::
 
-    TABLE/_heronry/…         what is staged; names that begin with ``_`` are not the table's
-    TABLE/heronry-….parquet  linked there just before the table's log names it
+    TABLE/_heronry/…                    what is staged; names that begin with ``_`` are not the table's
+    TABLE/heronry-….parquet             linked there just before the table's log names it
+    TABLE/word=a%20b/heronry-….parquet  of a table with partitions, one for each (``lake_parts.py``)
 
 Theory of operation. A staged file waits until its checkpoint is complete. Then it is *added once* (``add_once``): if
 the table's own mark says that the writer has committed this checkpoint, or a later one, there is nothing left to do;
-otherwise the file is linked into the table, and one commit of the table names it and moves the mark. Only then the
-staged file goes. So as long as it is there it is that which counts, and the mark tells whether its rows do already; a
-process that dies between any two of these steps leaves what the next one finishes. Of two that commit the same at once
-the table lets one through: the other finds that somebody was faster (``Busy``), looks again and sees the mark.
+otherwise the file, and those of other partitions with it, are linked into the table, and one commit of the table names
+them and moves the mark. Only then the staged file goes. So as long as it is there it is that which counts, and the mark
+tells whether its rows do already; a process that dies between any two of these steps leaves what the next one finishes.
+Of two that commit the same at once the table lets one through: the other finds that somebody was faster (``Busy``),
+looks again and sees the mark.
 
 The writer is a task of a component in one life of its topology, or a run of a batch: its checkpoints (a batch's
 attempts) are committed in order, so that one number is its mark. It stands in the staged file's footer, for after a
@@ -33,11 +35,10 @@ from typing import Any, NamedTuple, Protocol
 
 from heron_runtime.files import sync_folder
 from heronry.connect.attempts import attempts
+from heronry.connect.lake_parts import Partitions, Staged, Unfit, read_staged, remove, stored
 from heronry.connect.settings import ConnectError
 
 STAGED = "_heronry"  # below a table
-WRITER = "heronry.writer"  # of a file, in its footer
-COMPRESSION = "zstd"
 _NONE: type[Any] = type(None)
 
 
@@ -45,28 +46,21 @@ class Busy(ConnectError):
     """Somebody else has changed the table just now."""
 
 
-class Unfit(ValueError):
-    """A value, or a record, that the table's columns do not hold. ``field`` is empty for a record."""
-
-    def __init__(self, field: str, value: Any, why: str) -> None:
-        super().__init__(f"field {field!r} is {value!r:.60} ({type(value).__name__}), and {why}" if field else why)
-        self.field, self.value, self.why = field, value, why
-
-
 class Added(NamedTuple):
-    """A file of so many rows that its writer has written for a checkpoint."""
+    """A file of so many rows that its writer has written for a checkpoint; ``key``: of its partition."""
 
     file: Path
     rows: int
     writer: str
     checkpoint: int
+    key: tuple[Any, ...] = ()
 
 
 class Waiting(NamedTuple):
-    """A staged file, where it will be in its table, and the checkpoint it belongs to."""
+    """The first staged file, the name of files in the table, and the checkpoint they belong to."""
 
     staged: Path
-    whole: Path
+    name: str
     checkpoint: int
 
 
@@ -84,6 +78,10 @@ class Table(Protocol):
     @property
     def root(self) -> Path:
         """Where its data files lie."""
+
+    @property
+    def partitions(self) -> Partitions | None:
+        """None for a table that has none."""
 
     def committed(self, writer: str) -> int:
         """The last checkpoint that this writer has committed; -1: none."""
@@ -238,29 +236,40 @@ def data_name(step: str, token: str) -> str:
 def add_once(open_table: Callable[[], Table], waiting: Sequence[Waiting], tries: int) -> None:
     """The rows of staged files are in the table, once, all with one commit, and are staged no more. Raises
     ConnectError, and FileNotFoundError if one is not staged (any more)."""
-    parquet = importlib.import_module("pyarrow.parquet")
-    files, schemas = [], []
-    for staged, whole, checkpoint in waiting:
-        about = parquet.read_metadata(staged)
-        files.append(Added(whole, about.num_rows, about.metadata[WRITER.encode()].decode(), checkpoint))
-        schemas.append(parquet.read_schema(staged))
+    read = [(read_staged(each.staged, each.name), each.checkpoint) for each in waiting]
     for attempt in attempts(tries):
         table = open_table()
-        owed = [n for n, file in enumerate(files) if table.committed(file.writer) < file.checkpoint]
+        owed = [(staged, number) for staged, number in read if table.committed(staged.writer) < number]
         if not owed:
             os.sync()  # who committed it has died just then: nobody knows whether the table's log is on disk
             break
-        for n in owed:
-            _still_fits(schemas[n], table)
-            _link(waiting[n].staged, waiting[n].whole)
+        for staged, _ in owed:
+            _still_fits(staged, table)
+        files = [
+            Added(table.root / part.name, part.rows, staged.writer, number, part.key)
+            for staged, number in owed
+            for part in staged.parts
+        ]
+        _link_all(table.root, [part.staged for staged, _ in owed for part in staged.parts], files)
         try:
-            table.add([files[n] for n in owed])
+            table.add(files)
             break
         except Busy:
             if attempt.last:
                 raise
-    for each in waiting:
-        each.staged.unlink()
+    for staged, _ in read:
+        remove(*(part.staged for part in staged.parts))
+
+
+def _link_all(root: Path, staged: Sequence[Path], files: Sequence[Added]) -> None:
+    """Their names are on disk, too. Raises FileNotFoundError if one is staged no more."""
+    folders = {file.file.parent for file in files}
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+    for source, file in zip(staged, files, strict=True):
+        _link(source, file.file)
+    for folder in sorted({above for at in folders for above in (at, *at.parents) if above.is_relative_to(root)}):
+        sync_folder(folder)
 
 
 def _link(staged: Path, whole: Path) -> None:
@@ -277,12 +286,12 @@ def _link(staged: Path, whole: Path) -> None:
         with beside.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(beside, whole)
-    sync_folder(whole.parent)
 
 
-def _still_fits(schema: Any, table: Table) -> None:
-    """Raises ConnectError if the table's columns are others than when the file was staged."""
-    there = {field.name: field for field in table.schema}
+def _still_fits(staged: Staged, table: Table) -> None:
+    """Raises ConnectError if the table's columns, or partitions, are others than when the files were staged."""
+    schema, by = staged.schema, table.partitions.by if table.partitions else ""
+    there = {field.name: field for field in stored(table.schema, table.partitions)}
     changed = [
         field.name
         for field in schema
@@ -291,6 +300,11 @@ def _still_fits(schema: Any, table: Table) -> None:
         or (field.nullable and not there[field.name].nullable)
     ]
     changed += [name for name, field in there.items() if not field.nullable and name not in schema.names]
+    if by != staged.by:
+        raise ConnectError(
+            f"{table.name} has the partitions {by or 'of no column'}, and what waits for it was written for "
+            f"{staged.by or 'no partitions'}: it was altered in between. The rows are safe; alter the table back"
+        )
     if changed:
         raise ConnectError(
             f"{table.name} has the columns {listed(table.schema)}, and what waits for it was written for "

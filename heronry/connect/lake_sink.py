@@ -1,5 +1,6 @@
 """The base of sinks of tables of lakes: rows are spooled as Parquet (``spool.py``), and added to the table with their
-checkpoint (``lake.py``). What a format has of its own is how a table is opened."""
+checkpoint (``lake.py``), a file for each partition (``lake_parts.py``). What a format has of its own is how a table is
+opened."""
 
 from __future__ import annotations
 
@@ -10,19 +11,9 @@ from typing import Any, BinaryIO, ClassVar
 
 from heronry.api.state import Checkpoint
 from heronry.api.tuples import Tuple
-from heronry.connect.drivers import arrow_driver
-from heronry.connect.lake import (
-    COMPRESSION,
-    STAGED,
-    WRITER,
-    Shape,
-    Table,
-    Unfit,
-    Waiting,
-    add_once,
-    data_name,
-    writer_name,
-)
+from heronry.connect.lake import STAGED, Shape, Table, Waiting, add_once, data_name, writer_name
+from heronry.connect.lake_parts import WHOLE, Partitions, Parts, Place, Unfit, stored, token_in
+from heronry.connect.marks import TOKEN
 from heronry.connect.seats import Seat
 from heronry.connect.settings import BadConfig, ConnectError, Option, whole
 from heronry.connect.spool import SpoolSink, cannot_hold
@@ -31,11 +22,12 @@ ROWS_A_GROUP = 32_768
 
 
 class LakeSink(SpoolSink):
-    """Derive; say ``folder_option`` (which table), ``extra`` and ``attempts_option``, write ``table_of``."""
+    """Derive; say ``folder_option`` (which table), ``extra`` and two more options, write ``table_of``."""
 
     suffix = ".parquet"
     extra: ClassVar[str]
     attempts_option: ClassVar[Option]
+    partitions_option: ClassVar[Option]
 
     @classmethod
     def table_of(cls, config: Mapping[str, Any]) -> Table:
@@ -55,14 +47,16 @@ class LakeSink(SpoolSink):
         self._tries = self.attempts_option.of(config)
         table = self._open_table()
         self._root = table.root
-        self._shape = Shape(table.schema, table.name)
+        self._shape, self._partitions = Shape(table.schema, table.name), table.partitions
+        self._most = self.partitions_option.of(config)
         if seat.fields:
             self._check(seat.fields)
         super().open(config, seat)
         self._fields = seat.fields
         self._life = seat.life
-        self._rows: list[list[Any]] = []
-        self._writer: Any = None
+        self._rows: dict[Place, list[list[Any]]] = {}  # a place for each partition of this checkpoint
+        self._waiting_rows = 0
+        self._parts: Parts | None = None
 
     def _check(self, fields: Iterable[str]) -> None:
         problem = self._shape.problem(fields)
@@ -78,7 +72,7 @@ class LakeSink(SpoolSink):
     def encoder(cls, config: Mapping[str, Any], fields: Sequence[str]) -> Callable[[Sequence[Any]], Any]:
         """Of values that fit the table as it is now."""
         table = cls.table_of(config)
-        return partial(_fitting, cls, Shape(table.schema, table.name), tuple(fields))
+        return partial(_fitting, cls, Shape(table.schema, table.name), table.partitions, tuple(fields))
 
     def take(self, encoded: Sequence[Any]) -> None:
         """Raises ConnectError for what the table cannot hold, and when it cannot be written."""
@@ -89,27 +83,56 @@ class LakeSink(SpoolSink):
         self._add(tup.fields, tup.values)
 
     def _add(self, fields: Sequence[str], values: Sequence[Any]) -> None:
-        self._rows.append(_row(type(self), self._shape, fields, values))
-        if len(self._rows) >= ROWS_A_GROUP:
-            self._write_group()
+        place, row = _row(type(self), self._shape, self._partitions, fields, values)
+        rows = self._rows.get(place)
+        if rows is None:
+            self._one_more_partition()
+            rows = self._rows[place] = []
+        rows.append(row)
+        self._waiting_rows += 1
+        if self._waiting_rows >= ROWS_A_GROUP:
+            self._write_groups()
+
+    def _one_more_partition(self) -> None:
+        if self._partitions is not None and len(self._rows) >= self._most:
+            raise ConnectError(
+                f"{type(self).__name__}: a task's rows of one checkpoint lie in more than {self._most} partitions (by "
+                f"{self._partitions.by}), and each is a file: group the input by these columns so that a task has few "
+                "of them, checkpoint more often, let the table have coarser partitions, or raise config "
+                f"{self.partitions_option.key!r}"
+            )
 
     def prepare(self, checkpoint: Checkpoint) -> str | None:
-        """The rows are on disk, under a hidden name. Raises ConnectError."""
+        """The rows are on disk, under hidden names. Raises ConnectError."""
         self._signed = writer_name(self._step, self._life, checkpoint.name.split("-")[2])
-        if self._rows:
-            self._write_group()
+        self._named = self._hidden(checkpoint.name)
+        if self._waiting_rows:
+            self._write_groups()
         return super().prepare(checkpoint)
 
     def begin(self, file: BinaryIO) -> None:
         """Rows are written in groups."""
-        _, parquet = arrow_driver(type(self).__name__, self.extra)
-        self._writer = parquet.ParquetWriter(file, self._shape.schema, compression=COMPRESSION)
+        partitions = self._partitions
+        by = partitions.by if partitions else ""
+        self._parts = Parts(file, self._open_path, stored(self._shape.schema, partitions), by)
 
     def finish(self, file: BinaryIO) -> None:
-        """The footer, which says whose rows they are."""
-        self._writer.add_key_value_metadata({WRITER: self._signed})
-        self._writer.close()
-        self._writer = None
+        """The footer, which says whose rows they are, and where the others lie."""
+        assert self._parts is not None
+        self._parts.finish(self._signed, self._named)
+        self._parts, self._rows = None, {}
+
+    def prepared(self) -> list[str]:
+        """The tokens of what waits here, also of what is only a part of it."""
+        found = map(token_in, self.middles(".", self.suffix))
+        return [token for token in dict.fromkeys(found) if TOKEN.fullmatch(token)]
+
+    def abort(self, token: str) -> None:
+        """It was never seen."""
+        super().abort(token)
+        for middle in list(self.middles(".", self.suffix)):
+            if token_in(middle) == token:
+                self._hidden(middle).unlink(missing_ok=True)
 
     def publish(self, hidden: Path, whole: Path) -> None:
         """Add it to the table, once. Raises FileNotFoundError, ConnectError."""
@@ -134,29 +157,39 @@ class LakeSink(SpoolSink):
             ) from error
 
     def _waiting(self, token: str) -> Waiting:
-        whole = self._root / data_name(self._step, token)
-        return Waiting(self._hidden(token), whole, int(token.split("-")[1]))
+        return Waiting(self._hidden(token), data_name(self._step, token), int(token.split("-")[1]))
 
     def close(self) -> None:
         """What was not prepared is not kept."""
-        self._writer = None
+        parts: Parts | None = getattr(self, "_parts", None)
+        if parts is not None:
+            parts.drop()
         super().close()
 
-    def _write_group(self) -> None:
-        rows, self._rows = self._rows, []
+    def _write_groups(self) -> None:
         with self.writing():
-            self._writer.write_table(self._shape.table(rows))
+            assert self._parts is not None
+            for place, rows in self._rows.items():
+                if rows:
+                    self._parts.write(place, self._shape.table(rows))
+                    rows.clear()
+        self._waiting_rows = 0
 
 
-def _fitting(sink: type, shape: Shape, fields: Sequence[str], values: Sequence[Any]) -> Sequence[Any]:
-    _row(sink, shape, fields, values)
+def _fitting(
+    sink: type, shape: Shape, partitions: Partitions | None, fields: Sequence[str], values: Sequence[Any]
+) -> Sequence[Any]:
+    _row(sink, shape, partitions, fields, values)
     return values
 
 
-def _row(sink: type, shape: Shape, fields: Sequence[str], values: Sequence[Any]) -> list[Any]:
-    """In the order of the columns. Raises ConnectError."""
+def _row(
+    sink: type, shape: Shape, partitions: Partitions | None, fields: Sequence[str], values: Sequence[Any]
+) -> tuple[Place, list[Any]]:
+    """Where it belongs; in the order of the columns. Raises ConnectError."""
     try:
-        return shape.row(dict(zip(fields, values, strict=True)))
+        row = shape.row(dict(zip(fields, values, strict=True)))
+        return WHOLE if partitions is None else partitions.place(row), row
     except Unfit as error:
         if error.field:
             raise cannot_hold(sink, error.field, error.value, f"and {error.why}") from None
@@ -166,3 +199,9 @@ def _row(sink: type, shape: Shape, fields: Sequence[str], values: Sequence[Any])
 def attempts_of(system: str) -> Option:
     """How often a sink tries."""
     return whole(f"user.{system}.attempts", "how often a commit is tried when others write at the same time", 6)
+
+
+def partitions_of(system: str) -> Option:
+    """How many files a checkpoint of a task may have."""
+    what = "how many partitions the rows of one checkpoint and task may lie in, each of which is a file"
+    return whole(f"user.{system}.partitions", what, 256)

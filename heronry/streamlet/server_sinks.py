@@ -157,17 +157,20 @@ def to_nats(
     return _sink("nats", fields, password_file, more, url=url, subject=subject, spool=str(spool))
 
 
-def to_delta(path: str | Path, fields: Sequence[str]) -> ServerSink:
-    """Rows of a Delta table that is there (its whole path); ``fields`` are columns of it, others become null."""
-    return _sink("delta", fields, None, {}, path=str(path))
+def to_delta(path: str | Path, fields: Sequence[str], **more: Any) -> ServerSink:
+    """Rows of a Delta table that is there (its whole path); ``fields`` are columns of it, others become null.
+
+    ``more``: what else ``DeltaSink`` takes, ``partitions=1000`` for ``user.delta.partitions``.
+    """
+    return _sink("delta", fields, None, more, path=str(path))
 
 
-def to_iceberg(catalog: Mapping[str, str], table: str, fields: Sequence[str]) -> ServerSink:
+def to_iceberg(catalog: Mapping[str, str], table: str, fields: Sequence[str], **more: Any) -> ServerSink:
     """Rows of an Iceberg table that is there; ``fields`` are columns of it, others become null.
 
-    ``catalog``: properties of pyiceberg's, without secrets.
+    ``catalog``: properties of pyiceberg's, without secrets. ``more``: what else ``IcebergSink`` takes, as above.
     """
-    return _sink("iceberg", fields, None, {}, catalog=tuple(sorted(catalog.items())), table=table)
+    return _sink("iceberg", fields, None, more, catalog=tuple(sorted(catalog.items())), table=table)
 
 
 def _sink(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,23 @@ def opened(folder: Path) -> Any:
     return importlib.import_module("pyiceberg.catalog").load_catalog(**catalog_in(folder))
 
 
-def make(folder: Path, schema: Any = WORDS, name: str = "lake.t", **more: Any) -> Any:
-    """An empty table."""
+def make(
+    folder: Path, schema: Any = WORDS, name: str = "lake.t", by: Iterable[tuple[str, str]] = (), **more: Any
+) -> Any:
+    """An empty table; ``by``: its partitions, a column and a transform each."""
     catalog = opened(folder)
     catalog.create_namespace_if_not_exists(name.partition(".")[0])
-    return catalog.create_table(name, schema, **more)
+    catalog.create_table(name, schema, **more)
+    partition(folder, by, name)
+    return catalog.load_table(name)
+
+
+def partition(folder: Path, by: Iterable[tuple[str, str]], name: str = "lake.t") -> None:
+    """By these as well, from now on."""
+    transforms = importlib.import_module("pyiceberg.transforms")
+    with opened(folder).load_table(name).update_spec() as change:
+        for column, transform in by:
+            change.add_field(column, transforms.parse_transform(transform), f"by_{column}_{transform.partition('[')[0]}")
 
 
 def write(folder: Path, rows: list[dict[str, Any]], schema: Any = WORDS, name: str = "lake.t") -> None:

@@ -1,7 +1,7 @@
 """A sink of a table in a process that is killed again and again, and goes on from its last complete checkpoint.
 
-``python lake_story.py FOLDER SEED FORMAT MISTAKE``: numbers from 0 up go into a table in FOLDER, a row each. A process
-forks the sink's, and kills it (``kill -9``) at a moment that the seed draws: at the n-th step that Python takes on
+``python lake_story.py FOLDER SEED FORMAT MISTAKE``: numbers from 0 up go into a table in FOLDER, a row each, and those
+of a checkpoint into several partitions if the table has some. A process forks the sink's, and kills it (``kill -9``) at a moment that the seed draws: at the n-th step that Python takes on
 files, most often, so that each gap between two of them is hit, or after some milliseconds, so that the library is hit
 too. What the master knows of a complete checkpoint is a file that is renamed into place.
 """
@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import iceberg_tables
 import lake_tables
@@ -38,7 +38,7 @@ for module in ("pyarrow.parquet", "pyarrow.dataset", "deltalake.transaction", "p
 
 ROWS, A_CHECKPOINT, KILLS = 36, 3, 8
 FORMAT = "delta"
-STEPS = ("os.link", "os.rename", "os.remove", "open")
+STEPS = ("os.link", "os.mkdir", "os.rename", "os.remove", "open")
 
 
 def life(folder: Path, number: int) -> None:
@@ -53,7 +53,7 @@ def life(folder: Path, number: int) -> None:
         sink.commit(facts["number"], facts["token"])
     while facts["next"] < ROWS:
         for n in range(facts["next"], facts["next"] + A_CHECKPOINT):
-            sink.process(row(n=n))
+            sink.process(row(n=n, word=WORD[n % 2]))
         under = max(facts["number"], 1000 * number) + 1  # no number is given out twice
         token = sink.prepare(checkpoint(under, number))
         facts = {"next": facts["next"] + A_CHECKPOINT, "number": under, "token": token}
@@ -64,15 +64,18 @@ def life(folder: Path, number: int) -> None:
     sink.close()
 
 
-NUMBERS = arrow.schema([("n", arrow.int64())])
+NUMBERS = arrow.schema([("n", arrow.int64()), ("word", arrow.string())])
+WORD = ("a b/ü", None)
 
 
 class Delta:
     """What is done to a Delta table: others make one of its small files, which has another name."""
 
-    @staticmethod
-    def begin(folder: Path) -> None:
-        lake_tables.make(folder / "table", NUMBERS)
+    partition_by: ClassVar[list[str]] = []
+
+    @classmethod
+    def begin(cls, folder: Path) -> None:
+        lake_tables.make(folder / "table", NUMBERS, partition_by=cls.partition_by)
 
     @staticmethod
     def rewrite(folder: Path) -> None:
@@ -80,15 +83,23 @@ class Delta:
 
     @staticmethod
     def sink(folder: Path) -> Any:
-        return made(DeltaSink(), {"user.delta.path": str(folder / "table")}, Place(numbers=("n",)))
+        return made(DeltaSink(), {"user.delta.path": str(folder / "table")}, Place(numbers=("n", "word")))
+
+
+class DeltaByWord(Delta):
+    """With partitions."""
+
+    partition_by: ClassVar[list[str]] = ["word"]
 
 
 class Iceberg:
     """And to one of Iceberg, where a file that is added twice is read twice: others set a property."""
 
-    @staticmethod
-    def begin(folder: Path) -> None:
-        iceberg_tables.make(folder, NUMBERS)
+    by: ClassVar[tuple[tuple[str, str], ...]] = ()
+
+    @classmethod
+    def begin(cls, folder: Path) -> None:
+        iceberg_tables.make(folder, NUMBERS, by=cls.by)
 
     @staticmethod
     def rewrite(folder: Path) -> None:
@@ -98,10 +109,18 @@ class Iceberg:
     @staticmethod
     def sink(folder: Path) -> Any:
         config = {"user.iceberg.catalog": iceberg_tables.catalog_in(folder), "user.iceberg.table": "lake.t"}
-        return made(IcebergSink(), config, Place(numbers=("n",)))
+        return made(IcebergSink(), config, Place(numbers=("n", "word")))
 
 
-FORMATS: dict[str, Any] = {"delta": Delta, "iceberg": Iceberg}
+class IcebergByWordAndBucket(Iceberg):
+    """With partitions."""
+
+    by = (("word", "identity"), ("n", "bucket[2]"))
+
+
+FORMATS: dict[str, Any] = {
+    "delta": Delta, "delta by word": DeltaByWord, "iceberg": Iceberg, "iceberg by word, bucket": IcebergByWordAndBucket,
+}  # fmt: skip
 
 
 def die_at(step: int, folder: Path) -> None:
@@ -169,11 +188,12 @@ def the_mark_comes_before_the_rows() -> None:
     added = DeltaTable.add
 
     def add(self: Any, files: Sequence[Added]) -> None:
-        (file,) = files
-        mark = deltalake.CommitProperties(app_transactions=[deltalake.Transaction(file.writer, file.checkpoint)])
+        mark = deltalake.CommitProperties(
+            app_transactions=[deltalake.Transaction(files[0].writer, files[0].checkpoint)]
+        )
         self._table.create_write_transaction([], "append", self._table.schema(), commit_properties=mark)
         self._sync()
-        added(DeltaTable(self._path, "story"), [file._replace(writer="another")])
+        added(DeltaTable(self._path, "story"), [file._replace(writer="another") for file in files])
 
     DeltaTable.add = add  # type: ignore[method-assign]  # a mistake
 
@@ -189,6 +209,17 @@ def the_staged_file_goes_first() -> None:
     lake._link = link
 
 
+def each_partition_is_a_commit() -> None:
+    """Each with the mark, which the first has set when it dies before the others."""
+    added = DeltaTable.add
+
+    def add(self: Any, files: Sequence[Added]) -> None:
+        for file in files:
+            added(DeltaTable(self._path, "story"), [file])
+
+    DeltaTable.add = add  # type: ignore[method-assign]  # a mistake
+
+
 def what_is_left_is_committed() -> None:
     """Output of a checkpoint that was never complete."""
     LakeSink.abort = lambda self, token: self.commit(0, token)  # type: ignore[method-assign]  # a mistake
@@ -198,7 +229,7 @@ MISTAKES: dict[str, Callable[[], None]] = {
     mistake.__name__: mistake
     for mistake in (
         the_mark_is_forgotten, a_commit_comes_twice, the_mark_comes_before_the_rows, the_staged_file_goes_first,
-        what_is_left_is_committed,
+        what_is_left_is_committed, each_partition_is_a_commit,
     )
 }  # fmt: skip
 

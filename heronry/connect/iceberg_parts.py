@@ -1,0 +1,84 @@
+"""Partitions of Iceberg tables: what the table's spec makes of a row, by the library's own transforms and folder names.
+
+The library's transforms of Arrow columns want another package (``pyiceberg-core``); these are the ones of single
+values, which it uses itself for predicates. They take a Decimal as it is written, so one is brought to the column's
+scale first: 1.5 and 1.50 are in one bucket. A key holds what JSON does; what else a value is of is made again from it.
+Refused by name: floats as they are (0.0 and -0.0 are equal and two partitions) and transforms that are not known.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Context, Decimal
+from typing import Any
+
+from heronry.connect.lake_parts import Partitions, Place
+
+EXACT = Context(prec=76)  # digits: twice what a column has
+
+
+def refused(spec: Any, schema: Any) -> Iterator[str]:
+    """What cannot be written of a table with this spec and schema, both the library's."""
+    transforms = importlib.import_module("pyiceberg.transforms")
+    columns = {column.field_id: column for column in schema.fields}
+    for field in spec.fields:
+        column, plain = columns.get(field.source_id), isinstance(field.transform, transforms.IdentityTransform)
+        if isinstance(field.transform, transforms.UnknownTransform):
+            yield f"the partition {field.name} by {field.transform}, which is not known here"
+        elif column is None:
+            yield f"the partition {field.name} by a column that is nested, or gone"
+        elif plain and str(column.field_type) in ("float", "double"):
+            yield f"the column {column.name} {column.field_type} as a partition"
+
+
+class IcebergPartitions(Partitions):
+    """Of fields that none is refused of."""
+
+    def __init__(self, spec: Any, schema: Any, arrow: Any) -> None:
+        """``arrow``: the schema as Arrow's."""
+        sources = [schema.find_field(field.source_id) for field in spec.fields]
+        told = (f"{field.transform} of {source.name}" for field, source in zip(spec.fields, sources, strict=True))
+        super().__init__(", ".join(told), [source.name for source in sources], arrow)
+        self._spec, self._schema = spec, schema
+        self._made = [_made(field, source.field_type) for field, source in zip(spec.fields, sources, strict=True)]
+
+    def of(self, values: Sequence[Any]) -> Place:
+        """Of the values of its columns."""
+        found = [make(value) for make, value in zip(self._made, values, strict=True)]
+        record = importlib.import_module("pyiceberg.typedef").Record(*found)
+        return Place(self._spec.partition_to_path(record, self._schema), tuple(map(_kept, found)))
+
+    def record(self, key: Sequence[Any]) -> Any:
+        """The library's, of a place's key."""
+        types = [field.field_type for field in self._spec.partition_type(self._schema).fields]
+        values = [_again(value, str(of)) for value, of in zip(key, types, strict=True)]
+        return importlib.import_module("pyiceberg.typedef").Record(*values)
+
+
+def _made(field: Any, of: Any) -> Callable[[Any], Any]:
+    """From a column's value to the partition's, as the library keeps it: days and microseconds as numbers."""
+    transform, datetimes = field.transform.transform(of), importlib.import_module("pyiceberg.utils.datetime")
+    scale = Decimal(1).scaleb(-of.scale) if hasattr(of, "scale") else None
+
+    def made(value: Any) -> Any:
+        if scale is not None and value is not None:
+            value = value.quantize(scale, context=EXACT)
+        elif isinstance(value, dt.datetime):
+            value = datetimes.datetime_to_micros(value)
+        elif isinstance(value, dt.date):
+            value = datetimes.date_to_days(value)
+        return transform(value)
+
+    return made
+
+
+def _kept(value: Any) -> Any:
+    return value.hex() if isinstance(value, bytes) else str(value) if isinstance(value, Decimal) else value
+
+
+def _again(kept: Any, of: str) -> Any:
+    if kept is None:
+        return None
+    return bytes.fromhex(kept) if of == "binary" else Decimal(kept) if of.startswith("decimal") else kept

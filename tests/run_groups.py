@@ -86,6 +86,8 @@ NEED_PYARROW = (
     "tests/unit/connect/test_delta_sink.py",
     "tests/unit/connect/test_iceberg.py",
     "tests/unit/connect/test_lake_kills.py",
+    "tests/unit/connect/test_lake_partitions.py",
+    "tests/unit/connect/test_iceberg_partitions.py",
     "tests/unit/connect/test_parquet_sink.py",
     "tests/unit/data_pipeline/test_history_rows.py",
     "tests/unit/data_pipeline/test_shipped.py",

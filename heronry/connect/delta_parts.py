@@ -1,9 +1,9 @@
 """Partitions of Delta tables, as the format writes them (Delta's protocol, "Partition Value Serialization").
 
 The log holds a partition's values as text, the data files do not have these columns, and folders are named as the
-library names them: ``word=a%20b``. Moments are written with their zone: the form without one is read by Spark in the zone
-of its session. What readers would not give back as it was is refused: by its column, bytes (read as the text they are
-written as), floats (0.0 and -0.0 are one value and two partitions) and Decimals (``deltalake`` 1.6 reads -0.1 as
+library names them: ``word=a%20b``. Moments are written with their zone: the form without one is read by Spark in the
+zone of its session. What readers would not give back as it was is refused: by its column, bytes (read as the text they
+are written as), floats (0.0 and -0.0 are one value and two partitions) and Decimals (``deltalake`` 1.6 reads -0.1 as
 ``0.-1``); by its value, the empty text, which the format reads as null.
 """
 

@@ -47,8 +47,8 @@ class Unfit(ValueError):
 
 
 class Partitions(ABC):
-    """How a table is partitioned. ``by``: for people, and to see that it was altered; ``apart``: the columns that are in
-    folders and the log only, and not in files; ``columns``: those it depends on, one for each level of folders."""
+    """How a table is partitioned. ``by``: for people, and to see that it was altered; ``apart``: the columns that are
+    in folders and the log only, and not in files; ``columns``: those it depends on, one for each level of folders."""
 
     apart: frozenset[str] = frozenset()
 
@@ -66,7 +66,9 @@ class Partitions(ABC):
         place = self.of(values)
         for column, value, name in zip(self.columns, values, place.folder.split("/"), strict=True):
             if len(os.fsencode(name)) > LONGEST:
-                raise Unfit(column, value, f"a partition's folder, which is named after it, has {LONGEST} bytes at most")
+                raise Unfit(
+                    column, value, f"the folder of its partition would have a name of more than {LONGEST} bytes"
+                )
         return place
 
     @abstractmethod

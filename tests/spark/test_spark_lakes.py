@@ -41,7 +41,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def test_spark_reads_what_the_reference_reads(spark: SparkSession, table: Path, tmp_path: Path) -> None:
-    iceberg_tables.make(tmp_path, TYPES)
+    iceberg_tables.make(tmp_path, TYPES, by=(("word", "identity"),))
     iceberg_tables.write(tmp_path, [typed(n) for n in range(COUNT)], TYPES)
     sources = [delta(table, TYPES.names), iceberg(iceberg_tables.catalog_in(tmp_path), "lake.t", TYPES.names)]
     for source, found in zip(sources, run_all(spark, [program(each, None).build() for each in sources]), strict=True):
@@ -71,17 +71,20 @@ class Died(BaseException):
     """The driver is no more."""
 
 
-@pytest.mark.parametrize(("form", "when"), [("delta", "before"), ("delta", "behind"), ("iceberg", "behind")])
+@pytest.mark.parametrize(
+    ("form", "when"),
+    [("delta", "before"), ("delta by word", "behind"), ("iceberg", "behind"), ("iceberg by bucket", "behind")],
+)
 def test_records_are_in_the_table_once_whenever_the_driver_dies(
     form: str, when: str, spark: SparkSession, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``when``: where its commit of the table is."""
     fields, there = ["word", "n"], [{"word": f"wörd {n % 7}", "n": n} for n in range(COUNT)]
     sink, made, rows = to_delta(tmp_path / "t", fields), DeltaTable, lambda: rows_of(tmp_path / "t")
-    if form == "delta":
-        make(tmp_path / "t")
+    if form.startswith("delta"):
+        make(tmp_path / "t", partition_by=["word"] if " by " in form else [])
     else:
-        iceberg_tables.make(tmp_path)
+        iceberg_tables.make(tmp_path, by=(("word", "bucket[3]"),) if " by " in form else ())
         sink = to_iceberg(iceberg_tables.catalog_in(tmp_path), "lake.t", fields)
         made, rows = IcebergTable, lambda: iceberg_tables.rows_of(tmp_path)
     added = made.add
@@ -96,7 +99,7 @@ def test_records_are_in_the_table_once_whenever_the_driver_dies(
         run(spark, into(table, sink), tmp_path)
     monkeypatch.setattr(made, "add", added)
     assert len(rows()) == (0 if when == "before" else COUNT)
-    if form == "delta":
+    if form.startswith("delta"):
         deltalake.DeltaTable(str(tmp_path / "t")).optimize.compact()
     assert "computed again" in run(spark, into(table, sink), tmp_path)
     assert sorted(rows(), key=lambda row: row["n"]) == there

@@ -1,9 +1,10 @@
 """A sink of a table in a process that is killed again and again, and goes on from its last complete checkpoint.
 
 ``python lake_story.py FOLDER SEED FORMAT MISTAKE``: numbers from 0 up go into a table in FOLDER, a row each, and those
-of a checkpoint into several partitions if the table has some. A process forks the sink's, and kills it (``kill -9``) at a moment that the seed draws: at the n-th step that Python takes on
-files, most often, so that each gap between two of them is hit, or after some milliseconds, so that the library is hit
-too. What the master knows of a complete checkpoint is a file that is renamed into place.
+of a checkpoint into several partitions if the table has some. A process forks the sink's, and kills it (``kill -9``) at
+a moment that the seed draws: at the n-th step that Python takes on files, most often, so that each gap between two of
+them is hit, or after some milliseconds, so that the library is hit too. What the master knows of a complete checkpoint
+is a file that is renamed into place.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def test_of_two_that_commit_the_same_at_once_one_does(tmp_path: Path, monkeypatc
     sink.process(row(word="b", n=2))
     assert sink.prepare(checkpoint(2)) is not None
     (hidden,) = (tmp_path / "t" / lake.STAGED).glob(".*-1-2-1-abc.parquet")
-    add_once(racing, [Waiting(hidden, tmp_path / "t" / "heronry-b.parquet", 2)], 6)
+    add_once(racing, [Waiting(hidden, "heronry-b.parquet", 2)], 6)
     assert (len(tables), len(rows_of(path))) == (1, 3)
 
 
@@ -184,7 +184,6 @@ def test_what_is_wrong_with_a_table_is_said_at_the_start(tmp_path: Path) -> None
 
 def test_what_a_writer_would_have_to_compute_is_refused_by_name(tmp_path: Path) -> None:
     tables = {
-        r"partitions \(by word\)": {"partition_by": ["word"]},
         "deletionVectors": {"configuration": {"delta.enableDeletionVectors": "true"}},
         "column mapping": {"configuration": {"delta.columnMapping.mode": "name"}},
         "marks that expire": {"configuration": {delta.EXPIRY: "interval 1 days"}},

@@ -112,13 +112,6 @@ def test_what_would_go_wrong_is_refused_by_name(tmp_path: Path, monkeypatch: pyt
         sink_of(tmp_path, "n", "m")
     with pytest.raises(ConnectError, match=r"field 'n' is 'x' .*the column holds int"):
         sink_of(tmp_path, "n").process(row(n="x"))
-    transforms = importlib.import_module("pyiceberg.transforms")
-    with opened(tmp_path).load_table("lake.t").update_spec() as change:
-        change.add_field("word", transforms.IdentityTransform(), "word")
-    with pytest.raises(ConnectError, match=r"IcebergSink cannot write .*, which has partitions \(by word\)"):
-        sink_of(tmp_path, "n")
-    with pytest.raises(ConnectError, match=r"iceberg cannot read .*, which has partitions \(by word\)"):
-        reader_of(tmp_path, ("n",))
     nested = arrow.schema([("n", arrow.int64()), ("tags", arrow.list_(arrow.string()))])
     make(tmp_path, nested, "lake.nested")
     with pytest.raises(BadConfig, match=r"column tags .*has a type that is not carried"):

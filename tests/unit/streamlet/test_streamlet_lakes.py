@@ -174,19 +174,21 @@ def writing(sink: Any, folder: Path, count: int = 400) -> Builder:
     """A program that writes numbers, some of which do not fit."""
     builder = Builder("lake", {"user.streamlet.folder": str(folder)})
     numbers = builder.source(sequence(count), name="numbers", parallelism=2)
-    rows = numbers.map(lambda n: {"word": str(n), "n": n if n % 50 else "bad"}, name="rows", parallelism=2)
+    rows = numbers.map(lambda n: {"word": str(n % 7), "n": n if n % 50 else "bad"}, name="rows", parallelism=2)
     rows.sink(sink, name="table")
     return builder
 
 
-@pytest.mark.parametrize(("seed", "form"), [(1, "delta"), (2, "delta"), (3, "iceberg")])
+@pytest.mark.parametrize(
+    ("seed", "form"), [(1, "delta"), (2, "delta by word"), (3, "iceberg"), (4, "iceberg by bucket")]
+)
 def test_each_record_is_in_the_table_once_whatever_dies(seed: int, form: str, tmp_path: Path) -> None:
-    fields = ["word", "n"]
-    if form == "delta":
-        sink = to_delta(make(tmp_path / "t"), fields)
+    fields, parts = ["word", "n"], 7 if " by " in form else 1
+    if form.startswith("delta"):
+        sink = to_delta(make(tmp_path / "t", partition_by=["word"] if parts > 1 else []), fields, partitions=parts)
     else:
-        iceberg_tables.make(tmp_path)
-        sink = to_iceberg(iceberg_tables.catalog_in(tmp_path), "lake.t", fields)
+        iceberg_tables.make(tmp_path, by=(("word", "bucket[7]"),) if parts > 1 else ())
+        sink = to_iceberg(iceberg_tables.catalog_in(tmp_path), "lake.t", fields, partitions=parts)
     builder = writing(sink, tmp_path / "o")
     with importable(builder):
         made = OnlineWorld(definition_of(builder), tmp_path, seed)
@@ -196,8 +198,8 @@ def test_each_record_is_in_the_table_once_whatever_dies(seed: int, form: str, tm
         made.rescale({"rows": 1})
         made.until_final()
         made.stop()
-    expected = [{"word": str(n), "n": n} for n in range(400) if n % 50]
-    found = rows_of(tmp_path / "t") if form == "delta" else iceberg_tables.rows_of(tmp_path)
+    expected = [{"word": str(n % 7), "n": n} for n in range(400) if n % 50]
+    found = rows_of(tmp_path / "t") if form.startswith("delta") else iceberg_tables.rows_of(tmp_path)
     assert sorted(found, key=lambda row: int(row["n"])) == expected
     letters = [json.loads(line) for file in tmp_path.rglob("*.jsonl") for line in file.read_text().splitlines()]
     assert sorted(letter["record"] for letter in letters) == list(range(0, 400, 50))

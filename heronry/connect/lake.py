@@ -250,7 +250,16 @@ def add_once(open_table: Callable[[], Table], waiting: Sequence[Waiting], tries:
             for staged, number in owed
             for part in staged.parts
         ]
-        _link_all(table.root, [part.staged for staged, _ in owed for part in staged.parts], files)
+        try:
+            _link_all(table.root, [part.staged for staged, _ in owed for part in staged.parts], files)
+        except FileNotFoundError as error:
+            again = open_table()  # it goes when it is committed, perhaps by another just now
+            if any(again.committed(staged.writer) < number for staged, number in owed):
+                raise ConnectError(
+                    f"{error.filename} was staged for {table.name} and is gone, and was never committed: give all "
+                    "hosts the same folder, and let nobody else remove hidden files there"
+                ) from None
+            break
         try:
             table.add(files)
             break
@@ -262,7 +271,7 @@ def add_once(open_table: Callable[[], Table], waiting: Sequence[Waiting], tries:
 
 
 def _link_all(root: Path, staged: Sequence[Path], files: Sequence[Added]) -> None:
-    """Their names are on disk, too. Raises FileNotFoundError if one is staged no more."""
+    """Their names are on disk, too. Raises FileNotFoundError for one that is staged no more."""
     folders = {file.file.parent for file in files}
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)

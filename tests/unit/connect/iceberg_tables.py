@@ -63,6 +63,24 @@ def rows_of(folder: Path, name: str = "lake.t") -> list[dict[str, Any]]:
     return found
 
 
+def imported(folder: Path, rows: list[dict[str, Any]], word: str) -> None:
+    """A file of numbers alone, in the partition of a word."""
+    manifest = importlib.import_module("pyiceberg.manifest")
+    table = opened(folder).load_table("lake.t")
+    path = Path(table.location().removeprefix("file://"), "data", "imported.parquet")
+    path.parent.mkdir(exist_ok=True)
+    schema = arrow.schema([_field("n", arrow.int64(), table.schema().find_field("n").field_id)])
+    importlib.import_module("pyarrow.parquet").write_table(arrow.Table.from_pylist(rows, schema), path)
+    file = manifest.DataFile.from_args(
+        content=manifest.DataFileContent.DATA, file_path=f"file://{path}", file_format=manifest.FileFormat.PARQUET,
+        partition=importlib.import_module("pyiceberg.typedef").Record(word), record_count=len(rows),
+        file_size_in_bytes=path.stat().st_size,
+    )  # fmt: skip
+    file.spec_id = table.spec().spec_id
+    with table.transaction() as change, change.update_snapshot().fast_append() as append:
+        append.append_data_file(file)
+
+
 def with_deletes(folder: Path, kind: str, row: dict[str, Any], name: str = "lake.t") -> None:
     """Another engine deletes a row of the table by a delete file, which pyiceberg does not write: the first of its
     file, by its ``position``, or all that are equal to it (``equality``)."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from connect_parts import checkpoint, row
-from iceberg_tables import make, opened, partition, rows_of, with_deletes, write
+from iceberg_tables import imported, make, opened, partition, rows_of, with_deletes, write
 from lake_tables import TYPES, UTC, WORDS, arrow, typed
 from test_iceberg import read, reader_of, sink_of
 
@@ -99,6 +99,14 @@ def test_files_of_older_partitions_and_of_another_writer_are_read_beside(tmp_pat
     write(tmp_path, [{"word": "b", "n": 2}, {"word": None, "n": 3}])
     put(tmp_path, [{"word": "b", "n": 4}], "word", "n")
     assert sorted(read(reader_of(tmp_path, ("n", "word")))) == [(1, "a"), (2, "b"), (3, None), (4, "b")]
+
+
+def test_a_column_that_files_lack_has_the_value_of_their_partition(tmp_path: Path) -> None:
+    """As of tables that were brought from Hive."""
+    make(tmp_path, by=(("word", "identity"),))
+    imported(tmp_path, [{"n": 1}, {"n": 2}], "a b")
+    put(tmp_path, [{"word": "c", "n": 3}], "word", "n")
+    assert sorted(read(reader_of(tmp_path, ("n", "word")))) == [(1, "a b"), (2, "a b"), (3, "c")]
 
 
 def test_what_waits_for_other_partitions_is_kept_and_the_table_can_be_altered_back(tmp_path: Path) -> None:

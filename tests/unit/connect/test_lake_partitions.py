@@ -134,6 +134,20 @@ def test_what_is_thrown_away_goes_whole_also_where_the_first_file_is_missing(tmp
     assert (list(staged.iterdir()), rows_of(path)) == ([], [])
 
 
+def test_a_partition_that_somebody_removed_is_said_and_nothing_is_committed(tmp_path: Path) -> None:
+    path = make(tmp_path / "t", partition_by=["word"])
+    sink = sink_of(path, "word", "n")
+    token = put(sink, [{"word": word, "n": 1} for word in "ab"])
+    (second,) = (tmp_path / "t" / lake.STAGED).glob(f".*-{token}.1.parquet")
+    second.rename(tmp_path / "kept")
+    with pytest.raises(ConnectError, match=r"-abc.1.parquet was staged for .* and is gone, and was never committed"):
+        sink.commit(1, token)
+    assert (rows_of(path), sink.prepared()) == ([], [token])
+    (tmp_path / "kept").rename(second)
+    sink.commit(1, token)
+    assert len(rows_of(path)) == 2
+
+
 def test_files_of_several_tasks_and_partitions_are_one_transaction(tmp_path: Path) -> None:
     path = make(tmp_path / "t", partition_by=["word"])
     tokens = ["0-0-0-ab", "0-1-0-ab"]

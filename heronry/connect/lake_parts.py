@@ -13,6 +13,7 @@ A partition is its folder in the table and its key, which is what the table's lo
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -122,9 +123,12 @@ class Parts:
 
     def drop(self) -> None:
         """They are not kept; the first is its owner's."""
-        for _, file, path in list(self._open.values())[1:]:
-            file.close()
-            path.unlink(missing_ok=True)
+        for writer, file, path in self._open.values():
+            with contextlib.suppress(OSError):
+                writer.close()  # while it has its file
+            if file is not self._first:
+                file.close()
+                path.unlink(missing_ok=True)
 
 
 class Part(NamedTuple):

@@ -52,7 +52,7 @@ def read(path: Path | str, fields: tuple[str, ...]) -> list[tuple[Any, ...]]:
 
 def logged(path: Path | str) -> list[tuple[str, dict[str, Any]]]:
     """Folders and values of partitions, as the log has them."""
-    lines = [line for file in sorted(Path(path, "_delta_log").glob("*.json")) for line in file.open()]
+    lines = [line for file in sorted(Path(path, "_delta_log").glob("*.json")) for line in file.read_text().split("\n")]
     adds = [json.loads(line)["add"] for line in lines if line.startswith('{"add"')]
     return sorted((os.path.dirname(unquote(add["path"])), add["partitionValues"]) for add in adds)
 
@@ -131,6 +131,7 @@ def test_what_is_thrown_away_goes_whole_also_where_the_first_file_is_missing(tmp
         other.process(row(**each))
     other._write_groups()
     other.close()
+    sink.close()
     assert (list(staged.iterdir()), rows_of(path)) == ([], [])
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -61,6 +62,16 @@ def _catalog(properties: tuple[tuple[str, str], ...]) -> Any:
     """Its connections are those of the process."""
     given = dict(properties)
     return importlib.import_module("pyiceberg.catalog").load_catalog(given.pop("name", "default"), **given)
+
+
+def end_threads() -> None:
+    """The library's, which it keeps for ever and makes anew when it wants them. A component that is closed leaves none
+    behind."""
+    module = sys.modules.get("pyiceberg.utils.concurrent")  # not there where the library is not
+    pool = None if module is None else module.ExecutorFactory._instance
+    if module is not None and pool is not None:
+        module.ExecutorFactory._instance = None
+        pool.shutdown()
 
 
 class IcebergTable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from heronry.connect.iceberg import CATALOG, EXTRA, TABLE, IcebergTable, catalog_problems
+from heronry.connect.iceberg import CATALOG, EXTRA, TABLE, IcebergTable, catalog_problems, end_threads
 from heronry.connect.lake import writer_name
 from heronry.connect.lake_sink import LakeSink, attempts_of, partitions_of
 
@@ -30,6 +30,11 @@ class IcebergSink(LakeSink):
     def table_of(cls, config: Mapping[str, Any]) -> IcebergTable:
         """Raises ConnectError."""
         return IcebergTable(CATALOG.of(config), TABLE.of(config), cls.__name__).known("write")
+
+    def close(self) -> None:
+        """What was not prepared is not kept."""
+        super().close()
+        end_threads()
 
     def forget(self) -> None:
         """Its mark, too, which else stays for ever. Raises ConnectError."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from heron_runtime.failures import one_line
 from heronry.connect.drivers import driver
-from heronry.connect.iceberg import CATALOG, TABLE, IcebergTable, catalog_problems
+from heronry.connect.iceberg import CATALOG, TABLE, IcebergTable, catalog_problems, end_threads
 from heronry.connect.lake_source import LakeRows, Snapshot
 from heronry.connect.settings import ConnectError, seconds, whole
 
@@ -90,3 +90,7 @@ class IcebergSnapshot(Snapshot):
         scan = self._arrow.ArrowScan(self._table.metadata, self._table.io, self._projected, always, True)
         for batch in scan.to_record_batches([self._tasks[file]]):
             yield batch.select(self._fields)
+
+    def close(self) -> None:
+        """The library's threads end."""
+        end_threads()

@@ -40,6 +40,10 @@ class Snapshot(ABC):
         """Its rows in order, the fields as columns in theirs. Raises OSError, ValueError."""
 
 
+    def close(self) -> None:
+        """Let go of what it holds; it may be used again."""
+
+
 class LakeRows(PollingSource):
     """Derive; say ``version_option``, write ``snapshot``."""
 
@@ -168,6 +172,7 @@ class LakeReader(Reader):
     def close(self) -> None:
         """Let go of the file."""
         self._reading = None
+        self._snapshot.close()
 
 
 def _behind(batches: Iterator[Any], row: int) -> Iterator[Any]:

@@ -4,6 +4,7 @@ would go wrong is refused by name. Its process is killed in ``test_lake_kills.py
 from __future__ import annotations
 
 import importlib
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from lake_tables import TYPES, arrow, typed
 
 from heronry.api.state import Checkpoint
 from heronry.connect import lake
+from heronry.connect.iceberg import end_threads
 from heronry.connect.iceberg_sink import IcebergSink
 from heronry.connect.iceberg_source import IcebergRows
 from heronry.connect.lake import Added, Busy
@@ -121,6 +123,28 @@ def test_what_would_go_wrong_is_refused_by_name(tmp_path: Path, monkeypatch: pyt
         IcebergRows.reader(config, ("tags",), "")
     with pytest.raises(ConnectError, match="has no column m at version 0; it has n, tags"):
         IcebergRows.reader(config, ("m",), "")
+
+
+def test_what_is_closed_leaves_no_thread_behind(tmp_path: Path) -> None:
+    """Else its task could not go on with another generation."""
+    make(tmp_path)
+    end_threads()  # those of other tests
+    before = set(threading.enumerate())
+    for number in (1, 2):
+        sink = sink_of(tmp_path, "word", "n")
+        sink.process(row(word="a", n=number))
+        token = sink.prepare(checkpoint(number))
+        assert token is not None
+        sink.commit(number, token)
+        assert set(threading.enumerate()) != before
+        sink.close()
+        assert set(threading.enumerate()) == before
+        reader = reader_of(tmp_path, ("n",))
+        assert sorted(read(reader)) == [(n,) for n in range(1, number + 1)]
+        reader.close()
+        assert set(threading.enumerate()) == before
+    with pytest.raises(ConnectError, match="there is no Iceberg table lake.none"):
+        sink_of(tmp_path, "n", name="lake.none")
 
 
 def test_a_catalog_that_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

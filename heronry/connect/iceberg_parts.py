@@ -12,6 +12,7 @@ import datetime as dt
 import importlib
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Context, Decimal
+from functools import lru_cache
 from typing import Any
 
 from heronry.connect.lake_parts import Partitions, Place
@@ -43,10 +44,13 @@ class IcebergPartitions(Partitions):
         super().__init__(", ".join(told), [source.name for source in sources], arrow)
         self._spec, self._schema = spec, schema
         self._made = [_made(field, source.field_type) for field, source in zip(spec.fields, sources, strict=True)]
+        self._named = lru_cache(4096)(self._name)  # buckets are few, what lies in them is not
 
     def of(self, values: Sequence[Any]) -> Place:
         """Of the values of its columns."""
-        found = [make(value) for make, value in zip(self._made, values, strict=True)]
+        return self._named(*[make(value) for make, value in zip(self._made, values, strict=True)])
+
+    def _name(self, *found: Any) -> Place:
         record = importlib.import_module("pyiceberg.typedef").Record(*found)
         return Place(self._spec.partition_to_path(record, self._schema), tuple(map(_kept, found)))
 

@@ -39,7 +39,6 @@ class Snapshot(ABC):
     def batches(self, file: str) -> Iterator[Any]:
         """Its rows in order, the fields as columns in theirs. Raises OSError, ValueError."""
 
-
     def close(self) -> None:
         """Let go of what it holds; it may be used again."""
 

@@ -51,3 +51,6 @@ class DeltaSnapshot(Snapshot):
         """With the values of its partition."""
         scanner = self._fragments[file].scanner(schema=self._read_by, columns=self._fields, use_threads=False)
         yield from scanner.to_batches()
+
+    def close(self) -> None:
+        """A fragment's file is open only while it is read."""

@@ -39,6 +39,7 @@ class Snapshot(ABC):
     def batches(self, file: str) -> Iterator[Any]:
         """Its rows in order, the fields as columns in theirs. Raises OSError, ValueError."""
 
+    @abstractmethod
     def close(self) -> None:
         """Let go of what it holds; it may be used again."""
 

@@ -143,8 +143,6 @@ def test_what_is_closed_leaves_no_thread_behind(tmp_path: Path) -> None:
         assert sorted(read(reader)) == [(n,) for n in range(1, number + 1)]
         reader.close()
         assert set(threading.enumerate()) == before
-    with pytest.raises(ConnectError, match="there is no Iceberg table lake.none"):
-        sink_of(tmp_path, "n", name="lake.none")
 
 
 def test_a_catalog_that_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,24 +5,31 @@ machine is named at the end with its cure, and with ``CI=true`` that is a failur
 groups adds its minutes to ``tests/minutes.csv``, which is committed with the change: so it is seen when a group grows
 slow. Groups run one after another, but for the simulator, which only computes: in a run of all groups it runs beside
 those that mostly wait, at a lower priority (``tests/beside.py``).
+
+Some tests need libraries that come with Spark (``NEED_PYARROW``). A run of all groups makes these first, and each of
+those tests runs once, with its own group. A group alone takes what is there and says what it skips; the spark group
+alone, which always has the libraries, runs them all.
 """
 
 from __future__ import annotations
 
 import csv
 import datetime as dt
+import importlib
+import importlib.util
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 from beside import Beside
+from without_spark import LIBRARIES
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
@@ -76,8 +83,8 @@ def _packages() -> list[str]:
     return sorted(p.parent.name for p in ROOT.glob("*/__init__.py") if p.parent.name not in ("tests", "protos"))
 
 
-#: Tests elsewhere that need pyarrow, deltalake or pyiceberg, which come with Spark: where these are missing, their own
-#: groups skip them.
+#: Tests elsewhere that need pyarrow or another of the libraries that come with Spark: where these are missing, their
+#: own groups skip them.
 NEED_PYARROW = (
     "tests/integration/front_door/test_history.py",
     "tests/integration/heron_tracker/test_history_routes.py",
@@ -91,9 +98,11 @@ NEED_PYARROW = (
     "tests/unit/connect/test_parquet_sink.py",
     "tests/unit/data_pipeline/test_history_rows.py",
     "tests/unit/data_pipeline/test_shipped.py",
+    "tests/unit/heron_instance/test_values_arrow.py",
     "tests/unit/history/test_reading.py",
     "tests/unit/metrics_manager/test_history_sink.py",
     "tests/unit/pipeline/test_merged_views.py",
+    "tests/unit/pipeline/test_view_progress.py",
     "tests/unit/pipeline/test_view_questions.py",
     "tests/unit/streamlet/test_streamlet_lakes.py",
     "tests/unit/streamlet/test_streamlet_files.py",
@@ -114,11 +123,47 @@ TWO_FILES = ("-n", "2", "--dist", "loadfile")
 #: Who has nothing left takes from the other: else it may be that one has all the lanes, two minutes each.
 SIM = ("tests/sim", "-n", "2", "--dist", "worksteal")
 
+
+def fast() -> bool:
+    """Those that need Spark's libraries apart from the others, for which there are none."""
+    need = _needy("tests/unit/")
+    without = ("-p", "tests.without_spark", *(f"--ignore={file}" for file in need))
+    passed = _pytest("tests/unit", "tests/tidy", *without, "-n", "2")
+    _say_what_is_skipped(need)
+    return _pytest(*need, "-n", "2") and passed
+
+
+def integration() -> bool:
+    """Real processes of the local cluster."""
+    _say_what_is_skipped(_needy("tests/integration/"))
+    return _pytest("tests/integration", *TWO_FILES, "--no-loadscope-reorder", "--durations=10")
+
+
+def spark(others: Sequence[str] = NEED_PYARROW) -> bool:
+    """Its own tests, and those of other groups that need its libraries."""
+    return _pytest("tests/spark", *others, *IN_ORDER, "--durations=10")
+
+
+def _needy(folder: str) -> list[str]:
+    return [file for file in NEED_PYARROW if file.startswith(folder)]
+
+
+def _say_what_is_skipped(need: Sequence[str]) -> None:
+    importlib.invalidate_caches()  # they may have come since this run began
+    absent = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
+    if absent:
+        print(
+            f"skipped: what needs {', '.join(absent)}, in {len(need)} files ({', '.join(need)}); `make test-spark` "
+            "installs these libraries and runs it",
+            flush=True,
+        )
+
+
 GROUPS: dict[str, Callable[[], bool]] = {
     "check": check,
-    "fast": lambda: _pytest("tests/unit", "tests/tidy", "-n", "2"),
-    "integration": lambda: _pytest("tests/integration", *TWO_FILES, "--no-loadscope-reorder", "--durations=10"),
-    "browser": lambda: _pytest("tests/browser", *IN_ORDER),
+    "fast": fast,
+    "integration": integration,
+    "browser": lambda: _pytest("tests/browser", *IN_ORDER, "-rs"),
     "faults": lambda: _pytest("tests/faults", *IN_ORDER, *TWO_FILES, "--durations=10", "-rPfE"),
     "zookeeper": lambda: _pytest("tests/zookeeper", *IN_ORDER, *TWO_FILES, "--durations=10", "-rPfE"),
     "postgres": lambda: _pytest("tests/postgres", *IN_ORDER, "--durations=10"),
@@ -126,7 +171,7 @@ GROUPS: dict[str, Callable[[], bool]] = {
     "sftp": lambda: _pytest("tests/sftp", *IN_ORDER, "--durations=10"),
     "brokers": lambda: _pytest("tests/brokers", *IN_ORDER, *TWO_FILES, "--durations=10"),
     "slurm": lambda: _pytest("tests/slurm", *IN_ORDER, "--durations=10", "-rPfE"),
-    "spark": lambda: _pytest("tests/spark", *NEED_PYARROW, *IN_ORDER, "--durations=10"),
+    "spark": spark,
     "docker": lambda: _pytest("tests/docker", *IN_ORDER, "--durations=10", "-rPfE"),
     "swarm": lambda: _pytest("tests/swarm", *IN_ORDER, "--durations=10", "-rPfE"),
     "k8s": lambda: _pytest("tests/k8s", *IN_ORDER, "--durations=10", "-rPfE"),
@@ -198,7 +243,9 @@ def keep_minutes(rows: list[Ran]) -> None:
         )
 
 
-def run(names: list[str], beside: str = "") -> tuple[list[Ran], list[tuple[str, str]]]:
+def run(
+    names: list[str], beside: str = "", groups: Mapping[str, Callable[[], bool]] = GROUPS
+) -> tuple[list[Ran], list[tuple[str, str]]]:
     """Run these groups, and ``beside`` next to those that do not compute: how they ended; which could not run, with
     the cure."""
     rows: list[Ran] = []
@@ -216,7 +263,7 @@ def run(names: list[str], beside: str = "") -> tuple[list[Ran], list[tuple[str, 
             print(f"\n== {name}", flush=True)
             began = time.monotonic()
             psutil.cpu_percent()
-            passed = GROUPS[name]()
+            passed = groups[name]()
             rows.append(Ran(name, passed, (time.monotonic() - began) / 60, psutil.cpu_percent()))
             print(f"{name}: {rows[-1].result}, {rows[-1].minutes:.1f} minutes", flush=True)
         if other is not None:
@@ -231,6 +278,14 @@ def run(names: list[str], beside: str = "") -> tuple[list[Ran], list[tuple[str, 
     return rows, not_run
 
 
+def for_all() -> Mapping[str, Callable[[], bool]]:
+    """The groups of a run of all: with Spark's libraries there from the beginning, the spark group has its own tests
+    only."""
+    if _setup_fails("spark-setup", str(BIN.parent)):
+        return GROUPS  # the spark group is named at the end as not run, unless it comes to work until then
+    return {**GROUPS, "spark": lambda: spark(())}
+
+
 def main(arguments: list[str]) -> int:
     """Run the named groups (``all`` for every one but ``APART``); 0 when all of them ran and passed."""
     everything = arguments == ["all"]
@@ -240,7 +295,7 @@ def main(arguments: list[str]) -> int:
         print(f"usage: run_groups.py all | {' | '.join(GROUPS)}", file=sys.stderr)
         return 2
     began = time.monotonic()
-    rows, not_run = run(names, beside="sim" if everything else "")
+    rows, not_run = run(names, beside="sim" if everything else "", groups=for_all() if everything else GROUPS)
     print("\ngroup          result   minutes   processors busy")
     for row in rows:
         print(f"{row.group:<14} {row.result:<8} {row.minutes:7.1f}" + (f"   {row.busy:14.0f} %" if row.busy else ""))

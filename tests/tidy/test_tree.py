@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import runpy
 import subprocess
 import tomllib
 from collections.abc import Iterator
@@ -73,17 +72,6 @@ def test_functions_and_files_do_not_grow() -> None:
             if size > longest_function:
                 long.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {size} lines")
     assert long == []
-
-
-def test_what_is_skipped_without_pyarrow_runs_where_spark_brings_it() -> None:
-    skips = ('importorskip("pyarrow"', "from lake_tables import")  # which skips whoever imports it
-    skipping = {
-        str(path.relative_to(ROOT))
-        for path in sources()
-        if path.name.startswith("test_") and path != Path(__file__) and any(word in path.read_text() for word in skips)
-    }
-    spark = {name for name in skipping if name.startswith("tests/spark/")}
-    assert skipping - spark == set(runpy.run_path(str(ROOT / "tests" / "run_groups.py"))["NEED_PYARROW"])
 
 
 def test_no_wall_clock_for_intervals_and_no_shell_strings() -> None:

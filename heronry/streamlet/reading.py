@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from heronry.connect.drivers import arrow_driver
 from heronry.streamlet.endpoints import FileSource, is_url
 from heronry.streamlet.orc import leaves_of, refuse_old_dates, refuse_times
 from heronry.streamlet.packed import BYTE_ORDER_MARK, ReadError, go_to, is_packed, open_plain, refuse_unreadable
@@ -52,15 +53,8 @@ class Records(NamedTuple):
 
 def parquet_library() -> Any:
     """pyarrow. Raises RuntimeError with the cure."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise RuntimeError(
-            "Parquet needs pyarrow, which is not installed: pip install 'heronry[archive]' (in the topology's "
-            "requirements.txt, if it is submitted)"
-        ) from None
-    return pyarrow
+    arrow, _ = arrow_driver("Parquet", "archive", RuntimeError)
+    return arrow
 
 
 def list_files(source: FileSource) -> list[str]:

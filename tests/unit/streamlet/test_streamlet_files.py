@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,13 @@ def test_a_file_that_is_no_table_is_named(tmp_path: Path, content: bytes, form: 
     (tmp_path / "broken.bin").write_bytes(content)
     with pytest.raises(ReadError, match=rf"broken\.bin cannot be read as {name}"):
         records(files(tmp_path, form))
+
+
+def test_without_pyarrow_the_cure_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    (tmp_path / "a.parquet").touch()
+    with pytest.raises(RuntimeError, match=r"Parquet needs pyarrow, .*pip install 'heronry\[archive\]'"):
+        records(files(tmp_path, "parquet"))
 
 
 def test_orc_is_read_in_pieces(tmp_path: Path) -> None:

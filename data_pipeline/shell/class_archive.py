@@ -5,6 +5,7 @@ classes. Java can write them down once, laid out, and map them into each JVM tha
 JEP 350). ``make`` runs a small job of each kind and lets its JVM write the archive as it ends; ``own_session`` maps it.
 An archive fits one Java, one PySpark and one processor, all of which are in its name; where it does not fit after all,
 the JVM goes on without it and says nothing. It lies in the virtual environment, since it is of that and goes with it.
+Only one process makes it at a time, so a folder in which another was being made is one that a dead process left.
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from heron_control.schedulers.identity import HostLock
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OPTIONS = "SPARK_SUBMIT_OPTS"  # what spark-submit gives to the JVM of a driver beside its own
+MAKING = ".making-"
 SILENT = "-Xshare:auto -Xlog:disable -Xlog:all=off"
 
 
@@ -87,21 +91,39 @@ def _jvm(options: str) -> Iterator[None]:
             os.environ[OPTIONS] = before
 
 
+@contextlib.contextmanager
+def workshop(parent: Path) -> Iterator[Path]:
+    """A folder in which to make the archive, until the block ends; what a process left that was killed is removed.
+
+    Raises OSError, and RuntimeError while another process has one.
+    """
+    parent.mkdir(parents=True, exist_ok=True)
+    lock = HostLock(parent / ".making.lock")
+    if not lock.acquire(""):
+        raise RuntimeError("another `heron spark prepare` is writing it now; what that writes serves all")
+    try:
+        for left in parent.glob(f"{MAKING}*"):
+            shutil.rmtree(left, ignore_errors=True)  # what stays is met again next time
+        with tempfile.TemporaryDirectory(prefix=MAKING, dir=parent) as folder:
+            yield Path(folder)
+    finally:
+        lock.release()
+
+
 def make() -> Path:
     """Write the archive; takes some 40 s of a processor. Raises OSError where it cannot be written, and RuntimeError
-    where Java did not write it."""
+    where Java did not write it or another process is about to."""
     from data_pipeline.shell.session import SessionOptions, own_session
 
     file = archive()
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".making-", dir=file.parent) as folder:
-        made = Path(folder, file.name)
+    with workshop(file.parent) as folder:
+        made = folder / file.name
         if len(str(made).split()) != 1:
             raise RuntimeError(f"Java cannot be told of a file whose path has a space: {made}")
         options = SessionOptions("heronry-classes", "local[2]", {"spark.log.level": "OFF"})
         with own_session(options, _jvm(f"-XX:ArchiveClassesAtExit={made} {SILENT}")) as spark:
             gateway: Any = spark.sparkContext._gateway
-            _work(spark, Path(folder))
+            _work(spark, folder)
         gateway.shutdown()
         gateway.proc.stdin.close()  # the JVM ends with it, and writes what it has loaded
         gateway.proc.wait()

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import psutil
-from scheduler_contract import eventually
+from waiting import eventually
 
 from heron_control.schedulers.identity import process_title
 

@@ -12,31 +12,20 @@ import re
 import secrets
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol
 
 import pytest
+from waiting import eventually
 
 ROOT = Path(__file__).resolve().parent.parent
 TOPOLOGY = ROOT / "tests" / "contract_topology.py"
-PATIENCE_SECONDS = 240.0  # where images are loaded and nodes are busy
 COMMAND_SECONDS = 300.0
 EXIT_UNKNOWN, EXIT_TAKEN = 3, 4
 TOO_MUCH = {"topology.component.rammap": {"steady": 1 << 50}}  # bytes: a pebibyte
 RESTART = ("--wait-timeout", "240")
-T = TypeVar("T")
 Done = subprocess.CompletedProcess[str]
-
-
-def eventually(condition: Callable[[], T], what: str, seconds: float = PATIENCE_SECONDS) -> T:
-    """What ``condition`` answers, as soon as that is true."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.2)
-    return found
 
 
 class Ground(Protocol):

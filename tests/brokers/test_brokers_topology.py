@@ -8,9 +8,10 @@ import os
 import signal
 from pathlib import Path
 
-from front_door import FrontDoor, becomes, eventually, unique
+from front_door import FrontDoor, becomes, unique
 from mosquitto_server import Mosquitto
 from nats_server import NatsServer
+from waiting import eventually
 
 TOPOLOGY = Path(__file__).with_name("messages_topology.py")
 MESSAGES = 500

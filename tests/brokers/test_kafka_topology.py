@@ -9,8 +9,9 @@ import signal
 import time
 from pathlib import Path
 
-from front_door import FrontDoor, becomes, eventually, unique
+from front_door import FrontDoor, becomes, unique
 from kafka_mock import KafkaMock
+from waiting import eventually
 
 TOPOLOGY = Path(__file__).with_name("kafka_topology.py")
 MESSAGES, KEYS = 400, 10

@@ -21,14 +21,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import waiting
 from typer.testing import CliRunner
+from waiting import PATIENCE_SECONDS
 
 from heron_cli.main import make_app
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_SECONDS = 180.0
 COMMAND_SECONDS = 900.0  # the first `deploy/up` of a machine builds every image
-POLL_SECONDS = 0.2
 EXIT_UNAVAILABLE = 6
 TAG = os.environ.get("HERONRY_TAG", "test")
 SETTINGS = {  # of topologies: what dies is noticed soon
@@ -45,11 +45,7 @@ class Unavailable(Exception):
 
 def eventually(condition: Callable[[], T | None], what: str, seconds: float = PATIENCE_SECONDS) -> T:
     """What ``condition`` answers, as soon as that is true. An api server that does not answer yet is no answer."""
-    deadline = time.monotonic() + seconds
-    while not (found := _ask(condition)):
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(POLL_SECONDS)
-    return found
+    return waiting.eventually(lambda: _ask(condition), what, seconds)
 
 
 def _ask(condition: Callable[[], T | None]) -> T | None:

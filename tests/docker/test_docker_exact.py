@@ -17,7 +17,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from compose_cluster import PATIENCE_SECONDS, ROOT, ComposeCluster, docker, eventually, inside, run
+from compose_cluster import ROOT, ComposeCluster, docker, eventually, inside, run
+from waiting import PATIENCE_SECONDS
 
 TOPOLOGY = Path(__file__).with_name("docker_exact_topology.py")
 NAME = "Exact"

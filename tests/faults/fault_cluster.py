@@ -17,13 +17,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import psutil
 from fault_ledger import all_acked, written_bytes
 from typer.testing import CliRunner
+from waiting import eventually
 
 from heron_cli.main import make_app
 from heron_runtime.launch import Launch
@@ -35,13 +36,12 @@ from heron_runtime.wire import codec
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = ROOT / "examples" / "data" / "northanger_abbey.txt"
 TOPOLOGY = Path(__file__).with_name("fault_topology.py")
-PATIENCE_SECONDS = 120.0  # for conditions; the machine may be busy with other things
+COMMAND_SECONDS = 240.0
 POLL_SECONDS = 0.05
 SAMPLE_SECONDS = 0.1
 LOG_LINES_SHOWN = 12
 NICE = 2  # whoever watches shall not have to queue behind the topology, which takes all the processor time there is
 MiB = 1024 * 1024
-T = TypeVar("T")
 Process = dict[str, Any]  # one of ``heron status -o json``
 
 TASKS = {
@@ -55,17 +55,6 @@ SETTINGS: dict[str, Any] = {
     "heron.metrics.interval.secs": 1,
     "heron.stop.grace.secs": 3,
 }
-
-
-def eventually(
-    condition: Callable[[], T | None], what: str, seconds: float = PATIENCE_SECONDS, poll: float = POLL_SECONDS
-) -> T:
-    """What ``condition`` answers, as soon as that is true."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(poll)
-    return found
 
 
 class Flow:
@@ -156,7 +145,7 @@ class FaultCluster:
         """One command; what it says on stdout. It must exit with ``code``."""
         done = subprocess.run(
             ["nice", "-n", str(nice), sys.executable, "-m", "heron_cli", *arguments],
-            cwd=ROOT, env=self.environment, capture_output=True, text=True, check=False, timeout=2 * PATIENCE_SECONDS,
+            cwd=ROOT, env=self.environment, capture_output=True, text=True, check=False, timeout=COMMAND_SECONDS,
         )  # fmt: skip
         said = f"heron {' '.join(arguments)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         assert done.returncode == code, said

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from fault_cluster import FaultCluster, Process, eventually
+from fault_cluster import FaultCluster, Process
+from waiting import eventually
 
 Victims = dict[str, int]
 Strike = Callable[[FaultCluster, dict[str, Process], random.Random], Victims]

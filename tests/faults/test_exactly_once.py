@@ -22,7 +22,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from fault_cluster import NICE, ROOT, FaultCluster, eventually
+from fault_cluster import NICE, ROOT, FaultCluster
+from waiting import eventually
 
 SECONDS = float(os.environ.get("HERONRY_EXACT_SECONDS", "45"))
 SEED = int(os.environ.get("HERONRY_EXACT_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 30)

@@ -14,9 +14,10 @@ import time
 import fault_table
 import pytest
 from budget import Budget
-from fault_cluster import POLL_SECONDS, TEXT, FaultCluster, Process, eventually, fault_cluster
+from fault_cluster import POLL_SECONDS, TEXT, FaultCluster, Process, fault_cluster
 from fault_ledger import Text
 from fault_strikes import FAULTS, Fault
+from waiting import eventually
 
 ALL = os.environ.get("HERONRY_FAULTS") == "all"
 SEED = os.environ.get("HERONRY_FAULTS_SEED", "1")

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from fault_cluster import eventually
 from test_exactly_once import ExactWords
+from waiting import eventually
 
 DISK_MB = 48
 FULL_SECONDS = 6.0  # several checkpoints' worth

@@ -11,8 +11,9 @@ import time
 from typing import Any
 
 import pytest
-from fault_cluster import TEXT, FaultCluster, MiB, eventually, fault_cluster
+from fault_cluster import TEXT, FaultCluster, MiB, fault_cluster
 from fault_ledger import Text, all_acked, progress
+from waiting import eventually
 
 from stream_manager.core.credit import memory_bound
 

@@ -7,10 +7,9 @@ of tuples, emitted and done, never times.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import pytest
-from fault_cluster import PATIENCE_SECONDS
+from waiting import eventually
 
 from benchmarks.cluster import Cluster
 
@@ -38,7 +37,7 @@ def test_what_waits_for_slow_bolts_is_seconds_of_work(mode: str, bolts: int, siz
         def lines(name: str) -> list[str]:
             return (home / name).read_text().splitlines() if (home / name).exists() else []
 
-        wait_for(lambda: len(lines("done")) >= WARM_UP_TUPLES)
+        eventually(lambda: len(lines("done")) >= WARM_UP_TUPLES, "the bolts are warm")
         most = 0
         while (done := len(lines("done"))) < TUPLES:  # a bolt that starves would let this run into the test's own bound
             most = max(most, int((home / "emitted").read_text()) - done)
@@ -46,14 +45,7 @@ def test_what_waits_for_slow_bolts_is_seconds_of_work(mode: str, bolts: int, siz
         assert most <= MOST_WAITING, f"{most} tuples wait for bolts of {BOLT_SECONDS} s"
         assert most >= 2, "the bolts always have the next tuple at hand"
         if mode == "ATLEAST_ONCE":
-            wait_for(lambda: len(lines("settled")) >= TUPLES)
+            eventually(lambda: len(lines("settled")) >= TUPLES, "every tuple is settled")
             assert all(line.endswith(" acked") for line in lines("settled")[:TUPLES]), "nothing has failed"
     finally:
         cluster.close()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from k8s_nodes import CACHE, K8sNodes, eventually, run
+from k8s_nodes import CACHE, K8sNodes, run
+from waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMESPACE = "heronry"
@@ -212,7 +213,16 @@ class K8sCluster:
         """What there is of a topology: objects, and its folder of the shared storage."""
         ours = f"org.heronry.topology={name}"
         found = self.kubectl("get", KINDS, "--selector", ours, "--output", "name").split()
-        return found + [folder.name for folder in self.storage.glob(f"{self.namespace}_topology-{name.lower()}-*")]
+        return found + [folder.name for folder in self.folders(name)]
+
+    def folders(self, name: str) -> list[Path]:
+        """What there is of it on the shared storage."""
+        return list(self.storage.glob(f"{self.namespace}_topology-{name.lower()}-*"))
+
+    def kill(self, name: str) -> None:
+        """``heron kill``: nothing is left of it."""
+        self.heron("kill", CLUSTER, name)
+        eventually(lambda: not self.left(name), f"nothing is left of it: {self.left(name)}")
 
     def names(self) -> set[str]:
         """Everything in the namespace that the scheduler may make, whoever has made it."""

@@ -21,16 +21,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from k8s_pki import Pki
+from waiting import eventually
 
 HERE = Path(__file__).resolve().parent
 CACHE = Path(os.environ.get("HERONRY_CACHE", Path.home() / ".cache" / "heronry"), "k8s")
 COMMAND_SECONDS = 600
-PATIENCE_SECONDS = 240.0
 MASTER = "10.87.0.1"
 # The kubelet writes these of the host; it gets a copy of its own.
 _SYSCTLS = (
@@ -46,15 +46,6 @@ def run(*command: str, check: bool = True, **arguments: Any) -> subprocess.Compl
     said = f"{' '.join(command)}: exit {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     assert done.returncode == 0 or not check, said
     return done
-
-
-def eventually(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS) -> Any:
-    """What ``condition`` answers, as soon as that is true."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.2)
-    return found
 
 
 class K8sNodes:

@@ -12,7 +12,8 @@ import pytest
 import yaml
 from k8s_chart import CHART, HELM, K8sPair, refusal, render
 from k8s_cluster import CLUSTER, ROOT, SETTINGS, K8sCluster
-from k8s_nodes import eventually, run
+from k8s_nodes import run
+from waiting import eventually
 
 VERSIONS = [f"1.{minor}" for minor in range(25, 38)]
 WHOLE: dict[str, Any] = {  # everything that can be said

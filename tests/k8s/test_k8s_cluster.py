@@ -9,38 +9,26 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any
 
-import fault_ledger
 import pytest
+from cluster_flow import ClusterFlow, word_count
 from k8s_cluster import CLUSTER, NAMESPACE, ROOT, K8sCluster
-from k8s_flow import K8sFlow
-from k8s_nodes import K8sNodes, eventually
-
-from heron_control.schedulers.docker_plan import SHARED_PATH
+from k8s_nodes import K8sNodes
+from waiting import eventually
 
 NAME = "Flow"
-SPOUTS, LINES_PER_SECOND = 1, 50
-TASKS = {"lines": SPOUTS, "words": 2, "sink": 2}
-GIVEN = {
-    "config": {"topology.stmgrs": 3, "topology.component.cpumap": {"lines": 0.1, "words": 0.1, "sink": 0.1}},
-    "tasks": TASKS, "lines_per_second": LINES_PER_SECOND, "output": f"{SHARED_PATH}/out",
-}  # fmt: skip
+LINES_PER_SECOND = 50
 GIVEN_TIME = "is not heard of since Kubernetes' API server was away"  # what the scheduler's log says
 VICTIM = 2  # the node that is struck; the services are on the other one
 
 
-class Flow(K8sFlow):
+class Flow(ClusterFlow):
     """The topology, what it has written, and where its Pods are."""
 
     def __init__(self, cluster: K8sCluster) -> None:
         """Submits it; data flows when this returns."""
         self.before = cluster.names()
-        super().__init__(cluster, NAME, GIVEN)
-
-    def acked(self) -> int:
-        """Lines of all spouts."""
-        return sum(int(spout["done"]) for spout in fault_ledger.progress(self.output).values())
+        super().__init__(cluster, NAME, word_count({"topology.stmgrs": 3}, lines_per_second=LINES_PER_SECOND))
 
     def uids(self) -> dict[int, str]:
         """Container number to the uid of its Pod."""
@@ -215,13 +203,5 @@ def test_an_update_adds_a_container(cluster: K8sCluster, flow: Flow) -> None:
 
 
 def test_at_the_end_every_word_is_there_and_nothing_of_it_is_left(cluster: K8sCluster, flow: Flow) -> None:
-    (flow.output / "end").touch()
-    eventually(lambda: fault_ledger.all_acked(flow.output, SPOUTS), "all is acked")
-    account: Any = flow.text.account(flow.output)
-    assert account.complete(), account
-    cluster.nodes.lap(f"{account}")
-    began = time.monotonic()
-    cluster.heron("kill", CLUSTER, NAME)
-    cluster.nodes.lap(f"heron kill took {time.monotonic() - began:.1f} s")
-    eventually(lambda: not cluster.left(NAME), f"nothing is left of it: {cluster.left(NAME)}")
+    flow.ends()
     assert cluster.names() == flow.before, "nothing is left in the namespace, labelled or not"

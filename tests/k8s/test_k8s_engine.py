@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from engine_contract import IMAGE, EngineContract, Engines
-from k8s_nodes import K8sNodes, eventually
+from k8s_nodes import K8sNodes
+from waiting import eventually
 
 from heron_control.schedulers import docker_plan
 from heron_control.schedulers.engine import Engine

@@ -7,32 +7,23 @@ from __future__ import annotations
 
 import functools
 import time
-from typing import Any
 
-import fault_ledger
 import master_logs
 import pytest
+from cluster_flow import ClusterFlow, word_count
 from k8s_cluster import CLUSTER, NAMESPACE, K8sCluster
-from k8s_flow import K8sFlow
-from k8s_nodes import eventually
 from master_logs import MASTERS
+from waiting import eventually
 
-from heron_control.schedulers.docker_plan import APART_LABEL, SHARED_PATH
+from heron_control.schedulers.docker_plan import APART_LABEL
 
 NAME = "Standby"
-SPOUTS = 1
-GIVEN = {
-    "config": {
-        "topology.stmgrs": 2, "topology.master.replicas": 2,
-        "topology.component.cpumap": {"lines": 0.05, "words": 0.05, "sink": 0.05},
-    },
-    "tasks": {"lines": SPOUTS, "words": 1, "sink": 1}, "lines_per_second": 50, "output": f"{SHARED_PATH}/out",
-}  # fmt: skip
+GIVEN = word_count({"topology.stmgrs": 2, "topology.master.replicas": 2}, 1, 50, 0.05)
 VICTIM, OTHER = 2, 1  # the services are on the other one
 EMPTY = ("--ignore-daemonsets", "--force", "--delete-emptydir-data", "--timeout=300s")
 
 
-class Flow(K8sFlow):
+class Flow(ClusterFlow):
     """The topology, and where its masters are."""
 
     def places(self) -> dict[int, int]:
@@ -115,10 +106,4 @@ def test_the_leaders_node_is_drained(cluster: K8sCluster, flow: Flow) -> None:
 
 
 def test_at_the_end_every_word_is_there_and_nothing_of_it_is_left(cluster: K8sCluster, flow: Flow) -> None:
-    (flow.output / "end").touch()
-    eventually(lambda: fault_ledger.all_acked(flow.output, SPOUTS), "all is acked")
-    account: Any = flow.text.account(flow.output)
-    assert account.complete(), account
-    cluster.nodes.lap(f"{account}")
-    cluster.heron("kill", CLUSTER, NAME)
-    eventually(lambda: not cluster.left(NAME), f"nothing is left of it: {cluster.left(NAME)}")
+    flow.ends()

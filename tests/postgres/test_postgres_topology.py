@@ -6,8 +6,9 @@ import os
 import signal
 from pathlib import Path
 
-from front_door import FrontDoor, becomes, eventually, unique
+from front_door import FrontDoor, becomes, unique
 from postgres_server import PostgresServer
+from waiting import eventually
 
 TOPOLOGY = Path(__file__).with_name("connected_topology.py")
 LINES = 3000

@@ -6,8 +6,9 @@ import os
 import signal
 from pathlib import Path
 
-from front_door import FrontDoor, becomes, eventually, unique
+from front_door import FrontDoor, becomes, unique
 from redis_server import RedisServer
+from waiting import eventually
 
 TOPOLOGY = Path(__file__).with_name("streams_topology.py")
 ENTRIES = 3000

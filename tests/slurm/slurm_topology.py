@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fault_cluster import FaultCluster, MiB, eventually
+from fault_cluster import FaultCluster, MiB
 from slurm_servers import SlurmServers
+from waiting import eventually
 
 from heron_control.schedulers.runtime import runtime_dir
 from heron_control.schedulers.slurm_plan import job_name

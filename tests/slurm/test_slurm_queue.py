@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 
 import pytest
-from fault_cluster import eventually
 from slurm_servers import SlurmServers
 from slurm_topology import SlurmTopology, slurm_topology
+from waiting import eventually
 
 
 def refused(topology: SlurmTopology, *more: str) -> str:

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fault_cluster import eventually
 from slurm_servers import SlurmServers
+from waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 TOPOLOGY = ROOT / "tests" / "docker" / "docker_exact_topology.py"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from fault_cluster import TEXT, eventually
+from fault_cluster import TEXT
 from fault_ledger import Text
 from slurm_servers import NODES, SlurmServers
 from slurm_topology import SlurmTopology, slurm_topology
+from waiting import eventually
 
 
 @pytest.fixture(scope="module")

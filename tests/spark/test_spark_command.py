@@ -8,15 +8,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import psutil
 from spark_cluster import ROOT, run_heron
+from waiting import eventually
 
 TEXT = ROOT / "examples" / "data" / "northanger_abbey.txt"
 
@@ -200,14 +199,6 @@ def test_an_input_that_is_not_there(tmp_path: Path) -> None:
     assert b"nothing to read" in done.stderr
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = 600) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, f"not within {seconds:g} s: {what}"
-        time.sleep(0.1)
-    return found
-
-
 def test_a_killed_command_leaves_no_process_and_no_half_result(tmp_path: Path) -> None:
     file = write(tmp_path, "slow_program", SLOW, seconds=5)
     out = tmp_path / "out"
@@ -219,7 +210,7 @@ def test_a_killed_command_leaves_no_process_and_no_half_result(tmp_path: Path) -
     with (tmp_path / "stderr").open("wb") as stderr:
         heron = subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=stderr)
     try:
-        until(lambda: "tasks" in (tmp_path / "stderr").read_text(), "tasks run")
+        eventually(lambda: "tasks" in (tmp_path / "stderr").read_text(), "tasks run", 600)
         family = psutil.Process(heron.pid).children(recursive=True)
         assert any("java" in process.name() for process in family)
         leftovers = [entry for entry in tmp_path.iterdir() if entry.name.startswith(".out.")]
@@ -227,7 +218,9 @@ def test_a_killed_command_leaves_no_process_and_no_half_result(tmp_path: Path) -
     finally:
         heron.send_signal(signal.SIGKILL)
         heron.wait()
-    until(lambda: not [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE], "all are gone", 120)
+    eventually(
+        lambda: not [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE], "all have gone"
+    )
     assert not out.exists()
     write(tmp_path, "slow_program", SLOW, seconds=0)
     done = run_heron(tmp_path / "home", "submit", "spark", str(file), "--output-path", str(out))

@@ -8,10 +8,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 import msgspec
 import pyarrow.parquet as pq
 from spark_cluster import ROOT, run_heron
+from waiting import eventually
 
 from heronry.pipeline import View, read_view
 from heronry.streamlet.results import finished
@@ -51,14 +51,6 @@ def truth(first: int = 0) -> Counter[str]:
     return counts
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = 600) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, f"not within {seconds:g} s: {what}"
-        time.sleep(0.2)
-    return found
-
-
 def heron(home: Path, *arguments: str) -> str:
     done = run_heron(home, *arguments)
     assert done.returncode == 0, f"heron {' '.join(arguments)}: {done.stderr.decode()}"
@@ -82,7 +74,7 @@ def kill_instances(home: Path, out: Path) -> None:
         (process,) = [p for p in instances(home) if p["name"] == name]
         os.kill(process["pid"], signal.SIGKILL)
         pid = process["pid"]
-        until(
+        eventually(
             lambda name=name, pid=pid: [
                 p for p in instances(home) if p["name"] == name and p["state"] == "running" and p["pid"] != pid
             ],
@@ -104,7 +96,7 @@ def tracker(home: Path) -> Iterator[str]:
             found = [word.rstrip("/.") for word in said.split() if word.startswith("http://127.0.0.1:")]
             return found[0] if found else ""
 
-        yield until(address, "the tracker listens")
+        yield eventually(address, "the tracker listens")
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(30)
@@ -122,12 +114,12 @@ def test_counts_are_the_truth_after_kill_9_once_the_batch_owns_the_faults(tmp_pa
     file.write_text(PROGRAM.format(records=RECORDS, rate=RATE, bucket=BUCKET))
     heron(home, "submit", "local", str(file), "counted", "--", str(out))
     try:
-        until(lambda: newest(out) > 0, "the first bucket")
+        eventually(lambda: newest(out) > 0, "the first bucket", 600)
         kill_instances(home, out)
         at_fault = newest(out)
-        until(lambda: newest(out) >= at_fault + LAG or finished(out / "online"), "the faults are past")
+        eventually(lambda: newest(out) >= at_fault + LAG or finished(out / "online"), "the faults are past", 600)
         to_seconds = newest(out)
-        until(lambda: finished(out / "online"), "the topology comes to its end")
+        eventually(lambda: finished(out / "online"), "the topology comes to its end", 600)
     finally:
         heron(home, "kill", "local", "counted")
     assert to_seconds < RECORDS - BUCKET, "the run was over too early for T to lie behind the faults"

@@ -8,8 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 from spark_cluster import ROOT, run_heron
+from waiting import eventually
 
 from data_pipeline.core.warm import Places
 from data_pipeline.shell import warm
@@ -105,14 +105,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield found
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = 300) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, f"not within {seconds:g} s: {what}"
-        time.sleep(0.1)
-    return found
-
-
 def test_jobs_are_served_by_what_they_are_now(world: World) -> None:
     """Code, arguments, environment and folder are the command's, though the workers are older than it."""
     assert world.status()["state"] == "idle"
@@ -140,14 +132,14 @@ def test_a_job_that_is_killed_leaves_nothing_in_it(world: World) -> None:
     world.write(1, seconds=30, count=100)
     job = world.start_job("a")
     try:
-        until(lambda: world.status()["state"] == "busy", "the job runs")
-        until(lambda: list(world.place.glob(".out.*")), "it writes")
+        eventually(lambda: world.status()["state"] == "busy", "the job runs")
+        eventually(lambda: list(world.place.glob(".out.*")), "it writes")
         family = psutil.Process(job.pid).children(recursive=True)
     finally:
         for process in [*family, psutil.Process(job.pid)]:
             process.send_signal(signal.SIGKILL)
         job.communicate()
-    until(lambda: not Places(world.home / "spark").unsettled.exists(), "the keeper has tidied up")
+    eventually(lambda: not Places(world.home / "spark").unsettled.exists(), "the keeper has tidied up")
     world.write(3)
     assert world.records("c")[-1]["n"] == 21
     assert not list(world.place.glob(".out.*"))
@@ -182,7 +174,7 @@ def test_it_ends_and_leaves_no_process(way: str, tmp_path: Path) -> None:
             assert world.heron("spark", "stop").returncode == 0
         else:
             family[0].kill()
-        until(
+        eventually(
             lambda: not [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE], "all have ended"
         )
         assert world.status() == {"state": "none"}

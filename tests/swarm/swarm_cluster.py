@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from swarm_nodes import SwarmNodes, eventually, run
+from swarm_nodes import SwarmNodes, run
+from waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = "swarmtest"
@@ -175,6 +176,10 @@ class SwarmCluster:
             ).split()
         found["storage"] = [path.name for path in self.storage.iterdir() if topology.lower() in path.name]
         return {kind: names for kind, names in found.items() if names}
+
+    def folders(self, name: str) -> list[Path]:
+        """What there is of a topology on the storage."""
+        return list(self.storage.glob(f"{PROJECT}_topology-{name.lower()}-*"))
 
     def explain(self) -> str:
         """The state of things, for a test that has failed."""

@@ -15,14 +15,14 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from waiting import eventually
 
 HERE = Path(__file__).parent
 IMAGE = "heronry-test-node"
 LABEL = "heronry-test-swarm"
-PATIENCE_SECONDS = 120.0
 COMMAND_SECONDS = 300.0
 NODE_MEMORY = "3g"
 _RIGHTS = (
@@ -43,15 +43,6 @@ def run(*command: str, check: bool = True, **arguments: Any) -> subprocess.Compl
 def outer(*arguments: str, check: bool = True) -> str:
     """What ``docker`` of this machine's engine says."""
     return run("docker", *arguments, check=check).stdout.strip()
-
-
-def eventually(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS) -> Any:
-    """What ``condition`` answers, as soon as that is true."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.2)
-    return found
 
 
 class SwarmNodes:

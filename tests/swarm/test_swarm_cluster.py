@@ -12,9 +12,9 @@ import time
 from collections import Counter
 
 import pytest
-from swarm_cluster import CLUSTER, PROJECT, ROOT, SwarmCluster
-from swarm_flow import Flow
-from swarm_nodes import eventually
+from cluster_flow import ClusterFlow, word_count
+from swarm_cluster import CLUSTER, ROOT, SwarmCluster
+from waiting import eventually
 
 from heron_control.schedulers.docker_plan import SHARED_PATH
 
@@ -25,11 +25,11 @@ TRUTH = Counter({(key, count): 1 for key in range(KEYS) for count in range(1, TO
 
 
 @pytest.fixture(scope="module")
-def flow(cluster: SwarmCluster) -> Flow:
-    return Flow(cluster, NAME, {"topology.stmgrs": 3})
+def flow(cluster: SwarmCluster) -> ClusterFlow:
+    return ClusterFlow(cluster, NAME, word_count({"topology.stmgrs": 3}))
 
 
-def test_it_runs_on_several_nodes_and_data_goes_between_them(cluster: SwarmCluster, flow: Flow) -> None:
+def test_it_runs_on_several_nodes_and_data_goes_between_them(cluster: SwarmCluster, flow: ClusterFlow) -> None:
     places = cluster.places(NAME)
     assert set(places) == {0, 1, 2, 3}
     assert len(set(places.values())) >= 2, "a swarm spreads what it has to place"
@@ -40,7 +40,7 @@ def test_it_runs_on_several_nodes_and_data_goes_between_them(cluster: SwarmClust
     assert any(places[bolt] != places[spout] for bolt in bolts), "data crosses nodes"
 
 
-def test_a_container_has_no_more_rights_than_on_one_engine(cluster: SwarmCluster, flow: Flow) -> None:
+def test_a_container_has_no_more_rights_than_on_one_engine(cluster: SwarmCluster, flow: ClusterFlow) -> None:
     node, container = cluster.task(cluster.services(NAME)[1])
 
     def inside(*command: str, user: str = "heronry") -> str:
@@ -61,7 +61,7 @@ def test_a_container_has_no_more_rights_than_on_one_engine(cluster: SwarmCluster
     assert host["Memory"] > 0
 
 
-def test_a_container_that_dies_comes_back(cluster: SwarmCluster, flow: Flow) -> None:
+def test_a_container_that_dies_comes_back(cluster: SwarmCluster, flow: ClusterFlow) -> None:
     service = cluster.services(NAME)[2]
     node, container = cluster.task(service)
     struck = time.monotonic()
@@ -81,7 +81,7 @@ def _restarts(cluster: SwarmCluster, number: int) -> int:
     )
 
 
-def test_restart_ends_and_starts_one(cluster: SwarmCluster, flow: Flow) -> None:
+def test_restart_ends_and_starts_one(cluster: SwarmCluster, flow: ClusterFlow) -> None:
     before = cluster.task(cluster.services(NAME)[1])[1]
     struck = time.monotonic()
     cluster.heron("restart", CLUSTER, NAME, "1")
@@ -90,7 +90,7 @@ def test_restart_ends_and_starts_one(cluster: SwarmCluster, flow: Flow) -> None:
     flow.goes_on()
 
 
-def test_an_api_server_that_starts_again_adopts_what_runs(cluster: SwarmCluster, flow: Flow) -> None:
+def test_an_api_server_that_starts_again_adopts_what_runs(cluster: SwarmCluster, flow: ClusterFlow) -> None:
     before = {number: cluster.task(service) for number, service in cluster.services(NAME).items()}
     cluster.compose("kill", "api")
     cluster.compose("up", "--no-build", "--detach", "--wait", "api")
@@ -98,7 +98,7 @@ def test_an_api_server_that_starts_again_adopts_what_runs(cluster: SwarmCluster,
     assert {number: cluster.task(service) for number, service in cluster.services(NAME).items()} == before
 
 
-def test_the_containers_of_a_node_that_dies_go_elsewhere(cluster: SwarmCluster, flow: Flow) -> None:
+def test_the_containers_of_a_node_that_dies_go_elsewhere(cluster: SwarmCluster, flow: ClusterFlow) -> None:
     dead = _a_worker_with_containers(cluster)
     moved = [number for number, place in cluster.places(NAME).items() if place == cluster.nodes.node(dead)]
     struck = time.monotonic()
@@ -129,7 +129,7 @@ def _a_worker_with_containers(cluster: SwarmCluster) -> int:
     return max(found, key=found.__getitem__)
 
 
-def test_two_incarnations_at_once_lose_nothing(cluster: SwarmCluster, flow: Flow) -> None:
+def test_two_incarnations_at_once_lose_nothing(cluster: SwarmCluster, flow: ClusterFlow) -> None:
     """A node that stood still believes when it goes on that it runs what runs elsewhere by now."""
     # The node that was dead has nothing yet: containers go where they are fewest.
     cluster.heron("restart", CLUSTER, NAME)
@@ -168,13 +168,13 @@ def _all_known(cluster: SwarmCluster, node: int) -> bool:
     return set(cluster.nodes.engine(node, *ours).split()) <= wanted
 
 
-def test_an_update_adds_tasks_and_containers(cluster: SwarmCluster, flow: Flow) -> None:
+def test_an_update_adds_tasks_and_containers(cluster: SwarmCluster, flow: ClusterFlow) -> None:
     cluster.heron("update", CLUSTER, NAME, "--component-parallelism", "words:4", "--container-number", "4")
     assert set(cluster.services(NAME)) == {0, 1, 2, 3, 4}
     flow.goes_on()
 
 
-def test_at_the_end_every_word_is_there_and_nothing_of_it_is_left(cluster: SwarmCluster, flow: Flow) -> None:
+def test_at_the_end_every_word_is_there_and_nothing_of_it_is_left(cluster: SwarmCluster, flow: ClusterFlow) -> None:
     flow.ends()
 
 
@@ -186,7 +186,7 @@ class Exact:
         given = {"numbers": NUMBERS, "per_second": per_second, "folder": f"{SHARED_PATH}/exact",
                  "config": {"topology.component.cpumap": {"numbers": 0.1, "counts": 0.1, "files": 0.1}}}  # fmt: skip
         cluster.submit(ROOT / "tests" / "docker" / "docker_exact_topology.py", "Exact", name, given, *options)
-        (folder,) = cluster.storage.glob(f"{PROJECT}_topology-{name.lower()}-*")
+        (folder,) = cluster.folders(name)
         self._output = folder / "files" / "exact"
 
     def counts(self) -> Counter[tuple[int, int]]:

@@ -10,18 +10,18 @@ import time
 
 import master_logs
 import pytest
+from cluster_flow import ClusterFlow, word_count
 from master_logs import MASTERS
 from swarm_cluster import CLUSTER, SwarmCluster
-from swarm_flow import Flow
-from swarm_nodes import eventually
+from waiting import eventually
 
 NAME = "Standby"
 MANAGER = 1
 
 
 @pytest.fixture(scope="module")
-def flow(cluster: SwarmCluster) -> Flow:
-    return Flow(cluster, NAME, {"topology.stmgrs": 2, "topology.master.replicas": 2})
+def flow(cluster: SwarmCluster) -> ClusterFlow:
+    return ClusterFlow(cluster, NAME, word_count({"topology.stmgrs": 2, "topology.master.replicas": 2}))
 
 
 def _leader(cluster: SwarmCluster) -> tuple[int, int]:
@@ -38,7 +38,7 @@ def _apart(cluster: SwarmCluster, but: int = 0) -> dict[int, int] | None:
     return places if len(set(places.values())) == 2 and but not in places.values() else None
 
 
-def _leader_on_a_worker(cluster: SwarmCluster, flow: Flow) -> tuple[int, int, int]:
+def _leader_on_a_worker(cluster: SwarmCluster, flow: ClusterFlow) -> tuple[int, int, int]:
     """Epoch, container and node of the leader. The manager has the api server and ZooKeeper, so it shall not die."""
     for _ in range(3):
         epoch, number = _leader(cluster)
@@ -51,7 +51,7 @@ def _leader_on_a_worker(cluster: SwarmCluster, flow: Flow) -> tuple[int, int, in
     raise AssertionError("the one that stands by is elsewhere, so it leads there")
 
 
-def _strike(cluster: SwarmCluster, flow: Flow, node: int, number: int, epoch: int) -> str:
+def _strike(cluster: SwarmCluster, flow: ClusterFlow, node: int, number: int, epoch: int) -> str:
     """After a node has been struck: what came of it, and when."""
     struck = time.monotonic()
     cluster.nodes.is_now(node, "down")
@@ -68,7 +68,7 @@ def _strike(cluster: SwarmCluster, flow: Flow, node: int, number: int, epoch: in
     )
 
 
-def test_the_masters_are_on_two_nodes_and_shown(cluster: SwarmCluster, flow: Flow) -> None:
+def test_the_masters_are_on_two_nodes_and_shown(cluster: SwarmCluster, flow: ClusterFlow) -> None:
     assert set(cluster.places(NAME)) == {0, 1, 2, 100_001}
     assert _apart(cluster)
     names = {process["name"] for process in cluster.status(NAME)["processes"]}
@@ -76,7 +76,7 @@ def test_the_masters_are_on_two_nodes_and_shown(cluster: SwarmCluster, flow: Flo
     flow.goes_on()
 
 
-def test_the_leaders_node_dies(cluster: SwarmCluster, flow: Flow) -> None:
+def test_the_leaders_node_dies(cluster: SwarmCluster, flow: ClusterFlow) -> None:
     epoch, number, node = _leader_on_a_worker(cluster, flow)
     cluster.nodes.kill(node)
     cluster.nodes.lap(f"node {node} killed {_strike(cluster, flow, node, number, epoch)}")
@@ -85,7 +85,7 @@ def test_the_leaders_node_dies(cluster: SwarmCluster, flow: Flow) -> None:
     flow.goes_on()
 
 
-def test_the_leaders_node_stands_still_and_goes_on(cluster: SwarmCluster, flow: Flow) -> None:
+def test_the_leaders_node_stands_still_and_goes_on(cluster: SwarmCluster, flow: ClusterFlow) -> None:
     """What goes on there believes that it leads, beside another of its number and another that leads."""
     epoch, number, node = _leader_on_a_worker(cluster, flow)
     cluster.nodes.pause(node)
@@ -102,7 +102,7 @@ def test_the_leaders_node_stands_still_and_goes_on(cluster: SwarmCluster, flow: 
 
 
 def test_one_node_is_left_alone_by_whom_it_cannot_be_and_taken_where_there_is_no_other(
-    cluster: SwarmCluster, flow: Flow
+    cluster: SwarmCluster, flow: ClusterFlow
 ) -> None:
     """With the workers drained both masters are on the manager; when they are back, a restart parts them again."""
     workers = [cluster.nodes.node(number) for number in (2, 3)]
@@ -118,5 +118,5 @@ def test_one_node_is_left_alone_by_whom_it_cannot_be_and_taken_where_there_is_no
     flow.goes_on()
 
 
-def test_at_the_end_every_word_is_there_and_nothing_of_it_is_left(cluster: SwarmCluster, flow: Flow) -> None:
+def test_at_the_end_every_word_is_there_and_nothing_of_it_is_left(cluster: SwarmCluster, flow: ClusterFlow) -> None:
     flow.ends()

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
-from fault_cluster import ROOT, TEXT, eventually
+from fault_cluster import ROOT, TEXT
 from fault_ledger import Text
 from test_faults_while_data_flows import one_master_acts
+from waiting import eventually
 from zookeeper_cluster import READER, ZookeeperCluster, zookeeper_cluster
 from zookeeper_servers import Ensemble, Server
 

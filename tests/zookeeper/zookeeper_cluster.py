@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import psutil
-from fault_cluster import PATIENCE_SECONDS, FaultCluster, eventually
+from fault_cluster import FaultCluster
+from waiting import eventually
 from zookeeper_servers import Ensemble
 
 READER = "reader: tracker:another-password\n"
@@ -32,7 +33,7 @@ class ZookeeperCluster(FaultCluster):
 
     def nodes(self) -> list[str]:
         """Of this topology; those of processes that ended by force go with their sessions."""
-        eventually(lambda: not super(ZookeeperCluster, self).nodes(), "the state store is empty", PATIENCE_SECONDS)
+        eventually(lambda: not super(ZookeeperCluster, self).nodes(), "the state store is empty")
         return []
 
     def masters(self) -> dict[int, str]:

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from front_door import FrontDoor, becomes, eventually, unique
+from front_door import FrontDoor, becomes, unique
 from keeping_server import KeepingServer
+from waiting import eventually
 
 pytestmark = pytest.mark.integration
 

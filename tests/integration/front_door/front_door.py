@@ -16,33 +16,23 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import psutil
+from waiting import PATIENCE_SECONDS, eventually
 
 from heron_runtime import cgroups
 from heron_runtime.state import open_store, paths
 
 ROOT = Path(__file__).resolve().parents[3]
 TEXT = ROOT / "examples" / "data" / "northanger_abbey.txt"
-PATIENCE_SECONDS = 90.0  # for conditions; the machine may be busy with other things
 COMMAND_SECONDS = 150.0
 QUICK = {"heron.metrics.interval.secs": "0.5", "heron.stop.grace.secs": "2"}
 BRANCHES = (
     paths.TOPOLOGIES, paths.PACKING_PLANS, paths.PHYSICAL_PLANS, paths.EXECUTION_STATES, paths.MASTERS,
     paths.SCHEDULERS, paths.CONTAINERS,
 )  # fmt: skip
-T = TypeVar("T")
 Done = subprocess.CompletedProcess[str]
-
-
-def eventually(condition: Callable[[], T], what: str, seconds: float = PATIENCE_SECONDS, poll: float = 0.1) -> T:
-    """What ``condition`` answers, as soon as that is true."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(poll)
-    return found
 
 
 def becomes(condition: Callable[[], Any], wanted: Any, what: str, seconds: float = PATIENCE_SECONDS) -> None:

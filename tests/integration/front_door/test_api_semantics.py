@@ -18,7 +18,8 @@ from typing import Any
 import psutil
 import pytest
 import semantics_topology as user
-from front_door import FrontDoor, becomes, eventually, front_door, json_lines, unique
+from front_door import FrontDoor, becomes, front_door, json_lines, unique
+from waiting import eventually
 
 pytestmark = pytest.mark.integration
 

@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from front_door import Done, FrontDoor, eventually, front_door, titles, unique
+from front_door import Done, FrontDoor, front_door, titles, unique
+from waiting import eventually
 
 from heron_runtime.model.settings import ALL_SETTINGS
 

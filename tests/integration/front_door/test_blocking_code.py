@@ -10,7 +10,8 @@ from typing import Any
 
 import blocking_topology as user
 import pytest
-from front_door import FrontDoor, eventually, front_door, json_lines, unique
+from front_door import FrontDoor, front_door, json_lines, unique
+from waiting import eventually
 
 pytestmark = pytest.mark.integration
 

@@ -22,8 +22,9 @@ import daemon_topology
 import prying_topology as user
 import psutil
 import pytest
-from front_door import FrontDoor, eventually, front_door, titles, unique
+from front_door import FrontDoor, front_door, titles, unique
 from test_left_behind import Run, nothing_survives
+from waiting import eventually
 
 from heron_runtime.kernel import CHANGE_USER, capabilities
 

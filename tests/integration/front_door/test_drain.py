@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 import update_topology as user
-from front_door import eventually, front_door, unique
+from front_door import front_door, unique
+from waiting import eventually
 
 pytestmark = pytest.mark.integration
 

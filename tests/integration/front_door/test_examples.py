@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from front_door import ROOT, TEXT, FrontDoor, becomes, eventually, unique
+from front_door import ROOT, TEXT, FrontDoor, becomes, unique
+from waiting import eventually
 
 pytestmark = pytest.mark.integration
 

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from front_door import ROOT, FrontDoor, becomes, eventually, front_door, json_lines, unique
+from front_door import ROOT, FrontDoor, becomes, front_door, json_lines, unique
+from waiting import eventually
 
 pytestmark = pytest.mark.integration
 

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from front_door import eventually, front_door, unique
+from front_door import front_door, unique
+from waiting import eventually
 
 from heron_runtime.wire.container import AT_END
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from front_door import FrontDoor, eventually, unique
+from front_door import FrontDoor, unique
+from waiting import eventually
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: deploy/spark-setup")
 pytest.importorskip("duckdb", reason="needs duckdb: pip install 'heronry[history]'")

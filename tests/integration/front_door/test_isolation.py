@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 import spying_topology as user
-from front_door import FrontDoor, eventually, front_door, unique
+from front_door import FrontDoor, front_door, unique
+from waiting import eventually
 
 pytestmark = [
     pytest.mark.integration,

@@ -11,7 +11,8 @@ from typing import Any
 
 import kept_topology as user
 import pytest
-from front_door import FrontDoor, eventually, front_door, unique
+from front_door import FrontDoor, front_door, unique
+from waiting import eventually
 
 from heron_runtime.checkpoint_files import CheckpointFolder
 

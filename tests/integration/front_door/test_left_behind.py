@@ -11,7 +11,8 @@ from pathlib import Path
 import daemon_topology as user
 import psutil
 import pytest
-from front_door import FrontDoor, eventually, front_door, unique
+from front_door import FrontDoor, front_door, unique
+from waiting import eventually
 
 from heron_runtime import cgroups
 

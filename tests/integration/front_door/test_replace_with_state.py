@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 import update_topology as user
-from front_door import Done, FrontDoor, eventually, front_door, unique
+from front_door import Done, FrontDoor, front_door, unique
 from kept_counts import KeptCounts
+from waiting import eventually
 
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.state import open_store, paths

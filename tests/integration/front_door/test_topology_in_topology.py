@@ -10,7 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 import submitting_topology as user
-from front_door import FrontDoor, eventually, front_door, unique
+from front_door import FrontDoor, front_door, unique
+from waiting import eventually
 
 pytestmark = pytest.mark.integration
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from front_door import FrontDoor, eventually, front_door, unique
+from front_door import FrontDoor, front_door, unique
+from waiting import eventually
 
 from heron_runtime.model.settings import ALL_SETTINGS
 from heronry.version import VERSION

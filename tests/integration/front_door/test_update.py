@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 import update_topology as user
-from front_door import Done, FrontDoor, becomes, eventually, front_door, unique
+from front_door import Done, FrontDoor, becomes, front_door, unique
 from kept_counts import KeptCounts
+from waiting import eventually
 
 pytestmark = pytest.mark.integration
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import drained_topology as user
 import pytest
-from front_door import becomes, eventually, front_door, unique
+from front_door import becomes, front_door, unique
+from waiting import eventually
 
 pytestmark = pytest.mark.integration
 

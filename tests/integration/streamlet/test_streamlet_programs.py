@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from front_door import ROOT, TEXT, FrontDoor, eventually, unique
+from front_door import ROOT, TEXT, FrontDoor, unique
+from waiting import eventually
 
 from heronry.pipeline.views import FOREVER, open_view, settled_ms
 from heronry.streamlet import files

@@ -1,4 +1,5 @@
-"""A reliable word count on the swarm: what it has written to the storage that all nodes share, and what is acked."""
+"""A reliable word count on a cluster of several nodes, and the truth about it: its spout numbers its lines, its sinks
+write every word down before they ack it, on the storage that all nodes share."""
 
 from __future__ import annotations
 
@@ -6,39 +7,71 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import fault_ledger
 from fault_ledger import Text
-from swarm_cluster import PROJECT, ROOT, SwarmCluster
-from swarm_nodes import eventually
+from waiting import eventually
 
 from heron_control.schedulers.docker_plan import SHARED_PATH
 
-TEXT = ROOT / "examples" / "data" / "northanger_abbey.txt"
+TESTS = Path(__file__).resolve().parent
+TEXT = TESTS.parent / "examples" / "data" / "northanger_abbey.txt"
+FILES = (TESTS / "docker" / "docker_fault_topology.py", TESTS / "faults" / "fault_topology.py", TEXT)
 SPOUTS = 1
-TASKS = {"lines": SPOUTS, "words": 2, "sink": 2}
 
 
-class Flow:
+class Nodes(Protocol):
+    """The machines."""
+
+    def lap(self, what: str) -> None:
+        """Print it, with the time."""
+
+
+class Cluster(Protocol):
+    """Where it runs."""
+
+    @property
+    def nodes(self) -> Nodes: ...
+
+    def submit(self, file: Path, topology: str, name: str, given: dict[str, Any], *options: str) -> None:
+        """Every task runs when this returns."""
+
+    def wait_until_it_runs(self, name: str) -> None:
+        """Every process of a topology."""
+
+    def folders(self, name: str) -> list[Path]:
+        """What there is of a topology on the storage that all nodes share."""
+
+    def kill(self, name: str) -> None:
+        """``heron kill``; nothing is left of the topology when this returns."""
+
+
+def word_count(
+    config: dict[str, Any], copies: int = 2, lines_per_second: int = 100, processors: float = 0.1
+) -> dict[str, Any]:
+    """What the topology is given: ``copies`` of words and of sinks, and of ``processors`` so many to each task."""
+    tasks = {"lines": SPOUTS, "words": copies, "sink": copies}
+    return {
+        "config": {"topology.component.cpumap": dict.fromkeys(tasks, processors), **config}, "tasks": tasks,
+        "lines_per_second": lines_per_second, "output": f"{SHARED_PATH}/out",
+    }  # fmt: skip
+
+
+class ClusterFlow:
     """The topology, and what it has written."""
 
-    def __init__(self, cluster: SwarmCluster, name: str, config: dict[str, Any]) -> None:
+    def __init__(self, cluster: Cluster, name: str, given: dict[str, Any]) -> None:
         """Submits it; data flows when this returns."""
         self.cluster, self.name = cluster, name
-        given = {
-            "config": {"topology.component.cpumap": {"lines": 0.1, "words": 0.1, "sink": 0.1}, **config},
-            "tasks": TASKS, "lines_per_second": 100, "output": f"{SHARED_PATH}/out",
-        }  # fmt: skip
         package = Path(tempfile.mkdtemp(prefix="heronry-package-"))
-        tests = ROOT / "tests"
-        for file in (tests / "docker" / "docker_fault_topology.py", tests / "faults" / "fault_topology.py", TEXT):
+        for file in FILES:
             shutil.copy(file, package)
         began = time.monotonic()
         cluster.submit(package, "docker_fault_topology:DockerFaults", name, given)
         shutil.rmtree(package)
         cluster.nodes.lap(f"{name} runs, {time.monotonic() - began:.1f} s after its submit")
-        (folder,) = cluster.storage.glob(f"{PROJECT}_topology-{name.lower()}-*")
+        (folder,) = cluster.folders(name)
         self.output = folder / "files" / "out"
         self.text = Text(TEXT)
         eventually(lambda: self.written() > 0, f"{name} writes")
@@ -46,6 +79,10 @@ class Flow:
     def written(self) -> int:
         """Bytes, by all sinks that ever were."""
         return fault_ledger.written_bytes(self.output)
+
+    def acked(self) -> int:
+        """Lines."""
+        return sum(int(spout["done"]) for spout in fault_ledger.progress(self.output).values())
 
     def goes_on(self) -> None:
         """Wait until it runs as a whole, and all that was emitted until then is acked."""

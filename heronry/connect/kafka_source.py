@@ -18,16 +18,14 @@ from typing import Any
 
 from heronry.connect.kafka import OPTIONS, Brokers, client_problems
 from heronry.connect.polling import PollingSource, Range, Reader, Row
-from heronry.connect.settings import ConnectError, names, problems, seconds, text, whole
+from heronry.connect.settings import ConnectError, choice, names, problems, seconds, whole
 from heronry.connect.text import value_of
 
-TOPICS = names("user.kafka.topics", "the topics that are read")
+TOPICS = names("user.kafka.topics", "the topics that are read", required=True)
 ROWS = whole("user.kafka.rows", "how many messages are taken at a time", 500)
 POLL = seconds("user.kafka.poll.secs", "how long the source waits before it asks for new messages again", 0.1)
-REMOVED = text(
-    "user.kafka.removed", "what follows when messages were removed before they were read: fail or skip", "fail"
-)
-FROM = text("user.kafka.from", "where a partition that was never read begins: oldest or newest", "oldest")
+REMOVED = choice("user.kafka.removed", "what follows when messages were removed before they were read", "fail", "skip")
+FROM = choice("user.kafka.from", "where a partition that was never read begins", "oldest", "newest")
 FETCH_SECS = 0.05
 
 
@@ -45,11 +43,6 @@ class KafkaTopics(PollingSource):
         """What is missing or wrong."""
         yield from problems(cls.options, config)
         yield from client_problems(config)
-        if not config.get(TOPICS.key):
-            yield f"needs config {TOPICS.key!r}: {TOPICS.what}"
-        for option, words in ((REMOVED, ("fail", "skip")), (FROM, ("oldest", "newest"))):
-            if option.of(config) not in words:
-                yield f"config {option.key!r} is {option.of(config)!r:.40}; write {' or '.join(words)}"
 
     @classmethod
     def reader(cls, config: Mapping[str, Any], fields: tuple[str, ...], name: str) -> Reader:

@@ -46,7 +46,7 @@ from heronry.connect.text import value_of
 URL = text("user.mqtt.url", "the broker, as mqtt://[USER@]HOST[:PORT] or mqtts://", required=True)
 PASSWORD_FILE = text("user.mqtt.password.file", "a file with the password")
 TIMEOUT = seconds("user.mqtt.timeout.secs", "how long the broker may take to answer", 10.0)
-TOPICS = names("user.mqtt.topics", "the topics that are read; + and # stand for levels")
+TOPICS = names("user.mqtt.topics", "the topics that are read; + and # stand for levels", required=True)
 ROWS = whole("user.mqtt.rows", "how many messages may wait to be acknowledged", 1000)
 SESSION = seconds("user.mqtt.session.secs", "how long the broker keeps what comes while nobody reads", 24 * 3600.0)
 REPEATS = text("user.mqtt.repeats", "accept, if messages may come twice after a fault though the topology counts once")
@@ -67,8 +67,6 @@ class MqttTopics(Spout):
         """What is missing or wrong."""
         yield from problems(OPTIONS, config)
         yield from address_problems(config, URL, PASSWORD_FILE, ("mqtt", "mqtts"))
-        if not config.get(TOPICS.key):
-            yield f"needs config {TOPICS.key!r}: {TOPICS.what}"
         if isinstance(ROWS.of(config), int) and ROWS.of(config) > MOST_ROWS:
             yield f"config {ROWS.key!r} is {ROWS.of(config)}; MQTT knows no more than {MOST_ROWS}"
         once = setting(config, Keys.TOPOLOGY_RELIABILITY_MODE) == Config.EFFECTIVELY_ONCE

@@ -17,16 +17,14 @@ from typing import Any
 
 from heronry.connect.nats import OPTIONS, Server, url_problems
 from heronry.connect.polling import PollingSource, Range, Reader, Row
-from heronry.connect.settings import ConnectError, names, problems, seconds, text, whole
+from heronry.connect.settings import ConnectError, choice, names, problems, seconds, whole
 from heronry.connect.text import value_of
 
-STREAMS = names("user.nats.streams", "the streams that are read, each by one task")
+STREAMS = names("user.nats.streams", "the streams that are read, each by one task", required=True)
 ROWS = whole("user.nats.rows", "how many messages are asked for at a time", 500)
 POLL = seconds("user.nats.poll.secs", "how long the source waits before it asks for new messages again", 0.1)
-REMOVED = text(
-    "user.nats.removed", "what follows when messages were removed before they were read: fail or skip", "fail"
-)
 FAIL, SKIP = "fail", "skip"
+REMOVED = choice("user.nats.removed", "what follows when messages were removed before they were read", FAIL, SKIP)
 FETCH_SECS = 0.05
 FORGOTTEN_SECS = 60.0
 log = logging.getLogger(__name__)
@@ -46,10 +44,6 @@ class NatsStream(PollingSource):
         """What is missing or wrong."""
         yield from problems(cls.options, config)
         yield from url_problems(config)
-        if not config.get(STREAMS.key):
-            yield f"needs config {STREAMS.key!r}: {STREAMS.what}"
-        if REMOVED.of(config) not in (FAIL, SKIP):
-            yield f"config {REMOVED.key!r} is {REMOVED.of(config)!r:.40}; write {FAIL} or {SKIP}"
 
     @classmethod
     def reader(cls, config: Mapping[str, Any], fields: tuple[str, ...], name: str) -> Reader:

@@ -15,16 +15,14 @@ from typing import Any
 
 from heronry.connect.polling import PollingSource, Range, Reader, Row
 from heronry.connect.redis import OPTIONS, Server, url_problems
-from heronry.connect.settings import ConnectError, names, problems, seconds, text, whole
+from heronry.connect.settings import ConnectError, choice, names, problems, seconds, whole
 from heronry.connect.text import value_of
 
-STREAMS = names("user.redis.streams", "the streams that are read, each by one task")
+STREAMS = names("user.redis.streams", "the streams that are read, each by one task", required=True)
 ROWS = whole("user.redis.rows", "how many entries are asked for at a time", 1000)
 POLL = seconds("user.redis.poll.secs", "how long the source waits before it asks for new entries again", 0.1)
-REMOVED = text(
-    "user.redis.removed", "what follows when entries were removed before they were read: fail or skip", "fail"
-)
 FAIL, SKIP = "fail", "skip"
+REMOVED = choice("user.redis.removed", "what follows when entries were removed before they were read", FAIL, SKIP)
 ID, STREAM = "id", "stream"  # as fields: the entry's id, and the name of its stream
 START = "0-0"
 NO_STREAM = "no such key"  # as XINFO says it
@@ -44,10 +42,6 @@ class RedisStream(PollingSource):
         """What is missing or wrong."""
         yield from problems(cls.options, config)
         yield from url_problems(config)
-        if not config.get(STREAMS.key):
-            yield f"needs config {STREAMS.key!r}: {STREAMS.what}"
-        if REMOVED.of(config) not in (FAIL, SKIP):
-            yield f"config {REMOVED.key!r} is {REMOVED.of(config)!r:.40}; write {FAIL} or {SKIP}"
 
     @classmethod
     def reader(cls, config: Mapping[str, Any], fields: tuple[str, ...], name: str) -> Reader:

@@ -38,7 +38,7 @@ class Option:
     def problem(self, config: Mapping[str, Any]) -> str | None:
         """Why it cannot be had from this configuration."""
         value = config.get(self.key)
-        if value is None or value == "":
+        if value is None or value == "" or (self.required and value in ([], ())):
             return f"needs config {self.key!r}: {self.what}" if self.required else None
         return None if self.fits(value) else f"config {self.key!r} is {value!r:.80}; it is {self.what}: {self.kind}"
 
@@ -71,13 +71,18 @@ def seconds(key: str, what: str, default: float) -> Option:
     return Option(key, what, "a number of seconds above 0", fits, default)
 
 
-def names(key: str, what: str) -> Option:
-    """Names, as a list."""
+def choice(key: str, what: str, *words: str) -> Option:
+    """One of these words; the first where nothing is said."""
+    return Option(key, what, " or ".join(words), lambda value: value in words, words[0])
+
+
+def names(key: str, what: str, required: bool = False) -> Option:
+    """Names, as a list; ``required``: one at the least."""
 
     def fits(value: Any) -> bool:
         return isinstance(value, list | tuple) and all(isinstance(name, str) and name for name in value)
 
-    return Option(key, what, "a list of names", fits, ())
+    return Option(key, what, "a list of names", fits, (), required)
 
 
 def mapping(key: str, what: str) -> Option:

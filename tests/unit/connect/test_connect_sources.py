@@ -18,7 +18,7 @@ from heronry.connect.numbers import Sequence, ranges
 from heronry.connect.postgres import dsn_problems, fitting
 from heronry.connect.postgres_sink import PostgresSink
 from heronry.connect.postgres_source import splits_of
-from heronry.connect.settings import ConnectError
+from heronry.connect.settings import ConnectError, choice, names, problems
 from heronry.testing import Recorder
 
 
@@ -99,6 +99,28 @@ def test_what_a_configuration_lacks_is_said_at_submit_for_all_components_at_once
         assert part in said
     assert "secret" not in said
     assert said.count("'csv'") == 1
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"b": ["x"]}, []),
+        ({"a": "skip", "b": ("x", "y")}, []),
+        (
+            {"a": "x", "b": []},
+            ["config 'a' is 'x'; it is what follows: fail or skip", "needs config 'b': what is read"],
+        ),
+        (
+            {"a": ["skip"]},
+            ["config 'a' is ['skip']; it is what follows: fail or skip", "needs config 'b': what is read"],
+        ),
+        ({"b": [1]}, ["config 'b' is [1]; it is what is read: a list of names"]),
+    ],
+)
+def test_one_of_some_words_and_names_that_must_be_given(config: dict[str, Any], said: list[str]) -> None:
+    options = (choice("a", "what follows", "fail", "skip"), names("b", "what is read", required=True))
+    assert list(problems(options, config)) == said
+    assert options[0].of({}) == "fail"
 
 
 def test_a_password_in_an_address_is_refused_and_what_only_looks_like_one_is_not() -> None:

@@ -200,3 +200,8 @@ def creation(
             "RestartPolicy": {"Name": "no"},  # the scheduler does it, so that the state of the topology says so
         },
     }
+
+
+def volume_of(body: Mapping[str, Any]) -> str:
+    """The name of the volume that a container of this body has; "" where it has none."""
+    return next((str(m["Source"]) for m in body["HostConfig"].get("Mounts", ()) if m["Type"] == "volume"), "")

@@ -11,8 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Generator, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from heron_control.schedulers import docker_plan
@@ -21,7 +20,7 @@ from heron_control.schedulers import k8s_plan as plan
 from heron_control.schedulers.engine import Ending, EngineError, Joiner, Owner, Seen
 from heron_control.schedulers.k8s_client import CONFLICT, KubernetesClient, Refused
 from heron_control.schedulers.k8s_plan import Placing
-from heron_control.schedulers.shared_storage import SharedStorage
+from heron_control.schedulers.shared_storage import OfNodes, SharedStorage
 
 log = logging.getLogger(__name__)
 GONE_SECONDS = 60.0
@@ -29,7 +28,7 @@ LOOK_SECONDS = 0.2
 REPLACES = 5  # somebody else may change an object between a look and a change
 
 
-class KubernetesEngine:
+class KubernetesEngine(OfNodes):
     """See ``heron_control.schedulers.engine.Engine``."""
 
     def __init__(self, project: str, placing: Placing, storage: SharedStorage | None = None) -> None:
@@ -270,19 +269,6 @@ class KubernetesEngine:
                 self._storage.remove(name)
             except PermissionError as error:
                 raise EngineError(f"{self._storage.folder / name} cannot be removed: {error}") from error
-
-    def read_folder(self, reader: str, body: Mapping[str, Any], path: str) -> Generator[bytes, None, None]:
-        """Raises EngineError: what a container writes lies on its node, and goes with it."""
-        raise EngineError(f"{path} is on the nodes' own disks and went with the containers")
-        yield b""  # a generator, as the protocol says
-
-    def write_folder(self, writer: str, body: Mapping[str, Any], folder: Path, path: str) -> None:
-        """Straight into the shared storage. Raises EngineError without one."""
-        if self._storage is None:
-            raise EngineError(
-                f"there is no storage that all nodes see, so nothing can be put into {path} of containers"
-            )
-        self._storage.put(plan.volume_of(body), folder, path)
 
     def close(self) -> None:
         """Let go of the cluster."""

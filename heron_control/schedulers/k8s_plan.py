@@ -170,11 +170,6 @@ def _pods_of(labels: Mapping[str, str]) -> dict[str, str]:
 # What a container is.
 
 
-def volume_of(body: Mapping[str, Any]) -> str:
-    """The name of the volume that a Docker container of this body would have."""
-    return next((str(m["Source"]) for m in body["HostConfig"].get("Mounts", ()) if m["Type"] == "volume"), "")
-
-
 def network_of(body: Mapping[str, Any]) -> str:
     """The topology's network; "" where it is to be on none."""
     name = str(body["HostConfig"]["NetworkMode"])
@@ -190,7 +185,7 @@ def record_of(
     """
     pod = pod_of(name, body, sorted(files), folder, placing, takers)
     metadata = _metadata(
-        name, body["Labels"], {VOLUME_NOTE: volume_of(body), NETWORK_NOTE: network_of(body)}, placing.namespace
+        name, body["Labels"], {VOLUME_NOTE: plan.volume_of(body), NETWORK_NOTE: network_of(body)}, placing.namespace
     )
     metadata["labels"][RECORD_LABEL] = "1"
     public = {file: content.decode() for file, content in files.items() if file in PUBLIC}
@@ -207,7 +202,7 @@ def secret_of(name: str, body: Mapping[str, Any], files: Mapping[str, bytes], pl
         "apiVersion": "v1",
         "kind": "Secret",
         "type": "Opaque",
-        "metadata": _metadata(name, labels, {VOLUME_NOTE: volume_of(body)}, placing.namespace),
+        "metadata": _metadata(name, labels, {VOLUME_NOTE: plan.volume_of(body)}, placing.namespace),
         "data": {file: base64.b64encode(content).decode() for file, content in files.items() if file not in PUBLIC},
     }
 
@@ -241,7 +236,7 @@ def pod_of(
     network = network_of(body)
     host.pop("NetworkMode")
     volumes, mounts = _volumes(host.pop("Mounts", ()), host.pop("Tmpfs", {}))
-    if placing.claim and (volume := volume_of(body)):
+    if placing.claim and (volume := plan.volume_of(body)):
         volumes.append({"name": "shared", "persistentVolumeClaim": {"claimName": placing.claim}})
         mounts += [
             {"name": "shared", "mountPath": target, "subPath": f"{volume}/{folder}"}

@@ -7,7 +7,6 @@ and exits.
 
 from __future__ import annotations
 
-import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from heron_control.schedulers.code_user_trial import try_code_user
 from heron_control.schedulers.local_processes import end_processes
 from heron_control.schedulers.runtime import make_runtime_dir, remove_runtime_dir
 from heron_control.schedulers.scheduler import SchedulerContext, SchedulerError
-from heron_control.schedulers.topology_folder import LAUNCH_FILE, LOG_FILES, METRICS, PACKAGE
+from heron_control.schedulers.topology_folder import LAUNCH_FILE, PACKAGE, put_package
 from heron_runtime.checkpoint_files import CHECKPOINTS
 from heron_runtime.code_user import WRITTEN_TO, CodeUser, attainable_code_user
 from heron_runtime.commands import start_session
@@ -72,15 +71,7 @@ class LocalScheduler:
 
     def prepare(self, launch: Launch, folder: Path, package: Path) -> Launch:
         """Put the code into the folder, and make the runtime folder."""
-        # Here, since heron_container, which only starts schedulers, has no use for what packages need.
-        from heron_control.packaging.shipping import unpack_package
-
-        if package.is_dir():
-            shutil.move(package, folder / PACKAGE)
-        else:
-            unpack_package(package, folder / PACKAGE)
-        for name in (LOG_FILES, METRICS):
-            (folder / name).mkdir(mode=0o700, exist_ok=True)
+        put_package(package, folder)
         make_runtime_dir(Path(launch.runtime_dir))
         user = attainable_code_user(launch.settings)
         if user is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -105,3 +105,22 @@ def check_state(config: Mapping[str, Any], storage: Path | None, cure: str) -> N
             f"{Keys.TOPOLOGY_STATEFUL_CHECKPOINT_STORAGE.name}: {stated} is not seen by all nodes",
             f"Leave it out, or use a folder in {plan.SHARED_PATH}.",
         )
+
+
+class OfNodes:
+    """What engines of several nodes do alike about files: each node has disks of its own, beside the shared storage."""
+
+    _storage: SharedStorage | None
+
+    def read_folder(self, reader: str, body: Mapping[str, Any], path: str) -> Generator[bytes, None, None]:
+        """Raises EngineError: what a container writes lies on its node, and goes with it."""
+        raise EngineError(f"{path} is on the nodes' own disks and went with the containers")
+        yield b""  # a generator, as ``Engine`` says
+
+    def write_folder(self, writer: str, body: Mapping[str, Any], folder: Path, path: str) -> None:
+        """Straight into the shared storage. Raises EngineError without one."""
+        if self._storage is None:
+            raise EngineError(
+                f"there is no storage that all nodes see, so nothing can be put into {path} of containers"
+            )
+        self._storage.put(plan.volume_of(body), folder, path)

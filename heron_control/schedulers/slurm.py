@@ -12,7 +12,6 @@ machine, which the queue can tell.
 
 from __future__ import annotations
 
-import shutil
 import socket
 import time
 from dataclasses import replace
@@ -25,7 +24,7 @@ from heron_control.schedulers import slurm_plan as plan
 from heron_control.schedulers.grants import read_granted
 from heron_control.schedulers.scheduler import ALL, SchedulerError
 from heron_control.schedulers.slurm_client import SlurmAway, SlurmClient, SlurmError
-from heron_control.schedulers.topology_folder import LAUNCH_FILE, LOG_FILES, METRICS, PACKAGE
+from heron_control.schedulers.topology_folder import LAUNCH_FILE, put_package
 from heron_runtime.commands import child_environment, python_command
 from heron_runtime.failures import NotAllowed
 from heron_runtime.files import replace_file
@@ -59,14 +58,7 @@ class SlurmScheduler:
             name = Keys.HERON_USER_CODE_USER.name
             raise NotAllowed(f"{name}: the steps of a Slurm job run as who has submitted it", f"Leave out {name}.")
         self._check_store(launch)
-        if package.is_dir():
-            shutil.move(package, folder / PACKAGE)
-        else:
-            from heron_control.packaging.shipping import unpack_package  # as in ``local``
-
-            unpack_package(package, folder / PACKAGE)
-        for name in (LOG_FILES, METRICS):
-            (folder / name).mkdir(mode=0o700, exist_ok=True)
+        put_package(package, folder)
         settings = {**launch.settings, Keys.HERON_SCHEDULER.name: plan.SLURM}
         return replace(launch, settings=settings, runtime_dir="")  # each process has one on its node
 

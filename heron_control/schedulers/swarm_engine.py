@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from heron_control.schedulers import docker_plan
 from heron_control.schedulers import swarm_plan as plan
 from heron_control.schedulers.docker_engine import CALL_SECONDS, NETWORK_PAUSE_SECONDS, DockerEngine
 from heron_control.schedulers.engine import Ending, EngineError, Joiner, Owner, Seen
-from heron_control.schedulers.shared_storage import SharedStorage
+from heron_control.schedulers.shared_storage import OfNodes, SharedStorage
 
 LOOK_SECONDS = 1.0
 LOG_LINES = 5
@@ -33,7 +33,7 @@ NO_SWARM = (
 )
 
 
-class SwarmEngine(DockerEngine):
+class SwarmEngine(OfNodes, DockerEngine):
     """See ``heron_control.schedulers.engine.Engine``.
 
     ``constraints``: of all tasks, as ``node.labels.disk==ssd``; ``image``: to clear up what user code owns.
@@ -151,7 +151,7 @@ class SwarmEngine(DockerEngine):
             for file, content in files.items():
                 path = f"{docker_plan.VOLUME_PATH}/{folder.strip('/')}/{file}"
                 secrets[path] = self._make_secret(name, file, content, body)
-            volume = plan.volume_of(body)
+            volume = docker_plan.volume_of(body)
             storage = str(self._storage.folder / volume) if self._storage is not None and volume else ""
             template = plan.service_of(
                 name, body, image, secrets, constraints=self._constraints, storage=storage
@@ -333,19 +333,6 @@ class SwarmEngine(DockerEngine):
         for entry in found:
             with self._explained(gone=(404,)):
                 self._api.remove_secret(entry["ID"])
-
-    def read_folder(self, reader: str, body: Mapping[str, Any], path: str) -> Generator[bytes, None, None]:
-        """Raises EngineError: what a container writes lies on its node, and goes with it."""
-        raise EngineError(f"{path} is on the nodes' own disks and went with the containers")
-        yield b""  # a generator, as the protocol says
-
-    def write_folder(self, writer: str, body: Mapping[str, Any], folder: Path, path: str) -> None:
-        """Straight into the shared storage. Raises EngineError without one."""
-        if self._storage is None:
-            raise EngineError(
-                f"there is no storage that all nodes see, so nothing can be put into {path} of containers"
-            )
-        self._storage.put(plan.volume_of(body), folder, path)
 
 
 def _node(entry: Mapping[str, Any]) -> plan.Node:

@@ -74,17 +74,12 @@ def secret_name(service: str, file: str) -> str:
 def secret_labels(service: str, body: Mapping[str, Any]) -> dict[str, str]:
     """What says whose a secret is."""
     labels = {key: value for key, value in body["Labels"].items() if key != plan.CONTAINER_LABEL}
-    return {**labels, SERVICE_LABEL: service, VOLUME_LABEL: volume_of(body)}
-
-
-def volume_of(body: Mapping[str, Any]) -> str:
-    """The name of the volume that a Docker container of this body would have."""
-    return next((str(m["Source"]) for m in body["HostConfig"].get("Mounts", ()) if m["Type"] == "volume"), "")
+    return {**labels, SERVICE_LABEL: service, VOLUME_LABEL: plan.volume_of(body)}
 
 
 def labels_of(body: Mapping[str, Any]) -> dict[str, str]:
     """The labels of a service."""
-    return {**body["Labels"], NETWORK_LABEL: body["HostConfig"]["NetworkMode"], VOLUME_LABEL: volume_of(body)}
+    return {**body["Labels"], NETWORK_LABEL: body["HostConfig"]["NetworkMode"], VOLUME_LABEL: plan.volume_of(body)}
 
 
 def service_of(

@@ -37,6 +37,20 @@ PREVIOUS_LOGS = "previous"
 TOPOLOGIES = "topologies"
 
 
+def put_package(package: Path, folder: Path) -> None:
+    """The user's code, staged in a folder or packed as one file, into a topology's folder, and the empty folders of
+    what its processes write there. Raises PackageError, OSError."""
+    # Here, since who only starts schedulers or removes folders has no use for what packages need.
+    from heron_control.packaging.shipping import unpack_package
+
+    if package.is_dir():
+        shutil.move(package, folder / PACKAGE)
+    else:
+        unpack_package(package, folder / PACKAGE)
+    for name in (LOG_FILES, METRICS):
+        (folder / name).mkdir(mode=0o700, exist_ok=True)
+
+
 def place_of(root: Path, cluster: str, role: str, environ: str, name: str) -> Path:
     """Where the topology's folder is, below a home."""
     return root / TOPOLOGIES / cluster / role / environ / name

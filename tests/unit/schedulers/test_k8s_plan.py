@@ -151,7 +151,7 @@ def law_what_it_finds_at_its_start_is_its_own_and_in_memory() -> None:
 def law_shared_storage_is_each_topologys_own_folder_in_places_that_are_its_own() -> None:
     spec = pod(body())["spec"]
     shared = {m["subPath"]: m["mountPath"] for m in spec["containers"][0]["volumeMounts"] if m["name"] == "shared"}
-    volume = k8s_plan.volume_of(body())
+    volume = docker_plan.volume_of(body())
     assert shared == {f"{volume}/{folder}": path for folder, path in docker_plan.SHARED_MOUNTS.items()}
     assert f"mkdir -p {' '.join(shared.values())};" in spec["initContainers"][0]["args"][-1]
     assert {"name": "volume", "mountPath": docker_plan.VOLUME_PATH} in spec["initContainers"][0]["volumeMounts"]

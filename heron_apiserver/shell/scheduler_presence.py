@@ -24,6 +24,7 @@ from heron_runtime.net.identity import Identity
 from heron_runtime.net.rpc import make_server
 from heron_runtime.net.services import SCHEDULER_SERVICE
 from heron_runtime.state import paths
+from heron_runtime.state.remembering import RememberingStore
 from heron_runtime.wire import codec
 from heron_runtime.wire.container import RestartContainer, RestartReply, SchedulerStatus, SchedulerStatusRequest
 
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 class _Served:
     topology: str
     server: grpc.aio.Server
+    store: RememberingStore  # of the node
     presence: Presence
 
 
@@ -64,11 +66,14 @@ class SchedulerPresence:
     async def close(self) -> None:
         """Stop all servers; the nodes go with the store's session."""
         served, self._served = self._served, {}
+        for one in served.values():
+            one.store.detach()
         await asyncio.gather(*(one.server.stop(0.2) for one in served.values()))
 
     async def _leave(self, topology_id: str) -> None:
         """The session lives on, so the node has to go: the next submission of this name needs the place."""
         served = self._served[topology_id]
+        served.store.detach()  # before the node goes, which ends what the server of a store watches for us
         await asyncio.to_thread(served.presence.withdraw)
         await asyncio.to_thread(
             self._service.submissions.clear_if_gone, served.topology
@@ -101,12 +106,13 @@ class SchedulerPresence:
                 raise
             return RestartReply(done)
 
+        place = paths.scheduler(launch.topology)
+        store = RememberingStore(self._service.submissions.store, [place])
+        await asyncio.to_thread(store.attach)
         handler = SCHEDULER_SERVICE.handler(Status=answer, Restart=restart)
         address = "127.0.0.1:0" if is_loopback(self._advertise) else "0.0.0.0:0"
         server, port = make_server(identity, address, [handler])
         await server.start()
         location = SchedulerLocation(launch.topology_id, self._advertise, port, os.getpid())
         data = codec.SCHEDULER_LOCATION.encode(location)
-        return _Served(
-            launch.topology, server, Presence(self._service.submissions.store, paths.scheduler(launch.topology), data)
-        )
+        return _Served(launch.topology, server, store, Presence(store, place, data))

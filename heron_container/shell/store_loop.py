@@ -1,9 +1,9 @@
 """heron_container and the state store: a look now and then, and nothing else.
 
 A look keeps the container's ephemeral node, reads the packing plan when it has changed, and asks whether the
-topology was killed and whether its scheduler lives. While the store is away nothing changes: the container goes on
-with what it has, and one that is started meanwhile takes the plan that the last container of this number left on
-disk.
+topology was killed and whether its scheduler lives. While nothing happens the store is not asked
+(``heron_runtime.state.remembering``). While it is away nothing changes: the container goes on with what it has, and one
+that is started meanwhile takes the plan that the last container of this number left on disk.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.stored import ContainerLocation
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.state import paths, store_of
+from heron_runtime.state.remembering import RememberingStore
 from heron_runtime.state.store import Node, StateStore, StoreError
 from heron_runtime.wire import codec
 from heron_runtime.wire.errors import MalformedMessage
@@ -105,7 +106,7 @@ class StoreLoop:
     def _look(self) -> Look:
         launch = self._launch
         if self._store is None:
-            store = store_of(launch)
+            store = RememberingStore(store_of(launch), self._looked_at())
             store.open()
             self._store = store
             data = codec.CONTAINER_LOCATION.encode(self._location)
@@ -124,12 +125,19 @@ class StoreLoop:
         holder = codec.CONTAINER_LOCATION.decode(data) if data else None
         return Look(False, self._read_plans(store), holder, self._has_scheduler(store))
 
+    def _looked_at(self) -> list[str]:
+        """The nodes of each look."""
+        name = self._launch.topology
+        own = [paths.execution_state(name), paths.container(name, self._container), paths.packing_plan(name)]
+        return [*own, paths.scheduler(name)] if self._looks_after_scheduler() else own
+
+    def _looks_after_scheduler(self) -> bool:
+        """False if it is the control plane's: that is none of a container's concern, and may not be looked at."""
+        return bool(setting(self._launch.settings, Keys.HERON_SCHEDULER) == "local")
+
     def _has_scheduler(self, store: StateStore) -> bool:
-        """False if this container should look after a scheduler that is gone. A control plane's is none of its
-        concern, and may not even be looked at."""
-        if setting(self._launch.settings, Keys.HERON_SCHEDULER) != "local":
-            return True
-        return store.get(paths.scheduler(self._launch.topology)) is not None
+        """False if this container should look after a scheduler that is gone."""
+        return not self._looks_after_scheduler() or store.get(paths.scheduler(self._launch.topology)) is not None
 
     def _metrics_port(self) -> int:
         """Where Prometheus finds this container's metrics; 0 as long as nobody serves them."""

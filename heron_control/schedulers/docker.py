@@ -285,7 +285,7 @@ class DockerScheduler:
 
     def _learn(self, state: ExecutionState) -> None:
         try:
-            record = topologies.read_topology(self._store, state.topology)
+            definition, packing = topologies.read_plans(self._store, state.topology)
         except StoreUnavailable:
             raise
         except StoreError as error:  # killed at this moment, or damaged
@@ -299,13 +299,13 @@ class DockerScheduler:
         topology = self._topologies.get(state.topology_id)
         if topology is None and (launch := load_launch(folder)) is not None and launch.topology_id == state.topology_id:
             topology = self._known(launch, folder)
-        if topology is None or record.definition.id != state.topology_id:
+        if topology is None or definition.id != state.topology_id:
             return
         granted = read_granted(folder)
         if granted is None or granted.definition.id != state.topology_id:
             self._say_once(state, "there is no record of what it was granted; submit it again")
             return
-        if granted == Granted(record.definition, record.packing):
+        if granted == Granted(definition, packing):
             self._differing.discard(state.topology_id)
         elif state.topology_id not in self._differing:
             self._differing.add(state.topology_id)  # an update writes one after the other

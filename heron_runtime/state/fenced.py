@@ -8,20 +8,19 @@ after such a check. Readings are let through.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from heron_runtime.state.store import (
     Bounded,
     CheckOwner,
     Foldered,
-    Node,
     Operation,
     Right,
-    SessionState,
     StateStore,
     StoreUnavailable,
     TransactionFailed,
 )
+from heron_runtime.state.wrapped import WrappedStore
 
 
 class Superseded(StoreUnavailable):
@@ -33,28 +32,12 @@ class Superseded(StoreUnavailable):
         super().__init__(f"{path} is not this process's: it leads no longer, and has changed nothing")
 
 
-class FencedStore:
-    """``store``, as long as ``owned`` is a node of this session. See ``StateStore``."""
+class FencedStore(WrappedStore):
+    """``store``, as long as ``owned`` is a node of this session; once it is closed, somebody else may lead."""
 
     def __init__(self, store: StateStore, owned: str) -> None:
-        self._store = store
+        super().__init__(store)
         self._owned = owned
-
-    def open(self) -> None:
-        """As the store's."""
-        self._store.open()
-
-    def close(self) -> None:
-        """As the store's: the node goes, and somebody else may lead."""
-        self._store.close()
-
-    def get(self, path: str) -> Node | None:
-        """As the store's."""
-        return self._store.get(path)
-
-    def children(self, path: str) -> list[str]:
-        """As the store's."""
-        return self._store.children(path)
 
     def commit(self, operations: Sequence[Operation]) -> list[int]:
         """As the store's; raises Superseded, too."""
@@ -69,18 +52,6 @@ class FencedStore:
     def check(self) -> None:
         """Before something that no transaction does. Raises Superseded, StoreUnavailable."""
         self.commit([])
-
-    def watch(self, path: str, changed: Callable[[str], None]) -> Callable[[], None]:
-        """As the store's."""
-        return self._store.watch(path, changed)
-
-    def on_session(self, changed: Callable[[SessionState], None]) -> Callable[[], None]:
-        """As the store's."""
-        return self._store.on_session(changed)
-
-    def session(self) -> SessionState:
-        """As the store's."""
-        return self._store.session()
 
     def _with_check(self, operations: Sequence[Operation]) -> list[Operation]:
         return [CheckOwner(self._owned), *operations]

@@ -71,9 +71,14 @@ class FilesStore:
 
     def get(self, path: str) -> Node | None:
         """The node, or None."""
-        check_node(path)
+        return self.get_all((path,))[0]
+
+    def get_all(self, paths: Sequence[str]) -> list[Node | None]:
+        """The nodes, as they stood together."""
+        for path in paths:
+            check_node(path)
         with self._session.answering():
-            return self._tree.get(path)
+            return self._tree.get_all(paths)
 
     def children(self, path: str) -> list[str]:
         """Names directly below ``path``, sorted."""

@@ -48,13 +48,17 @@ class FilesTree:
         self.reader.close()
         self.writer.close()
 
-    def get(self, path: str) -> Node | None:
-        """The node, or None."""
+    def get_all(self, paths: Sequence[str]) -> list[Node | None]:
+        """Each node, or None."""
         with self.reader.read() as connection:
-            record = lookup(connection, path)
-            if record is None or (record.owner is not None and not self.alive([record.owner])):
-                return None
-            return Node(record.data, record.version, record.owner is not None)
+            records = [lookup(connection, path) for path in paths]
+            alive = self.alive({found.owner for found in records if found is not None and found.owner is not None})
+        return [
+            None
+            if found is None or (found.owner is not None and found.owner not in alive)
+            else Node(found.data, found.version, found.owner is not None)
+            for found in records
+        ]
 
     def children(self, path: str) -> list[str]:
         """Names directly below ``path``, sorted."""

@@ -84,12 +84,19 @@ class MemoryStore:
 
     def get(self, path: str) -> Node | None:
         """The node, or None."""
-        check_node(path)
+        return self.get_all((path,))[0]
+
+    def get_all(self, paths: Sequence[str]) -> list[Node | None]:
+        """The nodes, as they stood together."""
+        for path in paths:
+            check_node(path)
         with self.tree.lock:
             calls = self._answering()
-            record = self.tree.nodes.get(path)
+            records = [self.tree.nodes.get(path) for path in paths]
         _make(calls)
-        return None if record is None else Node(record.data, record.version, record.owner is not None)
+        return [
+            None if found is None else Node(found.data, found.version, found.owner is not None) for found in records
+        ]
 
     def children(self, path: str) -> list[str]:
         """Names directly below ``path``, sorted."""

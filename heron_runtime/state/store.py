@@ -147,6 +147,13 @@ class StateStore(Protocol):
     def get(self, path: str) -> Node | None:
         """The node, or None."""
 
+    def get_all(self, paths: Sequence[str]) -> list[Node | None]:
+        """The node of each path, or None, read in one breath: over a network for one round trip.
+
+        They are read in this order: others may write between two of them, so what comes later is never older. One
+        that cannot be read fails the whole, by name. Raises StoreError.
+        """
+
     def children(self, path: str) -> list[str]:
         """Names directly below ``path``, of nodes and of folders, sorted; empty if there are none."""
 

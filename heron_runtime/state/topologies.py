@@ -19,6 +19,7 @@ from heron_runtime.model.record import TopologyRecord
 from heron_runtime.model.stored import ContainerLocation, ExecutionState
 from heron_runtime.model.topology import TopologyDefinition, TopologyState
 from heron_runtime.state import paths
+from heron_runtime.state.readings import decoded, read_each
 from heron_runtime.state.store import (
     AnswerLost,
     Bounded,
@@ -90,6 +91,10 @@ def _persistent(name: str) -> list[str]:
     ]
 
 
+def _there(store: StateStore, nodes: list[str]) -> list[str]:
+    return [path for path, node in zip(nodes, store.get_all(nodes), strict=True) if node is not None]
+
+
 def submit(
     store: StateStore, definition: TopologyDefinition, packing: PackingPlan, execution_state: ExecutionState
 ) -> None:
@@ -102,7 +107,7 @@ def submit(
     def attempt() -> None:
         if _topology_id(store.get(paths.execution_state(name))) == definition.id:
             return  # it was done, only the answer was lost
-        leftovers = [path for path in _persistent(name)[1:] if store.get(path) is not None]
+        leftovers = _there(store, _persistent(name)[1:])
         # The first operation decides: it fails with NodeExists if the topology is there.
         first, *others = _creation(definition, packing, execution_state)
         store.commit([first, *(Delete(path) for path in leftovers), *others])
@@ -124,7 +129,7 @@ class PlanVersions:
 
 def plan_versions(store: StateStore, name: str) -> PlanVersions:
     """As they are now; read before the record that an update is planned from. Raises NoSuchTopology, StoreError."""
-    nodes = [store.get(path(name)) for path in (paths.execution_state, paths.topology, paths.packing_plan)]
+    nodes = store.get_all([paths.execution_state(name), paths.topology(name), paths.packing_plan(name)])
     if any(node is None for node in nodes):
         raise NoSuchTopology(name)
     return PlanVersions(*(node.version for node in nodes if node is not None))
@@ -194,7 +199,7 @@ def kill(store: StateStore, name: str, topology_id: str | None = None) -> bool:
         if topology_id is not None and _topology_id(execution) != topology_id:
             return was_there
         was_there = was_there or execution is not None
-        here = [path for path in _persistent(name) if store.get(path) is not None]
+        here = _there(store, _persistent(name))
         if not here:
             return was_there
         operations: list[Operation] = [Delete(path) for path in here]
@@ -256,39 +261,58 @@ def admit(store: StateStore, name: str, identity: str, *, schedules: bool) -> No
         store.grant(paths.schedulers(name), identity, Right.WORK)
 
 
+def read_plans(store: StateStore, name: str) -> tuple[TopologyDefinition, PackingPlan]:
+    """What a topology is and how it is packed, both of one submission. Raises NoSuchTopology, StoreError."""
+    _, definition, packing = _submitted(store, name)
+    return definition, packing
+
+
 def read_topology(store: StateStore, name: str) -> TopologyRecord:
     """Everything about one topology. Raises NoSuchTopology, StoreError."""
+    execution, definition, packing = _submitted(store, name)
+    places = paths.physical_plan(name), paths.master(name), paths.scheduler(name)
+    wanted, *others = read_each(store, [paths.wanted_state(name), *places])
+    physical, master, scheduler = map(
+        decoded, places, others, (codec.PHYSICAL_PLAN, codec.MASTER_LOCATION, codec.SCHEDULER_LOCATION)
+    )
+    if physical is not None and physical.topology.id != definition.id:
+        physical = None
+    return TopologyRecord(
+        definition,
+        packing,
+        physical,
+        _with_wanted(execution, wanted),
+        _here(master, definition.id),
+        _here(scheduler, definition.id),
+        tuple(c for c in containers(store, name) if c.topology_id == definition.id),
+    )
+
+
+def _submitted(store: StateStore, name: str) -> tuple[ExecutionState, TopologyDefinition, PackingPlan]:
+    """What the control plane has written, of one submission."""
+    places = paths.execution_state(name), paths.topology(name), paths.packing_plan(name)
     for _ in range(ATTEMPTS):
-        execution = _execution(store, name)
+        nodes = store.get_all(places)
+        execution = decoded(places[0], nodes[0], codec.EXECUTION_STATE)
         if execution is None:
             raise NoSuchTopology(name)
         if execution.topology != name:
             raise StoreError(f"the record of topology {name!r} is that of {execution.topology[:64]!r}: it was forged")
-        definition = _read(store, paths.topology(name), codec.TOPOLOGY)
-        packing = _read(store, paths.packing_plan(name), codec.PACKING_PLAN)
+        definition = decoded(places[1], nodes[1], codec.TOPOLOGY)
+        packing = decoded(places[2], nodes[2], codec.PACKING_PLAN)
         if definition is None or packing is None or definition.id != execution.topology_id:
             continue  # killed, and perhaps submitted anew, between two reads
         if definition.name != name:
             raise StoreError(f"the definition of topology {name!r} is that of {definition.name[:64]!r}: it was forged")
-        physical = _read(store, paths.physical_plan(name), codec.PHYSICAL_PLAN)
-        if physical is not None and physical.topology.id != definition.id:
-            physical = None
-        return TopologyRecord(
-            definition,
-            packing,
-            physical,
-            execution,
-            _here(_read(store, paths.master(name), codec.MASTER_LOCATION), definition.id),
-            _here(_read(store, paths.scheduler(name), codec.SCHEDULER_LOCATION), definition.id),
-            tuple(c for c in containers(store, name) if c.topology_id == definition.id),
-        )
+        return execution, definition, packing
     raise StoreError(f"the record of topology {name!r} is not complete; kill it and submit it again")
 
 
 def containers(store: StateStore, name: str) -> tuple[ContainerLocation, ...]:
     """Where the containers of ``name`` listen, in order of number, whatever submission they belong to."""
     numbers = sorted(int(child) for child in store.children(paths.containers(name)) if child.isdecimal())
-    found = (_read(store, paths.container(name, n), codec.CONTAINER_LOCATION) for n in numbers)
+    places = [paths.container(name, n) for n in numbers]
+    found = (decoded(*one, codec.CONTAINER_LOCATION) for one in zip(places, store.get_all(places), strict=True))
     return tuple(location for location in found if location is not None)
 
 
@@ -297,17 +321,18 @@ def list_topologies(store: StateStore) -> tuple[ExecutionState, ...]:
 
     Raises StoreUnavailable: a store that goes away meanwhile does not make topologies vanish.
     """
+    names = store.children(paths.EXECUTION_STATES)
+    places = [paths.execution_state(name) for name in names]
+    executions, wanted = read_each(store, places), read_each(store, [paths.wanted_state(name) for name in names])
     found = []
-    for name in store.children(paths.EXECUTION_STATES):
+    for name, place, execution, asked in zip(names, places, executions, wanted, strict=True):
         try:
-            state = _execution(store, name)
-        except StoreUnavailable:
-            raise
+            state = decoded(place, execution, codec.EXECUTION_STATE)
         except StoreError as error:
             log.warning("%s", error)
             continue
         if state is not None and state.topology == name:
-            found.append(state)
+            found.append(_with_wanted(state, asked))
         elif state is not None:
             log.warning("the record of topology %r is that of %r: it was forged", name, state.topology[:64])
     return tuple(found)
@@ -323,17 +348,15 @@ def with_wanted(execution: ExecutionState, wanted: Node | None) -> ExecutionStat
     return replace(execution, state=found.state)
 
 
-def _execution(store: StateStore, name: str) -> ExecutionState | None:
-    execution: ExecutionState | None = _read(store, paths.execution_state(name), codec.EXECUTION_STATE)
-    if execution is None:
-        return None
+def _with_wanted(execution: ExecutionState, wanted: Node | StoreError | None) -> ExecutionState:
+    """The same of a node that may not be read: a topology's own processes write it, and what they make of it hides
+    nothing of what the control plane wrote."""
     try:
-        return with_wanted(execution, store.get(paths.wanted_state(name)))
-    except StoreUnavailable:
-        raise
+        if isinstance(wanted, StoreError):
+            raise wanted
+        return with_wanted(execution, wanted)
     except (StoreError, MalformedMessage) as error:
-        # Its own processes write this node; what they make of it hides nothing of what the control plane wrote.
-        log.warning("the wanted state of %s cannot be read: %s", name, error)
+        log.warning("the wanted state of %s cannot be read: %s", execution.topology, error)
         return execution
 
 
@@ -344,16 +367,6 @@ def _topology_id(execution: Node | None) -> str | None:
 def _here(location: Any, topology_id: str) -> Any:
     """``location`` unless a process of an earlier submission published it."""
     return location if location is not None and location.topology_id == topology_id else None
-
-
-def _read(store: StateStore, path: str, record: Any) -> Any:
-    node = store.get(path)
-    if node is None:
-        return None
-    try:
-        return record.decode(node.data)
-    except MalformedMessage as error:
-        raise StoreError(f"{path} cannot be read: {error}. Was it written by another version?") from error
 
 
 def _repeat(attempt: Callable[[], T], final: Callable[[TransactionFailed], Exception | None] = lambda _: None) -> T:

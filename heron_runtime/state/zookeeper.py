@@ -122,12 +122,13 @@ class ZookeeperStore:
 
     def get(self, path: str) -> Node | None:
         """The node, or None."""
-        full = self._full(check_node(path))
-        (found,) = self._link.ask(path, lambda client: [client.get_async(full)])
-        if found is None:
-            return None
-        data, stat = found
-        return Node(data, stat.version, stat.ephemeralOwner != 0)
+        return self.get_all((path,))[0]
+
+    def get_all(self, paths: Sequence[str]) -> list[Node | None]:
+        """The nodes: one server reads them in this order, after one sync."""
+        full = [self._full(check_node(path)) for path in paths]
+        found = self._link.ask(paths, lambda client: [client.get_async(path) for path in full])
+        return [None if one is None else Node(one[0], one[1].version, one[1].ephemeralOwner != 0) for one in found]
 
     def children(self, path: str) -> list[str]:
         """Names directly below ``path``, sorted."""

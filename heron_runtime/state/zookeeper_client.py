@@ -13,6 +13,7 @@ connect say what the session's state says once.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import ssl
 import threading
@@ -189,21 +190,26 @@ class Connection:
 
     def ask(
         self,
-        path: str,
+        paths: str | Sequence[str],
         questions: Callable[[KazooClient], Sequence[Any]],
         usual: type[Exception] | tuple[type[Exception], ...] = NoNodeError,
         wait_secs: float | None = None,
     ) -> list[Any]:
         """The answers to ``questions``, which may be sent repeatedly, after a sync; None for the ``usual`` refusal.
 
-        Waits at most ``wait_secs`` for a connection; 0 also means: no second try. Raises StoreError.
+        An error names the path of its question; ``paths`` is one for all of them, or one for each. Waits at most
+        ``wait_secs`` for a connection; 0 also means: no second try. Raises StoreError.
         """
+        path = paths if isinstance(paths, str) else (*paths, self.root)[0]
+        named = itertools.repeat(paths) if isinstance(paths, str) else (path, *paths)  # the first for the sync
         deadline = time.monotonic() + (self.wait_secs if wait_secs is None else wait_secs)
         while True:
             client, generation = self.reach(deadline)
+            answers: list[Any] = []
             try:
                 asked = [client.sync_async(self.root), *questions(client)]
-                answers = [_answer(question, usual, self.wait_secs) for question in asked][1:]
+                for path, question in zip(named, asked, strict=False):  # noqa: B007  # read where it fails
+                    answers.append(_answer(question, usual, self.wait_secs))
             except (ConnectionLoss, SessionExpiredError) as error:
                 if time.monotonic() >= deadline:
                     raise explain(error, path, self.credential) from error
@@ -212,7 +218,7 @@ class Connection:
                 raise explain(error, path, self.credential) from error
             else:
                 self.answered(generation)
-                return answers
+                return answers[1:]
 
     def answered(self, generation: int) -> None:
         """An operation succeeded: if a session was lost before it, this is the new one's first."""

@@ -30,6 +30,7 @@ from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.stored import SchedulerLocation
 from heron_runtime.process import parse_arguments, set_up_process, stop_on_signals
 from heron_runtime.state import paths, store_of
+from heron_runtime.state.remembering import RememberingStore
 from heron_runtime.state.store import StateStore, StoreError
 from heron_runtime.telemetry.reporter import Reporter
 from heron_runtime.wire import codec
@@ -164,12 +165,14 @@ class Scheduler:
     def _open(self, location: SchedulerLocation, wake: Callable[[str], None]) -> list[Found]:
         launch = self._launch
         if self._store is None:
-            store = store_of(launch)
+            name = launch.topology
+            looked_at = paths.execution_state(name), paths.scheduler(name), paths.packing_plan(name)
+            store = RememberingStore(store_of(launch), looked_at)
             store.open()
             self._store = store
             data = codec.SCHEDULER_LOCATION.encode(location)
-            self._presence = Presence(store, paths.scheduler(launch.topology), data)
-            for path in (paths.execution_state(launch.topology), paths.packing_plan(launch.topology)):
+            self._presence = Presence(store, paths.scheduler(name), data)
+            for path in (paths.execution_state(name), paths.packing_plan(name)):
                 store.watch(path, wake)
         assert self._presence is not None
         holder = self._presence.keep()

@@ -15,7 +15,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError, NotEmptyError
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 from test_topologies import parts
-from zookeeper_servers import Ensemble
+from zookeeper_servers import Ensemble, wait_for
 from zookeeper_world import ZookeeperWorld
 
 from heron_container.shell.store_loop import StoreLoop
@@ -26,6 +26,7 @@ from heron_runtime.model.stored import ContainerLocation, MasterLocation
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.state import paths, topologies
 from heron_runtime.state.credential import StoreCredential, read_credential
+from heron_runtime.state.remembering import RememberingStore
 from heron_runtime.state.store import Check, CheckOwner, Create, Delete, NoNode, Set, StoreError, StoreForbidden
 from heron_runtime.state.zookeeper import ZookeeperStore
 from heron_runtime.wire import codec
@@ -231,6 +232,17 @@ def test_a_name_that_is_submitted_again_is_closed_to_the_credential_before(
     assert topologies.read_topology(control, "a").master is not None
 
 
+def test_of_several_nodes_the_one_that_may_not_be_read_is_named(
+    world: ZookeeperWorld, control: ZookeeperStore, tmp_path: Path
+) -> None:
+    own = world.client(credential=submit(control, tmp_path / "a", "a"))
+    submit(control, tmp_path / "b", "b")
+    allowed = [paths.topology("a"), paths.master("a"), paths.packing_plan("a")]
+    assert own.get_all(allowed) == control.get_all(allowed)
+    with pytest.raises(StoreForbidden, match=f"^{paths.topology('b')}: "):
+        own.get_all([*allowed, paths.topology("b"), paths.packing_plan("a")])
+
+
 def test_what_a_topology_hides_is_said_and_stops_no_kill(
     world: ZookeeperWorld, control: ZookeeperStore, kazoo: Callable[[str], KazooClient], tmp_path: Path
 ) -> None:
@@ -279,6 +291,19 @@ def test_what_crashed_kills_left_is_found_and_what_lives_is_spared(
     assert topologies.read_topology(control, "b").execution.state is TopologyState.RUNNING
 
 
+def asks_nothing(loop: StoreLoop) -> bool:
+    """Look, and say whether the servers were asked; the watches of its own writes may still be under way."""
+    asked: list[object] = []
+    assert isinstance(loop._store, RememberingStore)
+    assert isinstance(loop._store._store, ZookeeperStore)
+    link = loop._store._store._link
+    with pytest.MonkeyPatch.context() as patch:
+        ask = link.ask
+        patch.setattr(link, "ask", lambda *given, **options: asked.append(given) or ask(*given, **options))
+        loop._look()
+    return not asked
+
+
 @pytest.mark.parametrize("scheduler", ["local", "docker"])
 async def test_a_container_looks_at_no_more_than_it_may(
     server: Ensemble, world: ZookeeperWorld, control: ZookeeperStore, tmp_path: Path, scheduler: str
@@ -296,7 +321,8 @@ async def test_a_container_looks_at_no_more_than_it_may(
         assert look.plans is not None
         assert look.holder is not None
         assert look.scheduler is (scheduler != "local"), "a local one that is gone is looked after"
+        wait_for(lambda: asks_nothing(loop), "a look while nothing happens asks nothing")
         topologies.kill(control, "a")
-        assert loop._look().killed
+        wait_for(lambda: loop._look().killed, "the container hears of the kill")
     finally:
         await loop.close()

@@ -106,6 +106,18 @@ def test_roots_are_apart(server: Ensemble, root: str) -> None:
     two.close()
 
 
+def test_several_nodes_are_read_in_one_breath(world: ZookeeperWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sync before them all, and nobody waits for an answer before the last question is asked."""
+    store = world.client()
+    store.commit([Create("/a/x", b"1")])
+    client, sent = store._link.client(), list[str]()
+    for name in ("sync_async", "get_async"):
+        send = getattr(client, name)
+        monkeypatch.setattr(client, name, lambda *given, name=name, send=send: sent.append(name) or send(*given))
+    assert store.get_all(["/a/x", "/a/y", "/b/x"]) == [Node(b"1", 0), None, None]
+    assert sent == ["sync_async", *["get_async"] * 3]
+
+
 def test_a_root_that_is_removed_under_us_is_told(world: ZookeeperWorld, admin: KazooClient) -> None:
     store = world.client()
     store.commit([Create("/a/x", b"")])

@@ -66,14 +66,18 @@ def read_stored(store: StateStore, name: str) -> Stored:
         return -1 if node is None else node.version
 
     # The execution state comes last: if it is there and still the same topology's, what was read before belongs to it.
-    master = store.get(paths.master(name))
-    epoch = store.get(paths.epoch(name))
-    definition = store.get(paths.topology(name))
-    packing = store.get(paths.packing_plan(name))
-    plan = store.get(paths.physical_plan(name))
-    wanted = store.get(paths.wanted_state(name))
-    record = store.get(paths.checkpoints(name))
-    execution = store.get(paths.execution_state(name))
+    master, epoch, definition, packing, plan, wanted, record, execution = store.get_all(
+        [
+            paths.master(name),
+            paths.epoch(name),
+            paths.topology(name),
+            paths.packing_plan(name),
+            paths.physical_plan(name),
+            paths.wanted_state(name),
+            paths.checkpoints(name),
+            paths.execution_state(name),
+        ]
+    )
     return Stored(
         codec.TOPOLOGY.decode(definition.data) if definition else None,
         codec.PACKING_PLAN.decode(packing.data) if packing else None,

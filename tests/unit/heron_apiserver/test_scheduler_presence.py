@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc
@@ -19,7 +19,8 @@ from heron_control.inspection.asking import Asker
 from heron_runtime.launch import Launch
 from heron_runtime.net.identity import Identity, draw_key, parse_identity
 from heron_runtime.net.services import SCHEDULER_SERVICE
-from heron_runtime.state import topologies
+from heron_runtime.state import paths, topologies
+from heron_runtime.state.store import Delete
 from heron_runtime.wire.container import RestartContainer, RestartReply, SchedulerStatus, SchedulerStatusRequest
 
 
@@ -64,6 +65,29 @@ async def test_the_api_server_answers_as_the_scheduler(service: TopologyService)
         await presence.keep()
         with pytest.raises(grpc.RpcError):
             await asyncio.to_thread(ask, identity, "Status", SchedulerStatusRequest())
+    finally:
+        await presence.close()
+
+
+async def test_a_node_that_stands_is_not_read_again_and_one_that_goes_is_made_anew(
+    service: TopologyService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await asyncio.to_thread(submit, service)
+    store, asked = service.submissions.store, list[object]()
+    read, presence = store.get_all, SchedulerPresence(service, "127.0.0.1")
+    monkeypatch.setattr(store, "get_all", lambda paths: asked.append(paths) or read(paths))
+
+    async def until(condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(60):
+            while not condition():
+                asked.clear()
+                await presence.keep()
+
+    try:
+        await presence.keep()
+        await until(lambda: not asked)
+        store.commit([Delete(paths.scheduler("words"))])
+        await until(lambda: read([paths.scheduler("words")]) != [None])
     finally:
         await presence.close()
 

@@ -111,8 +111,9 @@ class StoreMachine(RuleBasedStateMachine):
             for folder in ("/a", "/b", "/c/f"):
                 names = store.children(folder)
                 assert names == sorted(p[len(folder) + 1 :] for p in self.model if p.startswith(folder + "/"))
-            for path in NODES:
-                node = store.get(path)
+            nodes = store.get_all(NODES)
+            assert nodes == [store.get(path) for path in NODES]
+            for path, node in zip(NODES, nodes, strict=True):
                 seen = None if node is None else (node.data, node.version, node.ephemeral)
                 here = self.model.get(path)
                 assert seen == (None if here is None else (here[0], here[1], here[2] is not None))

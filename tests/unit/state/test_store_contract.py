@@ -43,6 +43,41 @@ def test_a_node_is_made_read_changed_and_removed(store: StateStore) -> None:
     assert store.commit([Create("/topologies/a", b"")]) == [0]  # versions start again
 
 
+def test_several_nodes_are_read_at_once_each_in_its_place(world: World) -> None:
+    store, owner = world.client(), world.client()
+    store.commit([Create("/topologies/a", b"one"), Create("/topologies/b", b"")])
+    owner.commit([Create("/containers/a/1", b"here", ephemeral=True), Set("/topologies/b", b"two")])
+    asked = ["/topologies/b", "/topologies/gone", "/containers/a/1", "/topologies/a", "/topologies/b"]
+    two = Node(b"two", 1)
+    assert store.get_all(asked) == [two, None, Node(b"here", 0, True), Node(b"one", 0), two]
+    assert store.get_all([]) == []
+    world.end_session(owner)
+    eventually(lambda: store.get_all(asked) == [two, None, None, Node(b"one", 0), two], "the owner's node goes")
+
+
+def test_what_is_read_later_is_not_older(world: World) -> None:
+    """One node is written and then another: who reads them the other way round sees no second without its first."""
+    writer, reader = world.client(), world.client()
+    writer.commit([Create("/a/first", b"0"), Create("/a/second", b"0")])
+
+    def write() -> None:
+        for value in range(1, 150):
+            for path in ("/a/first", "/a/second"):
+                writer.commit([Set(path, str(value).encode())])
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    ended, wrong = False, []
+    while not ended:
+        ended = not thread.is_alive()
+        second, first = (int(node.data) for node in reader.get_all(["/a/second", "/a/first"]) if node is not None)
+        if first < second:
+            wrong.append((first, second))
+    thread.join()
+    assert not wrong
+    assert second == 149
+
+
 def test_children_are_sorted_and_direct(store: StateStore) -> None:
     assert store.children("/topologies") == []
     store.commit([Create(f"/topologies/{name}", b"") for name in ("b", "a.1", "a", "Ä")])
@@ -100,6 +135,8 @@ def test_bad_paths_are_refused(store: StateStore, path: str) -> None:
         store.commit([Create(path, b"")])
     with pytest.raises(InvalidPath):
         store.get(path)
+    with pytest.raises(InvalidPath):
+        store.get_all(["/a/b", path])
 
 
 def test_values_and_transactions_have_a_bound(world: World) -> None:
@@ -120,6 +157,8 @@ def test_a_closed_store_says_so(world: World) -> None:
     client.close()
     with pytest.raises(StoreUnavailable, match="not open"):
         client.get("/a/b")
+    with pytest.raises(StoreUnavailable, match="not open"):
+        client.get_all([])
 
 
 # -- sessions ------------------------------------------------------------------------------------------------------

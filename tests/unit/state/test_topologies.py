@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Container, Sequence
 from dataclasses import replace
 
 import pytest
@@ -13,7 +14,16 @@ from heron_runtime.model.stored import ContainerLocation, ExecutionState, Master
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition, TopologyState
 from heron_runtime.state import paths, topologies
 from heron_runtime.state.memory import MemoryStore
-from heron_runtime.state.store import Create, Delete, Node, Set, StateStore, StoreError, StoreUnavailable
+from heron_runtime.state.store import (
+    Create,
+    Delete,
+    Node,
+    Set,
+    StateStore,
+    StoreError,
+    StoreForbidden,
+    StoreUnavailable,
+)
 from heron_runtime.state.topologies import AlreadyExists, NoSuchTopology, OlderLayout
 from heron_runtime.wire import codec
 
@@ -185,12 +195,12 @@ class GoesAway(MemoryStore):
 
     reads = 0
 
-    def get(self, path: str) -> Node | None:
+    def get_all(self, paths: Sequence[str]) -> list[Node | None]:
         """As long as there are reads left."""
         self.reads -= 1
         if self.reads < 0:
             raise StoreUnavailable("the connection is lost")
-        return super().get(path)
+        return super().get_all(paths)
 
 
 def test_a_store_that_goes_away_hides_no_topology() -> None:
@@ -205,4 +215,36 @@ def test_a_store_that_goes_away_hides_no_topology() -> None:
         topologies.list_topologies(store)
     store.reads = 1000
     assert len(topologies.list_topologies(store)) == 2
+    store.close()
+
+
+class Hides(MemoryStore):
+    """Some nodes may not be read."""
+
+    hidden: Container[str] = ()
+
+    def get_all(self, paths: Sequence[str]) -> list[Node | None]:
+        """Unless one is hidden."""
+        for path in paths:
+            if path in self.hidden:
+                raise StoreForbidden(f"{path}: not allowed")
+        return super().get_all(paths)
+
+
+def test_a_node_that_may_not_be_read_hides_no_other() -> None:
+    store = Hides()
+    store.open()
+    for name in ("words", "other"):
+        topologies.submit(store, *parts(name))
+    asked = WantedState(topologies.read_topology(store, "words").definition.id, TopologyState.PAUSED)
+    store.commit([Create(paths.wanted_state("words"), codec.WANTED_STATE.encode(asked))])
+    store.hidden = {paths.wanted_state("other")}
+    found = {state.topology: state.state for state in topologies.list_topologies(store)}
+    assert found == {"other": TopologyState.RUNNING, "words": TopologyState.PAUSED}
+    store.hidden = {paths.execution_state("other"), paths.master("words")}
+    assert [state.topology for state in topologies.list_topologies(store)] == ["words"]
+    with pytest.raises(StoreForbidden, match=paths.master("words")):
+        topologies.read_topology(store, "words")
+    definition, packing, _ = parts("words")
+    assert topologies.read_plans(store, "words") == (definition, packing)
     store.close()

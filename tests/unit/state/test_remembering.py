@@ -1,0 +1,246 @@
+"""A store that remembers: never older than its watches said, never more than a while behind, and silent at rest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from laws import each_law, each_mutation
+
+from heron_runtime.state import remembering
+from heron_runtime.state.memory import MemoryStore, MemoryTree
+from heron_runtime.state.remembering import SURE_SECS, RememberingStore
+from heron_runtime.state.store import Create, Delete, Node, SessionState, Set, StateStore, StoreError, StoreUnavailable
+from heron_runtime.state.wrapped import WrappedStore
+
+PATHS = ("/executionstate/t", "/containers/t/1", "/packingplans/t")
+ONE = settings(report_multiple_bugs=False)
+Nodes = list[Node | None]
+
+
+class LateStore(WrappedStore):
+    """Its watches fire when ``deliver`` is called. ``meanwhile`` is done during the next of its ``readings``."""
+
+    def __init__(self, store: StateStore) -> None:
+        super().__init__(store)
+        self.pending: list[Callable[[], None]] = []
+        self.readings = 0
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    def get_all(self, paths: Sequence[str]) -> Nodes:
+        self.readings += 1
+        found = super().get_all(paths)
+        meanwhile, self.meanwhile = self.meanwhile, lambda: None
+        meanwhile()
+        return found
+
+    def watch(self, path: str, changed: Callable[[str], None]) -> Callable[[], None]:
+        return super().watch(path, lambda which: self.pending.append(lambda: changed(which)))
+
+    def deliver(self) -> None:
+        pending, self.pending = self.pending, []
+        for call in pending:
+            call()
+
+
+class Trial:
+    """A remembering client and somebody else, who writes too. ``history`` is what stood at each moment, all different;
+    ``told``: what is read is that of this moment or a later one."""
+
+    def __init__(self) -> None:
+        tree = MemoryTree()
+        self.clock = 0.0
+        self.memory, self.other = MemoryStore(tree), MemoryStore(tree)
+        self.late = LateStore(self.memory)
+        self.store = RememberingStore(self.late, PATHS, clock=lambda: self.clock)
+        self.other.open()
+        self.store.open()
+        self.written = 0
+        self.history: list[Nodes] = [self.other.get_all(PATHS)]
+        self.told = 0
+        self.read_at = -math.inf
+
+    def write(self, client: StateStore, number: int) -> None:
+        """Each write makes the node anew or changes it, and once in a while removes it."""
+        self.written += 1
+        path, data = PATHS[number % len(PATHS)], str(self.written).encode()
+        there = self.other.get(path) is not None
+        removes = there and self.written % 5 == 0
+        client.commit([Delete(path) if removes else Set(path, data) if there else Create(path, data)])
+        self.history.append(self.other.get_all(PATHS))
+
+    def take(self, step: str, number: int) -> None:
+        match step:
+            case "other":
+                self.write(self.other, number)
+            case "own":
+                if self.memory._reachable:
+                    self.write(self.store, number)
+                    self.told = self.latest
+            case "deliver":
+                self.late.deliver()
+                if self.memory._reachable:  # else what others wrote is still to be told
+                    self.told = self.latest
+            case "lose":
+                self.late.pending.clear()
+            case "wait":
+                self.clock += number
+            case "cut":
+                self.memory.lose_connection()
+            case "mend":
+                self.memory.restore_connection()
+            case "expire":
+                self.memory.expire_session()
+            case "meanwhile":
+                self.late.meanwhile = lambda: self.write_and_tell(number)
+
+    def write_and_tell(self, number: int) -> None:
+        self.write(self.other, number)
+        self.late.deliver()
+
+    @property
+    def latest(self) -> int:
+        return len(self.history) - 1
+
+    def look(self) -> None:
+        """What is read is right; then whoever looks again at once asks nobody."""
+        if not self.memory._reachable:
+            try:
+                self.store.get_all(PATHS)
+            except StoreUnavailable:
+                return
+            raise AssertionError("nobody knows what stands there now")
+        connected = self.store.session() is SessionState.CONNECTED
+        if not connected or self.clock >= self.read_at + SURE_SECS:
+            self.told = self.latest
+        readings, latest = self.late.readings, self.latest
+        found = self.store.get_all(PATHS)
+        assert found in self.history[self.told :], "older than what was told"
+        if self.late.readings > readings:
+            self.read_at = self.clock
+            assert found == self.history[latest]
+            if self.latest > latest:  # and while it was read this was written, and told
+                self.told = self.latest
+        else:
+            assert [self.store.get(path) for path in PATHS] == found
+            assert self.late.readings == readings, "nothing has happened"
+
+
+STEPS = st.sampled_from(["other", "own", "deliver", "lose", "wait", "cut", "mend", "expire", "meanwhile"])
+
+
+@ONE
+@given(st.lists(st.tuples(STEPS, st.integers(0, 8)), max_size=20))
+def law_what_was_told_is_seen(steps: list[tuple[str, int]]) -> None:
+    trial = Trial()
+    trial.look()
+    for step, number in steps:
+        trial.take(step, number)
+        trial.look()
+
+
+@ONE
+@given(st.lists(st.floats(0.0, 2.0), max_size=20))
+def law_at_rest_nobody_is_asked(waits: list[float]) -> None:
+    trial = Trial()
+    for wait in waits:
+        trial.clock += wait
+        trial.look()
+    assert trial.late.readings <= 1 + trial.clock / SURE_SECS
+
+
+def watches_are_not_heard(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RememberingStore, "_doubt", lambda self, path: None)
+
+
+def own_writes_are_left_to_the_watches(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RememberingStore, "commit", WrappedStore.commit)
+
+
+def it_is_sure_for_ever(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(remembering, "SURE_SECS", math.inf)
+
+
+def it_is_never_sure(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RememberingStore, "_sure", lambda self: False)
+
+
+def the_session_is_not_asked(patch: pytest.MonkeyPatch) -> None:
+    def sure(self: Any) -> bool:
+        return not self._doubted and bool(self._clock() < self._sure_until)
+
+    patch.setattr(RememberingStore, "_sure", sure)
+
+
+def doubts_end_after_the_reading(patch: pytest.MonkeyPatch) -> None:
+    read = RememberingStore._read
+
+    def read_and_forget(self: Any) -> None:
+        read(self)
+        self._doubted = False
+
+    patch.setattr(RememberingStore, "_read", read_and_forget)
+
+
+test_law = each_law(globals())
+test_each_law_notices_its_mutation = each_mutation(
+    [
+        (watches_are_not_heard, law_what_was_told_is_seen),
+        (own_writes_are_left_to_the_watches, law_what_was_told_is_seen),
+        (it_is_sure_for_ever, law_what_was_told_is_seen),
+        (it_is_never_sure, law_at_rest_nobody_is_asked),
+        (the_session_is_not_asked, law_what_was_told_is_seen),
+        (doubts_end_after_the_reading, law_what_was_told_is_seen),
+    ]
+)
+
+
+def test_who_is_called_and_looks_finds_the_change() -> None:
+    """Whichever of the watches of one path is called first."""
+    tree = MemoryTree()
+    store, other = RememberingStore(MemoryStore(tree), PATHS), MemoryStore(tree)
+    seen: list[Node | None] = []
+    store._store.open()
+    store.watch(PATHS[0], lambda path: seen.append(store.get(path)))  # before its own
+    store.attach()
+    other.open()
+    assert store.get(PATHS[0]) is None
+    other.commit([Create(PATHS[0], b"here")])
+    assert seen == [Node(b"here", 0)]
+
+
+def test_other_nodes_are_read_each_time_and_after_the_end_all_are() -> None:
+    tree = MemoryTree()
+    memory, other = MemoryStore(tree), MemoryStore(tree)
+    late = LateStore(memory)
+    store = RememberingStore(late, PATHS)
+    other.open()
+    store.open()
+    assert store.get_all([PATHS[0], "/pplans/t/newest"]) == [None, None]
+    other.commit([Create("/pplans/t/newest", b"plan")])
+    assert store.get("/pplans/t/newest") == Node(b"plan", 0)
+    assert store.get(PATHS[0]) is None
+    store.detach()
+    other.commit([Create(PATHS[0], b"here")])
+    assert store.get(PATHS[0]) == Node(b"here", 0), "nobody tells, so it is read"
+    store.close()
+    with pytest.raises(StoreUnavailable):
+        store.get(PATHS[0])
+
+
+def test_a_store_that_cannot_be_watched_is_not_left_open() -> None:
+    class Unwatched(MemoryStore):
+        def watch(self, path: str, changed: Callable[[str], None]) -> Callable[[], None]:
+            if path == PATHS[1]:
+                raise StoreError("not allowed")
+            return super().watch(path, changed)
+
+    memory = Unwatched()
+    with pytest.raises(StoreError, match="not allowed"):
+        RememberingStore(memory, PATHS).open()
+    assert not memory._opened
+    assert not memory._table.watches()

@@ -82,9 +82,9 @@ class Trial:
                     self.write(self.store, number)
                     self.told = self.latest
             case "deliver":
-                self.late.deliver()
-                if self.memory._reachable:  # else what others wrote is still to be told
+                if self.late.pending and self.memory._reachable:  # else some may be lost, or are still to come
                     self.told = self.latest
+                self.late.deliver()
             case "lose":
                 self.late.pending.clear()
             case "wait":
@@ -133,14 +133,25 @@ class Trial:
 STEPS = st.sampled_from(["other", "own", "deliver", "lose", "wait", "cut", "mend", "expire", "meanwhile"])
 
 
-@ONE
-@given(st.lists(st.tuples(STEPS, st.integers(0, 8)), max_size=20))
-def law_what_was_told_is_seen(steps: list[tuple[str, int]]) -> None:
+def is_right(steps: list[tuple[str, int]]) -> None:
     trial = Trial()
     trial.look()
     for step, number in steps:
         trial.take(step, number)
         trial.look()
+
+
+@ONE
+@given(st.lists(st.tuples(STEPS, st.integers(0, 8)), max_size=20))
+def law_what_was_told_is_seen(steps: list[tuple[str, int]]) -> None:
+    is_right(steps)
+
+
+@ONE
+@given(st.lists(st.tuples(st.sampled_from(["other", "lose", "wait"]), st.integers(2, 8)), min_size=5, max_size=20))
+def law_a_watch_that_is_lost_hides_nothing(steps: list[tuple[str, int]]) -> None:
+    """A part of the law above to which its steps seldom come."""
+    is_right(steps)
 
 
 @ONE
@@ -191,7 +202,7 @@ test_each_law_notices_its_mutation = each_mutation(
     [
         (watches_are_not_heard, law_what_was_told_is_seen),
         (own_writes_are_left_to_the_watches, law_what_was_told_is_seen),
-        (it_is_sure_for_ever, law_what_was_told_is_seen),
+        (it_is_sure_for_ever, law_a_watch_that_is_lost_hides_nothing),
         (it_is_never_sure, law_at_rest_nobody_is_asked),
         (the_session_is_not_asked, law_what_was_told_is_seen),
         (doubts_end_after_the_reading, law_what_was_told_is_seen),

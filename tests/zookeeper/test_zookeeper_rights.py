@@ -52,11 +52,16 @@ def submit(
     return read_credential(folder / "store-credential")
 
 
+def plan_of(name: str, number: int = 1) -> bytes:
+    """The physical plan of a topology."""
+    definition, packing, _ = parts(name, number)
+    return codec.PHYSICAL_PLAN.encode(PhysicalPlan(PlanVersion(1, 1), 1, definition, packing))
+
+
 def work(store: ZookeeperStore, name: str, number: int = 1) -> None:
     """What master, containers and scheduler of a topology write."""
     location = codec.MASTER_LOCATION.encode(MasterLocation(f"{name}-{number}", "h", 1, 1))
-    definition, packing, _ = parts(name, number)
-    plan = codec.PHYSICAL_PLAN.encode(PhysicalPlan(PlanVersion(1, 1), 1, definition, packing))
+    plan = plan_of(name, number)
     store.commit(
         [
             Create(paths.master(name), location, ephemeral=True),
@@ -308,7 +313,8 @@ def asks_nothing(loop: StoreLoop) -> bool:
 async def test_a_container_looks_at_no_more_than_it_may(
     server: Ensemble, world: ZookeeperWorld, control: ZookeeperStore, tmp_path: Path, scheduler: str
 ) -> None:
-    submit(control, tmp_path, "a", schedules=scheduler == "local")
+    own = world.client(credential=submit(control, tmp_path, "a", schedules=scheduler == "local"))
+    own.commit([Create(paths.physical_plan("a"), plan_of("a"))])
     if scheduler == "docker":
         control.commit([Create(paths.scheduler("a"), b"", ephemeral=True)])
     launch = Launch("local", "me", "default", "a", "a-1", server.url(world.root), str(tmp_path), str(tmp_path),

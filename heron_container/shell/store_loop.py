@@ -106,7 +106,7 @@ class StoreLoop:
     def _look(self) -> Look:
         launch = self._launch
         if self._store is None:
-            store = RememberingStore(store_of(launch), self._looked_at())
+            store: StateStore = RememberingStore(store_of(launch), self._looked_at())
             store.open()
             self._store = store
             data = codec.CONTAINER_LOCATION.encode(self._location)

@@ -8,6 +8,9 @@ all the input gives. A portion that another one covers is left out, so it does n
 
 A reducer that SQL can compute from the files of a micro-batch is kept as *parts* (shell/parts.py), and its unit gives
 nothing to it. As long as all portions have parts of the same columns, SQL makes the result, too.
+
+Where micro-batches append to servers (``stream_sinks.py``), a portion that is there is not replaced: what its tasks
+have staged counts since it has its name, and what is committed cannot be taken back. So it says what it has read.
 """
 
 from __future__ import annotations
@@ -97,6 +100,16 @@ def cover(names: Iterable[str]) -> list[Portion]:
         portions.append(Portion(begin, longest[begin]))
         begin = longest[begin] + 1
     return portions
+
+
+def holds(portions: Iterable[Portion], number: int) -> bool:
+    """True if this micro-batch has given what it gives."""
+    return any(portion.first <= number <= portion.last for portion in portions)
+
+
+def digest(read: Iterable[tuple[str, str]]) -> str:
+    """Of what a micro-batch reads: pairs of a step and a file, or range, in any order."""
+    return hashlib.blake2b(repr(sorted(read)).encode(), digest_size=8).hexdigest()
 
 
 def identity(plan: Plan) -> str:

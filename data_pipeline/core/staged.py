@@ -15,6 +15,10 @@ that dies in between leaves it to the next to ask again. No step is taken back, 
 
 Of a partition one attempt counts: the one whose report Spark has given the driver. Others may have staged the same
 records: one that was given up, or whose report was lost, or that ran at the same time.
+
+A micro-batch is such a run, too, and its portion (``portions.py``) such a result. All micro-batches of a stream sign
+what they commit with one name, and their tokens have numbers that go up from one to the next, so that what a system
+keeps of each writer for ever (the marks in tables of lakes, Kafka's producers) does not grow with them.
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ JOURNAL = "_staged.json"  # in the folder that is not yet a result
 SETTLED = "_settled"  # in the result
 STAGED = "staged"  # in its manifest
 FORMAT = 1
+ATTEMPT_BITS = 32  # of a token's number; above them is that of the micro-batch
 
 
 class Report(NamedTuple):
@@ -43,23 +48,28 @@ class Report(NamedTuple):
 
 @dataclass(frozen=True)
 class Journal:
-    """A run of a program, and the sinks it stages in, by step: as they are declared, in plain values."""
+    """A run of a program, and the sinks it stages in, by step: as they are declared, in plain values. ``stream``: that
+    of which it is the micro-batch ``number``; empty for a batch."""
 
     program: str
     run: str
     sinks: Mapping[str, Mapping[str, Any]]
+    stream: str = ""
+    number: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in its file."""
-        sinks = {step: dict(sink) for step, sink in self.sinks.items()}
-        return {"format": FORMAT, "program": self.program, "run": self.run, "sinks": sinks}
+        about = {"format": FORMAT, "program": self.program, "run": self.run}
+        about |= {"stream": self.stream, "number": self.number} if self.stream else {}
+        return about | {"sinks": {step: dict(sink) for step, sink in self.sinks.items()}}
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Journal:
         """Raises ValueError for what a later version has written."""
         if found.get("format") != FORMAT:
             raise ValueError(f"its format is {found.get('format')!r}, and this version knows {FORMAT}")
-        return cls(found["program"], found["run"], found["sinks"])
+        of_stream = found.get("stream", ""), found.get("number", 0)
+        return cls(found["program"], found["run"], found["sinks"], *of_stream)
 
 
 @dataclass(frozen=True)
@@ -95,20 +105,22 @@ class Act(NamedTuple):
     token: str = ""
 
 
-def token_of(run: str, attempt: int) -> str:
+def token_of(journal: Journal, attempt: int) -> str:
     """Under which an attempt stages: safe in file names, of the shape that connectors know (generation, number, task,
-    who). ``attempt`` is unique in the run; of several that are committed, the numbers increase."""
-    return f"0-{attempt}-0-{run}"
+    who). ``attempt`` is unique in the run; of several that are committed, the numbers increase, also from one
+    micro-batch to the next."""
+    return f"0-{journal.number << ATTEMPT_BITS | attempt}-0-{journal.run}"
 
 
 def number_of(token: str) -> int:
-    """The attempt."""
+    """The attempt, behind the micro-batch."""
     return int(token.split("-")[1])
 
 
 def seat_of(journal: Journal, step: str, task: int = 0) -> Seat:
     """That of whoever writes for a run: its step is the run's own, and no topology's."""
-    return Seat(step_name_of(journal.program, f"{step}@{journal.run}"), task, journal.run)
+    writer = step_name_of(journal.program, f"{step}@{journal.stream}") if journal.stream else ""
+    return Seat(step_name_of(journal.program, f"{step}@{journal.run}"), task, journal.run, writer=writer)
 
 
 def counted(journal: Journal, reports: Mapping[str, Iterable[Report]]) -> Counted:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from data_pipeline.core.plan import CannotPlan, Output, Plan, Scan
+from data_pipeline.core import stream_sinks
+from data_pipeline.core.plan import CannotPlan, Plan, Scan
 from data_pipeline.core.planner import Choice, plan, prepare
 from data_pipeline.core.portions import by_parts
 from data_pipeline.shell import backfill, until
@@ -21,7 +22,6 @@ from heronry.streamlet.aside import Policy, policy_of
 from heronry.streamlet.endpoints import COLUMNAR, ArchiveSink, FileSource, ViewSink
 from heronry.streamlet.program import LookupStep, Program, SourceStep
 from heronry.streamlet.reading import refusals
-from heronry.streamlet.server_sinks import ServerSink
 
 ARCHIVE = "archive"
 
@@ -47,11 +47,11 @@ def asked(request: Request, loaded: Loaded) -> Asked:
     if request.views:
         choice = replace(_of_archive(program, choice), sinks=frozenset(_views(program)))
     policy = policy_of({**dict(program.config), **request.config})
-    outputs = plan(program, choice).outputs
+    found = plan(program, choice)
     if request.streaming is not None:
-        _check_streams(outputs)
+        stream_sinks.check(plan(program, replace(choice, sql=False)))
     if request.views:
-        backfill.check(request, program, outputs)
+        backfill.check(request, program, found.outputs)
     check_readable(program, choice)
     is_batch = request.streaming is None and not request.dry_run
     prepared, _ = prepare(program, choice)
@@ -60,22 +60,14 @@ def asked(request: Request, loaded: Loaded) -> Asked:
     return Asked(request, loaded, choice, policy, ranges)
 
 
-def _check_streams(outputs: Sequence[Output]) -> None:
-    """A stream's result is replaced as a whole each time, which rows of a table cannot be. Raises CannotPlan."""
-    for output in outputs:
-        if isinstance(output.sink, ServerSink):
-            raise CannotPlan(
-                f"step {output.step!r}: --mode streaming replaces its result as a whole, again and again, and does not "
-                f"write to {output.sink}; leave --mode streaming out, or run the program online: heron submit local"
-            )
-
-
 def planned(found: Asked, tables: Tables, *, careful: bool) -> Plan:
     """The plan over these tables. Without SQL if it is ``careful``, for SQL cannot say which record fails, and where
-    Python functions have made them already; but what SQL has made (``tables.parts``) it goes on with."""
+    Python functions have made them already; but what SQL has made (``tables.parts``) it goes on with. Behind
+    micro-batches it is without the sinks that these have written."""
     program, choice = found.loaded.program, found.choice
     if careful or tables.made:
-        return by_parts(plan(program, replace(choice, sql=False)), tables.parts)
+        made = by_parts(plan(program, replace(choice, sql=False)), tables.parts)
+        return stream_sinks.without_appended(made) if tables.made else made
     return plan(program, with_columns(tables, program, choice))
 
 

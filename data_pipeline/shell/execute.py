@@ -71,6 +71,10 @@ class Execution:
         """The rows a sink gets."""
         return self._from(self._sinks[step].inputs)
 
+    def rows(self, scan: str) -> DataFrame:
+        """The rows of a scan and the unit behind it, for all its readers."""
+        return self._frame(scan)
+
     def ends(self) -> list[DataFrame]:
         """Units that end in taps and logs: nobody reads them, but they are there to be run."""
         return [self._frame(entry) for entry, unit in self._units.items() if unit.nodes and not unit.outputs]
@@ -108,6 +112,8 @@ class Execution:
         nothing to look for, and nothing is kept: a look would run everything again."""
         if not self._aside:
             return []
+        for entry in self._tables.made:  # also where nobody reads what they made
+            self._frame(entry)
         frames = [frame.where(sql.col("tag") == ASIDE).select("data") for frame in self._frames.values()]
         return [bytes(row["data"]) for row in fold(DataFrame.union, frames).limit(most).collect()] if frames else []
 

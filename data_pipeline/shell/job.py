@@ -72,8 +72,9 @@ def answer(spark: SparkSession, found: Asked, out: TextIO) -> str:
     request = found.request
     if request.output_path and not request.dry_run:
         told = settle_for(Place(spark, request.output_path), found.loaded.program.name)
-        if told:
-            return told
+        if told and request.streaming is None:
+            return f"{told}, and nothing computed again"
+        out.write(f"{told}\n" if told else "")
     batch = request.streaming is None or request.dry_run
     engine: Engine = Batch(spark, found.ranges) if batch else Stream(spark, found, out)
     try:

@@ -72,7 +72,7 @@ def is_taken(path: Path) -> bool:
 
 
 class Place:
-    """Where a result is, or will be: small files right in it."""
+    """A folder, where a result is or will be: small files right in it."""
 
     def __init__(self, spark: SparkSession | None, url: str) -> None:
         """``spark`` is needed for other file systems than the local one."""
@@ -86,6 +86,14 @@ class Place:
     def write(self, name: str, content: bytes) -> None:
         """A file more."""
         self._files.add(name, content)
+
+    def names(self) -> list[str]:
+        """What is right in it; nothing if it is not there."""
+        return self._files.names()
+
+    def remove(self, name: str) -> None:
+        """A folder in it, with all that it holds."""
+        self._files.remove(name)
 
 
 class OutputFolder:
@@ -137,7 +145,7 @@ def _work_name(name: str) -> str:
     return f".{name}.{socket.gethostname()}.{os.getpid()}.tmp"
 
 
-def _owner_is_gone(leftover: str, name: str) -> bool:
+def owner_is_gone(leftover: str, name: str) -> bool:
     """True for the work folder of a process of this machine that has ended."""
     prefix, suffix = f".{name}.{socket.gethostname()}.", ".tmp"
     if not (leftover.startswith(prefix) and leftover.endswith(suffix)):
@@ -177,7 +185,7 @@ class _Local:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(self.temporary, ignore_errors=True)
         for entry in self.path.parent.iterdir():
-            if _owner_is_gone(entry.name, self.path.name):
+            if owner_is_gone(entry.name, self.path.name):
                 journal = _bytes_of(entry / JOURNAL)
                 if journal is None or clear(journal):
                     shutil.rmtree(entry, ignore_errors=True)
@@ -189,6 +197,12 @@ class _Local:
     def add(self, name: str, content: bytes) -> None:
         _write(self.path / name, content)
         sync_folder(self.path)
+
+    def names(self) -> list[str]:
+        return os.listdir(self.path) if self.path.is_dir() else []
+
+    def remove(self, name: str) -> None:
+        shutil.rmtree(self.path / name)
 
     def rename_parts(self, folder: str, suffix: str) -> None:
         place = self.temporary / folder
@@ -265,7 +279,7 @@ class _Hadoop:
     def clear_leftovers(self, clear: Callable[[bytes], bool]) -> None:
         self.files.mkdirs(self.path.getParent())
         for status in self.files.listStatus(self.path.getParent()):
-            if _owner_is_gone(status.getPath().getName(), self.path.getName()):
+            if owner_is_gone(status.getPath().getName(), self.path.getName()):
                 journal = self._bytes_of(status.getPath(), JOURNAL)
                 if journal is None or clear(journal):
                     self.files.delete(status.getPath(), True)
@@ -305,6 +319,13 @@ class _Hadoop:
 
     def add(self, name: str, content: bytes) -> None:
         self._write(self.path, name, content)
+
+    def names(self) -> list[str]:
+        found = self.files.listStatus(self.path) if self.files.exists(self.path) else []
+        return [status.getPath().getName() for status in found]
+
+    def remove(self, name: str) -> None:
+        self.files.delete(self._jvm.org.apache.hadoop.fs.Path(self.path, name), True)
 
     def write(self, name: str, content: bytes) -> None:
         self._write(self.temporary, name, content)

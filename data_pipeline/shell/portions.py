@@ -4,30 +4,44 @@
 they are of. Beside them lies ``parts/N`` for the N-th reducer, if there are parts of it (parts.py); the manifest says
 of which there are, and in which columns. ``IDENTITY`` is the plan's, so that what another program has left there is not
 added to this one's.
+
+A portion is a result like others (``output.py``), so what the tasks of a micro-batch stage in servers counts from the
+rename of its portion on, and is settled behind it (``staged.py``). It is not written again, then, when Spark has the
+micro-batch run again.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Mapping
+import secrets
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from functools import reduce as fold
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from data_pipeline.core.plan import CannotPlan, Plan, Reduction, Scan
-from data_pipeline.core.portions import Kept, Portion, columns_of_parts, cover, identity
-from data_pipeline.shell.output import MANIFEST, OutputFolder, spark_url
+from data_pipeline.core.plan import CannotPlan, Output, Plan, Reduction, Scan
+from data_pipeline.core.portions import Kept, Portion, columns_of_parts, cover, holds, identity
+from data_pipeline.core.staged import Report
+from data_pipeline.shell.output import OutputFolder, Place, owner_is_gone, spark_url
 from data_pipeline.shell.parts import PartsTask, added_up
 from data_pipeline.shell.progress import next_stage, stages_from
 from data_pipeline.shell.scan import file_system
+from data_pipeline.shell.staged import Staging, clear_journal, manifest_of, settle
 from data_pipeline.shell.tasks import ROW_SCHEMA, JoinTask, Shipped
+from heron_runtime.failures import listing
 from heronry.streamlet.program import ReduceStep
 
 SCAN = "scan"  # beside the columns of ROW_SCHEMA
 MOST = 16  # portions; more are joined
+ID_BYTES = 8
+STREAM, READ = "stream", "read"  # in a manifest: who signs in servers, and the digest of what the last of them read
 _PREFIX = "portions-"
+
+Reports = dict[str, list[Report]]
+#: Writes into the folder of a portion, and stages; what its manifest says of that, and what was staged.
+Fill = Callable[[str, Staging], tuple[dict[str, Any], Reports]]
 
 
 class Size(NamedTuple):
@@ -48,59 +62,89 @@ class Made(NamedTuple):
 
 
 class Portions:
-    """Of one plan in one checkpoint folder."""
+    """Of one plan in one checkpoint folder. ``appends``: the sinks in servers that micro-batches write. ``spark`` is
+    needed for all but local files. ``say``: what is told meanwhile."""
 
-    def __init__(self, spark: SparkSession, checkpoint: str, plan: Plan) -> None:
+    def __init__(
+        self, spark: SparkSession | None, checkpoint: str, plan: Plan, appends: Sequence[Output],
+        at_work: Callable[[], bool], say: Callable[[str], None],
+    ) -> None:  # fmt: skip
         """Raises CannotPlan if the folder is another program's."""
-        self._spark = spark
+        self._spark: Any = spark
         self._plan = plan
-        self._root = spark_url(checkpoint.rstrip("/"))
-        self._folder = f"{self._root}/{_PREFIX}{identity(plan)}"
-        others = [name for name in self._names(self._root) if name.startswith(_PREFIX)]
+        self._appends, self._at_work, self._say = tuple(appends), at_work, say
+        root = checkpoint.rstrip("/")
+        self._folder = f"{root}/{_PREFIX}{identity(plan)}"
+        others = [name for name in Place(spark, root).names() if name.startswith(_PREFIX)]
         if others and not self._folder.endswith(f"/{others[0]}"):
+            again = f", and appended again to {listing([str(output.sink) for output in appends])}" if appends else ""
             raise CannotPlan(
                 f"{checkpoint} has what another program, or an earlier form of this one, has counted: its steps, "
-                "sources and sinks must stay the same. Name another --checkpoint, and all input is read again"
+                f"sources and sinks must stay the same. Name another --checkpoint, and all input is read again{again}"
             )
 
     def found(self) -> list[Portion]:
         """Those to be read."""
-        return cover(self._names(self._folder))
+        return cover(Place(self._spark, self._folder).names())
 
     def size(self) -> Size:
         """Of those that are to be read."""
         length, rows, found = 0, 0, self.found()
         for portion in found:
-            place = f"{self._folder}/{portion.name}"
-            path, files = file_system(self._spark, place)
+            path, files = file_system(self._spark, spark_url(self._url(portion)))
             length += int(files.getContentSummary(path).getLength())
-            rows += int(_manifest(self._spark, place).get("rows", 0))
+            rows += int(self._about(portion).get("rows", 0))
         return Size(len(found), length, rows)
 
-    def write(self, portion: Portion, made: Made) -> None:
-        """Keep it; in place of one that is there."""
-        with OutputFolder(self._spark, f"{self._folder}/{portion.name}", replace=True) as folder:
-            first = next_stage(self._spark)
-            if made.rows is not None:
-                made.rows.write.parquet(f"{folder.work}/rows")
-            for name, parts in made.parts.items():
-                parts.write.parquet(f"{folder.work}/parts/{self._number(name)}")
-            written = sum(stage.rows_written for stage in stages_from(self._spark, first))
-            about = {"first": portion.first, "last": portion.last, "rows": written}
-            columns = {name: _columns(parts) for name, parts in made.parts.items()}
-            folder.commit({"program": self._plan.program, "parts": columns, "merged": sorted(made.merged), **about})
+    def settle(self) -> list[str]:
+        """Have committed what a driver that died owes to servers; of which steps. Raises ConnectError, Interrupted."""
+        return [step for portion in self.found() for step in settle(self._place(portion))]
+
+    def write(self, number: int, read: str, fill: Fill) -> Reports:
+        """Keep what a micro-batch gives, in place of what it gave before, or leave what it has appended to servers as
+        it is; what was staged now. ``read``: the digest of what it reads. Raises CannotPlan, ConnectError."""
+        found = self.found()
+        if self._appends and holds(found, number):
+            self._check_same(found, number, read)
+            return {}
+        stream = self._about(found[-1]).get(STREAM, "") if found else ""
+        return self._write(Portion(number, number), fill, stream or secrets.token_hex(ID_BYTES), read)
+
+    def _check_same(self, found: list[Portion], number: int, read: str) -> None:
+        """Raises CannotPlan. (Spark runs the last micro-batch again, and no other.)"""
+        if found[-1].last == number and self._about(found[-1]).get(READ) == read:
+            return
+        raise CannotPlan(
+            f"micro-batch {number} has given its records to servers, and now it is to read something else than then: "
+            "what Spark itself keeps in CHECKPOINT was lost, or is older. Bring the whole of CHECKPOINT back; or name "
+            "another --checkpoint and empty tables, for all input is read again then"
+        )
+
+    def _write(self, portion: Portion, fill: Fill, stream: str, read: str) -> Reports:
+        outputs = self._appends if portion.first == portion.last else ()
+        staging = Staging(self._plan.program, outputs, self._at_work, stream, portion.last)
+        clear = partial(clear_journal, out=self._say)
+        with (
+            OutputFolder(self._spark, self._url(portion), replace=True, clear=clear) as folder,
+            staging.into(folder, self._say),
+        ):
+            made, reports = fill(folder.work, staging)
+            about = {"first": portion.first, "last": portion.last, STREAM: stream, READ: read}
+            folder.commit({"program": self._plan.program, **about, **made} | staging.counted(reports))
+        settle(folder.place)
+        return reports
 
     def rows(self, scans: list[Scan]) -> Mapping[str, DataFrame]:
         """What each scan has given so far, but for reducers that have parts everywhere (``parts``)."""
         kept = self._kept()
-        paths = [f"{self._folder}/{name}/rows" for name, (_, has_rows) in kept.items() if has_rows]
+        paths = [f"{self._read_from(name)}/rows" for name, (_, has_rows) in kept.items() if has_rows]
         schema = f"{ROW_SCHEMA}, {SCAN} string"
         all_rows = self._spark.read.schema(schema).parquet(*paths) if paths else self._spark.createDataFrame([], schema)
         frames = [all_rows]
         everywhere = columns_of_parts(found for found, _ in kept.values())
         for name, (found, _) in kept.items():
             frames += [
-                self._as_rows(f"{self._folder}/{name}", reducer, columns)
+                self._as_rows(self._read_from(name), reducer, columns)
                 for reducer, columns in found.parts.items()
                 if reducer not in everywhere
             ]
@@ -112,10 +156,21 @@ class Portions:
         kept, found = self._kept(), {}
         for name, columns in columns_of_parts(known for known, _ in kept.values()).items():
             folders = [folder for folder, (known, _) in kept.items() if name in known.parts]
-            places = [self._place_of_parts(f"{self._folder}/{folder}", name) for folder in folders]
+            places = [self._place_of_parts(self._read_from(folder), name) for folder in folders]
             read = self._spark.read.schema(columns).parquet(*places)
             found[name] = added_up(read, self._plan_of(name).step)
         return found
+
+    def written(self, made: Made, place: str) -> dict[str, Any]:
+        """Write it below this folder; what the manifest says of it."""
+        first = next_stage(self._spark)
+        if made.rows is not None:
+            made.rows.write.parquet(f"{place}/rows")
+        for name, parts in made.parts.items():
+            parts.write.parquet(self._place_of_parts(place, name))
+        rows = sum(stage.rows_written for stage in stages_from(self._spark, first))
+        columns = {name: _columns(parts) for name, parts in made.parts.items()}
+        return {"rows": rows, "parts": columns, "merged": sorted(made.merged)}
 
     def join(self, scans: list[Scan]) -> None:
         """Make one of many: a key's accumulators are added up, so it grows with keys and results, not with input."""
@@ -125,23 +180,25 @@ class Portions:
         rows, parts = self.rows(scans), self.parts()
         kept = [known for known, _ in self._kept().values()]
         merged = {name for known in kept for name in (*known.parts, *known.merged)} - {*parts}
-        joined = [marked(self._joined(scan, rows[scan.step]), scan) for scan in scans]
-        whole = Portion(0, found[-1].last)
-        self.write(whole, Made(fold(DataFrame.union, joined), parts, merged))
+        joined = fold(DataFrame.union, [marked(self._joined(scan, rows[scan.step]), scan) for scan in scans])
+        self.replace(found, lambda place, _: (self.written(Made(joined, parts, merged), place), {}))
+
+    def replace(self, found: list[Portion], fill: Fill) -> None:
+        """These by one. It says what the last of them says: that may be run again. What they owed was settled."""
+        self._sweep()
+        whole, last = Portion(0, found[-1].last), self._about(found[-1])
+        self._write(whole, fill, last.get(STREAM, ""), last.get(READ, ""))
         for portion in found:
             if portion != whole:
-                path, files = file_system(self._spark, f"{self._folder}/{portion.name}")
-                files.delete(path, True)
+                Place(self._spark, self._folder).remove(portion.name)
 
     def _kept(self) -> dict[str, tuple[Kept, bool]]:
         """Of each portion that is to be read: what it says of its reducers, and whether it has rows. One that says
         nothing is of a release that knew no parts."""
         found, every = {}, [reduction.step.name for reduction in self._plan.reductions]
         for portion in self.found():
-            place = f"{self._folder}/{portion.name}"
-            about = _manifest(self._spark, place)
-            path, files = file_system(self._spark, f"{place}/rows")
-            found[portion.name] = (Kept(about.get("parts", {}), about.get("merged", every)), bool(files.exists(path)))
+            about, has_rows = self._about(portion), "rows" in self._place(portion).names()
+            found[portion.name] = (Kept(about.get("parts", {}), about.get("merged", every)), has_rows)
         return found
 
     def _as_rows(self, place: str, reducer: str, columns: str) -> DataFrame:
@@ -172,9 +229,26 @@ class Portions:
             frames.append(sorted_rows.mapInArrow(Shipped(JoinTask(tag, step)), ROW_SCHEMA))
         return fold(DataFrame.union, frames)
 
-    def _names(self, folder: str) -> list[str]:
-        path, files = file_system(self._spark, folder)
-        return [status.getPath().getName() for status in files.listStatus(path)] if files.exists(path) else []
+    def _sweep(self) -> None:
+        """Remove what drivers that died while they joined have left: nobody makes the same one again."""
+        folder = Place(self._spark, self._folder)
+        for name in folder.names():
+            portion = name.removeprefix(".").partition(".")[0]
+            if portion.startswith("0-") and portion != "0-0" and owner_is_gone(name, portion):
+                folder.remove(name)
+
+    def _read_from(self, name: str) -> str:
+        """Where Spark finds this one."""
+        return f"{spark_url(self._folder)}/{name}"
+
+    def _url(self, portion: Portion) -> str:
+        return f"{self._folder}/{portion.name}"
+
+    def _place(self, portion: Portion) -> Place:
+        return Place(self._spark, self._url(portion))
+
+    def _about(self, portion: Portion) -> Mapping[str, Any]:
+        return manifest_of(self._place(portion)) or {}
 
 
 def _columns(parts: DataFrame) -> str:
@@ -189,26 +263,4 @@ def marked(rows: DataFrame, scan: Scan) -> DataFrame:
 
 def is_of(spark: SparkSession, url: str, checkpoint: str) -> bool:
     """True for a result that the stream of this checkpoint has written."""
-    return bool(_manifest(spark, url.rstrip("/")).get("checkpoint") == checkpoint)
-
-
-def _manifest(spark: SparkSession, folder: str) -> dict[str, Any]:
-    """What stands in it; nothing of a folder without one that can be read."""
-    try:
-        found = json.loads(_read_text(spark, f"{folder}/{MANIFEST}") or "null")
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _read_text(spark: SparkSession, url: str) -> str | None:
-    """A small file on any file system; None if it is not there."""
-    path, files = file_system(spark, spark_url(url))
-    if not files.exists(path):
-        return None
-    jvm: Any = spark._jvm
-    stream = files.open(path)
-    try:
-        return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-    finally:
-        stream.close()
+    return bool((manifest_of(Place(spark, url)) or {}).get("checkpoint") == checkpoint)

@@ -17,6 +17,7 @@ from typing import Any, TextIO
 
 from pyspark.sql import SparkSession
 
+from data_pipeline.core import stream_sinks
 from data_pipeline.core.describe import described
 from data_pipeline.core.plan import Plan
 from data_pipeline.core.staged import Report
@@ -41,7 +42,7 @@ FAILED = "_failed.jsonl"  # beside the folders of sinks; see heronry/streamlet/a
 def written(spark: SparkSession, asked: Asked, found: Plan, execution: Execution, out: TextIO) -> str:
     """Run it and write what it gives, as was asked; what to print at the end."""
     if asked.request.dry_run:
-        return _explained(found, execution)
+        return _explained(asked.request, found, execution)
     write = _views if asked.request.views else _folder
     with shown(spark, out) as say:
         return write(spark, asked, found, execution, say)
@@ -51,7 +52,7 @@ def _folder(spark: SparkSession, asked: Asked, found: Plan, execution: Execution
     """Every sink into its folder below the output path, all of it at once."""
     request = asked.request
     may_go = request.replace or (bool(request.checkpoint) and is_of(spark, request.output_path, request.checkpoint))
-    staging = Staging(found, partial(tasks_run, spark))
+    staging = Staging(found.program, found.outputs, partial(tasks_run, spark))
     clear = partial(clear_journal, out=say)
     with (
         OutputFolder(spark, request.output_path, replace=may_go, clear=clear) as folder,
@@ -134,9 +135,9 @@ def _views(spark: SparkSession, asked: Asked, found: Plan, execution: Execution,
     return "\n".join(told)
 
 
-def _explained(found: Plan, execution: Execution) -> str:
+def _explained(request: Request, found: Plan, execution: Execution) -> str:
     """Our plan and Spark's."""
-    parts = [described(found)]
+    parts = [described(found), *(stream_sinks.told(found) if request.streaming is not None else ())]
     for output in found.outputs:
         printed, fields = io.StringIO(), execution.fields(output.step)
         with contextlib.redirect_stdout(printed):

@@ -13,7 +13,7 @@ import contextlib
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -22,7 +22,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from data_pipeline.core import staged
-from data_pipeline.core.plan import Output, Plan
+from data_pipeline.core.plan import Output
 from data_pipeline.core.staged import Counted, Journal, Report, Standing, seat_of
 from data_pipeline.shell.output import MANIFEST, OutputExists, OutputFolder, Place
 from data_pipeline.shell.tasks import REPORT_SCHEMA, Shipped, StageTask
@@ -32,19 +32,22 @@ from heronry.connect.settings import BadConfig, ConnectError
 from heronry.streamlet.server_sinks import ServerSink
 
 RUN_BYTES = 8
-AGAIN = "The same command, typed again, computes nothing and commits them"
+AGAIN = "The same command, typed again, commits them first"
 TASKS_SECS = 20.0  # Spark gives a worker that it cancels two of them
 
 
 class Staging:
     """What one run stages. Without sinks in servers it does nothing. ``at_work``: whether tasks still run."""
 
-    def __init__(self, plan: Plan, at_work: Callable[[], bool]) -> None:
-        """Looks at the places that are to be written to. Raises ConnectError, BadConfig."""
+    def __init__(
+        self, program: str, outputs: Sequence[Output], at_work: Callable[[], bool], stream: str = "", number: int = 0
+    ) -> None:
+        """Looks at the places that are to be written to. ``stream``, ``number``: of a micro-batch. Raises ConnectError,
+        BadConfig."""
         self._at_work = at_work
-        self._sinks = {output.step: output.sink for output in plan.outputs if isinstance(output.sink, ServerSink)}
+        self._sinks = {output.step: output.sink for output in outputs if isinstance(output.sink, ServerSink)}
         plain = {step: _plain(sink) for step, sink in self._sinks.items()}
-        self.journal = Journal(plan.program, secrets.token_hex(RUN_BYTES), plain)
+        self.journal = Journal(program, secrets.token_hex(RUN_BYTES), plain, stream, number)
         with _servers(self.journal):
             pass  # what is wrong with a table is said before Spark has worked
 
@@ -75,7 +78,7 @@ class Staging:
 
     def _counts(self, place: Place) -> bool:
         """True if the rename has come: what failed did so behind it."""
-        manifest = _manifest(place) or {}
+        manifest = manifest_of(place) or {}
         return bool(manifest.get(staged.STAGED, {}).get("run") == self.journal.run)
 
     def counted(self, reports: Mapping[str, list[Report]]) -> dict[str, Any]:
@@ -98,7 +101,7 @@ def reports_of(frame: DataFrame) -> list[Report]:
 
 def is_owed(place: Place) -> bool:
     """True for a result whose commits a driver still owes."""
-    return staged.standing(_manifest(place), _is_marked(place)) is Standing.OWED
+    return staged.standing(manifest_of(place), _is_marked(place)) is Standing.OWED
 
 
 def settle(place: Place) -> list[str]:
@@ -140,9 +143,13 @@ def settle_for(place: Place, program: str) -> str:
         return ""
     if found.journal.program != program:
         raise OutputExists(place.url)
+    return owed(place.url, settle(place))
+
+
+def owed(what: str, steps: Sequence[str]) -> str:
+    """That it was."""
     return (
-        f"{place.url} was there, and a driver that died still owed its records in servers: "
-        f"{', '.join(settle(place))} committed now, and nothing computed again"
+        f"{what} was there, and a driver that died still owed its records in servers: {', '.join(steps)} committed now"
     )
 
 
@@ -197,13 +204,14 @@ def _told(step: str) -> Iterator[None]:
 
 def _counted(place: Place) -> Counted | None:
     """Of a result that is owed something."""
-    manifest = _manifest(place)
+    manifest = manifest_of(place)
     if manifest is None or staged.standing(manifest, _is_marked(place)) is not Standing.OWED:
         return None
     return Counted.from_json(manifest[staged.STAGED])
 
 
-def _manifest(place: Place) -> Mapping[str, Any] | None:
+def manifest_of(place: Place) -> Mapping[str, Any] | None:
+    """Of the result that stands there; None without one that can be read."""
     content = place.read(MANIFEST)
     try:
         found = json.loads(content) if content is not None else None

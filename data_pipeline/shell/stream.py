@@ -8,16 +8,18 @@ run again after a fault replaces what it gave before. To
 *publish* is to run the rest of the plan over all portions, as a batch would over what the scans give, and to give the
 result its name by one rename. So the result is that of a batch over all that was read so far, whatever its order,
 lateness and micro-batches; a run that goes on from the checkpoint reads nothing twice, and no state is kept but
-accumulators and what goes into sinks directly.
+accumulators and what goes into sinks directly. Records for sinks in servers that no reducer stands before are not kept:
+each micro-batch stages its own, and appends them when its portion has its name (portions.py).
 """
 
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from functools import reduce as fold
 from typing import Any, TextIO
 
@@ -27,18 +29,20 @@ from pyspark.sql import functions as sql
 
 from data_pipeline.core.failure import failure_in
 from data_pipeline.core.plan import Scan
-from data_pipeline.core.portions import Portion, streamed, without
+from data_pipeline.core.portions import digest, streamed, without
 from data_pipeline.core.ranges import range_in
 from data_pipeline.core.render import to_json
+from data_pipeline.core.stream_sinks import appended
 from data_pipeline.shell.asked import Asked, planned
 from data_pipeline.shell.catalyst import reduced
 from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.output import local_path, spark_url
-from data_pipeline.shell.portions import Made, Portions, marked
+from data_pipeline.shell.portions import Made, Portions, Reports, marked
 from data_pipeline.shell.progress import next_stage, stages_from, watched
 from data_pipeline.shell.range_stream import ranges_stream
 from data_pipeline.shell.scan import InputNotFound, Tables, file_system, literal
 from data_pipeline.shell.servers import Ranges
+from data_pipeline.shell.staged import Staging, owed, reports_of, tasks_run
 from heron_control.inspection.stream_runs import claimed
 from heron_runtime.failures import Interrupted, listing
 from heronry.connect.polling import Range
@@ -59,7 +63,11 @@ class Stream:
         self._plan = planned(asked, Tables(spark), careful=True)
         self._scans = streamed(self._plan)
         self._servers = {scan.step for scan in self._scans if isinstance(scan.source, ServerSource)}
-        self._portions = Portions(spark, self._streaming.checkpoint, self._plan)
+        self._appends = appended(self._plan)
+        self._appended: Counter[str] = Counter()  # records, by step
+        self._portions = Portions(
+            spark, self._streaming.checkpoint, self._plan, self._appends, partial(tasks_run, spark), self._say
+        )
         self._result: Callable[[], str] = str
         self._error: Exception | None = None
         self._taken = 0  # micro-batches
@@ -71,6 +79,8 @@ class Stream:
     def run(self, result: Callable[[], str]) -> str:
         """Until all that is there is read, or for ever. Raises Interrupted, and what micro-batches raise."""
         self._result = result
+        late = self._portions.settle()
+        self._say(owed(f"what a micro-batch has given to {self._streaming.checkpoint}", late) if late else "")
         request, every_s = self._asked.request, self._streaming.every_s
         about: dict[str, Any] = {
             "file": str(request.file.absolute()), "master": request.master, "checkpoint": self._streaming.checkpoint,
@@ -80,7 +90,7 @@ class Stream:
             self._until_the_end(every_s)
             if not self._taken:
                 self._out.write("no file is new\n")
-            return self._publish()
+            return self._publish() + self._told()
 
     def _until_the_end(self, every_s: float | None) -> None:
         """Of what is there, or of the run."""
@@ -131,7 +141,8 @@ class Stream:
             self._taken += 1
             files: dict[str, list[str]] = defaultdict(list)
             ranges: dict[str, tuple[Range, ...]] = defaultdict(tuple)
-            for step, path in names.collect():
+            read = [(step, path) for step, path in names.collect()]
+            for step, path in read:
                 if step in self._servers:
                     ranges[step] += (range_in(path),)
                 else:
@@ -143,7 +154,8 @@ class Stream:
             self._claim.tell(state="reading", micro_batch=number, files=count, rows=0, batch_seconds=0.0)
             began, first = time.monotonic(), next_stage(self._spark)
             with watched(self._spark, self._out):
-                self._keep(Portion(number, number), files, ranges)
+                reports = self._keep(number, digest(read), files, ranges)
+            self._count(number, reports)
             rows = sum(stage.rows_read for stage in stages_from(self._spark, first))
             self._claim.tell(rows=rows, batch_seconds=time.monotonic() - began)
             if self._streaming.every_s is not None:
@@ -153,19 +165,21 @@ class Stream:
             self._error = error
             raise
 
-    def _keep(self, portion: Portion, files: Mapping[str, list[str]], ranges: Ranges) -> None:
+    def _keep(self, number: int, read: str, files: Mapping[str, list[str]], ranges: Ranges) -> Reports:
         try:
-            self._portions.write(portion, self._made(files, ranges, aside=False))
+            return self._portions.write(number, read, partial(self._fill, files, ranges, False))
         except Exception as error:
             failure = failure_in(str(error))
             if failure is None or not self._policy.aside:
                 raise
-            self._out.write(f"{failure.step!r} failed on a record: again with care, to put such records aside\n")
-            self._portions.write(portion, self._made(files, ranges, aside=True))
+            self._say(f"{failure.step!r} failed on a record: again with care, to put such records aside")
+            return self._portions.write(number, read, partial(self._fill, files, ranges, True))
 
-    def _made(self, files: Mapping[str, list[str]], ranges: Ranges, *, aside: bool) -> Made:
-        """What all scans give over these files and ranges. ``aside``: SQL makes nothing, as it cannot tell which record
-        fails."""
+    def _fill(
+        self, files: Mapping[str, list[str]], ranges: Ranges, aside: bool, place: str, staging: Staging
+    ) -> tuple[dict[str, Any], Reports]:
+        """Run all scans over these files and ranges, and keep or stage what they give. ``aside``: SQL makes nothing, as
+        it cannot tell which record fails."""
         tables = Tables(self._spark, numbered=aside, only=files, ranges=ranges)
         plan = planned(self._asked, tables, careful=aside)
         by_sql = {found.step.name: found for found in plan.reductions if found.sql and found.join is None}
@@ -178,10 +192,29 @@ class Stream:
         execution = Execution(
             self._spark, replace(self._plan, scans=tuple(left)), collect=to_json, tables=tables, aside=aside
         )
-        rows = [marked(execution.scanned(scan), scan) for scan in left if scan.unit is not None]
         new = {*files, *ranges}
         merged = {found.step.name for found in self._plan.reductions if any(entry in new for entry, _ in found.inputs)}
-        return Made(fold(DataFrame.union, rows) if rows else None, parts, merged - {*by_sql})
+        try:
+            kept = [(scan, self._kept(execution, scan, aside)) for scan in left]
+            rows = [marked(found, scan) for scan, found in kept if found is not None]
+            made = Made(fold(DataFrame.union, rows) if rows else None, parts, merged - {*by_sql})
+            about = self._portions.written(made, place)
+            staged = {output.step: staging.frame(output, execution.output(output.step)) for output in self._appends}
+            return about, {step: reports_of(frame) for step, frame in staged.items()}
+        finally:
+            execution.close()
+
+    def _kept(self, execution: Execution, scan: Scan, aside: bool) -> DataFrame | None:
+        """The rows of a scan that wait for more; None where there are none, or all of them are appended."""
+        if scan.unit is None:
+            return None
+        steps = {output.step for output in self._appends}
+        tags = [output.tag for output in scan.unit.outputs if output.step in steps]
+        if not tags:
+            return execution.scanned(scan)
+        if len(tags) == len(scan.unit.outputs) and not aside:
+            return None
+        return execution.rows(scan.step).where(~sql.col("tag").isin(tags))
 
     def _publish(self) -> str:
         self._claim.tell(state="writing")
@@ -189,3 +222,18 @@ class Stream:
         kept = self._portions.size()
         self._claim.tell(portions=kept.portions, state_bytes=kept.length, state_rows=kept.rows)
         return self._result()
+
+    def _count(self, number: int, reports: Reports) -> None:
+        """What was appended."""
+        if self._appends and not reports:
+            self._say(f"micro-batch {number} had given its records to servers before, and is not run again")
+        self._appended.update({step: sum(report.records for report in reports[step]) for step in reports})
+
+    def _told(self) -> str:
+        """What this run has appended."""
+        found = [(output, self._appended[output.step]) for output in self._appends]
+        said = [f"{output.step}, {count} records, to {output.sink}" for output, count in found if count]
+        return f"; appended {'; '.join(said)}" if said else ""
+
+    def _say(self, text: str) -> None:
+        self._out.write(f"{text}\n" if text else "")

@@ -354,7 +354,7 @@ class StageTask:
         if first is None:
             return None
         with contextlib.closing(self.sink.open(seat_of(self.journal, self.step, partition))) as connector:
-            number, token = 0, token_of(self.journal.run, attempt)
+            number, token = 0, token_of(self.journal, attempt)
             for payload in chain([first], payloads):
                 connector.take(pickle.loads(payload))
                 number += 1

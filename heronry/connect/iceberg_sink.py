@@ -37,6 +37,6 @@ class IcebergSink(LakeSink):
         end_threads()
 
     def forget(self) -> None:
-        """Its mark, too, which else stays for ever. Raises ConnectError."""
+        """Its mark, too, which else stays for ever; not one that others will sign with. Raises ConnectError."""
         super().forget()
-        self.table_of(self._config).forget(writer_name(self._step, self._life, ""))
+        self.table_of(self._config).forget(writer_name(self._own_name, ""))

@@ -62,6 +62,7 @@ class KafkaSink(PostingSink):
         self._brokers = Brokers(config, f"heronry-{self._step}-{self._task}")
         self._errors = self._brokers.kafka.KafkaException
         self._producers: dict[str, Any] = {}  # by transactional id
+        self._signs = seat.writer or seat.step
         self._ends = self._brokers.consumer("read_uncommitted")
         try:
             self._end_offsets()  # what is wrong with topic and rights is said at the start
@@ -92,7 +93,7 @@ class KafkaSink(PostingSink):
         begun, *lines = batch.read_bytes().split(b"\n")[:-1]
         before = {int(partition): offset for partition, offset in json.loads(begun)["from"].items()}
         token = key.removeprefix(f"{self._step}-")
-        writer = f"heronry.{self._step}-{token.split('-')[2]}"  # all that one task prepared is written in turn
+        writer = f"heronry.{self._signs}-{token.split('-')[2]}"  # all that one task prepared is written in turn
         for attempt in attempts(self._attempts):
             try:
                 producer = self._producer(writer)

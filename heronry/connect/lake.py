@@ -15,9 +15,9 @@ tells whether its rows do already; a process that dies between any two of these 
 Of two that commit the same at once the table lets one through: the other finds that somebody was faster (``Busy``),
 looks again and sees the mark.
 
-The writer is a task of a component in one life of its topology, or a run of a batch: its checkpoints (a batch's
-attempts) are committed in order, so that one number is its mark. It stands in the staged file's footer, for after a
-fault another task may commit, or another life.
+The writer is a task of a component in one life of its topology, a run of a batch, or a stream by micro-batches: its
+checkpoints (the attempts of a batch or stream) are committed in order, so that one number is its mark. It stands in the
+staged file's footer, for after a fault another task may commit, or another life.
 """
 
 from __future__ import annotations
@@ -215,9 +215,9 @@ class Shape:
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
 
-def writer_name(step: str, life: str, task: str) -> str:
-    """Of a task, in one life of its topology."""
-    return f"heronry {step} {life} {task}"
+def writer_name(who: str, task: str) -> str:
+    """Of a task; ``who``: its step, in one life of its topology, or for all of a stream."""
+    return f"heronry {who} {task}"
 
 
 def marks_of(files: Iterable[Added]) -> dict[str, int]:

@@ -53,7 +53,8 @@ class LakeSink(SpoolSink):
             self._check(seat.fields)
         super().open(config, seat)
         self._fields = seat.fields
-        self._life = seat.life
+        self._own_name = f"{seat.step} {seat.life}"
+        self._signs = seat.writer or self._own_name
         self._rows: dict[Place, list[list[Any]]] = {}  # a place for each partition of this checkpoint
         self._waiting_rows = 0
         self._parts: Parts | None = None
@@ -104,7 +105,7 @@ class LakeSink(SpoolSink):
 
     def prepare(self, checkpoint: Checkpoint) -> str | None:
         """The rows are on disk, under hidden names. Raises ConnectError."""
-        self._signed = writer_name(self._step, self._life, checkpoint.name.split("-")[2])
+        self._signed = writer_name(self._signs, checkpoint.name.split("-")[2])
         self._named = self._hidden(checkpoint.name)
         if self._waiting_rows:
             self._write_groups()
@@ -146,6 +147,8 @@ class LakeSink(SpoolSink):
             if token not in here:
                 self.commit(0, token)  # it was before, or is lost: said before any other is marked
         try:
+            if here:
+                self._check_is_last(here)
             for token in here:
                 self._marks.leave(token)
             if here:
@@ -155,6 +158,17 @@ class LakeSink(SpoolSink):
                 f"{type(self).__name__}: what is staged in {self._folder} cannot be committed ({error.strerror}): see "
                 "to that folder"
             ) from error
+
+    def _check_is_last(self, tokens: Sequence[str]) -> None:
+        """Raises ConnectError where a stream, which has one mark for all its micro-batches, has committed a later one:
+        its rows would count as those that are there."""
+        mark = self._open_table().committed(writer_name(self._signs, tokens[0].split("-")[2]))
+        if self._signs != self._own_name and mark > max(int(token.split("-")[1]) for token in tokens):
+            raise ConnectError(
+                f"{type(self).__name__}: the table has rows of a later micro-batch than this one, so what the stream "
+                "keeps (CHECKPOINT) is older than the table: bring back the one that belongs to it, or name another "
+                "--checkpoint and an empty table, for all input is read again then"
+            )
 
     def _waiting(self, token: str) -> Waiting:
         return Waiting(self._hidden(token), data_name(self._step, token), int(token.split("-")[1]))

@@ -60,6 +60,11 @@ class PostgresSink(SeatedSink):
         yield from problems(cls.options, config)
         yield from dsn_problems(config)
 
+    @classmethod
+    def replaces_by(cls, config: Mapping[str, Any]) -> tuple[str, ...]:
+        """The columns of the key."""
+        return tuple(KEY.of(config))
+
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         """Raises BadConfig, ConnectError."""
         require(self, config)

@@ -22,7 +22,8 @@ class Seat(NamedTuple):
 
     ``step`` tells its output from that of all others, and is safe as a part of a file name; ``life`` is that of its
     topology or run, without ``-``; ``tasks`` are all of its step, None where others may be at work that nobody can
-    name; ``fields`` are those of what it is given, where they are known before anything comes.
+    name; ``fields`` are those of what it is given, where they are known before anything comes; ``writer`` signs for it
+    where a system keeps what it knows of each writer for ever, and is empty where step and life do.
     """
 
     step: str
@@ -30,6 +31,7 @@ class Seat(NamedTuple):
     life: str
     tasks: frozenset[int] | None = None
     fields: tuple[str, ...] = ()
+    writer: str = ""
 
 
 def seat_of(context: Any) -> Seat:
@@ -56,6 +58,12 @@ class SeatedSink(TwoPhaseSink):
     def open(self, config: dict[str, Any], seat: Seat) -> None:
         """Begin; the configuration has been checked. Raises BadConfig, ConnectError."""
         raise NotImplementedError(f"{type(self).__name__} has no open(self, config, seat)")
+
+    @classmethod
+    def replaces_by(cls, config: Mapping[str, Any]) -> tuple[str, ...]:
+        """The fields by which what is given takes the place of what is there; none where it is only added."""
+        del config
+        return ()
 
     @classmethod
     def encoded(cls, fields: Sequence[str], values: Sequence[Any]) -> Any:

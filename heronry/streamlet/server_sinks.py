@@ -53,6 +53,11 @@ class ServerSink(ServerSettings):
         found: type[SeatedSink] = getattr(importlib.import_module(module), name)
         return found
 
+    @property
+    def replaces_by(self) -> tuple[str, ...]:
+        """The fields by which a record takes the place of one that is there; none where records are only added."""
+        return self.component.replaces_by(self.config)
+
     def problems(self) -> Iterator[str]:
         """What is wrong with the declaration, as the connector says it."""
         yield from self.component.config_problems(self.config)

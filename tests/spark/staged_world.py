@@ -1,6 +1,7 @@
 """The commands of a user whose program writes to servers, without Spark: real folders, journals, manifests and commits
-(``data_pipeline/shell/staged.py``, ``output.py``), a server in memory, tasks that are function calls, and a driver that
-may be dead behind any step. What the operating system does not do for a dead process is not done here either."""
+(``data_pipeline/shell/staged.py``, ``output.py``, ``portions.py``), a server in memory, tasks that are function calls,
+and a driver that may be dead behind any step. What the operating system does not do for a dead process is not done here
+either."""
 
 from __future__ import annotations
 
@@ -12,13 +13,13 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import pytest
 
 from data_pipeline.core.plan import Output, Plan
 from data_pipeline.core.render import ToServer
-from data_pipeline.core.staged import Report
+from data_pipeline.core.staged import Report, number_of
 from data_pipeline.shell import output
 from data_pipeline.shell.output import OutputExists, OutputFolder, Place
 from data_pipeline.shell.staged import StageTask, Staging, clear_journal, settle, settle_for
@@ -29,9 +30,11 @@ from heronry.streamlet import server_sinks
 from heronry.streamlet.server_sinks import ServerSink
 
 STEPS = ("left", "right")
+MARKED = "left"  # a step whose system knows of each writer the last number that it has committed, as tables of lakes do
+SUMS = "sums"  # a step whose rows are replaced, by key
 PROGRAM = "p"
 LIVES = 10**6  # steps
-FILE_STEPS = ("write", "add", "publish", "remove_work", "clear_leftovers")  # of ``output._Local``
+FILE_STEPS = ("write", "add", "remove", "publish", "remove_work", "clear_leftovers")  # of ``output._Local``
 
 
 class Died(BaseException):
@@ -39,12 +42,22 @@ class Died(BaseException):
 
 
 class MemoryServer:
-    """What a server holds, by step; ``seen``: what its readers see."""
+    """What a server holds, by step; ``seen``, ``rows``: what its readers see. ``marks``: the last number that each
+    writer has committed, for ever."""
 
     def __init__(self) -> None:
-        self.staged: dict[str, dict[str, list[Any]]] = {}
+        self.staged: dict[str, dict[str, tuple[str, list[Any]]]] = {}
         self.committed: dict[str, set[str]] = {}
+        self.marks: dict[str, int] = {}
         self.seen: dict[str, Counter[Any]] = {step: Counter() for step in STEPS}
+        self.rows: dict[Any, Any] = {}
+
+    def take(self, step: str, rows: list[Any]) -> None:
+        """They are seen."""
+        if step == SUMS:
+            self.rows.update(rows)
+        else:
+            self.seen[step].update(rows)
 
 
 class MemorySink(SeatedSink):
@@ -62,12 +75,13 @@ class MemorySink(SeatedSink):
 
     def open(self, config: dict[str, Any], seat: Seat) -> None:
         self.step, self.server, self.taken = seat.step, self.world.server, list[Any]()
+        self.writer = seat.writer or seat.step
 
     def take(self, encoded: Any) -> None:
         self.taken.append(encoded)
 
     def prepare(self, checkpoint: Checkpoint) -> str:
-        self.server.staged.setdefault(self.step, {})[checkpoint.name] = self.taken
+        self.server.staged.setdefault(self.step, {})[checkpoint.name] = self.writer, self.taken
         return checkpoint.name
 
     def commit(self, checkpoint: int, token: str) -> None:
@@ -76,8 +90,11 @@ class MemorySink(SeatedSink):
                 return
             if token not in self.server.staged.get(self.step, {}):
                 raise ConnectError(f"batch {token} was prepared and is not there")
+            writer, taken = self.server.staged[self.step].pop(token)
             step = self.step.partition(".")[2].partition("@")[0]
-            self.server.seen[step].update(self.server.staged[self.step].pop(token))
+            if step != MARKED or number_of(token) > self.server.marks.get(writer, -1):
+                self.server.marks[writer] = number_of(token)
+                self.server.take(step, taken)
             self.server.committed.setdefault(self.step, set()).add(token)
 
     def abort(self, token: str) -> None:
@@ -114,6 +131,11 @@ class World:
         self.plan = Plan(PROGRAM, (), (), outputs)
         self.expected = {step: Counter((n,) for n in range(3 * len(attempts))) for step in STEPS}
 
+    @property
+    def place(self) -> Place:
+        """Of the result."""
+        return Place(None, self.url)
+
     @contextmanager
     def driver_step(self) -> Iterator[None]:
         """What it does now; it may die before, or behind it."""
@@ -136,6 +158,7 @@ class World:
     def command(self) -> str:
         """``heron submit spark``, by a driver of its own: ``died``, ``written``, ``settled`` or ``refused``."""
         self.driver += 1
+        self._attempt = 0  # Spark begins anew
         self.left = self.deaths.pop(0) if self.deaths else LIVES
         try:
             return self._command()
@@ -149,26 +172,26 @@ class World:
             self.check()
 
     def _command(self) -> str:
-        place = Place(None, self.url)
-        if settle_for(place, PROGRAM):
+        if settle_for(self.place, PROGRAM):
             return "settled"
-        staging = Staging(self.plan, bool)
+        staging = Staging(PROGRAM, self.plan.outputs, bool)
         with (
             OutputFolder(None, self.url, clear=partial(clear_journal, out=pytest.fail)) as folder,
             staging.into(folder, pytest.fail),
         ):
-            reports = {output.step: self._tasks(output, staging.journal) for output in self.plan.outputs}
+            parts = [[{"n": 3 * part + place} for place in range(3)] for part in range(len(self.attempts))]
+            reports = {output.step: self.tasks(output, staging.journal, parts) for output in self.plan.outputs}
             self.check()
             folder.commit({"program": PROGRAM} | staging.counted(reports))
         settle(folder.place)
         return "written"
 
-    def _tasks(self, output: Output, journal: Any) -> list[Report]:
-        """All partitions; what is reported."""
+    def tasks(self, output: Output, journal: Any, parts: list[list[dict[str, Any]]]) -> list[Report]:
+        """All partitions, with their records; what is reported."""
         assert isinstance(output.sink, ServerSink)
         task, render, reports = StageTask(output.step, output.sink, journal), ToServer(output.sink), []
-        for partition, fates in enumerate(self.attempts):
-            payloads = [render({"n": 3 * partition + place}) for place in range(3)]
+        for (partition, records), fates in zip(enumerate(parts), self.attempts, strict=False):
+            payloads = [render(record) for record in records]
             batch = SimpleNamespace(column=lambda _, made=payloads: SimpleNamespace(to_pylist=lambda: made))
             for fate in (*fates, "reported"):
                 self._attempt += 1
@@ -189,6 +212,9 @@ class World:
         self.late.clear()
 
 
+Made = TypeVar("Made", bound=World)
+
+
 def stage_one(world: World, journal: Any) -> None:
     """An attempt of the first sink stages a record."""
     output = world.plan.outputs[0]
@@ -201,10 +227,10 @@ def stage_one(world: World, journal: Any) -> None:
 
 
 @contextmanager
-def world_of(attempts: list[list[str]], deaths: list[int]) -> Iterator[World]:
+def world_of(attempts: list[list[str]], deaths: list[int], kind: type[Made] = World) -> Iterator[Made]:
     """A world, with its connector known by name and its driver's death in every step of the files."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        made = World(attempts, deaths, Path(folder))
+        made = kind(attempts, deaths, Path(folder))
         MemorySink.world = made
         patch.setitem(server_sinks.SINKS, "memory", f"{__name__}:MemorySink")
         host = socket.gethostname()

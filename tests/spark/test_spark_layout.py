@@ -69,7 +69,7 @@ def test_files_lie_and_read_as_those_of_the_topology(
     found = plan(made, with_columns(tables, made, Choice()))
     execution = Execution(spark, found, collect=to_json, tables=tables)
     folder = folder_of(spark, how, tmp_path / "batch", monkeypatch)
-    sinks.write_all(spark, found.outputs, execution, folder.work, Staging(found, lambda: False))
+    sinks.write_all(spark, found.outputs, execution, folder.work, Staging(found.program, found.outputs, lambda: False))
     for output in found.outputs:
         folder.rename_parts(output.step, ".json")
     folder.commit({})

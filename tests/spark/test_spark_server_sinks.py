@@ -23,14 +23,13 @@ from postgres_server import PostgresServer, postgres_server
 from pyspark.sql import SparkSession
 from redis_server import RedisServer, redis_server
 
-from data_pipeline.core.plan import CannotPlan
 from data_pipeline.core.planner import plan
 from data_pipeline.core.render import ToServer
 from data_pipeline.shell.asked import asked
 from data_pipeline.shell.job import answer
 from data_pipeline.shell.output import OutputExists
 from data_pipeline.shell.program import Loaded
-from data_pipeline.shell.request import Request, Streaming
+from data_pipeline.shell.request import Request
 from data_pipeline.shell.staged import StageTask, Staging
 from heronry.connect.settings import ConnectError
 from heronry.streamlet import Builder, sequence, to_files, to_kafka, to_nats, to_table
@@ -180,7 +179,7 @@ def test_every_system_and_what_a_dead_run_has_left(
 def dead_run(program: Program, folder: Path) -> Path:
     """A run whose driver has died when some of its tasks had staged; the folder it left."""
     found = plan(program)
-    journal = Staging(found, bool).journal
+    journal = Staging(found.program, found.outputs, bool).journal
     for output in found.outputs[:-1]:
         payloads = [ToServer(output.sink)({"id": -1, "word": "of nobody"})]  # type: ignore[arg-type]
         batch = SimpleNamespace(column=lambda _, made=payloads: SimpleNamespace(to_pylist=lambda: made))
@@ -197,9 +196,6 @@ def test_what_is_wrong_is_said_before_or_names_its_step(
     spark: SparkSession, postgres: PostgresServer, brokers: KafkaMock, jetstream: NatsServer, tmp_path: Path
 ) -> None:
     program = into_all(postgres, brokers, jetstream, tmp_path, None, "strict")
-    request = Request(Path("p.py"), output_path=str(tmp_path), streaming=Streaming(str(tmp_path / "c")))
-    with pytest.raises(CannotPlan, match=r"step 'table': --mode streaming .* leave --mode streaming out, or run"):
-        asked(request, Loaded(program, ()))
     messages = len(jetstream.bodies("words"))
     with pytest.raises(ConnectError, match=r"step 'table': PostgresSink: field 'word' is None .* is NOT NULL"):
         spark_runs(spark, program, tmp_path)

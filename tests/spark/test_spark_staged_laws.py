@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from laws import each_law, each_mutation
-from staged_world import LIVES, MemorySink, World, stage_one, world_of
+from staged_world import LIVES, PROGRAM, MemorySink, World, stage_one, world_of
 
 from data_pipeline.core import staged
 from data_pipeline.core.staged import Act, Counted, Journal, Report, Standing
@@ -238,7 +238,7 @@ def test_what_cancelled_tasks_still_stage_is_thrown_away() -> None:
                 stage_one(world, staging.journal)
             return len(looks) < 3
 
-        staging = Staging(world.plan, at_work)
+        staging = Staging(PROGRAM, world.plan.outputs, at_work)
         with (
             pytest.raises(RuntimeError),
             OutputFolder(None, world.url) as folder,  # type: ignore[arg-type]
@@ -256,7 +256,7 @@ def test_a_server_that_is_away_is_told_later(monkeypatch: pytest.MonkeyPatch) ->
         def away(*_: object) -> None:
             raise ConnectError("it is away")
 
-        journal = Staging(world.plan, bool).journal
+        journal = Staging(PROGRAM, world.plan.outputs, bool).journal
         with monkeypatch.context() as patch:
             patch.setattr(MemorySink, "forget", away)
             assert not clear(journal, said.append)

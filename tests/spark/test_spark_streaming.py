@@ -132,17 +132,17 @@ def world(spark: SparkSession, tmp_path: Path) -> World:
 
 def dies(patch: pytest.MonkeyPatch, when: Callable[[portions.Portion], bool], *, before: bool) -> None:
     """The first write of such a portion is the driver's last act, before or after it is done."""
-    write, left = portions.Portions.write, [True]
+    write, left = portions.Portions._write, [True]
 
-    def last(self: portions.Portions, portion: portions.Portion, rows: Any) -> None:
+    def last(self: portions.Portions, portion: portions.Portion, *more: Any) -> Any:
         if left and when(portion):
             left.clear()
             if not before:
-                write(self, portion, rows)
+                write(self, portion, *more)
             raise Killed
-        write(self, portion, rows)
+        return write(self, portion, *more)
 
-    patch.setattr(portions.Portions, "write", last)
+    patch.setattr(portions.Portions, "_write", last)
 
 
 def test_runs_go_on_from_the_checkpoint_and_every_file_counts_once(

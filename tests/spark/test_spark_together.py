@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from data_pipeline.core.plan import Scan
+from data_pipeline.core.plan import Plan, Scan
 from data_pipeline.core.planner import plan
 from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.scan import Tables
@@ -41,9 +41,14 @@ def waiting(folder: Path, own: str, other: str) -> Builder:
     return builder
 
 
+def written(spark: SparkSession, found: Plan, folder: Path) -> None:
+    staging = Staging(found.program, found.outputs, lambda: False)
+    write_all(spark, found.outputs, Execution(spark, found), str(folder), staging)
+
+
 def test_sinks_are_written_at_the_same_time(spark: SparkSession, tmp_path: Path) -> None:
     found = plan(waiting(tmp_path, "one", "two").build())
-    write_all(spark, found.outputs, Execution(spark, found), str(tmp_path / "out"), Staging(found, lambda: False))
+    written(spark, found, tmp_path / "out")
     for name in ("one", "two"):
         lines = [line for part in (tmp_path / "out" / name).glob("part-*") for line in part.read_text().splitlines()]
         assert list(map(json.loads, lines)) == [0]
@@ -57,7 +62,7 @@ def test_the_error_of_one_sink_ends_all_of_them(spark: SparkSession, tmp_path: P
         )
     found = plan(builder.build())
     with pytest.raises(PySparkException, match="division by zero"):
-        write_all(spark, found.outputs, Execution(spark, found), str(tmp_path / "out"), Staging(found, lambda: False))
+        written(spark, found, tmp_path / "out")
 
 
 def test_small_files_are_packed_into_few_tasks(spark: SparkSession, tmp_path: Path) -> None:

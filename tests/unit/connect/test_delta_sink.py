@@ -123,6 +123,32 @@ def test_what_several_have_staged_is_committed_at_once_and_again_not_at_all(tmp_
     driver.close()
 
 
+def test_a_stream_has_one_mark_and_what_is_older_than_it_is_refused(tmp_path: Path) -> None:
+    """Its runs are many; the numbers of their tokens go up. Rows of an older one would pass for known."""
+    path, config = make(tmp_path / "t"), {"user.delta.path": str(tmp_path / "t")}
+    staged = [(f"0-{number}-0-{run}", run) for number, run in ((7, "aa"), (9, "bb"), (8, "cc"))]
+    for token, run in staged:
+        with contextlib.closing(DeltaSink()) as task:
+            task.open(config, Seat(f"p.s@{run}", 0, run, fields=("word", "n"), writer="p.s@stream"))
+            task.take(["a", 1])
+            task.prepare(Checkpoint(0, 0, token))
+    drivers = []
+    for _, run in staged:
+        drivers.append(DeltaSink())
+        drivers[-1].open(config, Seat(f"p.s@{run}", 0, run, fields=("word", "n"), writer="p.s@stream"))
+    for driver, (token, _), rows in zip(drivers[:2], staged, (1, 2), strict=False):
+        for _ in range(2):
+            driver.commit_all([token])
+            assert len(rows_of(path)) == rows
+        driver.forget()
+    with pytest.raises(ConnectError, match="is older than the table: bring back"):
+        drivers[2].commit_all([staged[2][0]])
+    assert drivers[2].prepared() == [staged[2][0]], "nothing is lost"
+    assert len(rows_of(path)) == 2
+    for driver in drivers:
+        driver.close()
+
+
 def mark_in(path: str) -> tuple[str, int]:
     """The mark of the only writer there is."""
     log = (Path(path) / "_delta_log").glob("*.json")

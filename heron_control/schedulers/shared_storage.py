@@ -7,9 +7,11 @@ is left.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
+import time
 from collections.abc import Generator, Mapping
 from functools import partial
 from pathlib import Path
@@ -22,6 +24,7 @@ from heron_runtime.files import replace_file
 from heron_runtime.model.settings import Keys, setting
 
 OWNER_FILE = "owner.json"
+REMOVE_SECS = 10.0  # a container that ends on another node may write and remove files meanwhile
 _CHUNK = 1 << 20
 
 
@@ -79,14 +82,18 @@ class SharedStorage:
 
     def remove(self, name: str) -> None:
         """The folder of a topology. Raises PermissionError for what another user has in it, EngineError."""
-        if not (self.folder / name / OWNER_FILE).exists():
+        folder, deadline = self.folder / name, time.monotonic() + REMOVE_SECS
+        if not (folder / OWNER_FILE).exists():
             return
-        try:
-            shutil.rmtree(self.folder / name)
-        except PermissionError:
-            raise
-        except OSError as error:
-            raise EngineError(f"{self.folder / name} cannot be removed: {error}") from error
+        while folder.exists():
+            try:
+                shutil.rmtree(folder)
+            except PermissionError:
+                raise
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ENOTEMPTY) or time.monotonic() > deadline:
+                    raise EngineError(f"{folder} cannot be removed: {error}") from error
+                time.sleep(0.05)
 
 
 def check_state(config: Mapping[str, Any], storage: Path | None, cure: str) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
-from engine_contract import IMAGE, EngineContract, Engines
+from engine_contract import IMAGE, LAUNCH, EngineContract, Engines
 from swarm_nodes import SwarmNodes
+from waiting import eventually
 
 from heron_control.schedulers import docker_plan as plan
 from heron_control.schedulers.docker_engine import DockerEngine
@@ -18,15 +20,24 @@ PROJECTS = ("contract", "stranger")
 
 
 def clear_up(nodes: SwarmNodes) -> None:
-    """What tests of the contract have left."""
-    kinds = (("service ls -q", "service rm"), ("ps -aq", "rm -f"), ("network ls -q", "network rm"),
-             ("secret ls -q", "secret rm"))  # fmt: skip
+    """What tests of the contract have left, on all nodes; what the swarm is about to remove, too, may be gone."""
+    kinds = (("service ls -q", "service rm"), ("network ls -q", "network rm"), ("secret ls -q", "secret rm"))
     for project in PROJECTS:
         label = f"label={plan.CLUSTER_LABEL}={project}"
-        for kind, remove in kinds:
-            found = nodes.engine(1, *kind.split(), "--filter", label).split()
+        for listed, remove in kinds:
+            found = nodes.engine(1, *listed.split(), "--filter", label).split()
             if found:
                 nodes.engine(1, *remove.split(), *found)
+        for number in range(1, nodes.count + 1):
+            eventually(partial(_no_container_is_left, nodes, number, label), f"containers of node {number} are gone")
+            nodes.engine(number, "volume", "rm", "--force", plan.shared_name(project, LAUNCH), check=False)
+
+
+def _no_container_is_left(nodes: SwarmNodes, number: int, label: str) -> bool:
+    found = nodes.engine(number, "ps", "-aq", "--filter", label).split()
+    if found:
+        nodes.engine(number, "rm", "--force", "--volumes", *found, check=False)
+    return not found
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -73,3 +75,30 @@ def test_a_note_that_cannot_be_read_is_an_error_with_its_cure(tmp_path: Path) ->
 def test_storage_that_is_not_there_takes_no_folder(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="takes no folder"):
         SharedStorage(tmp_path / "nothing", "heronry").make("t", LABELS)
+
+
+WORK = """
+import os, sys
+for number in range(200_000):
+    try:
+        os.close(os.open(f"{sys.argv[1]}/{number % 50}.part", os.O_CREAT))
+        os.unlink(f"{sys.argv[1]}/{(number - 25) % 50}.part")
+    except FileNotFoundError:
+        if not os.path.exists(sys.argv[1]):
+            break
+    if number == 100:
+        print("works", flush=True)
+"""
+
+
+def test_a_folder_goes_although_a_container_that_ends_still_works_in_it(tmp_path: Path) -> None:
+    """It writes and removes files for a while, as one on another node does when it is told to end."""
+    storage = SharedStorage(tmp_path, "heronry")
+    for number in range(5):
+        storage.make(f"t{number}", LABELS)
+        command = [sys.executable, "-c", WORK, str(tmp_path / f"t{number}" / "files")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            storage.remove(f"t{number}")
+        assert not (tmp_path / f"t{number}").exists()

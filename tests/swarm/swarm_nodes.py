@@ -154,6 +154,14 @@ class SwarmNodes:
         """It goes on as if nothing had been."""
         outer("unpause", self.node(number))
 
+    def cut_off(self, number: int) -> None:
+        """Everything on the node goes on, and reaches no other node; the storage that all share it still sees."""
+        outer("network", "disconnect", self.name, self.node(number))
+
+    def reach(self, number: int) -> None:
+        """It is on the network again."""
+        outer("network", "connect", self.name, self.node(number))
+
     # The end.
 
     def down(self) -> None:

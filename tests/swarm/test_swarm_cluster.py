@@ -129,33 +129,37 @@ def _a_worker_with_containers(cluster: SwarmCluster) -> int:
     return max(found, key=found.__getitem__)
 
 
-def test_two_incarnations_at_once_lose_nothing(cluster: SwarmCluster, flow: ClusterFlow) -> None:
-    """A node that stood still believes when it goes on that it runs what runs elsewhere by now."""
+@pytest.mark.parametrize(("how", "away", "back"), [("paused", "pause", "resume"), ("cut off", "cut_off", "reach")])
+def test_two_incarnations_at_once_lose_nothing(
+    cluster: SwarmCluster, flow: ClusterFlow, how: str, away: str, back: str
+) -> None:
+    """A node that stood still believes when it goes on that it runs what runs elsewhere by now; one that was cut off
+    runs it all the while."""
     # The node that was dead has nothing yet: containers go where they are fewest.
     cluster.heron("restart", CLUSTER, NAME)
     flow.goes_on()
-    paused = _a_worker_with_containers(cluster)
-    moved = [number for number, place in cluster.places(NAME).items() if place == cluster.nodes.node(paused)]
+    lost = _a_worker_with_containers(cluster)
+    moved = [number for number, place in cluster.places(NAME).items() if place == cluster.nodes.node(lost)]
     struck = time.monotonic()
-    cluster.nodes.pause(paused)
-    cluster.nodes.is_now(paused, "down")
+    getattr(cluster.nodes, away)(lost)
+    cluster.nodes.is_now(lost, "down")
 
     def elsewhere() -> bool:
         places = cluster.places(NAME)
-        return all(number in places and places[number] != cluster.nodes.node(paused) for number in moved)
+        return all(number in places and places[number] != cluster.nodes.node(lost) for number in moved)
 
     eventually(elsewhere, "its containers run elsewhere")
     flow.goes_on()
     placed = time.monotonic() - struck
-    cluster.nodes.resume(paused)
+    getattr(cluster.nodes, back)(lost)
     resumed = time.monotonic()
     ours = ("ps", "--quiet", "--filter", "label=org.heronry.topology-id")
-    twice = bool(cluster.nodes.engine(paused, *ours))
-    eventually(lambda: not cluster.nodes.engine(paused, *ours).split() or _all_known(cluster, paused), "the old end")
+    twice = bool(cluster.nodes.engine(lost, *ours))
+    eventually(lambda: not cluster.nodes.engine(lost, *ours).split() or _all_known(cluster, lost), "the old end")
     lived = time.monotonic() - resumed
     flow.goes_on()
     cluster.nodes.lap(
-        f"node {paused} paused with containers {moved}: elsewhere and acked after {placed:.1f} s; resumed, two of one "
+        f"node {lost} {how} with containers {moved}: elsewhere and acked after {placed:.1f} s; back, two of one "
         f"number at once: {twice}, the old ones ended {lived:.1f} s later"
     )
     assert twice, "no two incarnations were alive at once"

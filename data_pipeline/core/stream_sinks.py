@@ -15,8 +15,9 @@ next time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 
 from data_pipeline.core.plan import CannotPlan, Node, Output, Plan, Reduction
 from data_pipeline.core.portions import streamed
@@ -111,12 +112,7 @@ def _is_reached(node: Node, sink: str) -> bool:
     """True if the node is the sink, or hands all that it gets on to it."""
     if node.step == sink:
         return True
-    return node.kind in UNCHANGED and any(_is_reached(reader, sink) for reader in _readers(node.outputs))
-
-
-def _readers(outputs: Iterable[tuple[Node, ...]]) -> Iterator[Node]:
-    for readers in outputs:
-        yield from readers
+    return node.kind in UNCHANGED and any(_is_reached(reader, sink) for reader in chain.from_iterable(node.outputs))
 
 
 def _why_not_its_key(reduction: Reduction, sink: ServerSink) -> str:

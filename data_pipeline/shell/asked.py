@@ -47,9 +47,9 @@ def asked(request: Request, loaded: Loaded) -> Asked:
     if request.views:
         choice = replace(_of_archive(program, choice), sinks=frozenset(_views(program)))
     policy = policy_of({**dict(program.config), **request.config})
-    found = plan(program, choice)
+    found = plan(program, replace(choice, sql=False))
     if request.streaming is not None:
-        stream_sinks.check(plan(program, replace(choice, sql=False)))
+        stream_sinks.check(found)
     if request.views:
         backfill.check(request, program, found.outputs)
     check_readable(program, choice)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import reduce as fold
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from data_pipeline.core.combine import Limits
@@ -42,23 +42,31 @@ def reduced(spark: SparkSession, tables: scans.Tables, reduction: Reduction, rea
         sql.expr(part).alias(f"acc{number}")
         for number, part in enumerate(_parts(step.monoid.builtin or "", any(kind in FLOATS for _, kind in inputs)))
     ]
+    return grouped(rows, step, parts)
+
+
+def grouped(rows: DataFrame, step: ReduceStep, aggregates: Sequence[Column], last: str = "start") -> DataFrame:
+    """A row for each key, and window or session, of a reducer's. ``last``: the column with the time of a row's last
+    record, if a row may be several."""
     if step.windowing is None:
-        return rows.groupBy("key").agg(*parts)
+        return rows.groupBy("key").agg(*aggregates)
     if not step.merges:
-        return rows.groupBy("key", "start").agg(*parts)
-    began, ended = sql.min("start").alias("start"), sql.max("start").alias("last")
-    return (
-        _numbered(rows, step.windowing.window.length_ms)
-        .groupBy("key", "session")
-        .agg(began, *parts, ended)
-        .drop("session")
-    )
+        return rows.groupBy("key", "start").agg(*aggregates)
+    began, ended = sql.min("start").alias("start"), sql.max(last).alias("last")
+    numbered = _numbered(rows, step.windowing.window.length_ms, last)
+    return numbered.groupBy("key", "session").agg(began, *aggregates, ended).drop("session")
 
 
-def _numbered(rows: DataFrame, gap_ms: int) -> DataFrame:
-    """With the number of the session each record belongs to, among those of its key; ``start`` is the record's time."""
-    over = "OVER (PARTITION BY key ORDER BY start"
-    within = f"try_subtract(start, lag(start) {over})) <= {gap_ms}L"  # NULL for the first, and where it overflows
+def _numbered(rows: DataFrame, gap_ms: int, last: str) -> DataFrame:
+    """With the number of the session each row belongs to, among those of its key; ``start`` is the time of its first
+    record. One that begins no more than the gap behind the last record of all before it goes on with their session."""
+    if last == "start":
+        over = "OVER (PARTITION BY key ORDER BY start"
+        before = f"lag(start) {over})"
+    else:
+        over = f"OVER (PARTITION BY key ORDER BY start, {last}"
+        before = f"max({last}) {over} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+    within = f"try_subtract(start, {before}) <= {gap_ms}L"  # NULL for the first, and where it overflows
     fresh = rows.selectExpr("*", f"CASE WHEN {within} THEN 0 ELSE 1 END AS fresh")
     return fresh.selectExpr("* EXCEPT (fresh)", f"sum(fresh) {over} ROWS UNBOUNDED PRECEDING) AS session")
 

@@ -83,8 +83,7 @@ def _let_programs_speak() -> None:
         log.propagate = False
 
 
-def batch_of(rows: Rows) -> Any:
-    """The rows as an Arrow batch of ROW_SCHEMA."""
+def _batch(rows: Rows) -> Any:
     import pyarrow as pa
 
     count = len(rows.payloads)
@@ -116,12 +115,12 @@ class ScanTask:
         for columns in self._columns(batches):
             if self.aside:
                 records, times, places, letters = self.decoding.singly(columns)
-                yield from [batch_of(letters_of(letters))] if letters else []
-                yield from map(batch_of, runner.sifted(records, times, places))
+                yield from [_batch(letters_of(letters))] if letters else []
+                yield from map(_batch, runner.sifted(records, times, places))
                 continue
             records, times, file = self.decoding.decode(columns)
-            yield from map(batch_of, runner.run(records, times, file))
-        yield from map(batch_of, runner.finish())
+            yield from map(_batch, runner.run(records, times, file))
+        yield from map(_batch, runner.finish())
 
     def _columns(self, batches: Iterator[Any]) -> Iterator[dict[str, Any]]:
         step, source = self.decoding.step, self.decoding.source
@@ -234,14 +233,14 @@ class MergeTask:
                 raise failed(step.name, record, cause) from cause
             if causes:
                 told = [letter(step.name, "", record, shown(record, MAX_VALUE), cause) for record, cause in causes]
-                yield batch_of(letters_of(told))
+                yield _batch(letters_of(told))
             passed = [outcome for outcome in chunk if outcome.error is None]
             records, times = [outcome.record for outcome in passed], [outcome.time_ms for outcome in passed]
             made = runner.run(records, times, _unknown)
             if self.aside:
                 made = runner.sifted(records, times, [""] * len(records))
-            yield from map(batch_of, made)
-        yield from map(batch_of, runner.finish())
+            yield from map(_batch, made)
+        yield from map(_batch, runner.finish())
 
 
 @dataclass(frozen=True)
@@ -253,16 +252,16 @@ class JoinTask:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """``mapInArrow``'s function."""
-        found = merged(self.step, _rows(batches))
-        counts = self.step.counts
-        while chunk := list(islice(found, RESULTS_PER_BATCH)):
-            payloads = [dump(item.key, item.accumulator) for item in chunk]
-            yield batch_of(
-                Rows(
-                    self.tag, [item.code for item in chunk], [item.start for item in chunk], payloads,
-                    [item.accumulator for item in chunk] if counts else None,
-                )
-            )  # fmt: skip
+        yield from accumulators(self.tag, self.step, merged(self.step, _rows(batches)))
+
+
+def accumulators(tag: int, step: ReduceStep, found: Iterable[Merged]) -> Iterator[Any]:
+    """Keys and their accumulators as the Arrow batches that a unit in front of the reducer gives."""
+    waiting = iter(found)
+    while chunk := list(islice(waiting, RESULTS_PER_BATCH)):
+        payloads = [dump(item.key, item.accumulator) for item in chunk]
+        counts = [item.accumulator for item in chunk] if step.counts else None
+        yield _batch(Rows(tag, [item.code for item in chunk], [item.start for item in chunk], payloads, counts))
 
 
 def _rows(batches: Iterator[Any]) -> Iterator[tuple[bytes, int, bytes]]:
@@ -295,8 +294,8 @@ def passed(
     """Records and their times through a unit, as Arrow batches."""
     runner = Runner(unit, render, limits)
     for records, times in chunks:
-        yield from map(batch_of, runner.run(records, times, _unknown))
-    yield from map(batch_of, runner.finish())
+        yield from map(_batch, runner.run(records, times, _unknown))
+    yield from map(_batch, runner.finish())
 
 
 def results(
@@ -311,18 +310,18 @@ def results(
     while chunk := list(islice(waiting, RESULTS_PER_BATCH)):
         if aside:
             chunk, letters = _sound(step, chunk, [render[tag] for tag in views])
-            yield from [batch_of(letters_of(letters))] if letters else []
+            yield from [_batch(letters_of(letters))] if letters else []
         for tag in views:
             show = render[tag]
             assert isinstance(show, ToAccumulator)
             codes, payloads = [show.code(item) for item in chunk], [show(item) for item in chunk]
-            yield batch_of(Rows(tag, codes, [item.start for item in chunk], payloads))
+            yield _batch(Rows(tag, codes, [item.start for item in chunk], payloads))
         if behind.nodes:
             pairs = [result_of(step, item) for item in chunk]
             records, times = [record for record, _ in pairs], [time for _, time in pairs]
             made = runner.sifted(records, times, [""] * len(records)) if aside else runner.run(records, times, _unknown)
-            yield from map(batch_of, made)
-    yield from map(batch_of, runner.finish())
+            yield from map(_batch, made)
+    yield from map(_batch, runner.finish())
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,10 @@ class PostgresServer:
             found = connection.execute(statement, values)
             return found.fetchall() if found.description else []
 
+    def left(self) -> list[tuple[int, int]]:
+        """How many chunks are staged, and tokens known."""
+        return self.ask("SELECT (SELECT count(*) FROM heronry_staged), (SELECT count(*) FROM heronry_checkpoints)")
+
     def start(self) -> None:
         """Start, and wait until it serves."""
         die_with_us = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,6 +16,10 @@ from spark_cluster import Standalone
 
 from data_pipeline.shell.class_archive import OPTIONS
 from data_pipeline.shell.session import SessionOptions, own_session
+
+if TYPE_CHECKING:
+    from kafka_mock import KafkaMock
+    from nats_server import NatsServer
 
 #: For the JVMs of all tests, and of what they start: these live for seconds, in which thorough compiling never pays.
 BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -45,3 +50,23 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]
         yield cluster
     finally:
         cluster.stop()
+
+
+@pytest.fixture(scope="module")
+def brokers() -> Iterator[KafkaMock]:
+    """Their topic ``words`` is empty."""
+    from kafka_mock import kafka_mock  # here: who tests no server needs none of the clients
+
+    with kafka_mock() as made:
+        made.make("words")
+        yield made
+
+
+@pytest.fixture(scope="module")
+def jetstream() -> Iterator[NatsServer]:
+    """Its stream ``words`` is empty."""
+    from nats_server import nats_server
+
+    with nats_server() as made:
+        made.make("words")
+        yield made

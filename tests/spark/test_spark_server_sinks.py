@@ -17,8 +17,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kafka_mock import KafkaMock, kafka_mock
-from nats_server import NatsServer, nats_server
+from kafka_mock import KafkaMock
+from nats_server import NatsServer
 from postgres_server import PostgresServer, postgres_server
 from pyspark.sql import SparkSession
 from redis_server import RedisServer, redis_server
@@ -69,30 +69,11 @@ def redis() -> Iterator[RedisServer]:
         yield made
 
 
-@pytest.fixture(scope="module")
-def brokers() -> Iterator[KafkaMock]:
-    with kafka_mock() as made:
-        made.make("words")
-        yield made
-
-
-@pytest.fixture(scope="module")
-def jetstream() -> Iterator[NatsServer]:
-    with nats_server() as made:
-        made.make("words")
-        yield made
-
-
 def spark_runs(spark: SparkSession, program: Program, folder: Path, **more: Any) -> tuple[str, str]:
     """What the command prints, and says."""
     said = io.StringIO()
     request = Request(Path("p.py"), output_path=str(folder / "out"), **more)
     return answer(spark, asked(request, Loaded(program, ())), said), said.getvalue()
-
-
-def left(postgres: PostgresServer) -> list[tuple[int, int]]:
-    """How many chunks are staged, and tokens known."""
-    return postgres.ask("SELECT (SELECT count(*) FROM heronry_staged), (SELECT count(*) FROM heronry_checkpoints)")
 
 
 def test_each_record_once_though_a_worker_and_the_driver_are_killed(
@@ -121,7 +102,7 @@ def test_each_record_once_though_a_worker_and_the_driver_are_killed(
     entries = [(int(entry["id"]), entry["word"]) for _, entry in redis.client.xrange("entries")]
     assert sorted(entries) == rows
     assert sorted(postgres.ask("SELECT key, value FROM sums")) == sorted(map(tuple, expected["sums"]))
-    assert left(postgres) == [(0, 0)]
+    assert postgres.left() == [(0, 0)]
     assert not [key for key in redis.client.keys("heronry:*") if ":batch:" not in key], "unprepared ones end alone"
     with pytest.raises(OutputExists):
         spark_runs(spark, program, tmp_path)
@@ -156,7 +137,7 @@ def test_every_system_and_what_a_dead_run_has_left(
     """A record that one system has no place for is put aside, of all; what the first pass has staged is thrown away."""
     program = into_all(postgres, brokers, jetstream, tmp_path, "zero \0 byte")
     dead = dead_run(program, tmp_path)
-    assert left(postgres)[0][1] >= 1
+    assert postgres.left()[0][1] >= 1
     printed, said = spark_runs(spark, program, tmp_path)
     assert "running again with care" in said
     assert f"wrote lines to {tmp_path / 'out'}; table, 49 records, to postgres plain at " in printed
@@ -171,7 +152,7 @@ def test_every_system_and_what_a_dead_run_has_left(
     assert sorted(read(tmp_path / "out" / "lines")) == [n for n, _ in expected]
     (letter,) = map(json.loads, (tmp_path / "out" / "_failed.jsonl").read_text().splitlines())
     assert "PostgreSQL has no text with a zero byte" in letter["error"]
-    assert left(postgres) == [(0, 0)]
+    assert postgres.left() == [(0, 0)]
     assert not dead.exists()
     assert [path for place in ("kafka", "nats") for path in (tmp_path / place).iterdir()] == []
 
@@ -204,6 +185,6 @@ def test_what_is_wrong_is_said_before_or_names_its_step(
         spark_runs(spark, program, tmp_path)
     assert postgres.password not in str(raised.value)
     assert len(jetstream.bodies("words")) == messages
-    assert left(postgres) == [(0, 0)]
+    assert postgres.left() == [(0, 0)]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kafka", "nats"]
     assert not any(os.listdir(tmp_path / name) for name in ("kafka", "nats"))

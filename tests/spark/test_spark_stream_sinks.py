@@ -17,9 +17,9 @@ from typing import Any
 
 import iceberg_tables
 import pytest
-from kafka_mock import KafkaMock, kafka_mock
+from kafka_mock import KafkaMock
 from lake_tables import make, rows_of
-from nats_server import NatsServer, nats_server
+from nats_server import NatsServer
 from postgres_server import PostgresServer, postgres_server
 from pyspark.sql import SparkSession
 
@@ -58,20 +58,6 @@ def postgres() -> Iterator[PostgresServer]:
         yield made
 
 
-@pytest.fixture(scope="module")
-def brokers() -> Iterator[KafkaMock]:
-    with kafka_mock() as made:
-        made.make("words")
-        yield made
-
-
-@pytest.fixture(scope="module")
-def jetstream() -> Iterator[NatsServer]:
-    with nats_server() as made:
-        made.make("words")
-        yield made
-
-
 def arrive(folder: Path, numbers: range, a_file: int = ROWS_A_FILE) -> None:
     """In several files."""
     folder.mkdir(exist_ok=True)
@@ -86,11 +72,6 @@ def streams(spark: SparkSession, program: Program, folder: Path, most: int = 2, 
     streaming = Streaming(str(folder / "checkpoint"), None, most)
     request = Request(Path("p.py"), output_path=str(folder / "out"), streaming=streaming, **more)
     return answer(spark, asked(request, Loaded(program, ())), said), said.getvalue()
-
-
-def left(postgres: PostgresServer) -> list[tuple[int, int]]:
-    """How many chunks are staged, and tokens known."""
-    return postgres.ask("SELECT (SELECT count(*) FROM heronry_staged), (SELECT count(*) FROM heronry_checkpoints)")
 
 
 def test_each_record_once_though_input_arrives_between_drivers_that_are_killed(
@@ -128,7 +109,7 @@ def test_each_record_once_though_input_arrives_between_drivers_that_are_killed(
         assert postgres.ask("SELECT id, word FROM records ORDER BY id") == rows
         assert sorted((row["n"], row["word"]) for row in rows_of(table)) == rows
         assert sorted(postgres.ask("SELECT key, value FROM sums")) == sorted(Counter(word for _, word in rows).items())
-        assert left(postgres) == [(0, 0)]
+        assert postgres.left() == [(0, 0)]
     assert len(writers(Path(table))) == 1, "a mark of the table for each micro-batch would stay for ever"
     assert not list((tmp_path / "checkpoint").rglob(".*.tmp"))
     for text in (died.stdout, died.stderr, printed, said):
@@ -171,7 +152,7 @@ def test_every_system_and_a_record_that_one_has_no_place_for(
     for found in (messages, bodies):
         assert sorted((value["id"], value["word"]) for value in found) == expected
     assert sorted(read(tmp_path / "out" / "lines")) == [n for n, _ in expected]
-    assert left(postgres) == [(0, 0)]
+    assert postgres.left() == [(0, 0)]
     assert [path for place in ("kafka", "nats") for path in (tmp_path / place).iterdir()] == []
 
 

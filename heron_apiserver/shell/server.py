@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -90,9 +89,7 @@ def serve(options: Options) -> None:
     app: Any = single[1] if single else replica(options, config, store, make, place, listener.getsockname()[1])
     served = config_of(app, access_log=options.verbose, stop_seconds=STOP_SECONDS, limit_concurrency=MAX_CONNECTIONS)
     log.info("log in with: heron login %s --api %s", config.cluster, url.rstrip("/"))
-    sys.stdout.write(url + "\n")
-    sys.stdout.flush()
-    Server(served).run(sockets=[listener])
+    Server(served).serve_on(listener, url)
 
 
 def lead(

@@ -13,6 +13,7 @@ import contextlib
 import logging
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -97,6 +98,13 @@ class Server(uvicorn.Server):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    def serve_on(self, listener: socket.socket, url: str) -> None:
+        """Print the address and serve. Whoever has read it may send a signal: it is heeded from before that line on."""
+        with self.capture_signals():
+            sys.stdout.write(url + "\n")
+            sys.stdout.flush()
+            self.run(sockets=[listener])
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close what is open."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,6 +76,4 @@ def serve(options: Options) -> None:
     config = config_of(make_app(tracker, hosts, tokens), access_log=options.verbose, stop_seconds=STOP_SECONDS)
     # uvicorn waits for every answer to be complete, and streams of events have no end: these end first.
     server = Server(config, tracker.events.close)
-    sys.stdout.write(url_of(options.host, listener) + "\n")
-    sys.stdout.flush()
-    server.run(sockets=[listener])
+    server.serve_on(listener, url_of(options.host, listener))

@@ -30,7 +30,6 @@ CALLED = {
     "__dir__": "Python",
     "dont_write_bytecode": "Python: no compiled files from here on",
     "readinto": "io.RawIOBase",
-    "capture_signals": "uvicorn.Server",
     "conn": "uvicorn: the connection of its protocol",
     "get_buffer": "asyncio.BufferedProtocol",
     "buffer_updated": "asyncio.BufferedProtocol",

@@ -1,0 +1,45 @@
+"""A server that is asked to end in the moment in which its address is known."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import signal
+import sys
+from typing import Any
+
+import pytest
+
+from heron_control.web.serving import Server, bind, config_of, url_of
+
+
+async def nothing(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    """An application that only starts and stops."""
+    assert scope["type"] == "lifespan"
+    for said in ("startup", "shutdown"):
+        await receive()
+        await send({"type": f"lifespan.{said}.complete"})
+
+
+class Hasty(io.StringIO):
+    """Whoever reads the address ends the server at once."""
+
+    def write(self, text: str) -> int:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return super().write(text)
+
+
+def test_a_signal_that_comes_with_the_address_ends_it_as_any_other_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    closed: list[bool] = []
+    read = Hasty()
+    monkeypatch.setattr(sys, "stdout", read)
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    with bind("127.0.0.1", 0, "test") as listener:
+        url = url_of("127.0.0.1", listener)
+        server = Server(config_of(nothing, access_log=False, stop_seconds=1), lambda: closed.append(True))
+        server.serve_on(listener, url)
+    assert read.getvalue() == url + "\n"
+    assert closed == [True]
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -19,6 +19,7 @@ from typing import Any
 
 import typer
 
+from heron_cli.behind_dashes import BehindDashes
 from heron_cli.console import is_verbose, say, show_error
 from heron_runtime.failures import Interrupted
 from heron_runtime.net.foreign import translate
@@ -96,7 +97,8 @@ def make_app(only: str = "") -> typer.Typer:
     if only in _COMMANDS:
         app.callback()(lambda: None)  # else a single command would be the program itself
     for name in [only] if only in _COMMANDS else _COMMANDS:
-        app.command(name)(guarded(pkgutil.resolve_name(_COMMANDS[name])))
+        kind = BehindDashes if name == "submit" else None
+        app.command(name, cls=kind)(guarded(pkgutil.resolve_name(_COMMANDS[name])))
     if only not in _COMMANDS:
         pipeline = typer.Typer(
             help="Batches on Spark for merged views; the history of topologies, and what it advises.",

@@ -1,0 +1,47 @@
+"""Arguments of the user's program behind ``--``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from heron_cli.behind_dashes import BehindDashes
+
+app = typer.Typer()
+
+
+@app.command(cls=BehindDashes)
+def show(
+    file: str,
+    topology: Annotated[str | None, typer.Argument()] = None,
+    arguments: Annotated[list[str] | None, typer.Argument()] = None,
+    name: Annotated[str, typer.Option("--name")] = "",
+) -> None:
+    typer.echo(repr((file, topology, arguments or [], name)))
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        (["f"], ("f", None, [], "")),
+        (["f", "--", "a"], ("f", None, ["a"], "")),
+        (["f", "t", "--", "a", "--name", "b"], ("f", "t", ["a", "--name", "b"], "")),
+        (["f", "t", "a", "--name", "n", "--", "b"], ("f", "t", ["a", "b"], "n")),
+        (["f", "--name", "n", "--", "--", "a"], ("f", None, ["--", "a"], "n")),
+        (["f", "t", "a"], ("f", "t", ["a"], "")),
+        (["f", "--"], ("f", None, [], "")),
+    ],
+)
+def test_they_go_to_the_program_alone(typed: list[str], expected: tuple[object, ...]) -> None:
+    said = CliRunner().invoke(app, typed)
+    assert said.exit_code == 0, said.output
+    assert said.output.strip() == repr(expected)
+
+
+def test_a_file_is_still_wanted_before_them() -> None:
+    said = CliRunner().invoke(app, ["--", "f"])
+    assert said.exit_code == 2
+    assert "Missing argument" in said.output

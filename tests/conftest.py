@@ -21,6 +21,10 @@ USED = "_hypothesis_internal_use_settings"  # where Hypothesis keeps a law's set
 LAW_FLOOR = 10  # examples
 #: In the names of tests whose laws have to fail.
 BROKEN = ("notice", "mutation", "rule_is_needed", "law_catches", "laws_can_fail")
+SLOW_SECS = 900  # under load, or when images are built first
+#: Folders whose tests are of the group of that name; those of these groups may take so long.
+GROUPS = ("integration", "sim", "browser", "zookeeper", "postgres", "redis", "sftp", "brokers", "slurm")
+SLOW_GROUPS = ("faults", "docker", "swarm", "k8s", "spark")
 LAWS = Budget(120.0, 0)  # of each process that runs tests
 
 settings.register_profile("heronry", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -29,6 +33,16 @@ settings.load_profile("heronry")
 # A shell starts background jobs with SIGINT ignored, and children inherit that; the tests of Ctrl-C need it to work.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Remember the order of collection; what stands in the folder of a group is of that group."""
+    item.stash[COLLECTED] = next(_numbers)
+    group = item.path.relative_to(Path(__file__).parent).parts[0]
+    if group in (*GROUPS, *SLOW_GROUPS):
+        item.add_marker(group)
+    if group in SLOW_GROUPS:
+        item.add_marker(pytest.mark.timeout(SLOW_SECS))
 
 
 @pytest.hookimpl(trylast=True)
@@ -42,11 +56,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         ordered = sorted((items[place] for place in mine), key=lambda item: item.stash[COLLECTED])
         for place, item in zip(mine, ordered, strict=True):
             items[place] = item
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Remember the order of collection."""
-    item.stash[COLLECTED] = next(_numbers)
 
 
 def _any_example(chosen: Any) -> tuple[Phase, ...]:

@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from front_door import FrontDoor, front_door
 from kafka_mock import KafkaMock, kafka_mock
-from mosquitto_server import Mosquitto, mosquitto
-from nats_server import NatsServer, nats_server
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All that stands here is of the group ``brokers``."""
-    here = Path(__file__).parent
-    for item in items:
-        if item.path.is_relative_to(here):
-            item.add_marker(pytest.mark.brokers)
+from mosquitto_server import Mosquitto
+from nats_server import NatsServer
+from one_server import serving
 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[NatsServer]:
     """A test that kills it starts it again."""
-    with nats_server() as made:
+    with serving(NatsServer) as made:
         yield made
 
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Mosquitto]:
     """A test that stops it starts it again."""
-    with mosquitto() as made:
+    with serving(Mosquitto) as made:
         yield made
 
 

@@ -121,7 +121,7 @@ def test_a_broker_that_comes_back_does_not_count_twice(broker: Mosquitto, topic:
     with source(broker, topic) as first:
         broker.publish(topic, b"a", b"b")
         first.until(2)
-        broker.stop()
+        broker.kill()
         broker.start()
         broker.publish(topic, b"c")
         assert first.until(3) == ["a", "b", "c"], "the first two are sent again, and are known"

@@ -28,7 +28,6 @@ webdriver = pytest.importorskip("selenium.webdriver", reason="pip install seleni
 from selenium.webdriver.common.by import By  # noqa: E402  # after the check that selenium is there
 from selenium.webdriver.common.keys import Keys  # noqa: E402  # the same
 
-pytestmark = pytest.mark.browser
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
 EVIL = "<img src=x onerror=window.evil=1>"
 SIZE = (1440, 1180)

@@ -14,14 +14,6 @@ import pytest
 from compose_cluster import ComposeCluster
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The marker, and time enough for a machine that builds images first."""
-    for item in items:
-        if "/tests/docker/" in str(item.path):
-            item.add_marker(pytest.mark.docker)
-            item.add_marker(pytest.mark.timeout(900))
-
-
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[ComposeCluster]:
     """Up and logged in. Whoever ends the run by SIGTERM has it cleared up, too."""

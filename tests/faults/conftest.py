@@ -5,15 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import fault_table
-import pytest
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The marker, and time enough for a machine under load."""
-    for item in items:
-        if "/tests/faults/" in str(item.path):
-            item.add_marker(pytest.mark.faults)
-            item.add_marker(pytest.mark.timeout(900))
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

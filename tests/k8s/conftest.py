@@ -11,14 +11,6 @@ from k8s_cluster import K8sCluster
 from k8s_nodes import K8sNodes
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The marker, and time enough for a machine that builds images first."""
-    for item in items:
-        if "/tests/k8s/" in str(item.path):
-            item.add_marker(pytest.mark.k8s)
-            item.add_marker(pytest.mark.timeout(900))
-
-
 @pytest.fixture(scope="session")
 def nodes() -> Iterator[K8sNodes]:
     """Whoever ends the run by SIGTERM has it cleared up, too."""

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from front_door import FrontDoor, front_door
-from postgres_server import PostgresServer, postgres_server
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All that stands here is of the group ``postgres``."""
-    here = Path(__file__).parent
-    for item in items:
-        if item.path.is_relative_to(here):
-            item.add_marker(pytest.mark.postgres)
+from one_server import serving
+from postgres_server import PostgresServer
 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[PostgresServer]:
     """A test that kills it starts it again."""
-    with postgres_server() as made:
+    with serving(PostgresServer) as made:
         yield made
 
 

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from front_door import FrontDoor, front_door
-from redis_server import RedisServer, redis_server
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All that stands here is of the group ``redis``."""
-    here = Path(__file__).parent
-    for item in items:
-        if item.path.is_relative_to(here):
-            item.add_marker(pytest.mark.redis)
+from one_server import serving
+from redis_server import RedisServer
 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[RedisServer]:
     """A test that kills it starts it again."""
-    with redis_server() as made:
+    with serving(RedisServer) as made:
         yield made
 
 

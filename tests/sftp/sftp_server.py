@@ -1,11 +1,7 @@
-"""A real OpenSSH server for tests: SFTP on a free port of 127.0.0.1, in a temporary folder, with keys of its own.
-
-It can be stopped and started again, and ends with its test process, however that ends.
-"""
+"""A real OpenSSH server for tests: SFTP, with keys of its own."""
 
 from __future__ import annotations
 
-import contextlib
 import getpass
 import json
 import os
@@ -13,12 +9,10 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
-START_SECS = 60.0
+from one_server import OneServer
+
 CONFIG = """Port {port}
 ListenAddress 127.0.0.1
 HostKey {folder}/host
@@ -32,13 +26,13 @@ ForceCommand internal-sftp
 """
 
 
-class SftpServer:
+class SftpServer(OneServer):
     """One server. ``options``: the file for ``--packages-options``."""
 
+    system = "sftp"
+
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="heronry-sftp-"))
-        with socket.create_server(("127.0.0.1", 0)) as found:
-            self.port = found.getsockname()[1]
+        super().__init__()
         for name in ("host", "user", "stranger"):
             command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / name)]
             subprocess.run(command, check=True)
@@ -46,7 +40,11 @@ class SftpServer:
         self.options = self.options_with("host")
         self.kept = self.folder / "kept"
         self.kept.mkdir()
-        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> dict[str, str]:
+        """Of that folder."""
+        return {"url": self.url}
 
     @property
     def url(self) -> str:
@@ -62,24 +60,18 @@ class SftpServer:
         file.chmod(0o600)
         return file
 
-    def start(self) -> None:
-        """Start, and wait until it answers."""
+    def command(self) -> list[str]:
+        """OpenSSH's server."""
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd wants it
         program = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin") or "sshd"
-        die_with_us = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
-        with (self.folder / "server.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [*die_with_us, program, "-D", "-e", "-f", str(self.folder / "sshd_config")],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder,
-            )  # fmt: skip
-        deadline = time.monotonic() + START_SECS
-        while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 5) as talk:
-                if talk.recv(4) == b"SSH-":
-                    return
-            assert time.monotonic() < deadline, (self.folder / "server.log").read_text(errors="replace")[-500:]
-            time.sleep(0.05)
+        return [program, "-D", "-e", "-f", str(self.folder / "sshd_config")]
+
+    def greet(self) -> None:
+        """It says first what it is."""
+        with socket.create_connection(("127.0.0.1", self.port), 5) as talk:
+            if talk.recv(4) != b"SSH-":
+                raise ConnectionError("closed before a word")
 
     def hang(self) -> None:
         """It takes connections and says nothing."""
@@ -90,26 +82,3 @@ class SftpServer:
         """After ``hang``."""
         assert self.process is not None
         self.process.send_signal(signal.SIGCONT)
-
-    def kill(self) -> None:
-        """As by a power cut."""
-        process, self.process = self.process, None
-        if process is not None:
-            process.kill()
-            process.wait(START_SECS)
-
-    def close(self) -> None:
-        """End it, and remove all it had."""
-        self.kill()
-        shutil.rmtree(self.folder)
-
-
-@contextlib.contextmanager
-def sftp_server() -> Iterator[SftpServer]:
-    """A server that serves, and leaves nothing behind."""
-    made = SftpServer()
-    try:
-        made.start()
-        yield made
-    finally:
-        made.close()

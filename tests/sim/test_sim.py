@@ -30,8 +30,6 @@ FLOOR, ENOUGH, SECONDS = 160, 1250, 150.0  # of each lane; the seconds are for s
 MOST_FAILURES_TOLD = 3
 STATE_LANES = 2
 
-pytestmark = pytest.mark.sim
-
 
 def seeds(lane: int) -> Iterator[int]:
     """The seeds of a lane: as many as its time allows, or its share of those that the environment names."""

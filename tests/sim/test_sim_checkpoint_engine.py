@@ -16,8 +16,6 @@ LANES = 2
 FLOOR, SECONDS = 8, 15.0  # of each lane
 SEEDS_OF_A_MUTATION = 30
 
-pytestmark = pytest.mark.sim
-
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("lane", range(LANES))

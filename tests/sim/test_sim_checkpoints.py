@@ -23,8 +23,6 @@ LANES = 4
 FLOOR, SECONDS = 12, 9.0  # of each lane
 SEEDS_OF_A_MUTATION = 50
 
-pytestmark = pytest.mark.sim
-
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("lane", range(LANES))

@@ -45,8 +45,6 @@ from .noticing import Mutations
 from .schedule import make, run
 from .world import Violation
 
-pytestmark = pytest.mark.sim
-
 MUTATIONS = Mutations(run, floor=400, seconds=30.0)
 mutation = MUTATIONS.breaks
 

@@ -29,8 +29,6 @@ ROOT = Path(__file__).resolve().parents[2]
 LANES, FLOOR, SECONDS = 2, 12, 10.0
 MUTATION_FLOOR, MUTATION_SECONDS = 60, 20.0
 
-pytestmark = pytest.mark.sim
-
 MUTATIONS = Mutations(run, MUTATION_FLOOR, MUTATION_SECONDS)
 mutation = MUTATIONS.breaks
 

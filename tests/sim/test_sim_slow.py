@@ -29,8 +29,6 @@ from .cluster import Cluster
 from .programs import FIELDS, Habits, Program, pack
 from .world import Violation, World
 
-pytestmark = pytest.mark.sim
-
 SECONDS_MS, LOOK_EACH_MS = 15_000.0, 500.0
 LONGEST_WAIT_MS = 5_000.0
 MESSAGES = 8_000  # many times what may wait

@@ -11,8 +11,6 @@ from .stories import Story, StoryError, play
 
 STORIES = sorted((Path(__file__).parent / "stories").glob("*.txt"))
 
-pytestmark = pytest.mark.sim
-
 
 @pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
 def test_the_story_happens_as_it_is_told(path: Path) -> None:

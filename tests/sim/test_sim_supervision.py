@@ -20,8 +20,6 @@ from .supervision import run
 FLOOR, SECONDS = 100, 8.0
 MUTATION_FLOOR, MUTATION_SECONDS = 100, 10.0
 
-pytestmark = pytest.mark.sim
-
 MUTATIONS = Mutations(run, MUTATION_FLOOR, MUTATION_SECONDS)
 mutation = MUTATIONS.breaks
 

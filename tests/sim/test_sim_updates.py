@@ -20,8 +20,6 @@ from .noticing import Mutations
 from .updates import run
 from .world import Violation
 
-pytestmark = pytest.mark.sim
-
 FLOOR, SECONDS = 60, 40.0
 MUTATIONS = Mutations(run, floor=60, seconds=30.0)
 mutation = MUTATIONS.breaks

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,14 +23,6 @@ if TYPE_CHECKING:
 #: For the JVMs of all tests, and of what they start: these live for seconds, in which thorough compiling never pays.
 BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 os.environ[OPTIONS] = BRIEF
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The marker, and time enough for a machine under load."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.timeout(900))
 
 
 @pytest.fixture(scope="session")
@@ -65,8 +56,9 @@ def brokers() -> Iterator[KafkaMock]:
 @pytest.fixture(scope="module")
 def jetstream() -> Iterator[NatsServer]:
     """Its stream ``words`` is empty."""
-    from nats_server import nats_server
+    from nats_server import NatsServer
+    from one_server import serving
 
-    with nats_server() as made:
+    with serving(NatsServer) as made:
         made.make("words")
         yield made

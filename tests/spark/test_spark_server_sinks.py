@@ -19,9 +19,10 @@ from typing import Any
 import pytest
 from kafka_mock import KafkaMock
 from nats_server import NatsServer
-from postgres_server import PostgresServer, postgres_server
+from one_server import serving
+from postgres_server import PostgresServer
 from pyspark.sql import SparkSession
-from redis_server import RedisServer, redis_server
+from redis_server import RedisServer
 
 from data_pipeline.core.planner import plan
 from data_pipeline.core.render import ToServer
@@ -55,7 +56,7 @@ counts.sink(to_table(dsn, "sums", ["key", "value"], key="key", password_file=pas
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[PostgresServer]:
-    with postgres_server() as made:
+    with serving(PostgresServer) as made:
         made.ask("CREATE TABLE records (id int, word text)")
         made.ask("CREATE TABLE sums (key text PRIMARY KEY, value bigint)")
         for name in ("plain", "strict"):
@@ -65,7 +66,7 @@ def postgres() -> Iterator[PostgresServer]:
 
 @pytest.fixture(scope="module")
 def redis() -> Iterator[RedisServer]:
-    with redis_server() as made:
+    with serving(RedisServer) as made:
         yield made
 
 

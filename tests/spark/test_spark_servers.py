@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 from comparing import difference
 from kafka_mock import KafkaMock, kafka_mock
-from nats_server import NatsServer, nats_server
-from postgres_server import PostgresServer, postgres_server
+from nats_server import NatsServer
+from one_server import serving
+from postgres_server import PostgresServer
 from pyspark.sql import SparkSession
-from redis_server import RedisServer, redis_server
+from redis_server import RedisServer
 from server_programs import differences, in_reference, program
 from spark_world import run_all
 
@@ -40,7 +41,7 @@ FIELDS = ["word", "n"]
 @pytest.fixture(scope="module")
 def redis() -> Iterator[RedisServer]:
     """Its streams ``a`` and ``b`` hold words."""
-    with redis_server() as made:
+    with serving(RedisServer) as made:
         fill(made)
         yield made
 
@@ -54,7 +55,7 @@ def fill(server: RedisServer) -> None:
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[PostgresServer]:
     """Its table ``words`` holds words."""
-    with postgres_server() as made:
+    with serving(PostgresServer) as made:
         made.ask("CREATE TABLE words (id bigint PRIMARY KEY, word text, n bigint, price numeric, at timestamptz)")
         made.ask("INSERT INTO words SELECT i, 'w' || i / 30, i, i * 0.10, now() FROM generate_series(0, 79) i")
         yield made
@@ -73,7 +74,7 @@ def brokers() -> Iterator[KafkaMock]:
 @pytest.fixture(scope="module")
 def jetstream() -> Iterator[NatsServer]:
     """Its stream ``words`` holds words."""
-    with nats_server() as made:
+    with serving(NatsServer) as made:
         made.make("words")
         for number in range(20):
             made.add("words", b"1", headers={"word": "xyz"[number % 3], "n": str(number)})

@@ -20,7 +20,8 @@ import pytest
 from kafka_mock import KafkaMock
 from lake_tables import make, rows_of
 from nats_server import NatsServer
-from postgres_server import PostgresServer, postgres_server
+from one_server import serving
+from postgres_server import PostgresServer
 from pyspark.sql import SparkSession
 
 from data_pipeline.shell.asked import asked
@@ -51,7 +52,7 @@ counts.sink(to_table(dsn, "sums", ["key", "value"], key="key", password_file=pas
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[PostgresServer]:
-    with postgres_server() as made:
+    with serving(PostgresServer) as made:
         made.ask("CREATE TABLE records (id int, word text)")
         made.ask("CREATE TABLE plain (id int, word text)")
         made.ask("CREATE TABLE sums (key text PRIMARY KEY, value bigint)")

@@ -11,14 +11,6 @@ from swarm_cluster import SwarmCluster
 from swarm_nodes import SwarmNodes
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The marker, and time enough for a machine that builds images first."""
-    for item in items:
-        if "/tests/swarm/" in str(item.path):
-            item.add_marker(pytest.mark.swarm)
-            item.add_marker(pytest.mark.timeout(900))
-
-
 @pytest.fixture(scope="session")
 def nodes() -> Iterator[SwarmNodes]:
     """Whoever ends the run by SIGTERM has it cleared up, too."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from zookeeper_servers import Ensemble
@@ -13,14 +12,6 @@ from zookeeper_world import ZookeeperWorld
 from heron_runtime.state.store import StateStore
 
 _numbers = itertools.count(1)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All that stands here is of the group ``zookeeper``."""
-    here = Path(__file__).parent
-    for item in items:
-        if item.path.is_relative_to(here):
-            item.add_marker(pytest.mark.zookeeper)
 
 
 @pytest.fixture(scope="session")

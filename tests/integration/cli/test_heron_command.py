@@ -17,8 +17,6 @@ from typing import Any
 import psutil
 import pytest
 
-pytestmark = pytest.mark.integration
-
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = """
 import time

@@ -14,8 +14,6 @@ from front_door import FrontDoor, becomes, unique
 from keeping_server import KeepingServer
 from waiting import eventually
 
-pytestmark = pytest.mark.integration
-
 TOPOLOGY = Path(__file__).with_name("sinks_topology.py")
 LINES, NUMBERS = 3000, 5000
 

@@ -21,8 +21,6 @@ import semantics_topology as user
 from front_door import FrontDoor, becomes, front_door, json_lines, unique
 from waiting import eventually
 
-pytestmark = pytest.mark.integration
-
 FILE = Path(user.__file__)
 
 

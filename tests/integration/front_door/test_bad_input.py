@@ -23,8 +23,6 @@ from waiting import eventually
 
 from heron_runtime.model.settings import ALL_SETTINGS
 
-pytestmark = pytest.mark.integration
-
 GOOD = """
 from heronry import BasicBolt, Grouping, Spout, Topology
 

@@ -13,8 +13,6 @@ import pytest
 from front_door import FrontDoor, front_door, json_lines, unique
 from waiting import eventually
 
-pytestmark = pytest.mark.integration
-
 
 @dataclass
 class Run:

@@ -29,7 +29,6 @@ from waiting import eventually
 from heron_runtime.kernel import CHANGE_USER, capabilities
 
 pytestmark = [
-    pytest.mark.integration,
     pytest.mark.skipif(sys.platform != "linux", reason="capabilities and /proc are Linux's"),
     pytest.mark.skipif(os.geteuid() != 0, reason="only root may run children as another user"),
     pytest.mark.skipif(

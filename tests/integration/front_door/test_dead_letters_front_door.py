@@ -7,10 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import letters_topology as user
-import pytest
 from front_door import becomes, front_door, unique
-
-pytestmark = pytest.mark.integration
 
 
 def lines_of(folder: Path) -> list[dict[str, Any]]:

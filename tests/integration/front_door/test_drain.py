@@ -7,12 +7,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import pytest
 import update_topology as user
 from front_door import front_door, unique
 from waiting import eventually
-
-pytestmark = pytest.mark.integration
 
 
 def test_what_was_read_is_committed(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from tracker_process import TrackerProcess, tracker
 from heron_runtime.model.metric_kinds import MetricKind
 from heron_runtime.model.metrics import base_name, prometheus_name
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 INTERVALS = (-1, 600, 3600, 10_800)
 # Counters about the process, the machine or the clock. They go on while the topology rests.
 OF_THE_PROCESS = {

@@ -9,11 +9,8 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-import pytest
 from front_door import ROOT, TEXT, FrontDoor, becomes, unique
 from waiting import eventually
-
-pytestmark = pytest.mark.integration
 
 EXAMPLES = ROOT / "examples"
 

@@ -15,8 +15,6 @@ import pytest
 from front_door import ROOT, FrontDoor, becomes, front_door, json_lines, unique
 from waiting import eventually
 
-pytestmark = pytest.mark.integration
-
 EXAMPLE = ROOT / "examples" / "extensions"
 LETTERS = EXAMPLE / "letters.py"
 FIRST = {"apple": 100, "banana": 100, "fig": 100, "kiwi": 100}

@@ -5,14 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from front_door import front_door, unique
 from waiting import eventually
 
 from heron_runtime.wire.container import AT_END
-
-pytestmark = pytest.mark.integration
-
 
 TOPOLOGIES = Path(__file__).with_name("ending_topology.py")
 NUMBERS = 5_000  # as there

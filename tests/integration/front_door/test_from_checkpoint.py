@@ -14,8 +14,6 @@ from front_door import Done, FrontDoor, front_door, unique
 from kept_counts import KeptCounts
 from waiting import eventually
 
-pytestmark = pytest.mark.integration
-
 
 @dataclass
 class Past(KeptCounts):

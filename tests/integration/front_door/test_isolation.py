@@ -15,7 +15,6 @@ from front_door import FrontDoor, front_door, unique
 from waiting import eventually
 
 pytestmark = [
-    pytest.mark.integration,
     pytest.mark.skipif(sys.platform != "linux", reason="/proc and prctl are Linux's"),
     pytest.mark.skipif(os.geteuid() != 0, reason="looks at processes that hide from their own user"),
 ]

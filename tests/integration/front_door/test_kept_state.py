@@ -16,8 +16,6 @@ from waiting import eventually
 
 from heron_runtime.checkpoint_files import CheckpointFolder
 
-pytestmark = pytest.mark.integration
-
 
 @dataclass
 class Run:

@@ -16,8 +16,6 @@ from waiting import eventually
 
 from heron_runtime import cgroups
 
-pytestmark = pytest.mark.integration
-
 
 @dataclass
 class Run:

@@ -12,15 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import finite_topology
-import pytest
 from finite_topology import NUMBERS, truth
 from front_door import FrontDoor, becomes, unique
 from prometheus_client.parser import text_string_to_metric_families
 
 from heron_runtime.model.instance_metrics import ACK_COUNT, EMIT_COUNT, EXECUTE_COUNT, FAIL_COUNT
 from heron_runtime.model.metrics import base_name
-
-pytestmark = pytest.mark.integration
 
 COUNTED = (EMIT_COUNT, EXECUTE_COUNT, ACK_COUNT, FAIL_COUNT)
 IN_PROMETHEUS = {"heron_emitted": EMIT_COUNT, "heron_executed": EXECUTE_COUNT, "heron_acked": ACK_COUNT,

@@ -21,8 +21,6 @@ from heron_runtime.model.topology import TopologyState
 from heron_runtime.state import open_store, paths
 from heron_runtime.wire import codec
 
-pytestmark = pytest.mark.integration
-
 
 @dataclass
 class Replaced(KeptCounts):

@@ -13,8 +13,6 @@ import submitting_topology as user
 from front_door import FrontDoor, front_door, unique
 from waiting import eventually
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture
 def door(tmp_path: Path) -> Iterator[FrontDoor]:

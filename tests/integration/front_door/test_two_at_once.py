@@ -21,8 +21,6 @@ from waiting import eventually
 from heron_runtime.model.settings import ALL_SETTINGS
 from heronry.version import VERSION
 
-pytestmark = pytest.mark.integration
-
 WHEEL = "tinybird-1.0-py3-none-any.whl"
 FLIGHT = """
 import time

@@ -17,8 +17,6 @@ from front_door import Done, FrontDoor, becomes, front_door, unique
 from kept_counts import KeptCounts
 from waiting import eventually
 
-pytestmark = pytest.mark.integration
-
 
 @dataclass
 class Run(KeptCounts):

@@ -9,8 +9,6 @@ import pytest
 from front_door import becomes, front_door, unique
 from waiting import eventually
 
-pytestmark = pytest.mark.integration
-
 
 def _written(folder: Path, book: str) -> list[str]:
     return [line for file in folder.glob(f"{book}-*") for line in file.read_text().splitlines()]

@@ -22,7 +22,6 @@ from api_process import TOPOLOGIES, ApiProcess, api_server, until
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition
 from heron_runtime.wire import codec
 
-pytestmark = pytest.mark.integration
 PLACE = f"{TOPOLOGIES}/box/ads/prod/words"
 FIELDS = {"name": "words", "cluster": "box", "role": "ads", "environment": "prod"}
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from api_process import TOPOLOGIES, api_server, until
 
-pytestmark = pytest.mark.integration
 FIELDS = {"name": "words", "cluster": "box", "role": "ads", "environment": "prod"}
 
 

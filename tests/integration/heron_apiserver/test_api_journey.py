@@ -18,7 +18,7 @@ from api_process import ROOT, ApiProcess, Heron, api_server, until
 from heron_runtime.launch import Launch
 from heron_runtime.net.handshake import prove_download
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(500)]
+pytestmark = pytest.mark.timeout(500)
 FILE = Path(__file__).parent.parent / "heron_tracker" / "paced_words.py"
 PLACE, NAME = "staging/ada/test", "PacedWords"
 

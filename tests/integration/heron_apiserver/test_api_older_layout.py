@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from api_process import TOPOLOGIES, api_server, until
 
 from heron_control.packing import pack
@@ -12,8 +11,6 @@ from heron_runtime.model.stored import ExecutionState
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition, TopologyState
 from heron_runtime.state import open_store, topologies
 from heron_runtime.state.store import Create, Delete
-
-pytestmark = pytest.mark.integration
 
 
 def test_topologies_of_an_earlier_release_are_named_with_the_cure(tmp_path: Path) -> None:

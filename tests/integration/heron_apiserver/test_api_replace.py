@@ -13,7 +13,6 @@ import update_topology as user
 from api_process import ApiProcess, Heron, api_server, until
 from kept_counts import KeptCounts
 
-pytestmark = pytest.mark.integration
 WHERE = "box/ads/prod"
 
 

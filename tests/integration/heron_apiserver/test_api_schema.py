@@ -25,7 +25,7 @@ with warnings.catch_warnings():
 # A schema cannot say what is no topology; and whoever tries many wrong tokens is told 429 (see test_api_abuse).
 EXCLUDED = [positive_data_acceptance, ignored_auth]
 # Its own use of other libraries warns of this and that; what is judged here is the api server.
-pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("default")]
+pytestmark = pytest.mark.filterwarnings("default")
 bounded = settings(
     max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), print_blob=False
 )

@@ -11,7 +11,6 @@ from api_process import ApiProcess, Heron, api_server
 from heron_apiserver.core.access import Role
 from heron_apiserver.shell.tokens import TokenBook
 
-pytestmark = pytest.mark.integration
 RESTART = "/api/v1/topologies/box/ads/prod/nobody/restart"
 
 

@@ -29,8 +29,6 @@ from heron_runtime.net.identity import identity_of
 from heron_runtime.net.services import CONTAINER_SERVICE
 from heron_runtime.wire.container import ContainerStatus, ReadFile
 
-pytestmark = pytest.mark.integration
-
 WHOSE = ("me", "default", "words")
 
 

@@ -20,8 +20,6 @@ from heron_runtime.net.rpc import make_channel
 from heron_runtime.net.services import CONTAINER_SERVICE
 from heron_runtime.wire.container import ListFiles, ReadFile
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[LocalWorld]:

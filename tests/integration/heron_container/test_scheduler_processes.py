@@ -15,8 +15,6 @@ from local_world import LocalWorld, alive, eventually, eventually_async, kill_9,
 from heron_control.schedulers import local
 from heron_runtime.wire.container import RestartContainer, SchedulerStatus, SchedulerStatusRequest
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalWorld]:

@@ -18,8 +18,6 @@ from heron_runtime.model.topology import (
     StreamSchema,
 )
 
-pytestmark = pytest.mark.integration
-
 CODE = '''
 import pathlib, time
 from heronry.api.component import BasicBolt, Bolt, Spout

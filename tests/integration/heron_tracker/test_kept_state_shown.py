@@ -17,7 +17,6 @@ from heron_runtime.state.store import Set, StateStore
 from heron_runtime.wire import codec
 from heron_runtime.wire.master import CheckpointSummary, StateStatus
 
-pytestmark = pytest.mark.integration
 PLACE = {"cluster": "local", "environ": "default", "topology": "Exact"}
 LAST = CheckpointSummary(12, 1_000.0, 120.0, 14.0, 4096, 2)
 

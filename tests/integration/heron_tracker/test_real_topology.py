@@ -15,7 +15,7 @@ import pytest
 from played_topology import until
 from tracker_process import TrackerProcess, tracker
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.timeout(400)
 NUMBERS, FAILED = 300, 30
 PLACE = {"cluster": "local", "role": "ada", "environ": "test", "topology": "PacedWords"}
 FILE = Path(__file__).parent / "paced_words.py"

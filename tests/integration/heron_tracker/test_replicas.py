@@ -22,7 +22,6 @@ from heron_runtime.state import open_store
 from heron_tracker.shell.app import make_app
 from heron_tracker.shell.tracker import Tracker
 
-pytestmark = pytest.mark.integration
 OF_ITSELF = {"/metrics", "/events"}
 SPECIFICATION = make_app(Tracker({})).openapi()
 PATHS = sorted(path for path, methods in SPECIFICATION["paths"].items() if "get" in methods and path not in OF_ITSELF)

@@ -24,7 +24,6 @@ from tracker_process import TrackerProcess, tracker
 from heron_runtime.state import open_store
 from heron_runtime.state.store import StateStore
 
-pytestmark = pytest.mark.integration
 COUNT = "__execute-count/split/default"
 
 

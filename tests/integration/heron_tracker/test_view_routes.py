@@ -22,7 +22,6 @@ from heronry.pipeline.views import Description, describe_view
 from heronry.streamlet.monoid import count
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: pip install heronry[archive]")
-pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module")

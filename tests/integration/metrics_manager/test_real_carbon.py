@@ -23,7 +23,7 @@ from metrics_manager.core.collection import Collection
 from metrics_manager.shell.push import GraphiteSink
 from metrics_manager.sinks import SinkContext
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.timeout(400)
 BOUND = 60.0
 
 

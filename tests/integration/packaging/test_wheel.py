@@ -21,8 +21,6 @@ from typing import Any
 import psutil
 import pytest
 
-pytestmark = pytest.mark.integration
-
 ROOT = Path(__file__).resolve().parents[3]
 SECONDS = 240
 PAGE = (".html", ".js", ".css", ".svg")

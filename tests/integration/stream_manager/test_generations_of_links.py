@@ -12,8 +12,6 @@ from heron_runtime.model.checkpoints import CheckpointWish, TaskReport
 from heron_runtime.model.generations import Generation, Member, Phase, stream_manager_of, task_place
 from heron_runtime.wire.master import PlaceReport
 
-pytestmark = pytest.mark.integration
-
 STALE = "__stale_generation/word/default"
 
 

@@ -32,8 +32,6 @@ from heron_runtime.wire.data import Ack
 from heron_runtime.wire.metrics import MetricsAck, ProcessMetrics, Reports
 from stream_manager.shell.process import StreamManagerProcess
 
-pytestmark = pytest.mark.integration
-
 
 async def test_frames_go_both_ways_and_trees_complete(cluster: Cluster) -> None:
     spouts = {1: await cluster.instance(1), 3: await cluster.instance(3)}

@@ -23,8 +23,6 @@ from heronry.streamlet.decoding import read_all
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import finished, latest, read
 
-pytestmark = pytest.mark.integration
-
 EXAMPLES = ROOT / "examples"
 
 

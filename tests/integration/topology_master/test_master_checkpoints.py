@@ -21,7 +21,6 @@ from heron_runtime.state import paths
 from heron_runtime.wire import codec
 from heron_runtime.wire.master import MasterStatus, PlaceReport, RestoreState, StatusRequest, TakeCheckpoint
 
-pytestmark = pytest.mark.integration
 CONFIG = {
     "topology.reliability.mode": "EFFECTIVELY_ONCE",
     "topology.stateful.checkpoint.interval.secs": 0.2,

@@ -30,8 +30,6 @@ from heron_runtime.wire.master import (
     StatusRequest,
 )
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:

@@ -72,7 +72,7 @@ test-spark: $(READY)  ## Programs on real Spark (adds PySpark and Java)
 test-docker: $(READY)  ## A real cluster by docker compose, and a third of its faults by seed
 	@$(BIN)/python tests/run_groups.py docker
 
-test-docker-all: $(READY)  ## The whole table of the cluster's faults, and many topologies beside each other
+test-docker-all: $(READY)  ## The whole table of the cluster's faults, many topologies beside each other, and the cluster's own Spark
 	@HERONRY_FAULTS=all $(BIN)/python tests/run_groups.py docker
 
 test-swarm: $(READY)  ## A real Docker Swarm of three engines in containers: what dies there, and what is lost (not in `make test`)

@@ -1,0 +1,77 @@
+"""The cluster's own Spark (profile ``spark``): a program in batch and by micro-batches, as the guide has it.
+
+Its image has Java and Spark and takes minutes to build, so it is part of the whole table (``HERONRY_FAULTS=all``) only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from compose_cluster import ROOT, ComposeCluster, free_port, run
+
+TEXT = ROOT / "examples" / "data" / "northanger_abbey.txt"
+PROGRAM = "/data/examples/streamlet_word_count.py"
+MASTER = ("--master", "spark://spark-master:7077")
+
+pytestmark = pytest.mark.skipif(os.environ.get("HERONRY_FAULTS") != "all", reason="part of make test-docker-all")
+
+
+@pytest.fixture
+def sparks() -> Iterator[ComposeCluster]:
+    """A cluster with a Spark."""
+    made = ComposeCluster("--profile", "spark")
+    made.environment["HERONRY_SPARK_PORT"] = str(free_port())
+    try:
+        made.up()
+        made.lap("the cluster is up")
+        yield made
+        made.down()
+    finally:
+        made.close()
+
+
+def inside(sparks: ComposeCluster, *command: str, check: bool = True) -> str:
+    """In the container of Spark's master, where drivers run."""
+    return sparks.compose("exec", "-T", "spark-master", *command, check=check)
+
+
+def counted(sparks: ComposeCluster, place: str) -> dict[str, int]:
+    """What a run has written there."""
+    lines = inside(sparks, "sh", "-c", f"cat {place}/output/*.json").splitlines()
+    rows = [json.loads(line) for line in lines]
+    found = {row["key"]: row["value"] for row in rows}
+    assert len(found) == len(rows), "each word once"
+    return found
+
+
+def true_counts(*texts: str) -> dict[str, int]:
+    """As the program's reader would say it."""
+    return dict(Counter(word for text in texts for word in re.findall(r"[a-z']+", text.lower())))
+
+
+def test_a_program_runs_there_in_batch_and_by_micro_batches_and_a_worker_may_die(sparks: ComposeCluster) -> None:
+    text = TEXT.read_text()
+    run("docker", "compose", "cp", "examples", "spark-master:/data/", env=sparks.environment)
+    inside(sparks, "heron", "submit", "spark", PROGRAM, "words", *MASTER, "--output-path", "/data/batch", "--",
+           f"/data/examples/data/{TEXT.name}")  # fmt: skip
+    sparks.lap("the batch is done")
+    assert counted(sparks, "/data/batch") == true_counts(text)
+
+    streaming = ("heron", "submit", "spark", PROGRAM, "words", "--mode", "streaming", "--checkpoint", "/data/mark",
+                 *MASTER, "--output-path", "/data/streamed", "--", "/data/in")  # fmt: skip
+    inside(sparks, "sh", "-c", f"mkdir /data/in && cp /data/examples/data/{TEXT.name} /data/in")
+    inside(sparks, *streaming)
+    sparks.lap("the first lot is streamed")
+    assert counted(sparks, "/data/streamed") == true_counts(text)
+
+    sparks.compose("kill", "--signal", "KILL", "spark-worker")
+    inside(sparks, "sh", "-c", "echo 'A word more, and Heronry' > /data/in/more.txt")
+    sparks.compose("up", "--detach", "--wait", "spark-worker")
+    inside(sparks, *streaming)
+    sparks.lap("and the second, by a worker that came back")
+    assert counted(sparks, "/data/streamed") == true_counts(text, "A word more, and Heronry")

@@ -17,8 +17,10 @@ from heron_runtime.model.history import (
     TAKEN,
     About,
     Place,
+    covering,
     date_of,
     day_folder,
+    held_as,
 )
 
 _DAY = day_folder("")
@@ -48,7 +50,18 @@ def dates(folder: Path) -> list[str]:
 
 
 def files(folder: Path, date: str) -> list[Path]:
-    """The Parquet files of a day, whole ones only."""
+    """The Parquet files of a day that hold its rows, each once; whole ones only."""
+    names = [file.name for file in _whole(folder, date)]
+    return [folder / day_folder(date) / name for name in covering(names)]
+
+
+def superseded(folder: Path, date: str) -> list[Path]:
+    """The files of a day whose rows stand in a compacted one, left by a compaction that died."""
+    kept = set(files(folder, date))
+    return [file for file in _whole(folder, date) if file not in kept]
+
+
+def _whole(folder: Path, date: str) -> list[Path]:
     found = entries(folder / day_folder(date))
     return [file for file in found if file.suffix == SUFFIX and not file.name.startswith(".")]
 
@@ -73,5 +86,5 @@ def files_of(folder: Path, level: str, from_ms: int, to_ms: int) -> list[Path]:
     for date in days:
         held = taken(rolled, date)
         found += files(rolled, date)
-        found += [file for file in files(raw, date) if file.name not in held]
+        found += [file for file in files(raw, date) if held_as(file.name) not in held]
     return found

@@ -26,8 +26,24 @@ class ExceptionReport(_message.Message):
     last_time: float
     def __init__(self, component: _Optional[str] = ..., instance: _Optional[str] = ..., class_name: _Optional[str] = ..., message: _Optional[str] = ..., traceback: _Optional[str] = ..., count: _Optional[int] = ..., first_time: _Optional[float] = ..., last_time: _Optional[float] = ...) -> None: ...
 
+class Happening(_message.Message):
+    __slots__ = ("time", "kind", "component", "count", "text", "detail")
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    time: float
+    kind: str
+    component: str
+    count: int
+    text: str
+    detail: str
+    def __init__(self, time: _Optional[float] = ..., kind: _Optional[str] = ..., component: _Optional[str] = ..., count: _Optional[int] = ..., text: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
+
 class ProcessMetrics(_message.Message):
-    __slots__ = ("component", "instance", "container", "task", "incarnation", "time", "counters", "gauges", "sketches", "exceptions", "started")
+    __slots__ = ("component", "instance", "container", "task", "incarnation", "time", "counters", "gauges", "sketches", "exceptions", "started", "happenings", "happened")
     class CountersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +76,8 @@ class ProcessMetrics(_message.Message):
     SKETCHES_FIELD_NUMBER: _ClassVar[int]
     EXCEPTIONS_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
+    HAPPENINGS_FIELD_NUMBER: _ClassVar[int]
+    HAPPENED_FIELD_NUMBER: _ClassVar[int]
     component: str
     instance: str
     container: int
@@ -71,7 +89,9 @@ class ProcessMetrics(_message.Message):
     sketches: _containers.ScalarMap[str, bytes]
     exceptions: _containers.RepeatedCompositeFieldContainer[ExceptionReport]
     started: float
-    def __init__(self, component: _Optional[str] = ..., instance: _Optional[str] = ..., container: _Optional[int] = ..., task: _Optional[int] = ..., incarnation: _Optional[int] = ..., time: _Optional[float] = ..., counters: _Optional[_Mapping[str, float]] = ..., gauges: _Optional[_Mapping[str, float]] = ..., sketches: _Optional[_Mapping[str, bytes]] = ..., exceptions: _Optional[_Iterable[_Union[ExceptionReport, _Mapping]]] = ..., started: _Optional[float] = ...) -> None: ...
+    happenings: _containers.RepeatedCompositeFieldContainer[Happening]
+    happened: int
+    def __init__(self, component: _Optional[str] = ..., instance: _Optional[str] = ..., container: _Optional[int] = ..., task: _Optional[int] = ..., incarnation: _Optional[int] = ..., time: _Optional[float] = ..., counters: _Optional[_Mapping[str, float]] = ..., gauges: _Optional[_Mapping[str, float]] = ..., sketches: _Optional[_Mapping[str, bytes]] = ..., exceptions: _Optional[_Iterable[_Union[ExceptionReport, _Mapping]]] = ..., started: _Optional[float] = ..., happenings: _Optional[_Iterable[_Union[Happening, _Mapping]]] = ..., happened: _Optional[int] = ...) -> None: ...
 
 class Reports(_message.Message):
     __slots__ = ("processes",)

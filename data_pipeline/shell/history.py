@@ -22,13 +22,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from data_pipeline.core.history import KEEP_DAYS, Day, Work, outdated, work
-from data_pipeline.shell import history_rows
+from data_pipeline.shell import compaction, history_rows
 from data_pipeline.shell.output import OutputFolder, spark_url
 from data_pipeline.shell.session import SessionOptions, session
 from heron_control.schedulers.identity import HostLock
 from heron_runtime.failures import Failure, NotFound
 from heron_runtime.history_folder import dates, files, places, taken
-from heron_runtime.model.history import EVENTS, LEVEL_MS, METRICS, RAW, ROLLED, TAKEN, day_folder
+from heron_runtime.model.history import EVENTS, LEVEL_MS, METRICS, RAW, ROLLED, TAKEN, date_of, day_folder, held_as
 
 cloudpickle.register_pickle_by_value(history_rows)  # executors on a cluster need not have it
 
@@ -64,17 +64,27 @@ def run(request: RollUp, out: TextIO) -> str:
         raise Failure(f"another roll-up is at work in {request.root}", "Wait for it to end.")
     try:
         shutil.rmtree(request.root / WORK, ignore_errors=True)  # left by one that was killed
-        now_ms, made = round(time.time() * 1000), 0
+        compaction.clear(request.root)
+        now_ms, made, joined = round(time.time() * 1000), 0, (0, 0)
         # What would be removed at once is not made: raw files may be kept longer than a level.
         todo = [w for w in work(found_days(request.root)) if not outdated(w.level, [w.date], now_ms, request.keep_days)]
-        if todo:
+        today = date_of(now_ms)
+        if todo or compaction.found(request.root, today):
             with session(SessionOptions("history", request.master, request.conf), out) as spark:
                 made = roll_up(spark, request.root, todo, out)
-        gone = retain(request.root, now_ms, request.keep_days)
+                gone = retain(request.root, now_ms, request.keep_days)
+                # Only now: a file is compacted when all levels hold it.
+                joins = compaction.found(request.root, today)
+                joined = compaction.compact(spark, request.root / WORK / "joined", joins)
+        else:
+            gone = retain(request.root, now_ms, request.keep_days)
     finally:
         shutil.rmtree(request.root / WORK, ignore_errors=True)
         lock.release()
-    return f"rolled up {made} days of levels in {request.root}; {gone} days were too old and are removed"
+    return (
+        f"rolled up {made} days of levels in {request.root}; {joined[0]} files of days that are over became {joined[1]}; "
+        f"{gone} days were too old and are removed"
+    )
 
 
 def found_days(root: Path) -> Iterable[Day]:
@@ -82,7 +92,7 @@ def found_days(root: Path) -> Iterable[Day]:
     for place in places(root):
         metrics = root / place.path / METRICS
         for date in dates(metrics / RAW):
-            raw = frozenset(file.name for file in files(metrics / RAW, date))
+            raw = frozenset(held_as(file.name) for file in files(metrics / RAW, date))
             there = [level for level in ROLLED if (metrics / level / day_folder(date)).is_dir()]
             yield Day(place.path, date, raw, {level: taken(metrics / level, date) for level in there})
 
@@ -107,9 +117,10 @@ def _roll_up_group(
     todo: Mapping[tuple[str, str, str], Work], out: TextIO,
 ) -> None:  # fmt: skip
     raw = [
-        (number, str(root / place / METRICS / RAW / day_folder(date) / name))
+        (number, str(file))
         for number, (place, date, names) in enumerate(news)
-        for name in sorted(names)
+        for file in files(root / place / METRICS / RAW, date)
+        if held_as(file.name) in names
     ]
     finer = raw
     for level in levels:

@@ -37,6 +37,54 @@ def reader(length_ms: int, piece: int = PIECE) -> Callable[[Iterable[Any]], Iter
     return read
 
 
+def joiner(piece: int = PIECE) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """``mapInArrow``'s function: of rows (number, paths as JSON, target) the number, and whether ``target`` now holds the
+    rows of all these files; it does not where one of them has gone."""
+
+    def join(batches: Iterable[Any]) -> Iterator[Any]:
+        import json
+
+        import pyarrow as pa
+
+        for batch in batches:
+            for number, paths, target in zip(*(batch[n].to_pylist() for n in ("number", "paths", "target")), strict=True):
+                try:
+                    joined(json.loads(paths), target, piece)
+                    whole = True
+                except FileNotFoundError:
+                    whole = False
+                yield pa.RecordBatch.from_pydict(
+                    {"number": pa.array([number], pa.int32()), "whole": pa.array([whole], pa.bool_())}
+                )
+
+    return join
+
+
+def joined(paths: list[str], target: str, piece: int = PIECE) -> None:
+    """Write the rows of these files into one, in row groups of ``piece`` rows or a few more. Raises OSError."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    waiting: list[Any] = []
+    schema = pq.read_schema(paths[0])
+    order = [(name, "ascending") for name in ("component", "metric", "instance", "start_ms") if "metric" in schema.names]
+    with pq.ParquetWriter(target, schema, compression="zstd", store_schema=False) as writer:
+
+        def write() -> None:
+            rows = pa.Table.from_batches(waiting, schema)
+            writer.write_table(rows.sort_by(order) if order else rows)  # as raw files are, which compresses best
+            waiting.clear()
+
+        for path in paths:
+            with pq.ParquetFile(path) as file:
+                for part in file.iter_batches(piece):
+                    waiting.append(part.cast(schema))
+                    if sum(each.num_rows for each in waiting) >= piece:
+                        write()
+        if waiting:
+            write()
+
+
 def added_up(rows: Any, length_ms: int) -> Any:
     """A table of rows, one for each key, in buckets of ``length_ms``. ``rows``: a table with ``COLUMNS``."""
     import pyarrow as pa

@@ -5,10 +5,17 @@ A folder holds one submission of a topology: ``HISTORY/CLUSTER/ROLE/ENV/NAME/ID/
     topology.json                              who it is, its graph and parallelism (``About``)
     metrics/10s/date=2026-11-25/c1-17.parquet  rows as a metrics manager wrote them: container 1, its 17th file
     metrics/1m/date=2026-11-25/…               rolled up, one folder of a day replaced at a time; 10m, 1h, 1d alike
-    events/date=2026-11-25/c1-17.parquet       exceptions of user code, plan changes
+    metrics/10s/date=2026-11-25/c1-3-17.parquet   what the 3rd to the 17th of that day held, compacted
+    events/date=2026-11-25/c1-17.parquet       exceptions of user code, plan changes, pressure, checkpoints, restores
 
 The day of a file is that of its newest row; a row that had to wait for room on a disk may be older. A rolled-up day
 lists in its manifest which raw files it holds, so a level together with the raw files it does not hold is all there is.
+
+A compacted file says by its name what it is made of: *every* file of its container, kind and day from the first number
+to the last that was there. So the rename that gives it its name puts it in place of all of them at once: whoever sees
+it does not look at files within its span any more (``covering``), whether they are removed already or not. Numbers of a
+container only grow, so no file can come into a span later. In manifests it goes by the name of the last file in it
+(``held_as``), since a level holds all of a compacted file or nothing.
 
 A row says what a *series* (metric of an instance) did within a bucket of time, and two rows of one series and bucket
 add up to one (``Row.add``): sums and counts add, the least and the greatest win, the later last value wins, bins of a
@@ -26,7 +33,8 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -38,7 +46,10 @@ LEVEL_MS: Mapping[str, int] = {"10s": 10_000, "1m": 60_000, "10m": 600_000, "1h"
 ROLLED = tuple(level for level in LEVEL_MS if level != RAW)
 DAY_MS = LEVEL_MS["1d"]
 SUFFIX = ".parquet"
+EXCEPTION, PLAN, PRESSURE, CHECKPOINT, RESTORE, AUDIT = "exception", "plan", "pressure", "checkpoint", "restore", "audit"
+KINDS = (EXCEPTION, PLAN, PRESSURE, CHECKPOINT, RESTORE, AUDIT)  # of events
 _FINE, _FINE_BELOW = 1024.0, 2.0**42
+_NAME = re.compile(rf"c(\d+)-(\d+)(?:-(\d+))?{re.escape(SUFFIX)}", re.ASCII)
 
 Key = tuple[int, int, str, str, str, str]  # start_ms, container, component, instance, metric, kind
 
@@ -87,7 +98,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened: ``kind`` is ``exception`` or ``plan``."""
+    """Something that happened: ``kind`` is one of ``KINDS``. ``count``: so many are told as one, of which the last was at
+    ``time_ms``. ``text`` is for people; ``detail`` is the traceback of an exception, JSON for all others."""
 
     time_ms: int
     kind: str
@@ -181,12 +193,44 @@ def file_name(container: int, number: int) -> str:
     return f"c{container}-{number}{SUFFIX}"
 
 
+def compacted_name(container: int, first: int, last: int) -> str:
+    """Of the file that stands for all files of a container and day with these numbers and those between."""
+    return f"c{container}-{first}-{last}{SUFFIX}"
+
+
+def span_of(name: str) -> tuple[int, int, int] | None:
+    """Container, first and last number of a file; None for a name of another kind."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    container, first, last = found.groups()
+    return int(container), int(first), int(last or first)
+
+
 def number_of(name: str, container: int) -> int | None:
-    """The number in such a name; None for a name of another kind or container."""
-    prefix = f"c{container}-"
-    middle = name[len(prefix) : -len(SUFFIX)]
-    fits = name.startswith(prefix) and name.endswith(SUFFIX) and middle.isascii() and middle.isdecimal()
-    return int(middle) if fits else None
+    """The last number in such a name; None for a name of another kind or container."""
+    span = span_of(name)
+    return span[2] if span is not None and span[0] == container else None
+
+
+def held_as(name: str) -> str:
+    """The name by which a rolled-up day that holds this raw file lists it."""
+    span = span_of(name)
+    return file_name(span[0], span[2]) if span is not None else name
+
+
+def covering(names: Iterable[str]) -> list[str]:
+    """Of the names of a day's files, in order, those that together hold every row once: those within the span of
+    another one are left out."""
+    kept: list[str] = []
+    reach: dict[int, int] = {}  # container to the last number that is covered
+    every = {name: span_of(name) for name in names}
+    spans = [(span, name) for name, span in every.items() if span is not None]
+    for (container, _, last), name in sorted(spans, key=lambda item: (item[0][0], item[0][1], -item[0][2])):
+        if last > reach.get(container, -1):
+            kept.append(name)
+            reach[container] = last
+    return sorted(name for name, span in every.items() if span is None) + kept
 
 
 def roll_up(rows: list[Row], level: str) -> list[Row]:

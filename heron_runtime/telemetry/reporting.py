@@ -16,7 +16,8 @@ from collections.abc import Mapping
 
 from heron_runtime.model.sketch import Sketch, bin_of
 from heron_runtime.process_stats import ProcessStats
-from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
+from heron_runtime.telemetry.happenings import Happenings
+from heron_runtime.wire.metrics import ExceptionReport, Happening, ProcessMetrics
 
 MAX_NAMES = 4096
 MAX_NAME_CHARACTERS = 256
@@ -40,6 +41,7 @@ class Telemetry:
         self._gauges: dict[str, float] = {}
         self._bins: dict[str, dict[int, float]] = {}
         self._exceptions: dict[tuple[str, str], ExceptionReport] = {}
+        self._happenings = Happenings()
         self._stats = ProcessStats(instance=not component.startswith("__"))
 
     def count(self, name: str, n: float = 1) -> None:
@@ -86,6 +88,19 @@ class Telemetry:
             if len(self._exceptions) > MAX_EXCEPTIONS:  # the kind that is silent longest goes
                 del self._exceptions[next(iter(self._exceptions))]
 
+    def happened(
+        self, kind: str, text: str, now: float, detail: str = "", *, what: str = "", component: str = ""
+    ) -> None:
+        """Something for the topology's history; ``now`` in seconds since 1970. What has the same kind, component and
+        ``what`` is told as one beyond ten a minute."""
+        with self._lock:
+            self._happenings.note(Happening(now, kind, component, 1, text, detail), what)
+
+    def settle(self, now: float) -> None:
+        """The process ends: what waits to be told as one goes with the next report."""
+        with self._lock:
+            self._happenings.settle(now, at_once=True)
+
     def report(self, now: float) -> ProcessMetrics:
         """Everything since the process began, with its own CPU, memory and so on; ``now`` in seconds since 1970."""
         counters, gauges = self._stats.read(max(0.0, now - self.started))
@@ -94,6 +109,8 @@ class Telemetry:
             gauges |= self._gauges
             sketches = {name: Sketch(dict(bins)) for name, bins in self._bins.items()}
             exceptions = tuple(self._exceptions.values())
+            self._happenings.settle(now)
+            happenings, happened = self._happenings.told(), self._happenings.count
         return ProcessMetrics(
             self.component,
             self.instance,
@@ -106,6 +123,8 @@ class Telemetry:
             _encoded(sketches) if sketches else {},
             exceptions,
             self.started,
+            happenings,
+            happened,
         )
 
     def _room(self, name: str) -> bool:

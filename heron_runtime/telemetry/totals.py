@@ -85,6 +85,8 @@ def add_reports(reports: Iterable[ProcessMetrics]) -> ProcessMetrics | None:
         gauges={},
         sketches={n: encode_sketch(s) for n, s in sum_sketches(r.sketches for r in ordered).items()},
         exceptions=sum_exceptions(r.exceptions for r in ordered),
+        happenings=(),
+        happened=0,
     )
 
 

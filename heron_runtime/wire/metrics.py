@@ -25,11 +25,26 @@ class ExceptionReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Happening:
+    """Something that happened to the topology, for its history (``heron_runtime.telemetry.happenings``). ``count``: so
+    many are told as one, of which the last was at ``time``; ``detail`` is JSON."""
+
+    time: float
+    kind: str
+    component: str
+    count: int
+    text: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessMetrics:
     """One report of one process. Names are Heron's (``__emit-count/default``), see ``heron_runtime.model.metrics``.
 
     ``started`` is when the incarnation began (seconds since 1970, UTC). A metrics manager also sends reports of
     incarnation 0: the sum of all the process's earlier incarnations up to the one that began at ``started``.
+    ``happenings`` are the last of the ``happened`` ones that there were, so whoever knows an earlier report knows which
+    are new, and how many it has missed.
     """
 
     component: str
@@ -43,6 +58,8 @@ class ProcessMetrics:
     sketches: Mapping[str, bytes] = field(default_factory=dict)
     exceptions: tuple[ExceptionReport, ...] = ()
     started: float = 0.0
+    happenings: tuple[Happening, ...] = ()
+    happened: int = 0
 
 
 @dataclass(frozen=True, slots=True)

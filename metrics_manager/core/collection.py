@@ -40,6 +40,8 @@ def report_bytes(report: ProcessMetrics) -> int:
     for each in report.exceptions:
         size += _EXCEPTION + sum(map(sys.getsizeof, (each.component, each.instance, each.class_name, each.message)))
         size += sys.getsizeof(each.traceback)
+    for told in report.happenings:
+        size += _EXCEPTION + sum(map(sys.getsizeof, (told.kind, told.component, told.text, told.detail)))
     return size
 
 

@@ -9,7 +9,7 @@ counter is its total.
 **Bounds.** There are as many series as the container's processes report (``metrics_manager.core.collection`` bounds
 those). Where files cannot be written, rows wait; beyond ``max_rows`` buckets of a series are added up into the newest
 one. So a full disk costs resolution in time, and never a sum. Events beyond ``MAX_EVENTS`` are dropped, oldest first,
-and counted.
+and counted, and so are happenings (``heron_runtime.telemetry.happenings`` bounds those of a process) that no report told.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from heron_runtime.model.history import RAW, Event, Key, Row, bucket, exact
+from heron_runtime.model.history import EXCEPTION, RAW, Event, Key, Row, bucket, exact
 from heron_runtime.model.metric_kinds import MetricKind
 from heron_runtime.model.sketch import Sketch
+from heron_runtime.telemetry.happenings import new_in
 from heron_runtime.telemetry.sketches import decode_sketch
 from heron_runtime.telemetry.totals import EARLIER
 from heron_runtime.wire.errors import MalformedMessage
@@ -58,6 +59,7 @@ class Growing:
                 for row in _growth(before, report):
                     self._add(row)
                 self.note(_exceptions(before, report))
+                self._note_happenings(before, report)
             known.setdefault(process, {})[report.incarnation] = report if fresh or before is None else before
         self._seen |= known
         if len(self._rows) > self._max_rows:
@@ -70,6 +72,14 @@ class Growing:
         if beyond > 0:
             del self._events[:beyond]
             self.events_dropped += beyond
+
+    def _note_happenings(self, before: ProcessMetrics | None, now: ProcessMetrics) -> None:
+        found, missed = new_in(before, now)
+        self.events_dropped += missed
+        self.note(
+            Event(round(h.time * 1000), h.kind, now.container, h.component, now.instance, h.count, h.text, h.detail)
+            for h in found
+        )
 
     @property
     def waits(self) -> bool:
@@ -192,6 +202,6 @@ def _exceptions(before: ProcessMetrics | None, now: ProcessMetrics) -> Iterator[
         grown = each.count - counted.get((each.class_name, each.traceback), 0)
         if grown > 0:
             yield Event(
-                round(each.last_time * 1000), "exception", now.container, now.component, now.instance, grown,
+                round(each.last_time * 1000), EXCEPTION, now.container, now.component, now.instance, grown,
                 f"{each.class_name}: {each.message}", each.traceback[-MAX_DETAIL:],
             )  # fmt: skip

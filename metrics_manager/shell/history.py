@@ -21,7 +21,7 @@ from typing import Any
 
 from heron_runtime.failures import Unavailable, UsageError
 from heron_runtime.files import entries, replace_file
-from heron_runtime.history_folder import dates, files, read_about
+from heron_runtime.history_folder import dates, files, read_about, superseded
 from heron_runtime.launch import Launch
 from heron_runtime.model.history import (
     ABOUT,
@@ -29,6 +29,7 @@ from heron_runtime.model.history import (
     EVENTS,
     HISTORY,
     METRICS,
+    PLAN,
     RAW,
     ROLLED,
     About,
@@ -41,6 +42,7 @@ from heron_runtime.model.history import (
     day_folder,
     file_name,
     number_of,
+    span_of,
 )
 from heron_runtime.model.record import TopologyRecord
 from heron_runtime.model.settings import Keys, setting
@@ -119,7 +121,7 @@ class HistorySink:
             return
         dropped, self._growing.events_dropped = self._growing.events_dropped, 0
         if dropped:
-            log.warning("%d events are missing in %s: they could not be written in time", dropped, self._folder)
+            log.warning("%d events are missing in %s: they came too fast, or could not be written in time", dropped, self._folder)
         self._rows, self._events = self._growing.take_rows()
         write = asyncio.to_thread(self._add_file, self._rows, self._events, self._growing.baseline())
         self._writing = asyncio.create_task(write, name="history file")
@@ -154,7 +156,7 @@ class HistorySink:
         max_bytes = setting(launch.settings, Keys.HERON_HISTORY_MAX_BYTES)
         oldest = date_of(bucket(newest, "1d") - keep_days * DAY_MS)
         for kind in (Path(METRICS, RAW), Path(EVENTS)):
-            _remove_old(self._folder / kind, self._context.container, max_bytes, oldest)
+            remove_old(self._folder / kind, self._context.container, max_bytes, oldest)
 
     def _describe(self, store: StateStore) -> list[Event]:
         """Write ``topology.json`` anew where the plan has changed; what is to be said of that."""
@@ -170,7 +172,7 @@ class HistorySink:
             return []
         tasks = ", ".join(f"{part.name}: {part.parallelism}" for part in about.parts)
         text = f"tasks {tasks}; containers: {about.containers}"
-        return [Event(round(time.time() * 1000), "plan", FIRST_CONTAINER, "", "", 1, text)]
+        return [Event(round(time.time() * 1000), PLAN, FIRST_CONTAINER, "", "", 1, text)]
 
     def _clear_old(self) -> None:
         """Earlier submissions of this name go when all they had is older than rows are kept."""
@@ -295,14 +297,17 @@ def _write_table(path: Path, table: Any) -> None:
     replace_file(path, sink.getvalue().to_pybytes())
 
 
-def _remove_old(folder: Path, container: int, max_bytes: int, oldest_date: str) -> None:
+def remove_old(folder: Path, container: int, max_bytes: int, oldest_date: str) -> None:
+    """Remove a container's oldest files below ``folder``: those beyond ``max_bytes``, and of days before
+    ``oldest_date``. Raises OSError."""
     found = []
     for date in dates(folder):
-        for file in files(folder, date):
-            number = number_of(file.name, container)
+        # What a compaction has left goes before what it has made, or its rows would be there again.
+        for file in [*superseded(folder, date), *files(folder, date)]:
+            span = span_of(file.name)
             with contextlib.suppress(FileNotFoundError):  # a roll-up has been quicker
-                if number is not None:
-                    found.append((number, (str(file), file.stat().st_size, date)))
+                if span is not None and span[0] == container:
+                    found.append(((span[2], -span[1]), (str(file), file.stat().st_size, date)))
     for path in beyond([file for _, file in sorted(found)], max_bytes, oldest_date):
         Path(path).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # others have files in it

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import grpc.aio
@@ -83,7 +84,9 @@ class TopologyMasterSink:
 
     async def _send(self, after: int) -> PublishReply:
         assert self._publish is not None
-        message = PublishMetrics(self._context.container, self._context.metrics.entries(after), time.time())
+        entries = self._context.metrics.entries(after)  # what happened is the history's, which a master does not keep
+        told = tuple(replace(e, happenings=(), happened=0) if e.happened else e for e in entries)
+        message = PublishMetrics(self._context.container, told, time.time())
         metadata = self._identity.metadata()
         reply: PublishReply = await self._publish(message, timeout=PUBLISH_SECONDS, metadata=metadata)
         return reply

@@ -26,6 +26,7 @@ from stream_manager.core.backpressure import Pressure
 from stream_manager.core.connections import Connections, LocalInstance, ProtocolViolation
 from stream_manager.core.credit import Grant
 from stream_manager.core.effects import EffectBuffer, End, Send
+from stream_manager.core.episodes import Episodes
 from stream_manager.core.forwarding import Forwarding
 from stream_manager.core.generation import InForce
 from stream_manager.core.routing import Routes, Standing
@@ -48,6 +49,8 @@ class InstanceSide:
         effects: EffectBuffer,
     ) -> None:
         self.paused_ms = 0  # time with a spout told to pause
+        self.episodes = Episodes()
+        self.clock_ms = 0  # of the episodes: the time that has passed
         self._hello = hello
         self._connections = connections
         self._flow = flow
@@ -197,14 +200,25 @@ class InstanceSide:
             if causes != spout.sent_causes and spout.connection is not None:
                 spout.sent_causes = causes
                 self._effects.add(Send(spout.connection, Pause(bool(causes), causes)))
+        self._look(standing.routes)
 
     def spouts_paused(self) -> bool:
         """True if any local spout is told to pause."""
         return any(instance.sent_causes for instance in self._connections.instances.values())
 
-    def pass_time(self, elapsed_ms: int) -> None:
+    def pass_time(self, elapsed_ms: int, routes: Routes) -> None:
         """Charge the time if a spout is told to pause."""
-        self.paused_ms += elapsed_ms if self.spouts_paused() else 0
+        paused = self.spouts_paused()
+        self.paused_ms += elapsed_ms if paused else 0
+        self.clock_ms += elapsed_ms
+        if paused or not self.episodes.idle:
+            self._look(routes)
+
+    def _look(self, routes: Routes) -> None:
+        """Which components are paused, for the history."""
+        instances = self._connections.instances.values()
+        paused = {routes.component[i.task]: i.sent_causes for i in instances if i.sent_causes and i.task in routes.component}
+        self.episodes.look(self.clock_ms, paused)
 
     def infos(self, routes: Routes) -> tuple[InstanceInfo, ...]:
         """Who is connected, for the master."""

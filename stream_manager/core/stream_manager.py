@@ -207,6 +207,7 @@ class StreamManager:
         self.connections.check(self.flow.high, self.flow.largest_frame)
         self.flow.check()
         self.pressure.check()
+        self.local.episodes.check()
         self.weights.check()
         self.generation.check()
         self.local.check(self.standing)
@@ -352,7 +353,7 @@ class StreamManager:
                 self._expire_from_ms = self._now_ms + step + REST_MS
         self._now_ms += step
         self.pressure.pass_time(step)
-        self.local.pass_time(step)
+        self.local.pass_time(step, self.standing.routes)
         if self._now_ms >= self._expire_from_ms:
             self.tracking.tick(self._now_ms)
         # The lease runs from the last word, not from the end of a connection: a silent master is no contact.

@@ -18,6 +18,7 @@ import grpc.aio
 from heron_runtime.code_user import TALKED_THROUGH, code_user
 from heron_runtime.launch import Launch
 from heron_runtime.liveness import Phase
+from heron_runtime.model.history import PRESSURE
 from heron_runtime.model.plan import StreamManagerInfo
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.stored import MasterLocation
@@ -60,6 +61,7 @@ class StreamManagerProcess:
         self._connectors: dict[int, Connector] = {}
         self._fault: BaseException | None = None
         self._counted: dict[str, float] = {}
+        self._keeps_history = setting(launch.settings, Keys.HERON_HISTORY_ENABLED)
         self._telemetry = Telemetry("__stmgr__", f"stream_manager-{container}", container, 0, self._incarnation)
         info = StreamManagerInfo(container, launch.host, 0, self._incarnation, os.getpid())
         self.host = Host(StreamManager(launch.topology_id, info, launch.settings, now_ms()))
@@ -132,6 +134,10 @@ class StreamManagerProcess:
             connection.end("the stream manager stops")
         servers, self._servers = self._servers, []
         await asyncio.gather(*(server.stop(0.2) for server in servers))
+        if self._keeps_history:
+            self.core.local.episodes.end(self.core.local.clock_ms)
+            self._tell_pressure()
+            self._telemetry.settle(time.time())
         await self.reporter.stop()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.launch.stream_manager_socket(self.container))
@@ -185,4 +191,15 @@ class StreamManagerProcess:
                 self._counted[name] = total
         for name, value in self.core.gauges().items():
             self._telemetry.gauge(name, value)
+        if self._keeps_history:
+            self._tell_pressure()
         return self._telemetry.report(time.time())
+
+    def _tell_pressure(self) -> None:
+        """To the history: the episodes of pressure that are over."""
+        local = self.core.local
+        utc_ms = time.time() * 1000 - local.clock_ms
+        for each in local.episodes.take():
+            self._telemetry.happened(
+                PRESSURE, each.text, (utc_ms + each.ended_ms) / 1000, each.detail(utc_ms), component=each.spout
+            )

@@ -303,6 +303,17 @@ class Note:
     metric: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """Something for the topology's history (docs/history.md). ``kind`` and ``what`` say what it is like; ``text`` is for
+    people, ``detail`` JSON for programs."""
+
+    kind: str
+    what: str
+    text: str
+    detail: str = ""
+
+
 Write = Campaign | Resign | StorePlan
 StoreRequest = ReadStore | Write
 Effect = (
@@ -317,4 +328,5 @@ Effect = (
     | Lead
     | TopologyKilled
     | Note
+    | Happened
 )

@@ -93,6 +93,7 @@ class TopologyMaster:
         self._reporter = Reporter(launch, container, self._report)
         self._tasks: list[asyncio.Task[None]] = []
         self._server: grpc.aio.Server | None = None
+        self._keeps_history = setting(launch.settings, Keys.HERON_HISTORY_ENABLED)
         self._lease = setting(launch.settings, Keys.HERON_MASTER_LEASE_SECS)
         self.port = 0
 
@@ -137,6 +138,7 @@ class TopologyMaster:
         with contextlib.suppress(Exception):  # a store that is gone already releases the node by itself
             await self._store.close()
         self._links.close_all()
+        self.telemetry.settle(time.time())
         await self._reporter.stop()
         if self._server is not None:
             await self._server.stop(LEAVE_GRACE_SECONDS)
@@ -193,6 +195,9 @@ class TopologyMaster:
                     log.info("%s", text)
                 if metric:
                     self.telemetry.count(metric)
+            case e.Happened(kind, what, text, detail):
+                if self._keeps_history:
+                    self.telemetry.happened(kind, text, time.time(), detail, what=what)
 
     def _not_removed(self) -> None:
         self.telemetry.count("__checkpoint-removals-failed")

@@ -14,7 +14,7 @@ from heron_runtime.model import history as model
 from heron_runtime.model.history import LEVEL_MS, Row, bucket, date_of, exact, file_name, number_of, roll_up
 from heron_runtime.model.sketch import Sketch
 from heron_runtime.telemetry.sketches import encode_sketch
-from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
+from heron_runtime.wire.metrics import ExceptionReport, Happening, ProcessMetrics
 from metrics_manager.core import history
 from metrics_manager.core.history import Files, Growing, beyond
 
@@ -54,6 +54,8 @@ class Told:
             {"__busy-time-ms": self.totals[task, incarnation], "__emit-count/default": float(len(values))},
             {"__pending-acked-count": values[-1]},
             {"__complete-latency/default": encode_sketch(Sketch.of(values))}, (error,), float(incarnation),
+            tuple(Happening(self.now, "pressure", "word", 1, f"{task}/{incarnation}/{n}", "") for n in range(len(values))),
+            len(values),
         )  # fmt: skip
 
 
@@ -64,7 +66,7 @@ ONE = settings(report_multiple_bugs=False)  # a group of failures is none that a
 @given(STEPS)
 def law_sums_of_rows_are_totals_whatever_dies(steps: list[tuple[str, int, float]]) -> None:
     told, growing, saved, written = Told(), Growing(max_rows=12), (), []
-    exceptions = 0
+    exceptions, happened = 0, list[str]()
     latest: dict[int, list[ProcessMetrics]] = {}
     for step, task, growth in [*steps, ("report", 0, 1.0), ("write", 0, 0.0)]:
         if step == "report":
@@ -82,7 +84,8 @@ def law_sums_of_rows_are_totals_whatever_dies(steps: list[tuple[str, int, float]
                 growing.put_back(rows, news)
             else:
                 written += rows
-                exceptions += sum(event.count for event in news)
+                exceptions += sum(event.count for event in news if event.kind == "exception")
+                happened += [event.text for event in news if event.kind == "pressure"]
                 saved = growing.baseline()
         growing.check()
     sums: dict[tuple[str, str], float] = defaultdict(float)
@@ -98,6 +101,7 @@ def law_sums_of_rows_are_totals_whatever_dies(steps: list[tuple[str, int, float]
         assert sums[name, "__emit-count/default"] == len(values)
         assert sketches[name] == Sketch.of(values)
     assert exceptions == sum(map(len, told.values.values()))
+    assert sorted(happened) == sorted(f"{t}/{i}/{n}" for (t, i), found in told.values.items() for n in range(len(found)))
 
 
 ROWS = st.builds(
@@ -162,6 +166,11 @@ def what_cannot_be_written_is_lost(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Growing, "put_back", lambda self, rows, events: None)
 
 
+def what_happened_is_told_again(patch: pytest.MonkeyPatch) -> None:
+    right = history.new_in
+    patch.setattr(history, "new_in", lambda before, now: right(None, now))
+
+
 def counts_replace_each_other(patch: pytest.MonkeyPatch) -> None:
     add = Row.add
 
@@ -207,6 +216,7 @@ test_mutations = each_mutation(
         (repeats_are_counted_again, law_sums_of_rows_are_totals_whatever_dies),
         (bins_are_not_subtracted, law_sums_of_rows_are_totals_whatever_dies),
         (what_cannot_be_written_is_lost, law_sums_of_rows_are_totals_whatever_dies),
+        (what_happened_is_told_again, law_sums_of_rows_are_totals_whatever_dies),
         (counts_replace_each_other, law_sums_of_rows_are_totals_whatever_dies),
         (the_first_last_value_stays, law_levels_are_the_same_whatever_was_added_first),
         (bins_are_joined, law_percentiles_of_merged_sketches_are_those_of_all_values),

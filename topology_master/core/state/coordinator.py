@@ -31,7 +31,8 @@ from heron_runtime.model.checkpoints import (
 )
 from heron_runtime.model.generations import NO_CHECKPOINT
 from heron_runtime.model.plan import PlanVersion
-from topology_master.core.events import Note, WriteManifest, WriteResult
+from topology_master.core.events import Happened, Note, WriteManifest, WriteResult
+from topology_master.core.state.told import checkpoint_begun, checkpoint_failed
 
 MOST_TIMEOUT_MS = 600_000.0
 CANCELLED_IN_A_ROW = 3  # so many are an event
@@ -105,6 +106,8 @@ class Coordinator:
         self._last_end_ms: float | None = None
         self._in_a_row = 0  # cancelled
         self._notes: list[Note] = []
+        self._happened: list[Happened] = []
+        self._now_ms = 0.0
 
     def configure(self, interval_ms: float, timeout_ms: float) -> None:
         """These hold from now on."""
@@ -201,7 +204,7 @@ class Coordinator:
         """The write that ``run`` asked for ended; ``why`` it failed, if that is known. After UNKNOWN the store is read;
         ``read`` tells what became of it."""
         write, self._write = self._write, None
-        under = self._under
+        under, self._now_ms = self._under, now_ms
         if isinstance(write, WriteManifest):
             if result is not WriteResult.DONE and under is not None and under.manifest is write.manifest:
                 self._cancel("its manifest could not be written" + (f": {why}" if why else ""))
@@ -223,6 +226,7 @@ class Coordinator:
 
     def run(self, now_ms: float) -> Write | None:
         """Time passes. What shall be written next, if anything; one write at a time."""
+        self._now_ms = now_ms
         if self._participants is None or self._write is not None:
             return None
         under = self._under
@@ -255,6 +259,11 @@ class Coordinator:
         notes, self._notes = self._notes, []
         return notes
 
+    def happened(self) -> list[Happened]:
+        """What the history is told since the last call: beginnings, and ends that are no checkpoint."""
+        happened, self._happened = self._happened, []
+        return happened
+
     # Steps.
 
     def _next_number(self, now_ms: float) -> StoreRecord | None:
@@ -266,6 +275,7 @@ class Coordinator:
     def _begin(self, number: int, now_ms: float) -> None:
         self._under = _Under(number, self.base.turn + 1, now_ms, self._hold)
         self._asked = self._hold = False
+        self._happened.append(checkpoint_begun(number))
 
     def _manifest(self, under: _Under, participants: Participants) -> Manifest:
         parts = (under.stored[task] for task in participants.incarnations)
@@ -302,6 +312,7 @@ class Coordinator:
             self._over = max(self._over, under.number)
             self.cancelled, self.cancelled_last, self.cancelled_why = self.cancelled + 1, under.number, why
             self._notes.append(Note(f"checkpoint {under.number} is cancelled: {why}", "__checkpoints_cancelled"))
+            self._happened.append(checkpoint_failed(under.number, why, self._now_ms - under.began_ms))
 
     def _all(self, tasks: set[int] | dict[int, Part]) -> bool:
         return self._participants is not None and len(tasks) == len(self._participants.incarnations)

@@ -33,12 +33,13 @@ from heron_runtime.model.generations import (
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.master import CheckpointSummary, PlaceReport, StateStatus
-from topology_master.core.events import Note, RemoveOld, RestoreRequested, Stored, WriteResult
+from topology_master.core.events import Happened, Note, RemoveOld, RestoreRequested, Stored, WriteResult
 from topology_master.core.state.coordinator import Coordinator, Participants, StoreRecord, Write
 from topology_master.core.state.damage import Unread
 from topology_master.core.state.generations import Generations
 from topology_master.core.state.retention import kept
 from topology_master.core.state.silence import Silence
+from topology_master.core.state.told import checkpoint_complete, of_generation
 
 BACKOFF = BackoffPolicy(min_ms=200, max_ms=10_000)  # between restores that lost processes and links cause
 FAILURES = BackoffPolicy(min_ms=1_000, max_ms=10_000)  # between those that count: 15 s until the topology has failed
@@ -78,7 +79,7 @@ class Recovery:
         self.fault = "the store has not been read"
         self._completed = self._restores = 0
         self._last = CheckpointSummary()
-        self._effects: list[Note | RemoveOld] = []
+        self._effects: list[Note | Happened | RemoveOld] = []
 
     def configure(self, config: Mapping[str, Any]) -> None:
         """The settings that hold from now on."""
@@ -308,19 +309,9 @@ class Recovery:
 
     def began(self, generation: Generation, before: Generation | None) -> None:
         """A plan of this generation is stored, in place of one of the generation ``before``."""
-        number, cause = generation.number, generation.cause
-        start = f"checkpoint {generation.restore_from}" if generation.restore_from else "the initial state"
-        if before is None or before.number == 0:
-            self._effects.append(Note(f"generation {number}: starting from {start}"))
-        elif before.number == number:
-            if before.phase is not generation.phase:
-                self._effects.append(Note(f"generation {number} runs, with {len(generation.members)} processes"))
-        elif generation.phase is Phase.FAILED:
-            cure = "its processes stay, and do nothing; mend the cause, then `heron restore`"
-            self._effects.append(Note(f"generation {number}: the topology has FAILED: {cause}; {cure}"))
-        else:
-            self._restores += 1
-            self._effects.append(Note(f"generation {number}: restoring from {start}: {cause}", "__restores"))
+        found = of_generation(generation, before)
+        self._restores += sum(isinstance(each, Note) and each.metric == "__restores" for each in found)
+        self._effects += found
 
     def _look_completed(self, now_ms: int) -> None:
         coordinator = self._coordinator
@@ -336,17 +327,19 @@ class Recovery:
             sum(part.size for part in manifest.parts),
             timing.last_aligned,
         )
-        self._effects.append(Note("", "__checkpoints_completed"))
+        self._effects += [Note("", "__checkpoints_completed"), checkpoint_complete(self._last)]
         self._remove_old()
 
     def _remove_old(self) -> None:
         if self._running and self._coordinator is not None and self._back is None:
             self._effects.append(RemoveOld(self._coordinator.record.complete, self._running, self._keep))
 
-    def effects(self) -> list[Note | RemoveOld]:
+    def effects(self) -> list[Note | Happened | RemoveOld]:
         """What is worth telling, and which files may go, since the last call."""
         found, self._effects = self._effects, []
-        return found + (self._coordinator.notes() if self._coordinator is not None else [])
+        # What a checkpoint has begun with comes before what it has ended with.
+        told, noted = (self._coordinator.happened(), self._coordinator.notes()) if self._coordinator else ([], [])
+        return [*told, *found, *noted]
 
     # What is shown.
 

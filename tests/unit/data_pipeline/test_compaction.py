@@ -1,0 +1,263 @@
+"""Compaction: whenever it dies, whoever reads meanwhile, and whatever comes or goes, each row is there once.
+
+Files hold the numbers of the raw files whose rows they have, in plain text: which file is read is seen from names alone.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from laws import each_law, each_mutation
+
+from data_pipeline.core import compaction as core
+from data_pipeline.core.compaction import Join, Raw, joins
+from data_pipeline.core.history import Day, work
+from data_pipeline.shell import compaction
+from heron_runtime import history_folder
+from heron_runtime.history_folder import dates, files, files_of, superseded, taken
+from heron_runtime.model.history import (
+    DAY_MS,
+    MANIFEST,
+    METRICS,
+    RAW,
+    ROLLED,
+    SUFFIX,
+    TAKEN,
+    compacted_name,
+    covering,
+    day_folder,
+    file_name,
+    held_as,
+    span_of,
+)
+from metrics_manager.shell.history import remove_old
+
+TODAY, OVER = "2026-01-03", ("2026-01-01", "2026-01-02")
+LEVELS = ROLLED[:2]
+FROM_MS, TO_MS = 1_767_139_200_000, 1_767_139_200_000 + 5 * DAY_MS  # 2025-12-31
+
+
+class Died(Exception):
+    """The driver, at this step."""
+
+
+class World:
+    """The raw files of a submission, two levels of them, and what is to be in each."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.folder = root, root / "local/me/default/words/words-1"
+        self.raw = self.folder / METRICS / RAW
+        self.numbers: Counter[int] = Counter()
+        self.there: set[str] = set()
+        self.rolled: dict[str, set[str]] = {level: set() for level in LEVELS}
+        self.listed: list[tuple[str, list[Path]]] = []  # by readers who have not read yet
+
+    def comes(self, container: int, day: int) -> None:
+        """A file; ``day``: of which it is."""
+        self.numbers[container] += 1
+        name = file_name(container, self.numbers[container])
+        place = self.raw / day_folder((*OVER, TODAY)[day])
+        place.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(name)
+        self.there.add(name)
+
+    def rolls(self, levels: int) -> None:
+        """A roll-up that dies after so many days of levels."""
+        compaction.clear(self.root)
+        days = [
+            Day("p", date, frozenset(held_as(f.name) for f in files(self.raw, date)), {
+                level: taken(self.folder / METRICS / level, date)
+                for level in LEVELS if (self.folder / METRICS / level / day_folder(date)).is_dir()
+            })
+            for date in dates(self.raw)
+        ]  # fmt: skip
+        for item in [w for w in work(days) if w.level in LEVELS][:levels]:
+            fresh = [f for f in files(self.raw, item.date) if held_as(f.name) in item.files]
+            place = self.folder / METRICS / item.level / day_folder(item.date)
+            place.mkdir(parents=True, exist_ok=True)
+            part = place / f"part-0{SUFFIX}"
+            had = part.read_text().split() if part.exists() else []
+            news = [name for file in fresh for name in file.read_text().split()]
+            part.write_text(" ".join(had + news))
+            (place / MANIFEST).write_text(f'{{"{TAKEN}": [{", ".join(map(_quoted, sorted(item.taken)))}]}}')
+            self.rolled[item.level] |= set(news)
+
+    def compacts(self, steps: int) -> None:
+        """A compaction that dies before its next step, after so many."""
+        compaction.clear(self.root)
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("rename", "unlink"):
+                patch.setattr(os, name, self._step(getattr(os, name), steps))
+            self.steps = 0
+            try:
+                for join in compaction.found(self.root, TODAY):
+                    made = self.root / "made"
+                    made.write_text(" ".join(_read(Path(join.folder, day_folder(join.date), n)) for n in join.files))
+                    assert compaction.publish(join, made)
+            except Died:
+                pass
+
+    def _step(self, does: Callable[..., None], most: int) -> Callable[..., None]:
+        def step(*arguments: object) -> None:
+            if self.steps >= most:
+                raise Died
+            self.steps += 1
+            self.look()
+            does(*arguments)
+            self.look()
+
+        return step
+
+    def goes(self) -> None:
+        """A metrics manager of container 1 has room for one file less."""
+        every = [f for d in dates(self.raw) for f in (*files(self.raw, d), *superseded(self.raw, d))]
+        own = [f for f in every if (span_of(f.name) or (0,))[0] == 1]
+        remove_old(self.raw, 1, sum(f.stat().st_size for f in own) - 1, "")
+        left = {name for d in dates(self.raw) for f in files(self.raw, d) for name in f.read_text().split()}
+        self.there = {name for name in self.there if not name.startswith("c1-")} | {n for n in left if n in self.there}
+
+    def look(self) -> None:
+        """Readers who began before read now, and others begin."""
+        for level, found in self.listed:
+            try:
+                rows = [name for file in found for name in file.read_text().split()]
+            except FileNotFoundError:
+                continue  # they begin anew
+            if found == files_of(self.folder, level, FROM_MS, TO_MS):
+                self.right(level, rows)
+        self.listed = self.listed[-6:] + [(level, files_of(self.folder, level, FROM_MS, TO_MS)) for level in (RAW, *LEVELS)]
+
+    def check(self) -> None:
+        """Whoever reads now sees each row once."""
+        self.listed = []
+        for level in (RAW, *LEVELS):
+            found = files_of(self.folder, level, FROM_MS, TO_MS)
+            self.right(level, [name for file in found for name in file.read_text().split()])
+
+    def right(self, level: str, rows: list[str]) -> None:
+        assert Counter(rows) == Counter(self.there | self.rolled.get(level, set())), level
+
+
+def _read(path: Path) -> str:
+    return path.read_text()
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("comes"), st.integers(1, 2), st.integers(0, 2)),
+        st.tuples(st.just("rolls"), st.sampled_from([1, 2, 99]), st.just(0)),
+        st.tuples(st.just("compacts"), st.sampled_from([0, 1, 2, 3, 5, 99]), st.just(0)),
+        st.tuples(st.just("goes"), st.just(0), st.just(0)),
+    ),
+    min_size=8, max_size=30,
+)  # fmt: skip
+
+
+@settings(report_multiple_bugs=False, max_examples=60, deadline=None)
+@given(STEPS)
+def law_each_row_is_there_once_whatever_dies(steps: list[tuple[str, int, int]]) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        world = World(Path(place))
+        for step, one, other in steps:
+            getattr(world, step)(*(one, other)[: {"comes": 2, "goes": 0}.get(step, 1)])
+            world.check()
+
+
+@settings(report_multiple_bugs=False, max_examples=40, deadline=None)
+@given(STEPS)
+def law_days_that_are_over_end_as_one_file_of_a_container(steps: list[tuple[str, int, int]]) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        world = World(Path(place))
+        for step, one, other in [*steps, ("rolls", 99, 0), ("compacts", 99, 0)]:
+            getattr(world, step)(*(one, other)[: {"comes": 2, "goes": 0}.get(step, 1)])
+        for date in OVER:
+            containers = [(span_of(file.name) or (0,))[0] for file in files(world.raw, date)]
+            assert len(containers) == len(set(containers))
+            assert not superseded(world.raw, date)
+        before = sorted(world.root.rglob(f"*{SUFFIX}"))
+        world.compacts(99)
+        assert sorted(world.root.rglob(f"*{SUFFIX}")) == before, "a second run finds nothing to do"
+        assert all("-" not in f.stem.partition("-")[2] for f in files(world.raw, TODAY)), "today goes on"
+
+
+test_laws = each_law(globals())
+
+
+def it_is_removed_before_it_is_there(patch: pytest.MonkeyPatch) -> None:
+    right = compaction.publish
+
+    def worse(join: Join, made: Path) -> bool:
+        for name in join.files[:1]:
+            os.unlink(Path(join.folder, day_folder(join.date), name))
+        return right(join, made)
+
+    patch.setattr(compaction, "publish", worse)
+
+
+def what_was_joined_is_read_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(history_folder, "covering", sorted)
+
+
+def files_that_a_level_lacks_are_joined(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        core, "joins", lambda days, today: joins([Raw(d.folder, d.date, d.files, {}) for d in days], today)
+    )
+    patch.setattr(compaction, "joins", core.joins)
+
+
+def it_goes_by_its_own_name(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(history_folder, "held_as", lambda name: name)
+
+
+def neighbours_of_another_container_join(patch: pytest.MonkeyPatch) -> None:
+    right = core._of
+
+    def worse(day: Raw) -> list[Join]:
+        joined = right(day)
+        return [Join(j.folder, j.date, j.files[:-1], j.name) if len(j.files) > 2 else j for j in joined]
+
+    patch.setattr(core, "_of", worse)
+
+
+def today_is_over(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(compaction, "joins", lambda days, today: joins(days, "2026-01-04"))
+
+
+def what_died_stays(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(compaction, "clear", lambda root: None)
+
+
+ONCE, ONE = law_each_row_is_there_once_whatever_dies, law_days_that_are_over_end_as_one_file_of_a_container
+test_mutations = each_mutation(
+    [
+        (it_is_removed_before_it_is_there, ONCE),
+        (what_was_joined_is_read_again, ONCE),
+        (files_that_a_level_lacks_are_joined, ONCE),
+        (it_goes_by_its_own_name, ONCE),
+        (neighbours_of_another_container_join, ONCE),
+        (today_is_over, ONE),
+        (what_died_stays, ONE),
+    ]
+)
+
+
+def test_names() -> None:
+    assert span_of("c3-7.parquet") == (3, 7, 7)
+    assert span_of(compacted_name(3, 7, 90)) == (3, 7, 90)
+    assert [span_of(name) for name in ("part-0.parquet", "c3-7-.parquet", "c3-7-9-11.parquet", "c3-٣.parquet")] == [None] * 4
+    assert held_as("c3-7-90.parquet") == "c3-90.parquet"
+    assert held_as("part-0.parquet") == "part-0.parquet"
+    assert covering(["c1-2.parquet", "c1-1-2.parquet", "c1-1-3.parquet", "c1-4.parquet", "c2-2.parquet"]) == [
+        "c1-1-3.parquet", "c1-4.parquet", "c2-2.parquet",
+    ]  # fmt: skip

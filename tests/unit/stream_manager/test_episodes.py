@@ -1,0 +1,138 @@
+"""Laws of episodes of pressure: all time under pressure is told, by its causes, and flapping cannot flood."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from laws import each_law, each_mutation
+
+from heron_runtime.model.causes import Cause, CauseKind
+from stream_manager.core import episodes as module
+from stream_manager.core.episodes import LONGEST_MS, MAX_CAUSES, QUIET_MS, Episode, Episodes
+
+CAUSES = [Cause(CauseKind.TASK, "count", task, 1) for task in range(12)]
+LOOKS = st.lists(
+    st.tuples(
+        st.sampled_from([0, 100, 500, 29_900, 30_000, 200_000]),
+        st.dictionaries(
+            st.sampled_from(["words", "lines"]), st.lists(st.sampled_from(CAUSES), min_size=1, max_size=12, unique=True)
+        ),
+    ),
+    max_size=60,
+)
+ONE = settings(report_multiple_bugs=False)
+
+
+@ONE
+@given(LOOKS)
+def law_time_pauses_and_causes_add_up(looks: list[tuple[int, dict[str, list[Cause]]]]) -> None:
+    found, now, told = Episodes(), 0, list[Episode]()
+    paused_ms, stood_ms, begun = dict.fromkeys(["words", "lines"], 0), 0, 0
+    before: dict[str, list[Cause]] = {}
+    for wait, paused in looks:
+        now += wait
+        for spout, causes in before.items():
+            paused_ms[spout] += wait
+            stood_ms += wait * len(causes)
+        begun += sum(spout not in before for spout in paused)
+        found.look(now, {spout: tuple(causes) for spout, causes in paused.items()})
+        found.check()
+        told += found.take()
+        before = paused
+    for spout, causes in before.items():
+        paused_ms[spout] += 70
+        stood_ms += 70 * len(causes)
+    found.end(now + 70)
+    told += found.take()
+    for spout, ms in paused_ms.items():
+        assert sum(each.paused_ms for each in told if each.spout == spout) == ms
+    assert sum(ms for each in told for ms in each.causes.values()) == stood_ms
+    assert sum(each.pauses for each in told) >= begun, "one that goes on into the next episode counts there, too"
+    assert all(len(each.causes) <= MAX_CAUSES + 1 for each in told)
+    assert found.idle
+
+
+@ONE
+@given(LOOKS)
+def law_at_most_two_a_minute_and_one_in_five_where_it_lasts(
+    looks: list[tuple[int, dict[str, list[Cause]]]],
+) -> None:
+    found, now, told = Episodes(), 0, list[Episode]()
+    for wait, paused in looks:
+        now += wait
+        found.look(now, {spout: tuple(causes) for spout, causes in paused.items()})
+        told += found.take()
+    for spout in ("words", "lines"):
+        assert sum(each.spout == spout for each in told) <= now // QUIET_MS
+    for each in told:
+        assert each.ended_ms - each.began_ms < LONGEST_MS + 200_000, "looked at less often than ticks come"
+
+
+test_laws = each_law(globals())
+
+
+def each_pause_is_told(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(module, "QUIET_MS", 0)
+
+
+def time_is_charged_to_who_stands_now(patch: pytest.MonkeyPatch) -> None:
+    def worse(self: Episodes, found: module._Open, elapsed_ms: int, now_ms: int) -> None:
+        found.episode.ended_ms = now_ms
+        if found.standing:
+            found.episode.paused_ms += elapsed_ms
+            found.episode.causes[found.standing[0]] = found.episode.causes.get(found.standing[0], 0) + elapsed_ms
+
+    patch.setattr(Episodes, "_pass", worse)
+
+
+def causes_have_no_bound(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(module, "MAX_CAUSES", 100)
+
+
+def what_is_under_way_at_the_end_is_lost(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Episodes, "end", lambda self, now_ms: self._open.clear())
+
+
+def it_never_ends_while_it_lasts(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(module, "LONGEST_MS", 10**12)
+
+
+ADD, FEW = law_time_pauses_and_causes_add_up, law_at_most_two_a_minute_and_one_in_five_where_it_lasts
+test_mutations = each_mutation(
+    [
+        (each_pause_is_told, FEW),
+        (time_is_charged_to_who_stands_now, ADD),
+        (causes_have_no_bound, ADD),
+        (what_is_under_way_at_the_end_is_lost, ADD),
+        (it_never_ends_while_it_lasts, FEW),
+    ]
+)
+
+
+def test_it_says_how_long_and_why() -> None:
+    found = Episodes()
+    link = Cause(CauseKind.LINK, "", 0, 1, 2)
+    found.look(1000, {"words": (CAUSES[3],)})
+    found.look(3000, {"words": (CAUSES[3], link)})
+    found.look(4000, {})
+    found.look(5000, {"words": (link,)})
+    found.end(5500)
+    (each,) = found.take()
+    assert each.text == (
+        "paused 2 times for 3.5 s of 4.5 s: count task 3 (seen in container 1) 3.0 s, "
+        "link from container 1 to container 2 1.5 s"
+    )
+    told = json.loads(each.detail(10_000.4))
+    assert (told["from_ms"], told["to_ms"], told["pauses"], told["paused_ms"]) == (11_000, 15_500, 2, 3500)
+    assert told["causes"][1] == {"kind": "link", "component": "", "task": 0, "container": 1, "peer": 2, "ms": 1500}
+
+
+def test_nobody_takes_them_and_the_newest_stay() -> None:
+    found = Episodes()
+    for number in range(100):
+        found.look(number * 2 * QUIET_MS, {f"spout{number}": (CAUSES[0],)})
+        found.look(number * 2 * QUIET_MS + 1, {})
+    assert [each.spout for each in found.take()] == [f"spout{n}" for n in range(99 - module.MAX_WAITING, 99)]

@@ -1,0 +1,137 @@
+"""Laws of happenings: none is lost, few are told, and reports that are lost or repeated change nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from laws import each_law, each_mutation
+
+from heron_runtime.telemetry import happenings
+from heron_runtime.telemetry.happenings import MAX_SERIES, MAX_SINGLE, MAX_TOLD, WINDOW_SECONDS, Happenings, new_in
+from heron_runtime.telemetry.reporting import Telemetry
+from heron_runtime.wire.codec import PROCESS_METRICS
+from heron_runtime.wire.metrics import Happening, ProcessMetrics
+
+CAME = st.lists(
+    st.tuples(st.sampled_from([0.0, 0.01, 0.5, 7.0, 61.0]), st.sampled_from("abc"), st.integers(1, 30)), max_size=40
+)
+ONE = settings(report_multiple_bugs=False)
+
+
+def report(of: Happenings) -> ProcessMetrics:
+    return ProcessMetrics("__stmgr__", "m", 1, 0, 1, 0.0, happenings=of.told(), happened=of.count)
+
+
+@ONE
+@given(CAME)
+def law_none_is_lost_and_few_are_told(came: list[tuple[float, str, int]]) -> None:
+    """``came``: after so many seconds, of this series, so many at once."""
+    found, now, told, counted = Happenings(), 0.0, [], 0
+    for pause, series, many in came:
+        now += pause
+        for _ in range(many):
+            before = found.count
+            found.note(Happening(now, "pressure", series, 1, "", ""))
+            found.check()
+            told += found.told()[len(found.told()) - (found.count - before) :] if found.count > before else []
+            counted += 1
+    before = found.count
+    found.settle(now, at_once=True)
+    told += found.told()[len(found.told()) - (found.count - before) :] if found.count > before else []
+    assert sum(each.count for each in told) == counted
+    for series in "abc":
+        mine = [each for each in told if each.component == series]
+        assert len(mine) <= (MAX_SINGLE + 1) * (1 + now // WINDOW_SECONDS + 1)
+    assert [each.count for each in told[:MAX_SINGLE]] == [1] * len(told[:MAX_SINGLE])
+
+
+@ONE
+@given(st.lists(st.tuples(st.integers(0, 300), st.sampled_from(["taken", "lost", "twice"])), max_size=20))
+def law_each_is_new_once_or_missed(steps: list[tuple[int, str]]) -> None:
+    found, number, before = Happenings(), 0, None
+    seen: list[str] = []
+    missed = 0
+    for many, what in [*steps, (0, "taken")]:
+        for _ in range(many):
+            number += 1
+            found.note(Happening(100.0 * number, "checkpoint", "", 1, f"{number}", ""))
+        if what == "lost":
+            continue
+        for _ in range(2 if what == "twice" else 1):
+            fresh, more = new_in(before, report(found))
+            seen += [each.text for each in fresh]
+            missed += more
+            before = report(found)
+    assert seen == sorted(set(seen), key=int), "each once, in order"
+    assert len(seen) + missed == number
+    assert seen[-min(number, MAX_TOLD) :] == [f"{n}" for n in range(1, number + 1)][-min(number, MAX_TOLD) :]
+
+
+test_laws = each_law(globals())
+
+
+def those_beyond_are_dropped(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Happenings, "settle", lambda self, now, at_once=False: None)
+
+
+def the_last_one_counts_alone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(happenings, "replace", lambda each, **changes: replace(each, **{**changes, "count": 1}))
+
+
+def there_is_no_bound(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(happenings, "MAX_SINGLE", 10_000)
+
+
+def repeats_are_new(patch: pytest.MonkeyPatch) -> None:
+    patch.setitem(globals(), "new_in", lambda before, now: happenings.new_in(None, now))
+
+
+def what_was_missed_is_not_counted(patch: pytest.MonkeyPatch) -> None:
+    patch.setitem(globals(), "new_in", lambda before, now: (happenings.new_in(before, now)[0], 0))
+
+
+test_mutations = each_mutation(
+    [
+        (those_beyond_are_dropped, law_none_is_lost_and_few_are_told),
+        (the_last_one_counts_alone, law_none_is_lost_and_few_are_told),
+        (there_is_no_bound, law_none_is_lost_and_few_are_told),
+        (repeats_are_new, law_each_is_new_once_or_missed),
+        (what_was_missed_is_not_counted, law_each_is_new_once_or_missed),
+    ]
+)
+
+
+def test_many_series_are_told_as_one_of_their_kind() -> None:
+    found = Happenings()
+    for number in range(MAX_SERIES + 50):
+        found.note(Happening(1.0, "pressure", f"spout{number}", 1, "", ""))
+        found.check()
+    assert found.count == MAX_SERIES + MAX_SINGLE
+    found.settle(2.0, at_once=True)
+    assert (found.count, found.told()[-1].count) == (MAX_SERIES + MAX_SINGLE + 1, 40)
+
+
+def test_texts_are_cut_and_a_clock_set_back_ends_the_window() -> None:
+    found = Happenings()
+    found.note(Happening(1000.0, "restore", "", 1, "x" * 2000, "y" * 5000))
+    (told,) = found.told()
+    assert (len(told.text), told.detail) == (1000, "")
+    for _ in range(MAX_SINGLE):
+        found.note(Happening(1000.0, "restore", "", 1, "", ""))
+    found.settle(500.0)
+    assert found.count == MAX_SINGLE + 1
+
+
+def test_a_report_carries_them_over_the_wire() -> None:
+    telemetry = Telemetry("__tmanager__", "topology_master-0", 0, 0, 1)
+    telemetry.happened("checkpoint", "checkpoint 1 begun", 12.5, "{}", what="begun")
+    found = telemetry.report(13.0)
+    assert PROCESS_METRICS.decode(PROCESS_METRICS.encode(found)) == found
+    assert (found.happened, found.happenings) == (1, (Happening(12.5, "checkpoint", "", 1, "checkpoint 1 begun", "{}"),))
+    for _ in range(20):
+        telemetry.happened("checkpoint", "checkpoint 2 begun", 14.0, what="begun")
+    telemetry.settle(15.0)
+    assert sum(each.count for each in telemetry.report(15.0).happenings) == 21

@@ -1,0 +1,58 @@
+"""What the history is told of checkpoints and generations."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from heron_runtime.model.checkpoints import CheckpointRecord, Manifest
+from heron_runtime.model.generations import Generation, Phase
+from heron_runtime.model.plan import PlanVersion
+from heron_runtime.wire.master import CheckpointSummary
+from topology_master.core.events import Happened, Note, WriteResult
+from topology_master.core.state.coordinator import Coordinator, Participants
+from topology_master.core.state.told import checkpoint_complete, of_generation
+
+
+def told(generation: Generation, before: Generation | None) -> tuple[str, str, dict[str, object]]:
+    note, happened = of_generation(generation, before)
+    assert isinstance(note, Note)
+    assert isinstance(happened, Happened)
+    assert note.text == happened.text, "the log says the same"
+    assert (note.metric == "__restores") == (happened.what == "begun")
+    return happened.what, happened.text, json.loads(happened.detail)
+
+
+def test_generations() -> None:
+    first = Generation(1, Phase.RESTORING, 0)
+    assert told(first, None)[:2] == ("start", "generation 1: starting from the initial state")
+    assert told(replace(first, phase=Phase.RUNNING), first)[:2] == ("runs", "generation 1 runs, with 0 processes")
+    assert of_generation(first, first) == []
+    second = Generation(2, Phase.RESTORING, 7, cause="task 2: it was started anew")
+    what, text, detail = told(second, first)
+    assert (what, text) == ("begun", "generation 2: restoring from checkpoint 7: task 2: it was started anew")
+    assert detail == {"generation": 2, "what": "begun", "checkpoint": 7, "cause": "task 2: it was started anew"}
+    what, text, _ = told(Generation(3, Phase.FAILED, 7, cause="disk full"), second)
+    assert (what, text.startswith("generation 3: the topology has FAILED: disk full; ")) == ("failed", True)
+
+
+def test_a_complete_checkpoint_has_its_size_and_times() -> None:
+    found = checkpoint_complete(CheckpointSummary(5, 1.0, 1234.0, 20.0, 56_789, 3))
+    assert (found.kind, found.text) == ("checkpoint", "checkpoint 5 complete: 56,789 bytes in 1.23 s")
+    assert json.loads(found.detail) == {
+        "checkpoint": 5, "what": "complete", "bytes": 56_789, "ms": 1234, "quiet_ms": 20, "last_aligned": 3,
+    }  # fmt: skip
+
+
+def test_what_begins_and_fails_is_told_once() -> None:
+    coordinator = Coordinator(1000.0, 500.0, Manifest("words-1", 0, 0, 0), CheckpointRecord(generation=1))
+    coordinator.running(Participants(PlanVersion(), {1: 9}, {}), 0.0)
+    assert coordinator.happened() == []
+    coordinator.run(1000.0)
+    coordinator.wrote(WriteResult.DONE, 1010.0)
+    (begun,) = coordinator.happened()
+    assert (begun.what, begun.text) == ("begun", "checkpoint 1 begun")
+    coordinator.run(2500.0)
+    (failed,) = coordinator.happened()
+    assert (failed.what, failed.text) == ("failed", "checkpoint 1 failed after 1.49 s: task 1 has not aligned in time")
+    assert coordinator.happened() == []

@@ -59,6 +59,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--files", type=int, help="of each source, at most, in a micro-batch")
     parser.add_argument("--roll-up", action="store_true", help="FILE is a folder of histories: roll them up")
     parser.add_argument("--keep-days", action="append", default=[], metavar="LEVEL=DAYS")
+    parser.add_argument("--audit", action="append", default=[], type=Path, metavar="FILE")
     parser.add_argument("--lifeline", type=int, default=-1, help="file descriptor that ends with the parent")
     parser.add_argument("--verbose", action="store_true", help="Spark's log on stderr, and Python tracebacks")
     found = parser.parse_args(list(arguments)[:cut])
@@ -130,7 +131,8 @@ def _roll_up(options: argparse.Namespace, out: TextIO) -> str:
 
     keep = {**KEEP_DAYS, **{level: int(days) for level, _, days in (p.partition("=") for p in options.keep_days)}}
     conf = dict(pair.partition("=")[::2] for pair in options.conf)
-    return run(RollUp(options.file.absolute(), options.master, conf, keep), out)
+    records = tuple(path.absolute() for path in options.audit)
+    return run(RollUp(options.file.absolute(), options.master, conf, keep, records), out)
 
 
 def _told(error: Exception, out: TextIO, log: Path | None, verbose: bool) -> int:

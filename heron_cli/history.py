@@ -11,15 +11,16 @@ from typing import Annotated, Any
 import typer
 
 from heron_cli.console import Format, age, is_verbose, print_json, print_line, print_table, say, size
+from heron_cli.history_events import show_events, time_of
 from heron_cli.options import Output, Verbose
 from heron_cli.spark_submit import check_conf, need_pyspark, run_process
 from heron_control.history.advice import Advice, Advised
 from heron_control.history.advice import advise as advice_from
 from heron_control.history.loads import loads
-from heron_control.history.reading import History, find, newest_first
+from heron_control.history.reading import MAX_EVENTS, Events, History, find, newest_first
 from heron_runtime.failures import NotFound, UsageError
 from heron_runtime.history_folder import places, read_about
-from heron_runtime.model.history import HISTORY, LEVEL_MS, Place
+from heron_runtime.model.history import HISTORY, KINDS, LEVEL_MS, Place
 from heron_runtime.user_home import home_of_user
 
 COLUMNS = ("component", "tasks", "advised", "demand/s", "a task can/s", "load", "held", "cpu s", "memory", "why")
@@ -36,11 +37,18 @@ def roll_up(
         list[str] | None,
         typer.Option("--keep", metavar="LEVEL=DAYS", help="As 1m=30: rows of a minute go after 30 days. Repeatable."),
     ] = None,
+    audit: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--audit", metavar="FILE", help="An api server's audit.jsonl, to take into the history. Repeatable."
+        ),
+    ] = None,
     master: Annotated[str, typer.Option(help="local[*], spark://… (the folder must be seen there, too).")] = "",
     conf: Annotated[list[str] | None, typer.Option("--conf", metavar="spark.KEY=VALUE", help="Repeatable.")] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Roll up the history of all topologies on Spark: 10 s to 1 min, 10 min, 1 h, 1 day; remove what is too old."""
+    """Roll up the history of all topologies on Spark: 10 s to 1 min, 10 min, 1 h, 1 day; compact the files of days that
+    are over, and remove what is too old."""
     for pair in keep or ():
         level, _, days = pair.partition("=")
         if level not in LEVEL_MS or not days.isdecimal() or int(days) < 1:
@@ -51,22 +59,46 @@ def roll_up(
     need_pyspark()
     command = [sys.executable, "-P", "-m", "data_pipeline", str(_root(folder)), "--roll-up"]
     command += [
-        part for name, values in (("--keep-days", keep), ("--conf", conf)) for v in values or () for part in (name, v)
+        part
+        for name, values in (("--keep-days", keep), ("--conf", conf), ("--audit", audit))
+        for value in values or ()
+        for part in (name, str(value))
     ]
     command += [f"--master={master}"] if master else []
     run_process([*command, *(["--verbose"] if is_verbose() else []), "--"])
 
 
 def history(
-    topology: Annotated[str, typer.Argument(metavar="[TOPOLOGY]", help="Only what was submitted by this name.")] = "",
+    topology: Annotated[
+        str,
+        typer.Argument(metavar="[TOPOLOGY]", help="Only what was submitted by this name, or CLUSTER/ROLE/ENV/NAME."),
+    ] = "",
+    events: Annotated[
+        bool, typer.Option("--events", help="Only what happened to its newest submission, the newest first.")
+    ] = False,
+    kind: Annotated[list[str] | None, typer.Option("--kind", help=f"Only {', '.join(KINDS)}. Repeatable.")] = None,
+    since: Annotated[str, typer.Option(metavar="TIME", help="2026-11-25T10:00 (UTC), or 90m, 12h, 7d ago.")] = "",
+    until: Annotated[str, typer.Option(metavar="TIME", help="Likewise.")] = "",
+    submission: Annotated[str, typer.Option("--id", metavar="ID", help="Another submission than the newest.")] = "",
+    limit: Annotated[int, typer.Option(min=1, max=MAX_EVENTS, help="So many events at most.")] = 20,
     folder: Folder = None,
     output: Output = Format.TABLE,
     verbose: Verbose = False,
 ) -> None:
-    """The topologies that have a history, also those that were killed, the newest first."""
+    """The topologies that have a history, also those that were killed, the newest first; of one what happened to it,
+    too."""
     root = _root(folder)
-    found = [place for place in places(root) if topology in ("", place.topology)]
-    rows = [_submission(root, place, at) for place, at in newest_first(root, found)]
+    if events or kind or since or until or submission:
+        if not topology:
+            raise UsageError("whose events?", "Name the topology: heron pipeline history TOPOLOGY --events.")
+        now = time.time()
+        asked = Events(frozenset(kind or ()), time_of(since, now), time_of(until, now), limit)
+        show_events(History(root / find(root, topology, submission).path), asked, output)
+        return
+    *target, name = topology.split("/")
+    found = [p for p in places(root) if name in ("", p.topology) and p.path.startswith("/".join(target))]
+    ordered = newest_first(root, found)
+    rows = [_submission(root, place, at) for place, at in ordered]
     if output is Format.JSON:
         print_json(rows)
         return
@@ -75,6 +107,8 @@ def history(
         return
     columns = ("topology", "place", "id", "submitted", "tasks", "size")
     print_table(columns, [[r[c] if c != "size" else size(r["bytes"]) for c in columns] for r in rows], columns[4:])
+    if topology:
+        show_events(History(root / ordered[0][0].path), Events(limit=limit), output)
 
 
 def advise(

@@ -24,6 +24,7 @@ from heron_runtime.model.history import (
 )
 
 _DAY = day_folder("")
+FAR_MS = 4_102_444_800_000  # the year 2100
 
 
 def read_about(folder: Path) -> About | None:
@@ -66,6 +67,17 @@ def _whole(folder: Path, date: str) -> list[Path]:
     return [file for file in found if file.suffix == SUFFIX and not file.name.startswith(".")]
 
 
+def files_between(folder: Path, from_ms: int, to_ms: int) -> list[Path]:
+    """The files of a folder of days that may hold something of this span of time."""
+    return [file for date in _between(dates(folder), from_ms, to_ms) for file in files(folder, date)]
+
+
+def _between(days: list[str], from_ms: int, to_ms: int) -> list[str]:
+    # A file may be a day later than its rows. Beyond what a date can be there are no files.
+    first, last = date_of(min(from_ms, FAR_MS)), date_of(min(to_ms, FAR_MS) + DAY_MS)
+    return [date for date in days if first <= date <= last]
+
+
 def taken(folder: Path, date: str) -> frozenset[str]:
     """The names of the raw files that a rolled-up day of this level holds; none where there is no such day."""
     try:
@@ -77,9 +89,8 @@ def taken(folder: Path, date: str) -> frozenset[str]:
 def files_of(folder: Path, level: str, from_ms: int, to_ms: int) -> list[Path]:
     """The files that hold all rows of a submission for a span of time: those of the level, and the raw ones that it
     does not hold yet. ``folder`` is the submission's. Raises OSError, ValueError for a damaged manifest."""
-    first, last = date_of(from_ms), date_of(to_ms + DAY_MS)  # a file may be a day later than its rows
     raw, rolled = folder / METRICS / RAW, folder / METRICS / level
-    days = [date for date in sorted({*dates(raw), *dates(rolled)}) if first <= date <= last]
+    days = _between(sorted({*dates(raw), *dates(rolled)}), from_ms, to_ms)
     if level == RAW:
         return [file for date in days for file in files(raw, date)]
     found: list[Path] = []

@@ -92,10 +92,8 @@ def _names(folder: Path, date: str) -> tuple[str, ...]:
 def _made(spark: SparkSession, work: Path, todo: list[Join]) -> Iterable[Path | None]:
     """The joined file of each, in order; None where a file went before it was read."""
     work.mkdir(parents=True, exist_ok=True)
-    rows = [
-        (number, json.dumps([f"{join.folder}/{day_folder(join.date)}/{name}" for name in join.files]), str(work / f"{number}"))
-        for number, join in enumerate(todo)
-    ]  # fmt: skip
+    paths = [[f"{join.folder}/{day_folder(join.date)}/{name}" for name in join.files] for join in todo]
+    rows = [(number, json.dumps(each), str(work / f"{number}")) for number, each in enumerate(paths)]
     listed = spark.createDataFrame(rows, "number int, paths string, target string").repartition(len(rows), "number")
     answers = listed.mapInArrow(history_rows.joiner(), "number int, whole boolean").collect()
     whole = {row["number"] for row in answers if row["whole"]}

@@ -21,14 +21,25 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from data_pipeline.core.history import KEEP_DAYS, Day, Work, outdated, work
-from data_pipeline.shell import compaction, history_rows
+from data_pipeline.core.history import KEEP_DAYS, KEEP_EVENTS, Day, Work, outdated, work
+from data_pipeline.shell import audit, compaction, history_rows
 from data_pipeline.shell.output import OutputFolder, spark_url
 from data_pipeline.shell.session import SessionOptions, session
 from heron_control.schedulers.identity import HostLock
 from heron_runtime.failures import Failure, NotFound
 from heron_runtime.history_folder import dates, files, places, taken
-from heron_runtime.model.history import EVENTS, LEVEL_MS, METRICS, RAW, ROLLED, TAKEN, date_of, day_folder, held_as
+from heron_runtime.model.history import (
+    AUDIT_FOLDER,
+    EVENTS,
+    LEVEL_MS,
+    METRICS,
+    RAW,
+    ROLLED,
+    TAKEN,
+    date_of,
+    day_folder,
+    held_as,
+)
 
 cloudpickle.register_pickle_by_value(history_rows)  # executors on a cluster need not have it
 
@@ -51,10 +62,13 @@ class RollUp:
     master: str = "local[*]"
     conf: Mapping[str, str] = field(default_factory=dict)
     keep_days: Mapping[str, int] = field(default_factory=lambda: KEEP_DAYS)
+    records: tuple[Path, ...] = ()  # audit.jsonl of api servers
 
 
 def run(request: RollUp, out: TextIO) -> str:
     """Do it; what to print at the end. Raises NotFound, Failure, and Spark's errors."""
+    if request.records:
+        request.root.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not request.root.is_dir():
         raise NotFound(
             f"there is no history in {request.root}", "Submit with --config-property heron.history.enabled=true."
@@ -65,6 +79,9 @@ def run(request: RollUp, out: TextIO) -> str:
     try:
         shutil.rmtree(request.root / WORK, ignore_errors=True)  # left by one that was killed
         compaction.clear(request.root)
+        for record in request.records:
+            new, strange = audit.take(request.root, record)
+            out.write(f"{record}: {new} lines are new" + f", {strange} are no lines of a record" * bool(strange) + "\n")
         now_ms, made, joined = round(time.time() * 1000), 0, (0, 0)
         # What would be removed at once is not made: raw files may be kept longer than a level.
         todo = [w for w in work(found_days(request.root)) if not outdated(w.level, [w.date], now_ms, request.keep_days)]
@@ -82,8 +99,8 @@ def run(request: RollUp, out: TextIO) -> str:
         shutil.rmtree(request.root / WORK, ignore_errors=True)
         lock.release()
     return (
-        f"rolled up {made} days of levels in {request.root}; {joined[0]} files of days that are over became {joined[1]}; "
-        f"{gone} days were too old and are removed"
+        f"rolled up {made} days of levels in {request.root}; {gone} days were too old and are removed; "
+        f"{joined[0]} files of days that are over became {joined[1]}"
     )
 
 
@@ -212,11 +229,14 @@ def retain(root: Path, now_ms: int, keep_days: Mapping[str, int]) -> int:
     gone = 0
     for place in places(root):
         folder, before = root / place.path, gone
-        kept = {Path(METRICS, level): level for level in LEVEL_MS} | {Path(EVENTS): "1h"}
+        kept = {Path(METRICS, level): level for level in LEVEL_MS} | {Path(EVENTS): KEEP_EVENTS}
         for kind, level in kept.items():
             for date in outdated(level, dates(folder / kind), now_ms, keep_days):
                 shutil.rmtree(folder / kind / day_folder(date))
                 gone += 1
         if gone > before and not any(dates(folder / kind) for kind in kept):
             shutil.rmtree(folder)
+    for date in outdated(KEEP_EVENTS, dates(root / AUDIT_FOLDER), now_ms, keep_days):
+        shutil.rmtree(root / AUDIT_FOLDER / day_folder(date))
+        gone += 1
     return gone

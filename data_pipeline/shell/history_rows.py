@@ -38,8 +38,8 @@ def reader(length_ms: int, piece: int = PIECE) -> Callable[[Iterable[Any]], Iter
 
 
 def joiner(piece: int = PIECE) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """``mapInArrow``'s function: of rows (number, paths as JSON, target) the number, and whether ``target`` now holds the
-    rows of all these files; it does not where one of them has gone."""
+    """``mapInArrow``'s function: of rows (number, paths as JSON, target) the number, and whether ``target`` now holds
+    the rows of all these files; it does not where one of them has gone."""
 
     def join(batches: Iterable[Any]) -> Iterator[Any]:
         import json
@@ -47,7 +47,9 @@ def joiner(piece: int = PIECE) -> Callable[[Iterable[Any]], Iterator[Any]]:
         import pyarrow as pa
 
         for batch in batches:
-            for number, paths, target in zip(*(batch[n].to_pylist() for n in ("number", "paths", "target")), strict=True):
+            for number, paths, target in zip(
+                *(batch[n].to_pylist() for n in ("number", "paths", "target")), strict=True
+            ):
                 try:
                     joined(json.loads(paths), target, piece)
                     whole = True
@@ -67,7 +69,9 @@ def joined(paths: list[str], target: str, piece: int = PIECE) -> None:
 
     waiting: list[Any] = []
     schema = pq.read_schema(paths[0])
-    order = [(name, "ascending") for name in ("component", "metric", "instance", "start_ms") if "metric" in schema.names]
+    order = [
+        (name, "ascending") for name in ("component", "metric", "instance", "start_ms") if "metric" in schema.names
+    ]
     with pq.ParquetWriter(target, schema, compression="zstd", store_schema=False) as writer:
 
         def write() -> None:

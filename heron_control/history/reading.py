@@ -9,7 +9,7 @@ DuckDB is an extra, and imported with the first question. Nothing is ever downlo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +17,27 @@ from typing import Any
 
 from heron_runtime.failures import NotFound, Unavailable, UsageError, did_you_mean, listing
 from heron_runtime.files import entries
-from heron_runtime.history_folder import dates, files, files_of, places, read_about
-from heron_runtime.model.history import DAY_MS, EVENTS, LEVEL_MS, METRICS, RAW, Event, Place
+from heron_runtime.history_folder import dates, files_between, files_of, places, read_about
+from heron_runtime.model.history import (
+    AUDIT_FOLDER,
+    DAY_MS,
+    EVENT_COLUMNS,
+    EVENTS,
+    KINDS,
+    LEVEL_MS,
+    METRICS,
+    RAW,
+    TOPOLOGY,
+    Event,
+    Place,
+)
 from heron_runtime.model.sketch import Sketch
 
 ATTEMPTS = 5
 THREADS, MEMORY = 2, "512MB"
 MAX_POINTS = 100_000
 MAX_EVENTS = 1000
+LAST_MS = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +67,17 @@ class Question:
     instance: str = ""
     metrics: tuple[str, ...] = ()  # with their key, or without
     by_instance: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Which events: ``limit`` of the newest, behind the ``offset`` newest. No kinds stand for all."""
+
+    kinds: frozenset[str] = frozenset()
+    from_ms: int | None = None
+    to_ms: int | None = None
+    limit: int = MAX_EVENTS
+    offset: int = 0
 
 
 class History:
@@ -116,22 +140,38 @@ class History:
             for at, c, i, m, k, count, total, low, high, last in points
         ]
 
-    def events(self, limit: int = MAX_EVENTS) -> list[Event]:
-        """The newest events, newest first. Raises Unavailable."""
-        found = [str(f) for date in dates(self.folder / EVENTS) for f in files(self.folder / EVENTS, date)]
-        if not found:
-            return []
-        columns = "time_ms, kind, container, component, instance, count, text, detail"
-        with _duck() as duck:
-            try:
-                rows = duck.execute(
-                    f"SELECT {columns} FROM read_parquet(?) ORDER BY time_ms DESC, text LIMIT {limit:d}", [found]
-                ).fetchall()
-            except Exception as error:
-                if not _is_ducks(error):
-                    raise
-                raise Unavailable(f"the events in {self.folder} cannot be read: {error}", "Try again.") from error
+    def events(self, asked: Events | None = None) -> list[Event]:
+        """The newest events, newest first, all that there may be by default; those of the api server's record that are
+        about this submission are among them, where a roll-up has taken it in. Raises UsageError for a kind that there
+        is not, Unavailable."""
+        asked = asked or Events()
+        if strange := asked.kinds - set(KINDS):
+            raise UsageError(
+                f"there are no events of kind {listing(sorted(strange))}", f"Kinds are {', '.join(KINDS)}."
+            )
+        first, last = asked.from_ms or 0, LAST_MS if asked.to_ms is None else asked.to_ms
+        began, ended = self._life()
+        kinds = f" AND kind IN ({', '.join(map(_text, sorted(asked.kinds)))})" if asked.kinds else ""
+        span = f"time_ms >= {first:d} AND time_ms < {last:d}{kinds}"
+        about = f"{TOPOLOGY} = {_text(f'{self.place.target}/{self.place.topology}')}"
+        mine = f"{span} AND {about} AND time_ms >= {began:d} AND time_ms < {ended:d}"
+        wanted = ((self.folder / EVENTS, span), (self.folder.parents[4] / AUDIT_FOLDER, mine))
+        page = f"ORDER BY time_ms DESC, kind, text LIMIT {asked.limit:d} OFFSET {asked.offset:d}"
+
+        def queries() -> list[str]:
+            found = [(files_between(folder, first, last), where) for folder, where in wanted]
+            columns = ", ".join(EVENT_COLUMNS)
+            parts = [f"SELECT {columns} FROM {_parquet(paths)} WHERE {where}" for paths, where in found if paths]
+            return [f"SELECT * FROM ({' UNION ALL '.join(parts)}) {page}"] if parts else []
+
+        (rows,) = self._answers(queries) or ([],)
         return [Event(*row) for row in rows]
+
+    def _life(self) -> tuple[int, int]:
+        """From its submit to that of the next submission of the name (ms)."""
+        began = _submitted_at(self.folder)
+        later = [at for other in entries(self.folder.parent) if (at := _submitted_at(other)) > began]
+        return round(began * 1000), round(min(later) * 1000) if later else LAST_MS
 
     def _ask(
         self, level: str, from_ms: int, to_ms: int, queries: Iterable[str], values: Iterable[str] = ()
@@ -139,19 +179,27 @@ class History:
         """What each query says of the same rows (``{rows}``, which ends in a condition); nothing where there are no
         files. Raises Unavailable."""
         span = f" WHERE start_ms >= {from_ms:d} AND start_ms < {to_ms:d}"
+
+        def now() -> list[str]:
+            found = files_of(self.folder, level, from_ms, to_ms)
+            return [query.format(rows=_parquet(found) + span) for query in queries] if found else []
+
+        return self._answers(now, values)
+
+    def _answers(self, queries: Callable[[], list[str]], values: Iterable[str] = ()) -> list[list[tuple[Any, ...]]]:
+        """What the queries say, which name the files that there are: asked anew where others were there at the end."""
         with _duck() as duck:
             for attempt in range(ATTEMPTS):
-                found = files_of(self.folder, level, from_ms, to_ms)
-                if not found:
+                asked = queries()
+                if not asked:
                     return []
-                rows = f"read_parquet([{', '.join(map(_quoted, found))}]){span}"
                 try:
-                    answers = [duck.execute(query.format(rows=rows), list(values)).fetchall() for query in queries]
+                    answers = [duck.execute(query, list(values)).fetchall() for query in asked]
                 except Exception as error:
                     if not _is_ducks(error) or attempt == ATTEMPTS - 1:
                         raise Unavailable(f"the history in {self.folder} cannot be read: {error}") from error
                 else:
-                    if found == files_of(self.folder, level, from_ms, to_ms):
+                    if asked == queries():
                         return answers
         raise Unavailable(f"the history in {self.folder} changes all the time", "Try again.")
 
@@ -164,8 +212,9 @@ def level_for(step_ms: int) -> str:
     return fits[-1]
 
 
-def find(root: Path, name: str) -> Place:
-    """The newest submission of ``[CLUSTER/ROLE/ENV/]NAME`` below ``root``. Raises NotFound, UsageError."""
+def find(root: Path, name: str, id_: str = "") -> Place:
+    """The newest submission of ``[CLUSTER/ROLE/ENV/]NAME`` below ``root``, or that of an id. Raises NotFound,
+    UsageError."""
     every = list(places(root))
     *prefix, topology = name.split("/")
     found = [place for place in every if place.topology == topology and place.path.startswith("/".join(prefix))]
@@ -177,6 +226,10 @@ def find(root: Path, name: str) -> Place:
             f"there is no history of {name!r} in {root}{hint}",
             "Submit it with --config-property heron.history.enabled=true.",
         )
+    if id_:
+        found = [place for place in found if place.id == id_]
+        if not found:
+            raise NotFound(f"{name!r} has no history of a submission {id_!r}", "`heron pipeline history` lists them.")
     targets = sorted({place.target for place in found})
     if len(targets) > 1:
         raise UsageError(f"{name!r} has a history at {listing(targets)}", f"Write which: {targets[0]}/{name}.")
@@ -209,8 +262,12 @@ def _sketch(bins: dict[int, float] | None) -> Sketch | None:
     return Sketch(bins) if bins else None
 
 
-def _quoted(path: Path) -> str:
-    return "'" + str(path).replace("'", "''") + "'"
+def _parquet(paths: Iterable[Path]) -> str:
+    return f"read_parquet([{', '.join(_text(str(path)) for path in paths)}])"
+
+
+def _text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _start_of(date: str) -> int:

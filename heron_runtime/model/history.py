@@ -40,13 +40,23 @@ from typing import Any
 
 HISTORY = "history"  # of a home
 METRICS, EVENTS, ABOUT = "metrics", "events", "topology.json"
+AUDIT_FOLDER = ".audit"  # of a history, of all its topologies: days, with a column more than events have
+TOPOLOGY = "topology"
 MANIFEST, TAKEN = "_heronry.json", "taken"  # of a rolled-up day, and in it the names of the raw files it holds
 RAW = "10s"
 LEVEL_MS: Mapping[str, int] = {"10s": 10_000, "1m": 60_000, "10m": 600_000, "1h": 3_600_000, "1d": 86_400_000}
 ROLLED = tuple(level for level in LEVEL_MS if level != RAW)
 DAY_MS = LEVEL_MS["1d"]
 SUFFIX = ".parquet"
-EXCEPTION, PLAN, PRESSURE, CHECKPOINT, RESTORE, AUDIT = "exception", "plan", "pressure", "checkpoint", "restore", "audit"
+EVENT_COLUMNS = ("time_ms", "kind", "container", "component", "instance", "count", "text", "detail")
+EXCEPTION, PLAN, PRESSURE, CHECKPOINT, RESTORE, AUDIT = (
+    "exception",
+    "plan",
+    "pressure",
+    "checkpoint",
+    "restore",
+    "audit",
+)
 KINDS = (EXCEPTION, PLAN, PRESSURE, CHECKPOINT, RESTORE, AUDIT)  # of events
 _FINE, _FINE_BELOW = 1024.0, 2.0**42
 _NAME = re.compile(rf"c(\d+)-(\d+)(?:-(\d+))?{re.escape(SUFFIX)}", re.ASCII)
@@ -98,8 +108,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened: ``kind`` is one of ``KINDS``. ``count``: so many are told as one, of which the last was at
-    ``time_ms``. ``text`` is for people; ``detail`` is the traceback of an exception, JSON for all others."""
+    """Something that happened: ``kind`` is one of ``KINDS``. ``count``: so many are told as one, of which the last was
+    at ``time_ms``. ``text`` is for people; ``detail`` is the traceback of an exception, JSON for all others."""
 
     time_ms: int
     kind: str

@@ -58,7 +58,7 @@ class Happenings:
             window.waits = replace(found, count=before + found.count)
 
     def settle(self, now: float, *, at_once: bool = False) -> None:
-        """Tell what waited, where its time is over (``at_once``: everywhere). A clock that was set back ends it, too."""
+        """Tell what waits, where its time is over (``at_once``: everywhere). A clock that was set back ends it, too."""
         for series, window in list(self._windows.items()):
             if at_once or not 0 <= now - window.began < WINDOW_SECONDS:
                 del self._windows[series]

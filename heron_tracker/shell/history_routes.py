@@ -13,10 +13,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from heron_control.history.reading import History, Point, Question, newest_first
+from heron_control.history.reading import Events, History, Point, Question, newest_first
 from heron_runtime.failures import NotFound, UsageError
 from heron_runtime.history_folder import places, read_about
-from heron_runtime.model.history import LEVEL_MS, Place
+from heron_runtime.model.history import KINDS, LEVEL_MS, Place
 from heron_tracker.core import plain
 from heron_tracker.shell.parameters import (
     MAX_TIME,
@@ -47,6 +47,11 @@ Until = Annotated[int | None, Query(description="seconds since 1970; to the end 
 Step = Annotated[
     int | None, Query(description="seconds of a point, a multiple of 10; chosen if left out", ge=10, le=366 * 86_400)
 ]
+
+Kinds = Annotated[
+    list[Text] | None, Query(description=f"{', '.join(KINDS)}; may be repeated; all if left out", max_length=len(KINDS))
+]
+Offset = Annotated[int, Query(description="behind so many", ge=0, le=1_000_000)]
 
 
 @get(router, "/topologies/history")
@@ -102,19 +107,23 @@ async def series(
 @get(router, "/topologies/history/events")
 async def events(
     request: Request, cluster: Cluster, environ: Environ, topology: Topology, role: Role = None, id: Id = "",
-    limit: Limit = 100,
+    kind: Kinds = None, starttime: Since = None, endtime: Until = None, limit: Limit = 100, offset: Offset = 0,
 ) -> Response:  # fmt: skip
-    """Exceptions of user code and plan changes, the newest first; times in seconds since 1970."""
+    """What happened, the newest first: exceptions of user code, plan changes, pressure on spouts with its causes,
+    checkpoints, restores, and what was asked of the api server; times in seconds since 1970. `count`: so many are told
+    as one, of which the last was then. `detail`: the traceback of an exception, else JSON."""
     tracker = tracker_of(request)
 
     def compute() -> list[dict[str, Any]]:
         history = History(_folder(tracker.history, (cluster, role, environ, topology, id)))
+        first, last = (None if at is None else at * 1000 for at in (starttime, endtime))
+        asked = Events(frozenset(kind or ()), first, last, limit, offset)
         return [
             {
-                "time": e.time_ms / 1000, "kind": e.kind, "component": e.component or None,
+                "time": e.time_ms / 1000, "kind": e.kind, "container": e.container, "component": e.component or None,
                 "instance": e.instance or None, "count": e.count, "text": e.text, "detail": e.detail or None,
             }
-            for e in history.events(limit)
+            for e in history.events(asked)
         ]  # fmt: skip
 
     return reply(request, await tracker.beside(compute))

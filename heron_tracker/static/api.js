@@ -39,7 +39,8 @@ export const runs = (signal) => get("/pipeline/runs", {}, signal);
 export const kept = (signal) => get("/topologies/history", { limit: 200 }, signal);
 export const history = (t, metricname, signal) =>
   get("/topologies/history/metrics", { ...place(t), id: t.id, metricname }, signal);
-export const historyEvents = (t, signal) => get("/topologies/history/events", { ...place(t), id: t.id }, signal);
+export const historyEvents = (t, kind, offset, limit, signal) =>
+  get("/topologies/history/events", { ...place(t), id: t.id, kind, offset, limit }, signal);
 export const log = (t, container, path, offset, length, signal) =>
   get("/topologies/container/filedata", { ...place(t), container, path, offset, length }, signal);
 export const stacks = (t, instance, signal) => get("/topologies/jstack", { ...place(t), instance }, signal);

@@ -7,6 +7,9 @@ import { age, count, millis } from "./format.js";
 
 const SHOWN = ["__emit-count", "__execute-count", "__fail-count", "__complete-latency", "__execute-latency"];
 
+const KINDS = ["exception", "plan", "pressure", "checkpoint", "restore", "audit"];
+const PAGE = 50;  // events
+
 export const link = (t) =>
   `#/history/${[t.cluster, t.role, t.environ, t.topology, t.id].map(encodeURIComponent).join("/")}`;
 
@@ -30,30 +33,52 @@ export class HistoryView {
     this.newest = new Newest();
     this.series = h("div", { class: "card", id: "history" });
     this.events = h("div", { class: "card", id: "events" });
-    parent.append(h("h1", {}, t.topology), this.series, h("h2", {}, "Exceptions and plans"), this.events);
+    this.offset = 0;
+    this.page = new Newest();
+    this.kind = h("select", { "aria-label": "Kind of events", "data-key": "kind",
+      onchange: () => { this.offset = 0; this.turn(); } },
+    h("option", { value: "" }, "all"), KINDS.map((kind) => h("option", { value: kind }, kind)));
+    this.newer = h("button", { type: "button", onclick: () => { this.offset -= PAGE; this.turn(); } }, "Newer");
+    this.older = h("button", { type: "button", onclick: () => { this.offset += PAGE; this.turn(); } }, "Older");
+    parent.append(h("h1", {}, t.topology), this.series, h("h2", {}, "What happened"),
+      h("p", { class: "row" }, this.kind, this.newer, this.older), this.events);
   }
 
   pick() {}
 
-  close() { this.newest.stop(); }
+  close() { this.newest.stop(); this.page.stop(); }
 
   refresh() {
     if (this.drawn) return undefined;
     return this.newest.show(
-      async (signal) => [await api.history(this.t, SHOWN, signal), await api.historyEvents(this.t, signal)],
-      ([answer, events]) => { this.drawn = true; this.notice(""); this.draw(answer, events); },
+      async (signal) => [await api.history(this.t, SHOWN, signal), await this.load(signal)],
+      ([answer, events]) => { this.drawn = true; this.notice(""); this.draw(answer); this.list(events); },
       (error) => this.notice(`Cannot read the history: ${error.message}`));
   }
 
-  draw({ series, step, starttime, endtime }, events) {
+  // One more than is shown, to know whether there are older ones.
+  load(signal) { return api.historyEvents(this.t, this.kind.value, this.offset, PAGE + 1, signal); }
+
+  turn() {
+    return this.page.show((signal) => this.load(signal), (events) => { this.notice(""); this.list(events); },
+      (error) => this.notice(`Cannot read the events: ${error.message}`));
+  }
+
+  draw({ series, step, starttime, endtime }) {
     const times = [];
     for (let time = starttime - (starttime % step); time < endtime; time += step) times.push(time);
     const head = ["Component", "Metric", "In all", "Greatest", `Points of ${step} s`];
     fill(this.series, series.length ? h("table", {},
       h("thead", {}, h("tr", {}, head.map((name) => h("th", { scope: "col" }, name)))),
       h("tbody", {}, series.map((each) => line(each, times, step)))) : h("p", { class: "empty" }, "Nothing was counted."));
-    fill(this.events, events.length ? h("ul", {}, events.map((e) =>
-      h("li", {}, `${new Date(1000 * e.time).toISOString()} ${e.component || ""} `, h("b", {}, e.text), e.count > 1 ? ` × ${e.count}` : "")))
+  }
+
+  list(events) {
+    this.newer.disabled = this.offset === 0;
+    this.older.disabled = events.length <= PAGE;
+    fill(this.events, events.length ? h("ul", {}, events.slice(0, PAGE).map((e) =>
+      h("li", {}, `${new Date(1000 * e.time).toISOString()} ${e.kind} ${e.component || ""} `, h("b", {}, e.text),
+        e.count > 1 ? ` × ${e.count}` : "")))
       : h("p", { class: "empty" }, "None."));
   }
 }

@@ -9,7 +9,8 @@ counter is its total.
 **Bounds.** There are as many series as the container's processes report (``metrics_manager.core.collection`` bounds
 those). Where files cannot be written, rows wait; beyond ``max_rows`` buckets of a series are added up into the newest
 one. So a full disk costs resolution in time, and never a sum. Events beyond ``MAX_EVENTS`` are dropped, oldest first,
-and counted, and so are happenings (``heron_runtime.telemetry.happenings`` bounds those of a process) that no report told.
+and counted, and so are happenings that no report told (``heron_runtime.telemetry.happenings`` bounds those of a
+process).
 """
 
 from __future__ import annotations

@@ -121,7 +121,11 @@ class HistorySink:
             return
         dropped, self._growing.events_dropped = self._growing.events_dropped, 0
         if dropped:
-            log.warning("%d events are missing in %s: they came too fast, or could not be written in time", dropped, self._folder)
+            log.warning(
+                "%d events are missing in %s: they came too fast, or could not be written in time",
+                dropped,
+                self._folder,
+            )
         self._rows, self._events = self._growing.take_rows()
         write = asyncio.to_thread(self._add_file, self._rows, self._events, self._growing.baseline())
         self._writing = asyncio.create_task(write, name="history file")

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from heron_runtime.model.causes import Cause
 
@@ -49,10 +49,8 @@ class Episode:
     def detail(self, utc_ms: float) -> str:
         """As JSON. ``utc_ms``: what is added to the core's clock to make it milliseconds since 1970."""
         causes = [
-            {"kind": str(c.kind), "component": c.component, "task": c.task, "container": c.container, "peer": c.peer, "ms": ms}
-            if c is not None else {"kind": "others", "ms": ms}
-            for c, ms in self._ordered()
-        ]  # fmt: skip
+            {**(asdict(cause) if cause is not None else {"kind": "others"}), "ms": ms} for cause, ms in self._ordered()
+        ]
         return json.dumps(
             {
                 "from_ms": round(utc_ms + self.began_ms), "to_ms": round(utc_ms + self.ended_ms), "pauses": self.pauses,

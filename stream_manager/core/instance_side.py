@@ -217,7 +217,9 @@ class InstanceSide:
     def _look(self, routes: Routes) -> None:
         """Which components are paused, for the history."""
         instances = self._connections.instances.values()
-        paused = {routes.component[i.task]: i.sent_causes for i in instances if i.sent_causes and i.task in routes.component}
+        paused = {
+            routes.component[i.task]: i.sent_causes for i in instances if i.sent_causes and i.task in routes.component
+        }
         self.episodes.look(self.clock_ms, paused)
 
     def infos(self, routes: Routes) -> tuple[InstanceInfo, ...]:

@@ -54,7 +54,7 @@ class Told:
             {"__busy-time-ms": self.totals[task, incarnation], "__emit-count/default": float(len(values))},
             {"__pending-acked-count": values[-1]},
             {"__complete-latency/default": encode_sketch(Sketch.of(values))}, (error,), float(incarnation),
-            tuple(Happening(self.now, "pressure", "word", 1, f"{task}/{incarnation}/{n}", "") for n in range(len(values))),
+            tuple(Happening(self.now, "pressure", "", 1, f"{task}/{incarnation}/{n}", "") for n in range(len(values))),
             len(values),
         )  # fmt: skip
 
@@ -101,7 +101,9 @@ def law_sums_of_rows_are_totals_whatever_dies(steps: list[tuple[str, int, float]
         assert sums[name, "__emit-count/default"] == len(values)
         assert sketches[name] == Sketch.of(values)
     assert exceptions == sum(map(len, told.values.values()))
-    assert sorted(happened) == sorted(f"{t}/{i}/{n}" for (t, i), found in told.values.items() for n in range(len(found)))
+    assert sorted(happened) == sorted(
+        f"{t}/{i}/{n}" for (t, i), found in told.values.items() for n in range(len(found))
+    )
 
 
 ROWS = st.builds(

@@ -130,7 +130,10 @@ def test_a_report_carries_them_over_the_wire() -> None:
     telemetry.happened("checkpoint", "checkpoint 1 begun", 12.5, "{}", what="begun")
     found = telemetry.report(13.0)
     assert PROCESS_METRICS.decode(PROCESS_METRICS.encode(found)) == found
-    assert (found.happened, found.happenings) == (1, (Happening(12.5, "checkpoint", "", 1, "checkpoint 1 begun", "{}"),))
+    assert (found.happened, found.happenings) == (
+        1,
+        (Happening(12.5, "checkpoint", "", 1, "checkpoint 1 begun", "{}"),),
+    )
     for _ in range(20):
         telemetry.happened("checkpoint", "checkpoint 2 begun", 14.0, what="begun")
     telemetry.settle(15.0)

@@ -192,7 +192,7 @@ class Keys:
     HERON_METRICS_JSONLINES_MAX_BYTES = _row("heron.metrics.jsonlines.max.bytes", int, 100 * MiB,
         "size at which the JSON-lines file is rotated", "bytes", 1024)
     HERON_HISTORY_ENABLED = _row("heron.history.enabled", bool, False,
-        "keep metrics, exceptions and plans as Parquet, also after the kill (wants pyarrow where the containers run)")
+        "keep metrics and what happened as Parquet, also after the kill (wants pyarrow where the containers run)")
     HERON_HISTORY_FOLDER = _row("heron.history.folder", str, None,
         "where the history is kept, a folder that all containers see (default: history/ of the home; clusters docker "
         "and swarm have none)")

@@ -27,6 +27,7 @@ from heron_runtime.wire.master import CheckpointSummary, StateStatus
 webdriver = pytest.importorskip("selenium.webdriver", reason="pip install selenium")
 from selenium.webdriver.common.by import By  # noqa: E402  # after the check that selenium is there
 from selenium.webdriver.common.keys import Keys  # noqa: E402  # the same
+from selenium.webdriver.support.ui import Select  # noqa: E402  # the same
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
 EVIL = "<img src=x onerror=window.evil=1>"
@@ -189,20 +190,37 @@ def test_streaming_runs_are_shown_while_they_live(browser: Any, rest: TrackerPro
 
 def test_what_has_ended_is_listed_with_its_history(browser: Any, rest: TrackerProcess, store: Any) -> None:
     pytest.importorskip("duckdb", reason="needs pip install 'heronry[history]'")
+    import pyarrow as pa
+    import pyarrow.parquet as pq
     from history_rows import write_raw
 
-    from heron_runtime.model.history import ABOUT, About, Part, Row
+    from heron_runtime.model.history import ABOUT, EVENTS, About, Event, Part, Row, date_of, day_folder, file_name
+    from metrics_manager.shell.history import event_table
 
     folder = store.folder / "history/local/ada/default/Ended/Ended-1"
     row = Row(1_764_028_800_000, 1, "word", "container_1_word_1", "__emit-count/default", "counter", 1.0, 600.0)
     write_raw(folder, 1, [row, replace(row, start_ms=row.start_ms + 10_000)])
     (folder / ABOUT).write_text(About(1_764_028_800.0, "1.1", 1, (Part(EVIL, True, 3),)).to_json())
+    kinds = ("pressure", "restore")
+    events = [Event(row.start_ms + n, kinds[n % 2], 1, "word", "", 1, f"event {n}", EVIL) for n in range(60)]
+    day = folder / EVENTS / day_folder(date_of(row.start_ms))
+    day.mkdir(parents=True)
+    pq.write_table(event_table(pa, events), day / file_name(1, 1), store_schema=False)
     browser.get(rest.url + "/")
     click(browser, "#ended a", "Ended")
     drawn, _ = taken(browser, "#history tbody tr", "__emit-count/default")
     for text in ("word", "1,200", "60/s"):
         assert text in drawn
     assert browser.find_elements(By.CSS_SELECTOR, "#history svg.spark")
+    shows(browser, "#events", "event 59")
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#events li")) == 50
+    click(browser, "button", "Older")
+    shows(browser, "#events", "event 9")
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#events li")) == 10
+    Select(browser.find_element(By.CSS_SELECTOR, "select[aria-label='Kind of events']")).select_by_value("restore")
+    until(lambda: len(browser.find_elements(By.CSS_SELECTOR, "#events li")) == 30)
+    assert "pressure" not in browser.find_element(By.CSS_SELECTOR, "#events").text
+    Select(browser.find_element(By.CSS_SELECTOR, "select[aria-label='Kind of events']")).select_by_value("plan")
     shows(browser, "#events", "None.")
 
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from spark_cluster import run_heron
 
 from data_pipeline.core.history import work
-from data_pipeline.shell import history
+from data_pipeline.shell import compaction, history
 from heron_control.history.reading import History, Question
 from heron_runtime.history_folder import dates, files
 from heron_runtime.model.history import (
@@ -25,6 +25,7 @@ from heron_runtime.model.history import (
     ROLLED,
     Row,
     bucket,
+    compacted_name,
     date_of,
     day_folder,
     file_name,
@@ -151,16 +152,61 @@ def test_what_is_too_old_goes_and_what_has_just_begun_stays(tmp_path: Path) -> N
     assert (tmp_path / "local/me/default/new/new-1").exists()
 
 
+def test_files_of_days_that_are_over_become_one_and_rows_stay(spark: SparkSession, tmp_path: Path) -> None:
+    place, rows = PLACES[1], generated(7, 300)
+    for number in range(5):
+        written(tmp_path, place, rows[number * 50 : number * 50 + 50], number + 1)
+    raw, days = tmp_path / place / METRICS / RAW, (date_of(START), date_of(START + DAY_MS))
+    assert compaction.found(tmp_path, days[1])[0].files == tuple(file_name(1, n) for n in range(1, 6))
+    ran(spark, tmp_path)
+    joins = compaction.found(tmp_path, days[1])
+    assert compaction.compact(spark, tmp_path / history.WORK, joins) == (5, 1)
+    assert [[file.name for file in files(raw, date)] for date in days] == [
+        [compacted_name(1, 1, 5)], [file_name(1, n) for n in range(1, 6)],
+    ], "the second of the days goes on"  # fmt: skip
+    assert read(tmp_path, place, RAW) == sorted(rows[:250], key=lambda row: row.key)
+    assert ran(spark, tmp_path) == 0, "levels know what it holds"
+    written(tmp_path, place, rows[250:], 6)
+    ran(spark, tmp_path)
+    joins = compaction.found(tmp_path, date_of(START + 2 * DAY_MS))
+    assert compaction.compact(spark, tmp_path / history.WORK, joins) == (8, 2)
+    assert [[file.name for file in files(raw, date)] for date in days] == [[compacted_name(1, 1, 6)]] * 2
+    assert read(tmp_path, place, RAW) == sorted(rows, key=lambda row: row.key)
+    for level in ROLLED:
+        assert same(read(tmp_path, place, level), roll_up(copies(rows), level)), level
+    assert compaction.found(tmp_path, date_of(START + 2 * DAY_MS)) == []
+
+
+def test_a_file_that_goes_while_it_is_joined_leaves_all_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    for number in (1, 2):
+        written(tmp_path, PLACES[0], [Row(START, 1, "word", "a", "m", "counter", 1.0, 1.0)], number)
+    joins = compaction.found(tmp_path, date_of(START + DAY_MS))
+    raw = tmp_path / PLACES[0] / METRICS / RAW
+    files(raw, date_of(START))[0].unlink()
+    assert compaction.compact(spark, tmp_path / history.WORK, joins) == (0, 0)
+    assert [file.name for file in files(raw, date_of(START))] == [file_name(1, 2)]
+
+
 def test_the_command_rolls_up_what_is_there(tmp_path: Path) -> None:
     root = tmp_path / "home" / "history"
     missing = run_heron(tmp_path / "home", "pipeline", "roll-up")
     assert (missing.returncode, b"heron.history.enabled=true" in missing.stderr) == (3, True)
     rows = generated(5, 30)
-    written(root, PLACES[0], rows, 1)
-    done = run_heron(tmp_path / "home", "pipeline", "roll-up", "--keep", "10s=9999", "--keep", "1m=9999")
+    written(root, PLACES[0], rows[:20], 1)
+    written(root, PLACES[0], rows[20:], 2)
+    record = tmp_path / "audit.jsonl"
+    record.write_text(
+        '{"at": "2026-11-25T00:00:01.000+00:00", "what": "kill", "who": "admin", "from": "", "result": 200}\n'
+    )
+    done = run_heron(
+        tmp_path / "home", "pipeline", "roll-up", "--keep", "10s=9999", "--keep", "1m=9999", "--audit", str(record)
+    )
     assert done.returncode == 0, done.stderr.decode()
     assert b"rolled up 6 days of levels" in done.stdout, "10m is not kept so long"
+    assert b"4 files of days that are over became 2" in done.stdout
+    assert b"1 lines are new" in done.stderr
     assert same(read(root, PLACES[0], "1d"), roll_up(copies(rows), "1d"))
+    assert read(root, PLACES[0], RAW) == sorted(rows, key=lambda row: row.key)
     again = run_heron(tmp_path / "home", "pipeline", "roll-up", "--keep", "10s=9999", "--keep", "1m=9999")
     assert b"rolled up 0 days of levels" in again.stdout
     assert not list(root.glob(".roll-up.tmp"))

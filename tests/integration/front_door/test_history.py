@@ -47,6 +47,7 @@ def test_a_killed_topology_has_its_history_and_advice(door: FrontDoor) -> None:
     kinds: dict[str, int] = {}
     for event in history.events():
         kinds[event.kind] = kinds.get(event.kind, 0) + event.count
+    kinds.pop("pressure", None)  # where the machine is slow
     assert kinds == {"plan": 1, "exception": TUPLES // 10}
     (row,) = door.json("pipeline", "history", name)
     assert (row["topology"], row["tasks"]) == (name, 5)

@@ -11,10 +11,25 @@ from tracker_process import TrackerProcess, tracker
 pytest.importorskip("pyarrow", reason="needs pyarrow: deploy/spark-setup")
 pytest.importorskip("duckdb", reason="needs duckdb: pip install 'heronry[history]'")
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from history_rows import write_raw, write_rolled
 
-from heron_runtime.model.history import ABOUT, LEVEL_MS, About, Part, Row, bucket
+from heron_runtime.model.history import (
+    ABOUT,
+    EVENTS,
+    LEVEL_MS,
+    About,
+    Event,
+    Part,
+    Row,
+    bucket,
+    date_of,
+    day_folder,
+    file_name,
+)
 from heron_runtime.model.sketch import Sketch
+from metrics_manager.shell.history import event_table
 
 START = bucket(1_764_028_800_000, "1d")
 WORDS = {"cluster": "local", "environ": "default", "topology": "words"}
@@ -75,6 +90,31 @@ def test_sums_and_percentiles_of_a_killed_topology(kept: TrackerProcess) -> None
 
 def test_events_are_none_where_none_were_kept(kept: TrackerProcess) -> None:
     assert kept.result("/topologies/history/events", **WORDS) == []
+
+
+def test_events_by_kind_time_and_page(kept: TrackerProcess, tmp_path: Path) -> None:
+    folder = tmp_path / "history/local/me/default/words/words-1"
+    kinds = ("pressure", "checkpoint")
+    events = [Event(START + n * 1000, kinds[n % 2], 1, "word", "m", n + 1, f"event {n}", "{}") for n in range(10)]
+    day = folder / EVENTS / day_folder(date_of(START))
+    day.mkdir(parents=True)
+    pq.write_table(event_table(pa, events), day / file_name(1, 1), store_schema=False)
+    with tracker("--cluster", f"local=files://{tmp_path}/state", log=tmp_path / "tracker.log") as process:
+
+        def asked(**more: object) -> list[int]:
+            return [each["count"] for each in process.result("/topologies/history/events", **WORDS, **more)]
+
+        assert asked() == list(range(10, 0, -1))
+        assert asked(kind="pressure", limit=3) == [9, 7, 5]
+        assert asked(kind=["pressure", "checkpoint"], limit=3, offset=4) == [6, 5, 4]
+        assert asked(starttime=START // 1000 + 2, endtime=START // 1000 + 4) == [4, 3]
+        newest = process.result("/topologies/history/events", **WORDS, limit=1)[0]
+        assert newest == {
+            "time": START / 1000 + 9, "kind": "checkpoint", "container": 1, "component": "word", "instance": "m",
+            "count": 10, "text": "event 9", "detail": "{}",
+        }  # fmt: skip
+        code, body = process.get("/topologies/history/events", **WORDS, kind="storm")
+        assert (code, "no events of kind 'storm'" in body["message"]) == (422, True), body
 
 
 @pytest.mark.parametrize(

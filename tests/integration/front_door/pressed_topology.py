@@ -1,0 +1,45 @@
+"""A spout that is held back by a slow bolt all the time; state is kept."""
+
+from __future__ import annotations
+
+import time
+
+from heronry import BasicBolt, Config, Grouping, Spout, Topology, Tuple
+
+
+class Words(Spout):
+    """Large values, as fast as they are taken."""
+
+    outputs = ("word", "load")
+
+    def splits(self) -> list[tuple[str, int]]:
+        return [("all", 0)]
+
+    def next_tuple(self) -> None:
+        if "all" not in self.owned_splits():
+            time.sleep(0.01)
+            return
+        number = self.keyed.get("all", 0)
+        self.keyed["all"] = number + 1
+        self.emit((f"w{number % 50}", "x" * 10_000))
+
+
+class Count(BasicBolt):
+    """5 ms a tuple."""
+
+    def process(self, tup: Tuple) -> None:
+        time.sleep(0.005)
+        self.keyed[tup.values[0]] = self.keyed.get(tup.values[0], 0) + 1
+
+
+class Pressed(Topology):
+    """words -> count, with a checkpoint each second."""
+
+    config = {
+        Config.TOPOLOGY_RELIABILITY_MODE: Config.EFFECTIVELY_ONCE,
+        Config.TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECS: 1.0,
+        "topology.backpressure.high.watermark.bytes": 1 << 20,
+        "topology.backpressure.low.watermark.bytes": 1 << 19,
+    }
+    words = Words.spec(par=1)
+    count = Count.spec(par=1, inputs={words: Grouping.fields("word")})

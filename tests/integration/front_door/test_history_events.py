@@ -1,0 +1,53 @@
+"""What happened to a topology outlives it: pressure with its causes, checkpoints, restores with theirs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from front_door import FrontDoor, unique
+from waiting import eventually
+
+pytest.importorskip("pyarrow", reason="needs pyarrow: deploy/spark-setup")
+pytest.importorskip("duckdb", reason="needs duckdb: pip install 'heronry[history]'")
+
+import psutil
+
+TOPOLOGY = Path(__file__).parent / "pressed_topology.py"
+
+
+def test_pressure_checkpoints_and_restores_are_told_after_the_kill(door: FrontDoor) -> None:
+    name = unique("pressed")
+    door.submit(name, TOPOLOGY, "Pressed", heron__history__enabled="true", heron__history__file__secs="1")
+
+    def state() -> dict[str, Any]:
+        return dict(door.json("status", "local", name)["tasks_state"])
+
+    eventually(lambda: state()["completed"] >= 1, "a checkpoint is complete")
+    psutil.Process(door.pids(name)["container_1_count_2"]).kill()
+    eventually(lambda: state()["generation"] == 2 and state()["phase"] == "running", "it is restored")
+    complete = state()["completed"]
+    eventually(lambda: state()["completed"] > complete, "another checkpoint is complete")
+    door.kill(name)
+
+    def told(kind: str) -> list[dict[str, Any]]:
+        return list(door.json("pipeline", "history", name, "--kind", kind, "--limit", "1000"))
+
+    checkpoints = [json.loads(each["detail"]) for each in told("checkpoint")]
+    assert sum(each["what"] == "complete" and each["bytes"] > 0 for each in checkpoints) >= 2
+    begun = {each["checkpoint"] for each in checkpoints if each["what"] == "begun"}
+    assert {each["checkpoint"] for each in checkpoints if each["what"] != "begun"} <= begun
+    restores = [json.loads(each["detail"]) for each in reversed(told("restore"))]
+    assert [(each["generation"], each["what"]) for each in restores] == [
+        (1, "start"), (1, "runs"), (2, "begun"), (2, "runs"),
+    ]  # fmt: skip
+    assert "task 2" in restores[2]["cause"]
+    pressure = [json.loads(each["detail"]) for each in told("pressure")]
+    assert 1 <= len(pressure) <= 3, "however often the spout was paused: what goes on is told as one"
+    assert {cause["component"] for each in pressure for cause in each["causes"]} == {"count"}
+    assert all(0 < each["paused_ms"] <= each["to_ms"] - each["from_ms"] for each in pressure)
+    text = door.heron("pipeline", "history", name).stdout
+    assert "what happened to" in text
+    assert "restoring from checkpoint" in text

@@ -87,6 +87,7 @@ def _packages() -> list[str]:
 #: own groups skip them.
 NEED_PYARROW = (
     "tests/integration/front_door/test_history.py",
+    "tests/integration/front_door/test_history_events.py",
     "tests/integration/heron_tracker/test_history_routes.py",
     "tests/unit/benchmarks/test_engines_figures.py",
     "tests/unit/cli/test_view_answers.py",
@@ -96,9 +97,11 @@ NEED_PYARROW = (
     "tests/unit/connect/test_lake_partitions.py",
     "tests/unit/connect/test_iceberg_partitions.py",
     "tests/unit/connect/test_parquet_sink.py",
+    "tests/unit/data_pipeline/test_audit.py",
     "tests/unit/data_pipeline/test_history_rows.py",
     "tests/unit/data_pipeline/test_shipped.py",
     "tests/unit/heron_instance/test_values_arrow.py",
+    "tests/unit/history/test_events.py",
     "tests/unit/history/test_reading.py",
     "tests/unit/metrics_manager/test_history_sink.py",
     "tests/unit/pipeline/test_merged_views.py",

@@ -26,6 +26,8 @@ STEPS = st.lists(
     max_size=25,
 )
 BEGIN = [("written", 3), ("written", 3), ("taken", 99), *[("written", 3)] * 4, ("taken", 1), ("taken", 99)]
+BEGIN = [("written", 3), ("written", 3), ("taken", 99), *[("written", 3)] * 4, ("taken", 1), ("taken", 99)]
+BEGIN = [("written", 3), ("written", 3), ("taken", 99), *[("written", 3)] * 4, ("taken", 1), ("taken", 99)]
 
 
 def lines_of(root: Path) -> Counter[str]:
@@ -49,6 +51,8 @@ def law_each_line_is_there_as_often_as_it_was_written(steps: list[tuple[str, int
                 line = json.dumps({"at": at, "what": "kill", "who": "admin", "from": "", "result": 200}).ljust(119)
                 for _ in range(many):
                     record.write(f"{line}\n".encode())
+                    written[line] += 1
+                    written[line] += 1
                     written[line] += 1
                 continue
             kept = Counter(line for file in sorted(root.glob("audit.jsonl*")) for line in file.read_text().splitlines())

@@ -31,9 +31,10 @@ from heron_runtime.failures import NotFound, listing
 from heronry.connect.polling import Range
 from heronry.streamlet.endpoints import COLUMNAR, FileSource, SequenceSource
 from heronry.streamlet.orc import Leaves, refuse_times
-from heronry.streamlet.packed import BYTE_ORDER_MARK, ReadError, is_packed, open_plain, refuse_unreadable
-from heronry.streamlet.reading import ARCHIVE_COLUMNS, list_files, path_of
+from heronry.streamlet.packed import BYTE_ORDER_MARK, ReadError, is_packed, plain_of, refuse_unreadable
+from heronry.streamlet.reading import ARCHIVE_COLUMNS, list_files
 from heronry.streamlet.servers import ServerSource
+from heronry.streamlet.trees import whole_name
 from heronry.streamlet.windows import HOUR_MS
 
 FILE_COLUMN = "__heronry_file"  # beside the columns of a user's table
@@ -181,7 +182,7 @@ def _lines(spark: SparkSession, step: str, source: FileSource, paths: list[str],
     if any(not place.exists() for place in places):
         return _Table(lines_of(spark, paths))  # Spark says it
     parts = [replace(source, path=str(place)) for place in places]
-    found = [path_of(part, name) for part in parts for name in list_files(part)]
+    found = [Path(whole_name(part, name)) for part in parts for name in list_files(part)]
     packed = [file for file in found if numbered or is_packed(file)]
     if not packed:
         return _Table(lines_of(spark, paths))
@@ -260,7 +261,7 @@ def file_system(spark: SparkSession, url: str) -> tuple[Any, Any]:
 def _first_line(spark: SparkSession, name: str) -> bytes:
     local = local_path(name)
     if local is not None:
-        with open_plain(local) as file:
+        with plain_of(local.open("rb"), str(local)) as file:
             return file.readline().removeprefix(BYTE_ORDER_MARK)
     path, files = file_system(spark, name)
     jvm: Any = spark._jvm

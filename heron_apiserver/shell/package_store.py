@@ -24,11 +24,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
-from heron_apiserver.core.package_place import HIDDEN, Place, place_of
+from heron_apiserver.core.package_place import Place, place_of
 from heron_apiserver.shell.package_transfer import INCOMING, SUFFIX, Order, file_name
 from heron_control.packaging.shipping import digest_of, is_digest
 from heron_runtime.commands import child_environment, python_command
-from heron_runtime.failures import NotAllowed, Unavailable, UsageError, one_line
+from heron_runtime.failures import NotAllowed, Unavailable, one_line
+from heron_runtime.file_store import options_in
+from heron_runtime.model.file_urls import HIDDEN
 
 MOST_BYTES = 2 << 30
 LOOK_SECONDS = 30.0
@@ -267,24 +269,10 @@ def place_from(text: str, options_file: str = "") -> Place:
 
     Raises UsageError, PackageStoreTrouble.
     """
-    place = place_of(text, _options_in(Path(options_file)) if options_file else None)
+    place = place_of(text, options_in(Path(options_file), "--packages-options") if options_file else None)
     if place.url:
         ask(place, Order("load", place.url, {}, "", LOOK_SECONDS, 0))
     return place
-
-
-def _options_in(file: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(file.read_bytes())
-    except OSError as error:
-        raise UsageError(f"{file}: {error.strerror}", "Give --packages-options a file that can be read.") from None
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):  # what it says may be secret
-        raise UsageError(
-            f"{file} is no JSON object", 'Write {"option": "value"}, as fsspec names the options of the store.'
-        )
-    return found
 
 
 def store_at(place: Place, home: Path, home_id: Callable[[Path], str]) -> PackageStore | None:

@@ -20,8 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from heron_apiserver.core.package_place import OBJECT_STORES, pip_line
+from heron_apiserver.core.package_place import pip_line
 from heron_control.packaging.shipping import is_digest
+from heron_runtime.file_store import LibraryMissing, open_store, store_class
+from heron_runtime.model.file_urls import OBJECT_STORES, scheme_of
 
 SUFFIX = ".tar.gz"
 INCOMING = ".incoming-"
@@ -54,36 +56,22 @@ def file_name(digest: str) -> str:
     return f"{digest}{SUFFIX}"
 
 
-def load(scheme: str) -> type[Any]:
-    """The store's class. Raises Trouble with the line that installs what is missing."""
+def load(scheme: str) -> None:
+    """Raises Trouble with the line that installs what is missing."""
     try:
-        import fsspec
-    except ImportError:
-        raise Trouble("the library fsspec is missing", f"Type: {pip_line(scheme)}") from None
-    try:
-        found: type[Any] = fsspec.get_filesystem_class(scheme)
-    except ImportError as error:
-        raise Trouble(f"what {scheme}:// needs is missing: {error}", f"Type: {pip_line(scheme)}") from None
-    except ValueError:
-        raise Trouble(f"fsspec knows no {scheme}://", "Look at the URL, or install what implements it.") from None
-    if scheme in ("sftp", "ssh") and not found.__module__.startswith("sshfs"):
-        # fsspec's own believes every host, whatever its key.
-        raise Trouble(f"what {scheme}:// needs is missing: sshfs", f"Type: {pip_line(scheme)}")
-    return found
+        store_class(scheme)
+    except LibraryMissing as error:
+        cure = f"Type: {pip_line(scheme)}" if error.known else "Look at the URL, or install what implements it."
+        raise Trouble(str(error), cure) from None
 
 
 class Store:
     """The packages below one folder of a store."""
 
     def __init__(self, order: Order) -> None:
-        scheme = order.url.partition("://")[0]
+        scheme = scheme_of(order.url)
         load(scheme)
-        from fsspec.core import url_to_fs
-
-        options = dict(order.options)
-        if scheme in ("sftp", "ssh"):
-            options.setdefault("known_hosts", str(Path("~/.ssh/known_hosts").expanduser()))  # sshfs would check none
-        self._files, root = url_to_fs(order.url, **options)
+        self._files, root = open_store(order.url, order.options)
         self._folder = f"{root.rstrip('/')}/{order.space}"
         self._whole = scheme in OBJECT_STORES
 
@@ -168,7 +156,7 @@ class Store:
 def carry_out(order: Order) -> Any:
     """Do it. Raises Trouble, FileNotFoundError, and what the store's library raises."""
     if order.operation == "load":
-        load(order.url.partition("://")[0])
+        load(scheme_of(order.url))
         return None
     store = Store(order)
     match order.operation:

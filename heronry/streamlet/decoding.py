@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import msgspec
@@ -19,12 +20,12 @@ from heronry.streamlet.reading import (
     LINES,
     Piece,
     Records,
-    list_files,
+    listing_of,
     open_reader,
     parquet_library,
-    path_of,
 )
 from heronry.streamlet.servers import ServerSource
+from heronry.streamlet.trees import tree_of, whole_name
 
 _MAX_FIELD = 2**31 - 1  # characters in a csv field; Python's own limit is 131072
 _json_value = msgspec.json.decode
@@ -44,10 +45,10 @@ class Decoder:
 
     def decode(self, name: str, piece: Piece) -> Records:
         """Raises ReadError, naming the file and the line."""
-        where = path_of(self._source, name)
+        where = whole_name(self._source, name)
         try:
             found = self._decode(piece)
-            return found if self._folders is None else self._placed(found, self._folders, where.as_posix())
+            return found if self._folders is None else self._placed(found, self._folders, where)
         except _BadLine as error:
             line = f", line {error.number + 1}" if self._source.format in LINES else f", row {error.number}"
             raise ReadError(f"{where}{line}: {error}", str(error)) from None
@@ -131,17 +132,28 @@ class Decoder:
 
 
 def read_all(source: FileSource) -> Iterator[tuple[Any, int | None]]:
-    """Every record of a finite source, in order, with its event time if the file has it. Raises ReadError, OSError."""
+    """Every record of a finite source, in order, with its event time if the file has it.
+
+    Raises ReadError, OSError, ConnectError.
+    """
     decoder = Decoder(source)
-    for name in list_files(source):
-        reader = open_reader(source, name)
-        try:
-            while (piece := reader.read()) is not None:
-                found = decoder.decode(name, piece)
-                times: list[Any] = found.times_ms or [None] * len(found.records)
-                yield from zip(found.records, times, strict=True)
-        finally:
-            reader.close()
+    for name, piece in _pieces(source):
+        found = decoder.decode(name, piece)
+        times: list[Any] = found.times_ms or [None] * len(found.records)
+        yield from zip(found.records, times, strict=True)
+
+
+def _pieces(source: FileSource) -> Iterator[tuple[str, Piece]]:
+    """All pieces of all files that are there when this begins, with their file."""
+    with closing(tree_of(source)) as tree:
+        found = listing_of(source, tree)
+        for name in sorted(found):
+            version = found[name].version
+            with closing(open_reader(source, name, tree=tree, version=version)) as reader:
+                while (piece := reader.read()) is not None:
+                    yield name, piece
+            if version:
+                tree.check(name, version)
 
 
 UNREADABLE = (ValueError, msgspec.MsgspecError)  # what a decoder raises
@@ -159,7 +171,7 @@ def place_of(source: FileSource | ServerSource, name: str, number: int) -> str:
     """Where a record is, for people, who count from 1."""
     if isinstance(source, ServerSource):
         return source.place_of(name, number)
-    return f"{path_of(source, name)}, {'line' if source.format in LINES else 'row'} {number + 1}"
+    return f"{whole_name(source, name)}, {'line' if source.format in LINES else 'row'} {number + 1}"
 
 
 def read_singly(
@@ -167,21 +179,16 @@ def read_singly(
 ) -> Iterator[tuple[Any, int | None, str]]:
     """As ``read_all``, each record with its place; what cannot be read is given to ``aside`` with its place."""
     decoder = Decoder(source)
-    for name in list_files(source):
-        reader = open_reader(source, name)
-        try:
-            while (piece := reader.read()) is not None:
-                for one in singly(source, piece):
-                    try:
-                        found = decoder.decode(name, one)
-                    except UNREADABLE as error:
-                        aside(place_of(source, name, one.first), one.data.decode("utf-8", "replace"), error)
-                        continue
-                    times: list[Any] = found.times_ms or [None] * len(found.records)
-                    for record, time_ms, number in zip(found.records, times, found.numbers, strict=True):
-                        yield record, time_ms, place_of(source, name, number)
-        finally:
-            reader.close()
+    for name, piece in _pieces(source):
+        for one in singly(source, piece):
+            try:
+                found = decoder.decode(name, one)
+            except UNREADABLE as error:
+                aside(place_of(source, name, one.first), one.data.decode("utf-8", "replace"), error)
+                continue
+            times: list[Any] = found.times_ms or [None] * len(found.records)
+            for record, time_ms, number in zip(found.records, times, found.numbers, strict=True):
+                yield record, time_ms, place_of(source, name, number)
 
 
 class _BadLine(ValueError):

@@ -5,7 +5,7 @@ the record in it, or a place in a sequence. Positions never change while the inp
 identity (``message id``: source step, file, number) that is the same in every engine and after every replay; the
 archive stores it, and whoever reads an archive drops what has the same id and index twice.
 
-Files: ``path`` is a file or a folder, looked through recursively, in the order of relative paths; names beginning with
+Files: ``path`` is a file or a folder, on the machine that reads it or at a URL of a store (trees.py), looked through recursively, in the order of relative paths; names beginning with
 ``.`` or ``_`` are not seen, so a writer that renames finished files into place is never read half. Formats:
 
 * ``text``: a record is a line without its end, a str. Lines end with ``\\n``; one ``\\r`` before it goes with it.
@@ -38,6 +38,7 @@ from urllib.parse import unquote, urlsplit
 
 from heron_runtime.extensions import STREAMLET_SINKS, ExtensionError
 from heron_runtime.failures import did_you_mean
+from heron_runtime.model.file_urls import SINGLE, scheme_of, source_problem
 from heronry.api.errors import TopologyError
 from heronry.streamlet.extract import Extractor
 from heronry.streamlet.partitions import PARTITION_TYPES
@@ -64,6 +65,7 @@ class FileSource:
     by_hour: bool = False
     kind: Literal["files"] = "files"
     partitions: Schema = ()  # fields that stand in the names of folders
+    options: str = ""  # at a URL: the JSON file, on each host, with the store's options
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +165,10 @@ def files(
     grows: bool = False,
     by_hour: bool = False,
     partitions: Sequence[str] | Mapping[str, str] = (),
+    options: str | Path = "",
 ) -> FileSource:
-    """A file, or a folder of files. ``path`` may be relative to where the program is built.
+    """A file, or a folder of files. ``path`` may be relative to where the program is built, or a URL that fsspec knows;
+    ``options``: a JSON file on each host with the options of its store, as passwords and keys.
 
     ``partitions``: names of folders ``NAME=VALUE`` that are fields of the records in them, with types (str int; str
     where none is given). Raises TopologyError.
@@ -179,7 +183,16 @@ def files(
     fields = tuple((schema or {}).items())
     folders = _folders(partitions, format, fields)
     by_hour = bool(by_hour or format == "archive")
-    return FileSource(_absolute(path), format, fields, delimiter, bool(grows), by_hour, partitions=folders)
+    place, given = _absolute(path), str(options)
+    if given and not (is_url(place) and Path(given).is_absolute()):
+        raise TopologyError(
+            f"options of files() is {given!r}; write the whole path of a JSON file, for tasks run in folders of their own"
+            if is_url(place)
+            else f"options of files() are for URLs, and {place} is none: leave them out"
+        )
+    if is_url(place) and scheme_of(place) in SINGLE and (grows or place.endswith("/")):
+        raise TopologyError(f"{place} cannot be a folder, nor grow: over {scheme_of(place)} a URL is one file, read once")
+    return FileSource(place, format, fields, delimiter, bool(grows), by_hour, partitions=folders, options=given)
 
 
 def _folders(given: Sequence[str] | Mapping[str, str], format: str, schema: Schema) -> Schema:
@@ -275,15 +288,20 @@ def _one_of(what: str, given: Any, known: Sequence[str]) -> None:
 
 
 def _absolute(path: str | Path) -> str:
-    """Tasks run in folders of their own, so a relative path is settled where the program is built. URLs stand."""
+    """Tasks run in folders of their own, so a relative path is settled where the program is built. URLs stand, unless
+    they hold a secret. Raises TopologyError."""
     text = str(path)
     if not text:
         raise TopologyError("a path is empty; write a file or a folder (. is the current one)")
     if text.startswith("file:"):
         text = unquote(urlsplit(text).path)
-    return text if is_url(text) else str(Path(text).absolute())
+    if not is_url(text):
+        return str(Path(text).absolute())
+    if problem := source_problem(text):
+        raise TopologyError(problem)
+    return text
 
 
 def is_url(path: str) -> bool:
-    """True for a place on another file system than the local one, which batch engines alone know."""
+    """True for a place in a store, or on another file system than the local one."""
     return "://" in path

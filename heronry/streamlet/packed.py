@@ -64,32 +64,30 @@ def _is_archive(name: str) -> bool:
     return is_packed(name) and Path(name).stem.lower().endswith(".tar")
 
 
-def open_plain(path: Path) -> BinaryIO:
-    """The file's plain bytes, from their beginning. Raises OSError; reading what is compressed raises ReadError."""
-    if not is_packed(path):
-        return path.open("rb")
-    return cast(BinaryIO, io.BufferedReader(_Unpacked(path), 256 * 1024))
+def plain_of(file: BinaryIO, name: str) -> BinaryIO:
+    """The plain bytes of a file that is open at its beginning. Reading what is compressed raises ReadError."""
+    return cast(BinaryIO, io.BufferedReader(_Unpacked(file, name), 256 * 1024)) if is_packed(name) else file
 
 
-def _opened(path: Path) -> BinaryIO:
-    end = path.suffix.lower()
+def _unpacking(file: BinaryIO, end: str) -> BinaryIO:
     if end == ".gz":
-        return cast(BinaryIO, gzip.open(path, "rb"))
+        return cast(BinaryIO, gzip.open(file, "rb"))
     if end == ".bz2":
-        return cast(BinaryIO, bz2.open(path, "rb"))
+        return cast(BinaryIO, bz2.open(file, "rb"))
     if end == ".xz":
-        return cast(BinaryIO, lzma.open(path, "rb"))
+        return cast(BinaryIO, lzma.open(file, "rb"))
     import pyarrow
 
-    return cast(BinaryIO, pyarrow.CompressedInputStream(pyarrow.OSFile(str(path)), "zstd"))
+    return cast(BinaryIO, pyarrow.CompressedInputStream(pyarrow.PythonFile(file, "r"), "zstd"))
 
 
 class _Unpacked(io.RawIOBase):
     """A compressed file read forwards. Whatever its library raises becomes a ReadError that names it."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file = _opened(path)
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self._name, self._end = name, Path(name).suffix.lower()
+        self._packed = file
+        self._file = _unpacking(file, self._end)
 
     def readable(self) -> bool:
         """Always."""
@@ -102,10 +100,10 @@ class _Unpacked(io.RawIOBase):
             data = self._file.read(len(view))
         except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
             reason = (
-                f"cannot be read as {self._path.suffix.lower()} ({error}): it is cut off or damaged; take it away, and "
+                f"cannot be read as {self._end} ({error}): it is cut off or damaged; take it away, and "
                 "give files their names when they are whole (names that begin with . or _ are not read)"
             )
-            raise ReadError(f"{self._path} {reason}", reason) from error
+            raise ReadError(f"{self._name} {reason}", reason) from error
         view[: len(data)] = data
         return len(data)
 
@@ -113,6 +111,7 @@ class _Unpacked(io.RawIOBase):
         """Let go of the file."""
         if not self.closed:
             self._file.close()
+            self._packed.close()
         super().close()
 
 

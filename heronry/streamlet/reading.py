@@ -8,23 +8,26 @@ records of it, which the online engine does in another process than the reading.
 and a csv's header too. Compressed files are read as what they hold, and a byte order mark at a file's start is no part
 of its first line (packed.py).
 
+Where files are, on this machine or at a URL, is trees.py's.
+
 An archive is read by its hour folders, each as if it were one file: its rows are those of all its files in the order of
 their names, without those whose message id and index came before.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from heronry.connect.drivers import arrow_driver
 from heronry.streamlet.endpoints import FileSource, is_url
 from heronry.streamlet.orc import leaves_of, refuse_old_dates, refuse_times
-from heronry.streamlet.packed import BYTE_ORDER_MARK, ReadError, go_to, is_packed, open_plain, refuse_unreadable
+from heronry.streamlet.packed import BYTE_ORDER_MARK, ReadError, go_to, is_packed, plain_of, refuse_unreadable
 from heronry.streamlet.partitions import Folders
 from heronry.streamlet.program import Program
+from heronry.streamlet.trees import Listing, Seen, Tree, joined, tree_of, unreadable_here, whole_name
 
 PIECE_BYTES = 128 * 1024
 PIECE_ROWS = 4096
@@ -57,37 +60,39 @@ def parquet_library() -> Any:
     return arrow
 
 
-def list_files(source: FileSource) -> list[str]:
+def list_files(source: FileSource, tree: Tree | None = None) -> list[str]:
     """The files there are now, as paths below the source's, in order; ``""`` if the source is a file itself.
 
     For an archive: its hour folders. Raises FileNotFoundError if the path is not there and the source does not grow,
     ReadError for files of lines that are compressed in a way that cannot be read here, and for files that do not lie in
-    the folders that are fields.
+    the folders that are fields; ConnectError.
     """
-    root = Path(source.path)
-    if root.is_file():
-        _refuse(source, [""])
-        return [""]
-    if not root.is_dir():
+    with closing(tree_of(source)) if tree is None else nullcontext(tree) as there:
+        return sorted(listing_of(source, there))
+
+
+def listing_of(source: FileSource, tree: Tree) -> Listing:
+    """The same, with what is known of each."""
+    found = tree.listed()
+    if found is None:
         if source.grows:
-            return []
+            return {}
         raise FileNotFoundError(2, "there is no such file or folder to read", source.path)
-    found = []
-    for place, folders, names in os.walk(root):
-        folders[:] = sorted(name for name in folders if not name.startswith((".", "_")))
-        below = Path(place).relative_to(root)
-        seen = [(below / name).as_posix() for name in names if not name.startswith((".", "_"))]
-        found += seen if source.format != "archive" or not seen else [below.as_posix()]
+    if source.format == "archive" and "" not in found:
+        hours: dict[str, list[Seen]] = {}
+        for name in sorted(found):
+            hours.setdefault(name.rpartition("/")[0] or ".", []).append(found[name])
+        found = {hour: joined(files) for hour, files in hours.items()}
     _refuse(source, found)
-    return sorted(found)
+    return found
 
 
-def _refuse(source: FileSource, names: list[str]) -> None:
+def _refuse(source: FileSource, names: Iterable[str]) -> None:
     """Raises ReadError for files that cannot be read."""
     if source.format in LINES:
-        refuse_unreadable(names if names != [""] else [source.path])
+        refuse_unreadable(name or source.path for name in names)
     if source.partitions:
-        Folders(source.partitions).refuse(path_of(source, name).as_posix() for name in names)
+        Folders(source.partitions).refuse(whole_name(source, name) for name in names)
 
 
 def refusals(program: Program) -> list[str]:
@@ -111,21 +116,20 @@ def refusals(program: Program) -> list[str]:
 
 def missing(program: Program) -> list[str]:
     """What is to be read and is not there on this machine, for whoever submits, each with its step; tasks may have it.
-    A folder that grows may come later."""
-    return [
-        f"step {name!r}: there is nothing to read at {source.path} on this machine; a task that does not find it "
-        "where it runs says so, and the topology fails"
-        for name, source in program.reads()
-        if isinstance(source, FileSource)
-        and not source.grows
-        and not is_url(source.path)
-        and not Path(source.path).exists()
-    ]
-
-
-def path_of(source: FileSource, name: str) -> Path:
-    """The file behind a name of ``list_files``."""
-    return Path(source.path, name) if name else Path(source.path)
+    A folder that grows may come later; of a URL it is what reads it."""
+    found = []
+    for name, source in program.reads():
+        if not isinstance(source, FileSource):
+            continue
+        if is_url(source.path):
+            if why := unreadable_here(source):
+                found.append(f"step {name!r}: {why}; a task that lacks it says so, and the topology fails")
+        elif not source.grows and not Path(source.path).exists():
+            found.append(
+                f"step {name!r}: there is nothing to read at {source.path} on this machine; a task that does not find "
+                "it where it runs says so, and the topology fails"
+            )
+    return found
 
 
 class LineReader:
@@ -134,10 +138,13 @@ class LineReader:
     Reads forwards only: what is left of a read, part of a line, is kept for the next one.
     """
 
-    def __init__(self, source: FileSource, name: str, offset: int = 0, number: int = 0) -> None:
-        path = path_of(source, name)
-        self._file = open_plain(path)
-        self._waits = grows_at(source, name)
+    def __init__(
+        self, source: FileSource, name: str, offset: int = 0, number: int = 0, tree: Tree | None = None,
+        version: str = "",
+    ) -> None:  # fmt: skip
+        there = tree or tree_of(source)
+        self._file = plain_of(there.open(name, version), whole_name(source, name))
+        self._waits = grows_at(source, name, there)
         self._offset, self._number = offset, number
         self._header = self._rest = b""
         self._csv = source.format == "csv"
@@ -186,25 +193,30 @@ class LineReader:
         self._file.close()
 
 
-def grows_at(source: FileSource, name: str) -> bool:
-    """True for a file that may get new lines: what is compressed does not."""
-    return source.grows and source.format in LINES and not is_packed(path_of(source, name))
+def grows_at(source: FileSource, name: str, tree: Tree) -> bool:
+    """True for a file that may get new lines: not what is compressed, nor in a store that has no appends."""
+    return source.grows and tree.appended and source.format in LINES and not is_packed(whole_name(source, name))
 
 
 class RowReader:
     """Pieces of a file of Parquet or ORC, or of an archive's hour folder; offsets are rows."""
 
-    def __init__(self, source: FileSource, name: str, offset: int = 0, number: int = 0) -> None:
+    def __init__(
+        self, source: FileSource, name: str, offset: int = 0, number: int = 0, tree: Tree | None = None,
+        version: str = "",
+    ) -> None:  # fmt: skip
         self._arrow = parquet_library()
-        self._place = path_of(source, name)
+        self._source, self._name, self._version = source, name, version
+        self._tree = tree or tree_of(source)
         self._number = offset
         self._open: Callable[..., Iterator[Any]] = self._orc if source.format == "orc" else self._parquet
-        self._batches = self._skipped(self._archive() if source.format == "archive" else self._rows(self._place))
+        self._batches = self._skipped(self._archive() if source.format == "archive" else self._rows(name, version))
 
-    def _rows(self, path: Path, columns: list[str] | None = None) -> Iterator[Any]:
+    def _rows(self, name: str, version: str = "", columns: list[str] | None = None) -> Iterator[Any]:
         """Raises ReadError, since pyarrow does not say which file it is that it cannot read."""
+        path = whole_name(self._source, name)
         try:
-            yield from self._open(path, columns)
+            yield from self._open(self._tree.columns(name, version), path, columns)
         except (FileNotFoundError, PermissionError):
             raise
         except (self._arrow.ArrowException, OSError) as error:
@@ -214,29 +226,30 @@ class RowReader:
                 "whole (names that begin with . or _ are not read)"
             ) from error
 
-    def _parquet(self, path: Path, columns: list[str] | None) -> Iterator[Any]:
-        with self._arrow.parquet.ParquetFile(path) as file:
+    def _parquet(self, opened: Any, path: str, columns: list[str] | None) -> Iterator[Any]:
+        with self._arrow.parquet.ParquetFile(opened) as file:
             yield from file.iter_batches(batch_size=PIECE_ROWS, columns=columns)
 
-    def _orc(self, path: Path, columns: list[str] | None) -> Iterator[Any]:
+    def _orc(self, opened: Any, path: str, columns: list[str] | None) -> Iterator[Any]:
         import pyarrow.orc
 
-        with path.open("rb") as opened:
-            file = pyarrow.orc.ORCFile(opened)
-            refuse_times(((field.name, leaves_of(field.type)) for field in file.schema), str(path))
+        with opened if hasattr(opened, "read") else opened.open("rb") as bytes_of:
+            file = pyarrow.orc.ORCFile(bytes_of)
+            refuse_times(((field.name, leaves_of(field.type)) for field in file.schema), path)
             for number in range(file.nstripes):
                 stripe = file.read_stripe(number, columns)
-                refuse_old_dates(stripe, str(path))
+                refuse_old_dates(stripe, path)
                 for first in range(0, stripe.num_rows, PIECE_ROWS):
                     yield stripe.slice(first, PIECE_ROWS)
 
     def _archive(self) -> Iterator[Any]:
-        files = [self._place] if self._place.is_file() else sorted(self._place.glob("*.parquet"))
         seen: set[tuple[str, str]] = set()
-        for path in files:
-            if path.name.startswith((".", "_")):
+        if self._version:
+            self._tree.check(self._name, self._version)
+        for name in self._tree.inside(self._name):
+            if not name.endswith(".parquet") and name != self._name:
                 continue
-            for batch in self._rows(path, list(ARCHIVE_COLUMNS)):
+            for batch in self._rows(name, columns=list(ARCHIVE_COLUMNS)):
                 ids = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
                 fresh = [identity not in seen and not seen.add(identity) for identity in ids]  # type: ignore[func-returns-value]  # add gives None
                 kept = batch if all(fresh) else batch.filter(self._arrow.array(fresh))
@@ -270,6 +283,9 @@ class RowReader:
 Reader = LineReader | RowReader
 
 
-def open_reader(source: FileSource, name: str, offset: int = 0, number: int = 0) -> Reader:
-    """Pieces from an offset on. Raises OSError, RuntimeError (pyarrow is missing)."""
-    return (LineReader if source.format in LINES else RowReader)(source, name, offset, number)
+def open_reader(
+    source: FileSource, name: str, offset: int = 0, number: int = 0, tree: Tree | None = None, version: str = ""
+) -> Reader:
+    """Pieces from an offset on, of a file of this version. Raises OSError, RuntimeError (pyarrow is missing), ReadError
+    (it has changed), ConnectError."""
+    return (LineReader if source.format in LINES else RowReader)(source, name, offset, number, tree, version)

@@ -3,22 +3,25 @@ piece; its position is where the next piece begins, and whether it has been read
 
 A folder that does not grow is listed once, and what was listed stays the list after a restore; files are read one after
 the other, in order, so that files named by time come in time order. One that grows is looked through five times a
-second; text, json and csv files are read on from where they were. What is there at first is read file by file, too, and
+second, at a URL every five seconds; text, json and csv files are read on from where they were, in stores that have
+appends. What is there at first is read file by file, too, and
 a piece of each file in turn only once it is read to where it then ended: files named by time stay in time order, and
 none that grows fast starves the others.
+
+At a URL the position of a file that does not grow has its version (trees.py), from when it was listed first: so it says
+where a source that does not grow ends, and a file that was changed meanwhile is an error, also after a restore.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from heronry.streamlet.endpoints import FileSource
+from heronry.streamlet.endpoints import FileSource, is_url
 from heronry.streamlet.online.source_spout import SourceSpout
-from heronry.streamlet.reading import Piece, Reader, grows_at, list_files, open_reader, path_of
+from heronry.streamlet.reading import Piece, Reader, grows_at, listing_of, open_reader
+from heronry.streamlet.trees import Listing, tree_of, whole_name
 
-SCAN_SECONDS = 0.2
 SCAN_SHARE = 20  # a folder that takes long to look through is looked through less often: this many times as long
 MAX_OPEN = 64  # files kept open, of those that grow
 
@@ -27,11 +30,13 @@ LISTED = "listed"  # in the task's state: the files of a folder that does not gr
 
 
 class Position(NamedTuple):
-    """Where the next piece begins: bytes or rows, and the number of its first record. ``whole``: there is none."""
+    """Where the next piece begins: bytes or rows, and the number of its first record. ``whole``: there is none.
+    ``version``: of the file, at a URL."""
 
     offset: int
     number: int
     whole: bool = False
+    version: str = ""
 
 
 BEGIN = Position(0, 0)
@@ -42,7 +47,10 @@ class FileSpout(SourceSpout):
 
     def splits(self) -> list[str]:
         """The files there are."""
-        return list_files(self._source) if self._source.grows else self._listed
+        if not self._source.grows:
+            return self._listed
+        self._there = listing_of(self._source, self._tree)
+        return sorted(self._there)
 
     def union_state(self, states: list[dict[Any, Any]]) -> None:
         """What one task has listed, all have."""
@@ -53,33 +61,45 @@ class FileSpout(SourceSpout):
         source = self.step.source
         assert isinstance(source, FileSource)
         self._source = source
+        self._tree = tree_of(source)
+        self._there: Listing = {}
         self._size: dict[str, int] = {}  # of files that grow, when they were last looked at
-        self._shrunk: set[str] = set()
+        self._refused: set[str] = set()  # shorter, or changed: it was said
         self._readers: dict[str, Reader] = {}
         self._turn: deque[str] = deque()
         self._scan_again_at = 0.0
         if not source.grows:
             if not self.state.get(LISTED):
-                self._look()
-            self._listed = sorted(self.keyed) if self.state.get(LISTED) else list_files(source)
+                self._there = self._look()
+            self._listed = sorted(self.keyed) if self.state.get(LISTED) else sorted(self._there)
             for name in self.owned_splits():
-                self.keyed.setdefault(name, tuple(BEGIN))
+                self.keyed.setdefault(name, tuple(self._begin(name)))
             self.state[LISTED] = True
         self._scan()
 
     def _position(self, name: str) -> Position:
-        return Position(*self.keyed.get(name, BEGIN))
+        found = self.keyed.get(name)
+        return self._begin(name) if found is None else Position(*found)
 
-    def _look(self) -> None:
-        """Say what is missing in words that help: what the submitter sees a task may not."""
-        path = Path(self._source.path)
-        if not path.exists():
-            raise FileNotFoundError(
-                2,
-                f"step {self.step.name!r}: there is no such file or folder where this task runs. In containers, mount "
-                "it at the same path in all of them, or copy it there",
-                str(path),
+    def _begin(self, name: str) -> Position:
+        """Of a file that was not read yet."""
+        grows = grows_at(self._source, name, self._tree)
+        return BEGIN if grows or name not in self._there else BEGIN._replace(version=self._there[name].version)
+
+    def _look(self) -> Listing:
+        """The files; what is missing is said in words that help: what the submitter sees a task may not."""
+        try:
+            return listing_of(self._source, self._tree)
+        except FileNotFoundError:
+            path = self._source.path
+            cure = (
+                "Look at the URL (memory:// is each process's own)"
+                if is_url(path)
+                else "In containers, mount it at the same path in all of them, or copy it there"
             )
+            raise FileNotFoundError(
+                2, f"step {self.step.name!r}: there is no such file or folder where this task runs. {cure}", path
+            ) from None
 
     def _scan(self) -> None:
         """Take up files that are new or have grown."""
@@ -89,25 +109,36 @@ class FileSpout(SourceSpout):
         for name in self.owned_splits():
             place = self._position(name)
             if place.whole or name in waiting:
+                self._refuse_changed(name, place)
                 continue
-            if grows_at(source, name):
+            if grows_at(source, name, self._tree):
                 try:
-                    size = path_of(source, name).stat().st_size
+                    size = self._tree.size(name)
                 except FileNotFoundError:
                     continue
-                if size < place.offset and name not in self._shrunk:
-                    self._shrunk.add(name)
+                if size < place.offset and name not in self._refused:
+                    self._refused.add(name)
                     self.log.error(
                         "%s is shorter than what was read of it: nothing more is read until it is longer again. Give "
                         "what is written anew a new name",
-                        path_of(source, name),
+                        whole_name(source, name),
                     )
                 if size <= place.offset:
                     continue
                 self._size[name] = size
             self._turn.append(name)
         now = self.clock()
-        self._scan_again_at = now + max(SCAN_SECONDS, SCAN_SHARE * (now - began))
+        self._scan_again_at = now + max(self._tree.look_seconds, SCAN_SHARE * (now - began))
+
+    def _refuse_changed(self, name: str, place: Position) -> None:
+        """Say it once of a file that was read and is another now."""
+        now = self._there.get(name)
+        if place.whole and now is not None and now.version != place.version and name not in self._refused:
+            self._refused.add(name)
+            self.log.error(
+                "%s has changed since it was read: its new contents are not read. Give them a new name",
+                whole_name(self._source, name),
+            )
 
     def next_block(self) -> tuple[str, Any, tuple[Any, ...]] | None:
         """A piece of the file whose turn it is."""
@@ -126,21 +157,25 @@ class FileSpout(SourceSpout):
                 continue
             if grows and piece.next_offset >= self._size.get(name, piece.next_offset + 1):
                 self._turn.rotate(-1)
-            return name, (piece.next_offset, piece.next_number, False), _values(name, piece)
+            return name, (piece.next_offset, piece.next_number, False, begin.version), _values(name, piece)
 
     def _reader(self, name: str, begin: Position) -> Reader:
         reader = self._readers.get(name)
         if reader is None:
             if len(self._readers) >= MAX_OPEN:
                 self._readers.pop(next(iter(self._readers))).close()
-            reader = self._readers[name] = open_reader(self._source, name, begin.offset, begin.number)
+            reader = self._readers[name] = open_reader(
+                self._source, name, begin.offset, begin.number, self._tree, begin.version
+            )
         return reader
 
     def _leave(self, name: str, place: Position) -> None:
         """The file is read as far as it goes."""
         self._readers.pop(name).close()
-        if not grows_at(self._source, name):
-            self.keyed[name] = (place.offset, place.number, True)
+        if not grows_at(self._source, name, self._tree):
+            if place.version:
+                self._tree.check(name, place.version)
+            self.keyed[name] = tuple(place._replace(whole=True))
 
     def at_end(self) -> bool:
         """True for files that do not grow, all of which are read."""
@@ -150,6 +185,8 @@ class FileSpout(SourceSpout):
         """Let go of the files."""
         for reader in getattr(self, "_readers", {}).values():
             reader.close()
+        if hasattr(self, "_tree"):
+            self._tree.close()
 
 
 def _values(name: str, piece: Piece) -> tuple[Any, ...]:

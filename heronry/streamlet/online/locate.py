@@ -31,7 +31,7 @@ STEPS = "user.streamlet.steps"  # what runs in the component, for people (`heron
 PATHS = "user.streamlet.paths"  # of sources and sinks, by step
 FIXED = "user.streamlet.fixed"  # settings of sources that whoever submitted has settled, by step
 
-_ABSENT = ("partitions",)  # settings that are younger than the first fingerprints: unset they are not there
+_ABSENT = ("partitions", "options")  # settings that are younger than the first fingerprints: unset they are not there
 
 
 def fingerprint(program: Program) -> str:

@@ -1,0 +1,91 @@
+"""URLs of stores of files, as fsspec names them: what is secret in one, what reads it, what it can do. Pure.
+
+A URL may carry credentials, and so may the options beside it. ``shown_url`` is the URL as people may see it, and
+``redacted`` takes out of foreign text whatever is secret.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"})
+"""An upload to these appears whole, and is never appended to."""
+APPENDED = frozenset({"sftp", "ssh", "hdfs", "webhdfs", "smb", "memory"})
+"""A file there may grow at its end."""
+SINGLE = frozenset({"http", "https"})
+"""No folders: a URL is one file."""
+DISTRIBUTIONS = {
+    "s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "abfss": "adlfs",
+    "sftp": "sshfs", "ssh": "sshfs", "hdfs": "pyarrow", "webhdfs": "requests", "smb": "smbprotocol",
+    "http": "aiohttp", "https": "aiohttp",
+}  # fmt: skip
+HIDDEN = "***"
+_SECRET = re.compile(r"pass|secret|token|key|credential|account|sas|connection_string", re.IGNORECASE)
+_SECRET_QUERY = re.compile(rf"{_SECRET.pattern}|^sig$|signature", re.IGNORECASE)
+_LEAST = 4  # a shorter secret would blacken half of every text
+
+
+def scheme_of(url: str) -> str:
+    """Of a URL; empty for what is none."""
+    scheme, found, _ = url.partition("://")
+    return scheme if found else ""
+
+
+def shown_url(url: str) -> str:
+    """As people may see it: no user, no password, no query."""
+    rest = url.partition("://")[2].partition("?")[0].partition("#")[0]
+    where, slash, path = rest.partition("/")
+    return f"{scheme_of(url)}://{where.rpartition('@')[2]}{slash}{path if '@' not in path else HIDDEN}"
+
+
+def redacted(text: str, url: str, options: Mapping[str, Any]) -> str:
+    """Foreign text without what is secret in a URL (perhaps there is none) and options."""
+    for secret in sorted(_secrets(url, options), key=len, reverse=True):
+        text = text.replace(secret, HIDDEN)
+    return text
+
+
+def _secrets(url: str, options: Mapping[str, Any]) -> set[str]:
+    found = set(_leaves(options, secret=False))
+    if url and url != shown_url(url):
+        found.add(url)
+        rest = url.partition("://")[2]
+        user, at, _ = rest.rpartition("@")
+        if at:
+            found |= {user, user.partition(":")[2]}
+        found.add(url.partition("?")[2])
+    found |= {unquote(secret) for secret in found}
+    return {secret for secret in found if len(secret) >= _LEAST}
+
+
+def _leaves(value: Any, *, secret: bool) -> Iterator[str]:
+    """Texts below a key that sounds secret."""
+    if isinstance(value, Mapping):
+        for key, below in value.items():
+            yield from _leaves(below, secret=secret or _SECRET.search(str(key)) is not None)
+    elif isinstance(value, list):
+        for below in value:
+            yield from _leaves(below, secret=secret)
+    elif secret and isinstance(value, str):
+        yield value
+
+
+def source_problem(url: str) -> str:
+    """Why a program may not name this URL, without what is secret in it; empty if it may."""
+    scheme = scheme_of(url)
+    try:
+        parts = urlsplit(url)
+        secret = parts.password or any(_SECRET_QUERY.search(name) for name, _ in parse_qsl(parts.query, True))
+    except ValueError:
+        return f"a path {scheme}://… is no URL: look at its host and its brackets"
+    if secret:
+        return (
+            f"the URL {shown_url(url)} holds a secret, which plans and logs would show: put it into a JSON file of "
+            "the store's options on each host, and name that: files(…, options='/path/options.json')"
+        )
+    if "::" in url or not url[len(scheme) + 3 :].strip("/") or ".." in url.split("/"):
+        return f"the URL {shown_url(url)} names no place: write SCHEME://HOST-OR-BUCKET/PATH, without '::' and '..'"
+    return ""

@@ -14,14 +14,13 @@ from data_pipeline.core.columns import Columns
 from data_pipeline.core.joins import Decision, decided
 from data_pipeline.core.plan import CannotPlan, Kind, Node, Output, Plan, Reduction, Scan, TaggedOutput, Unit
 from heronry.streamlet.cut import cut
-from heronry.streamlet.endpoints import BUILT_IN_SINKS, ArchiveSink, FileSource, ViewSink, is_url
+from heronry.streamlet.endpoints import BUILT_IN_SINKS, ArchiveSink, FileSource, ViewSink
 from heronry.streamlet.lookup import without_lookups
 from heronry.streamlet.program import (
     BranchStep,
     FilterStep,
     FlatMapStep,
     LogStep,
-    LookupStep,
     MapStep,
     Program,
     ReduceStep,
@@ -66,12 +65,6 @@ def plan(program: Program, choice: Choice | None = None) -> Plan:
 def prepare(program: Program, choice: Choice) -> tuple[Program, tuple[str, ...]]:
     """The program as the batch runs it, and what to tell about it. Raises CannotPlan."""
     notes = []
-    for name, table in program.reads():
-        if isinstance(program.by_name[name], LookupStep) and isinstance(table, FileSource) and is_url(table.path):
-            raise CannotPlan(
-                f"step {name!r}: its table is read by each worker, from its own disk, and {table.path} is a URL; name "
-                "a file that every machine has"
-            )
     steps = list(without_lookups(program).steps)
     for step in steps:
         if step.kind not in ("source", *get_args(Kind)):

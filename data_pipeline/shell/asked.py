@@ -19,7 +19,7 @@ from data_pipeline.shell.scan import Tables
 from data_pipeline.shell.servers import Ranges, ranges_there
 from heron_runtime.failures import UsageError
 from heronry.streamlet.aside import Policy, policy_of
-from heronry.streamlet.endpoints import COLUMNAR, ArchiveSink, FileSource, ViewSink
+from heronry.streamlet.endpoints import COLUMNAR, ArchiveSink, FileSource, ViewSink, is_url
 from heronry.streamlet.program import LookupStep, Program, SourceStep
 from heronry.streamlet.reading import refusals
 
@@ -124,8 +124,9 @@ def check_readable(program: Program, choice: Choice) -> None:
     lookups = [step for step in program.steps if isinstance(step, LookupStep)]
     found = refusals(prepared) + refusals(replace(program, steps=tuple(lookups)))
     for step in lookups:
-        if isinstance(step.table, FileSource) and not Path(step.table.path).exists():
-            found.append(f"step {step.name!r}: its table {step.table.path} is not there")
+        table = step.table
+        if isinstance(table, FileSource) and not is_url(table.path) and not Path(table.path).exists():
+            found.append(f"step {step.name!r}: its table {table.path} is not there")
     if found:
         raise CannotPlan("; ".join(found))
 

@@ -5,8 +5,9 @@ the record in it, or a place in a sequence. Positions never change while the inp
 identity (``message id``: source step, file, number) that is the same in every engine and after every replay; the
 archive stores it, and whoever reads an archive drops what has the same id and index twice.
 
-Files: ``path`` is a file or a folder, on the machine that reads it or at a URL of a store (trees.py), looked through recursively, in the order of relative paths; names beginning with
-``.`` or ``_`` are not seen, so a writer that renames finished files into place is never read half. Formats:
+Files: ``path`` is a file or a folder, on the machine that reads it or at a URL of a store (trees.py), looked through
+recursively, in the order of relative paths; names beginning with ``.`` or ``_`` are not seen, so a writer that renames
+finished files into place is never read half. Formats:
 
 * ``text``: a record is a line without its end, a str. Lines end with ``\\n``; one ``\\r`` before it goes with it.
   UTF-8; what is none becomes U+FFFD. Empty lines are records.
@@ -186,12 +187,12 @@ def files(
     place, given = _absolute(path), str(options)
     if given and not (is_url(place) and Path(given).is_absolute()):
         raise TopologyError(
-            f"options of files() is {given!r}; write the whole path of a JSON file, for tasks run in folders of their own"
+            f"options of files() is {given!r}; write a JSON file's whole path, for tasks run in folders of their own"
             if is_url(place)
             else f"options of files() are for URLs, and {place} is none: leave them out"
         )
     if is_url(place) and scheme_of(place) in SINGLE and (grows or place.endswith("/")):
-        raise TopologyError(f"{place} cannot be a folder, nor grow: over {scheme_of(place)} a URL is one file, read once")
+        raise TopologyError(f"{place} cannot be a folder, nor grow: over http a URL is one file, which is read once")
     return FileSource(place, format, fields, delimiter, bool(grows), by_hour, partitions=folders, options=given)
 
 

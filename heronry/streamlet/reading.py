@@ -27,7 +27,8 @@ from heronry.streamlet.orc import leaves_of, refuse_old_dates, refuse_times
 from heronry.streamlet.packed import BYTE_ORDER_MARK, ReadError, go_to, is_packed, plain_of, refuse_unreadable
 from heronry.streamlet.partitions import Folders
 from heronry.streamlet.program import Program
-from heronry.streamlet.trees import Listing, Seen, Tree, joined, tree_of, unreadable_here, whole_name
+from heronry.streamlet.trees import Listing, Seen, Tree, joined, tree_of, whole_name
+from heronry.streamlet.url_tree import unreadable_here
 
 PIECE_BYTES = 128 * 1024
 PIECE_ROWS = 4096

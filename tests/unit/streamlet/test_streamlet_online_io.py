@@ -95,12 +95,10 @@ def test_a_program_is_found_again_with_its_paths_and_no_other(monkeypatch: pytes
         find(config)
 
 
-def test_paths_are_local_online() -> None:
-    builder = Builder("far")
-    builder.source(files("hdfs://far/in", "text"), name="a").sink(to_files("file:///near/a%20b"), name="b")
-    with importable(builder), pytest.raises(TopologyError, match="step 'a': hdfs://far/in is a URL") as caught:
-        definition_of(builder)
-    assert len(caught.value.problems) == 1
+def test_a_file_url_is_a_path() -> None:
+    builder = Builder("near")
+    builder.source(files("file:///near/in", "text"), name="a").sink(to_files("file:///near/a%20b"), name="b")
+    assert [step.source for step in builder.build().sources()] == [files("/near/in", "text")]
     assert [step.sink for step in builder.build().sinks()] == [to_files("/near/a b")]
     with pytest.raises(TopologyError, match="path is empty"):
         files("")

@@ -1,0 +1,316 @@
+"""The files of a source at a URL that fsspec knows: listed, fetched by ranges, and told from others of their name.
+
+Theory of operation. Bytes are fetched as they are needed: a reader that goes on in the middle of a file fetches what is
+behind that, and no file is ever held whole. Nothing in a store can be locked, so a file's version is what the store
+says of it: its etag, else its size and the time of its last change. What may be appended to (lines, where the store has
+appends) is read without one, as on this machine.
+
+A tree has a file system object of its own, which is closed with it. Passwords and keys of a store are in a JSON file
+that each host has (``options``), read when a task begins. Whatever a store's library raises becomes a ConnectError with
+a cure, and without what is secret.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import io
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from heron_runtime.failures import UsageError, one_line
+from heron_runtime.file_store import LibraryMissing, open_store, options_in, store_class
+from heron_runtime.model.file_urls import (
+    APPENDED,
+    DISTRIBUTIONS,
+    OBJECT_STORES,
+    SINGLE,
+    redacted,
+    scheme_of,
+    source_problem,
+)
+from heronry.connect.settings import ConnectError
+from heronry.streamlet.endpoints import FileSource
+from heronry.streamlet.packed import ReadError
+from heronry.streamlet.trees import Listing, Seen, is_hidden, joined, whole_name
+
+RANGE_BYTES = 1 << 20  # fetched at once, and held for each file that is open
+LOOK_SECONDS = 5.0
+HOST_KEYS = (
+    "put the host's key into ~/.ssh/known_hosts of the user that the code runs as, on each host (ssh-keyscan gets it; "
+    "compare it with the server's), or name such a file as known_hosts in the options"
+)
+_ETAGS = ("ETag", "etag", "generation", "Content-MD5", "content_md5", "md5Hash", "checksum")
+_TIMES = (
+    "mtime", "LastModified", "Last-Modified", "last_modified", "updated", "modified", "modificationTime", "created",
+)  # fmt: skip
+
+
+class UrlTree:
+    """At a URL. Opens the store at once. Raises ConnectError."""
+
+    look_seconds = LOOK_SECONDS
+
+    def __init__(self, source: FileSource) -> None:
+        self._source, self._url, self._scheme = source, source.path, scheme_of(source.path)
+        self._options: dict[str, Any] = {}
+        self.appended = self._scheme in APPENDED
+        self._sizes: dict[str, int] = {}
+        if problem := source_problem(self._url):
+            raise ConnectError(problem)
+        try:
+            self._options = options_in(Path(source.options), "options= of files()") if source.options else {}
+        except UsageError as error:
+            raise ConnectError(f"{self._url}: {error}. {error.cure} It must be there on each host") from None
+        try:
+            with self._asking(""):
+                self._files, self._root = open_store(self._url, self._options)
+        except FileNotFoundError as error:
+            raise ConnectError(
+                f"{self._url} cannot be opened, for a file is not there that its options name, or that says whom to "
+                f"believe ({error}): for sftp, {HOST_KEYS}"
+            ) from None
+
+    def listed(self) -> Listing | None:
+        """See Tree."""
+        with self._asking(""):
+            self._files.invalidate_cache()
+            try:
+                info = self._files.info(self._root)
+            except FileNotFoundError as error:
+                if error.__cause__ is not None and self._scheme in SINGLE and _status(error.__cause__) != 404:
+                    raise error.__cause__ from None  # fsspec says so of whatever goes wrong
+                return None
+            if info["type"] != "directory":
+                found = {"": Seen(int(info["size"] or 0), _version(info))}
+            else:
+                found = dict(self._below(self._root.rstrip("/")))
+        self._sizes = {name: seen.size for name, seen in found.items()}
+        return found
+
+    def _below(self, root: str) -> Iterator[tuple[str, Seen]]:
+        for info in self._all_below(root):
+            name = str(info["name"]).rstrip("/")[len(root) + 1 :]
+            if name and not any(map(is_hidden, name.split("/"))):
+                yield name, Seen(int(info["size"] or 0), _version(info))
+
+    def _all_below(self, root: str) -> Iterator[dict[str, Any]]:
+        if self._scheme in OBJECT_STORES:  # by their names' beginning, in one go
+            found = self._files.find(root, detail=True)
+            yield from (info for name, info in found.items() if info["type"] != "directory" and not name.endswith("/"))
+            return
+        # Not fsspec's walk, which passes over what it may not read.
+        places = [root]
+        while places:
+            place = places.pop()
+            try:
+                infos = self._files.ls(place or "/", detail=True)
+            except FileNotFoundError:
+                continue  # taken away just now
+            for info in infos:
+                if info["type"] == "link":
+                    info = self._behind(info)
+                name = str(info["name"]).rstrip("/")
+                if info["type"] == "file":
+                    yield info
+                elif info["type"] == "directory" and name != place and not is_hidden(name.rpartition("/")[2]):
+                    places.append(name)
+
+    def _behind(self, link: dict[str, Any]) -> dict[str, Any]:
+        """The file behind a link; folders behind links are not looked into, here as on this machine."""
+        try:
+            info = self._files.info(link["name"])
+        except FileNotFoundError:
+            return link
+        return {**info, "name": link["name"]} if info["type"] == "file" else link
+
+    def size(self, name: str) -> int:
+        """See Tree."""
+        if name not in self._sizes:
+            raise FileNotFoundError(2, "it is not listed any more", whole_name(self._source, name))
+        return self._sizes[name]
+
+    def _path(self, name: str) -> str:
+        return f"{self._root.rstrip('/')}/{name}" if name not in ("", ".") else self._root
+
+    def inside(self, name: str) -> list[str]:
+        """See Tree."""
+        with self._asking(name):
+            return [name for name, _ in self._inside(name)]
+
+    def _inside(self, name: str) -> list[tuple[str, Seen]]:
+        path = self._path(name)
+        if self._files.info(path)["type"] != "directory":
+            return [(name, Seen(0))]
+        below = [each for each in self._files.ls(path, detail=True) if each["type"] == "file"]
+        root = len(self._root.rstrip("/")) + 1
+        found = [(str(each["name"])[root:], Seen(int(each["size"] or 0), _version(each))) for each in below]
+        return sorted(pair for pair in found if not is_hidden(pair[0].rpartition("/")[2]))
+
+    def open(self, name: str, version: str = "") -> BinaryIO:
+        """See Tree."""
+        with self._asking(name), self._there(name):
+            info = self._look(name, version)
+            if info["size"] is None or info.get("partial") is False:
+                raise ReadError(
+                    f"{whole_name(self._source, name)} cannot be read: its server does not say how long it is, or "
+                    "gives no ranges of files; take one that does, or copy the file"
+                )
+            handle = self._files.open(self._path(name), "rb", cache_type="none")
+        return cast(BinaryIO, io.BufferedReader(Ranges(self, name, handle, int(info["size"])), RANGE_BYTES))
+
+    columns = open
+
+    def check(self, name: str, version: str) -> None:
+        """See Tree. One that was taken away meanwhile is not another."""
+        with self._asking(name), suppress(FileNotFoundError):
+            self._look(name, version)
+
+    def _look(self, name: str, version: str) -> dict[str, Any]:
+        self._files.invalidate_cache()
+        info: dict[str, Any] = self._files.info(self._path(name))
+        if version:
+            is_folder = info["type"] == "directory"
+            if version != (joined([seen for _, seen in self._inside(name)]).version if is_folder else _version(info)):
+                raise self.changed(name)
+        return info
+
+    def changed(self, name: str) -> ReadError:
+        """Another file has its name now."""
+        return ReadError(
+            f"{whole_name(self._source, name)} has changed since it was listed (another size, time or etag), so what "
+            "was read and what would follow are not of one file: give new contents a new name, and put the old one "
+            "back; or kill the topology and submit it again, which reads everything anew"
+        )
+
+    @contextmanager
+    def _there(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            raise FileNotFoundError(
+                2, "it was listed and is not there any more: put it back, for files must stay until they are read",
+                whole_name(self._source, name),
+            ) from None  # fmt: skip
+
+    @contextmanager
+    def _asking(self, name: str) -> Iterator[None]:
+        """Whatever the store's library raises, but for what is not there, becomes a ConnectError with a cure, and
+        without secrets."""
+        try:
+            yield
+        except (ConnectError, ReadError, FileNotFoundError):
+            raise
+        except Exception as error:
+            raise self.failed(name, error) from None
+
+    def failed(self, name: str, error: BaseException) -> ConnectError:
+        """What the user is told."""
+        said = one_line(redacted(f"{type(error).__name__}: {error}", "", self._options), 300)
+        what, cure = _told(self._scheme, error)
+        return ConnectError(f"{whole_name(self._source, name)} {what} ({said}): {cure}")
+
+    def close(self) -> None:
+        """See Tree; what the library holds ends with its last reader."""
+        self.__dict__.pop("_files", None)
+
+
+def _status(error: BaseException) -> Any:
+    return getattr(error, "status", 0)
+
+
+def _told(scheme: str, error: BaseException) -> tuple[str, str]:
+    """What is wrong, as the end of a sentence, and what to do. Libraries are told apart by the names of their errors:
+    none of them need be there."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    if isinstance(error, LibraryMissing):
+        needed = " ".join(filter(None, ("fsspec", DISTRIBUTIONS.get(scheme, ""))))
+        if error.known:
+            return (
+                "cannot be read here",
+                f"name {needed} in the topology's requirements, or on each host: pip install {needed}",
+            )
+        return "is in no store that is known", "look at the URL's beginning, or install what implements it for fsspec"
+    if "HostKeyNotVerifiable" in names:
+        return "is at a host whose key is not known", HOST_KEYS
+    refused = names & {"PermissionError", "NoCredentialsError", "PermissionDenied", "SFTPPermissionDenied"}
+    if refused or _status(error) in (401, 403):
+        return "may not be read", (
+            "give the user the right to read it, or write the store's credentials into the JSON file of options= on "
+            "each host (for sftp client_keys, for s3 key and secret)"
+        )
+    return "cannot be read", "look whether the store answers from this host, and at its options"
+
+
+def _version(info: Mapping[str, Any]) -> str:
+    """What the store says of a file's contents, as one short word; never empty."""
+    told = next((info[key] for key in (*_ETAGS, *_TIMES) if info.get(key)), None)
+    if isinstance(told, dt.datetime):  # a listing may have seconds where the file itself has this
+        told = told.timestamp()
+    told = f"{told:.6f}" if isinstance(told, float) else told
+    return hashlib.sha256(f"{info.get('size')} {told}".encode()).hexdigest()[:16]
+
+
+class Ranges(io.RawIOBase):
+    """A file's bytes up to the size that it had when it was opened, fetched as they are asked for.
+
+    Keeps its own place: handles of one file may share theirs (``memory://``)."""
+
+    def __init__(self, tree: UrlTree, name: str, handle: Any, size: int) -> None:
+        self._tree, self._name, self._handle, self._size = tree, name, handle, size
+        self._at = 0
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def seekable(self) -> bool:
+        """Always."""
+        return True
+
+    def tell(self) -> int:
+        """In bytes."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """As files do."""
+        self._at = max(0, offset + (0, self._at, self._size)[whence])
+        return self._at
+
+    def readinto(self, buffer: object) -> int:
+        """One range. Raises ConnectError, ReadError if the file ends before."""
+        view = memoryview(cast(bytearray, buffer))
+        wanted = min(len(view), self._size - self._at)
+        if wanted <= 0:
+            return 0
+        try:
+            self._handle.seek(self._at)
+            data = self._handle.read(wanted)
+        except FileNotFoundError:
+            raise self._tree.changed(self._name) from None
+        except Exception as error:
+            raise self._tree.failed(self._name, error) from None
+        if not data:
+            raise self._tree.changed(self._name)
+        view[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def close(self) -> None:
+        """Let go of the handle."""
+        if not self.closed:
+            with suppress(Exception):  # where the connection is gone there is nothing left to let go of
+                self._handle.close()
+        super().close()
+
+
+def unreadable_here(source: FileSource) -> str:
+    """What this machine lacks to read a URL, with the cure; empty if nothing. No store is asked."""
+    try:
+        store_class(scheme_of(source.path))
+    except LibraryMissing as error:
+        what, cure = _told(scheme_of(source.path), error)
+        return f"{source.path} {what} ({error}): {cure}"
+    return ""

@@ -26,7 +26,8 @@ from data_pipeline.core.plan import Scan
 from data_pipeline.shell.footers import footers
 from data_pipeline.shell.output import local_path, place_of, spark_url
 from data_pipeline.shell.servers import Ranges
-from data_pipeline.shell.unpack import unpacked
+from data_pipeline.shell.unpack import Part, unpacked
+from data_pipeline.shell.url_files import is_foreign, parts_of
 from heron_runtime.failures import NotFound, listing
 from heronry.connect.polling import Range
 from heronry.streamlet.endpoints import COLUMNAR, FileSource, SequenceSource
@@ -100,8 +101,9 @@ class Tables:
         table = self._table(scan, source) if isinstance(source, FileSource) and source.format == "csv" else None
         if table is None:
             return ()
-        names = [*map(str, table.packed), *(table.rows.inputFiles() if table.rows is not None else ())]
-        return tuple((plain_path(name), _first_line(self._spark, name)) for name in names)
+        names = table.rows.inputFiles() if table.rows is not None else ()
+        packed = [(plain_path(part.told), part.first_line()) for part in table.packed]
+        return (*packed, *((plain_path(name), _first_line(self._spark, name)) for name in names))
 
     def columns(self, scan: Scan) -> dict[str, str]:
         """The names and Spark types of the columns in a source's files. Raises InputNotFound."""
@@ -116,6 +118,10 @@ class Tables:
     def _table(self, scan: Scan, source: FileSource) -> _Table | None:
         place = (source, scan.from_ms, scan.to_ms) if self._only is None else scan.step
         if place not in self._found:
+            if self._only is None and is_foreign(self._spark, source):
+                found = _parts(scan, source)
+                self._found[place] = _Table(None, packed=found) if found else None
+                return self._found[place]
             only = None if self._only is None else self._only.get(scan.step, ())
             paths = _paths(self._spark, source, scan) if only is None else list(only)
             self._found[place] = _open(self._spark, scan, source, paths, self._numbered)
@@ -129,7 +135,14 @@ class _Table:
 
     rows: DataFrame | None
     columns: StructType | None = None
-    packed: Sequence[Path] = ()
+    packed: Sequence[Part] = ()
+
+
+def _parts(scan: Scan, source: FileSource) -> list[Part]:
+    try:
+        return parts_of(scan.step, source)
+    except FileNotFoundError:
+        raise InputNotFound(f"step {scan.step!r}: there is nothing to read at {source.path}") from None
 
 
 def _open(spark: SparkSession, scan: Scan, source: FileSource, paths: list[str], numbered: bool) -> _Table | None:
@@ -181,13 +194,14 @@ def _lines(spark: SparkSession, step: str, source: FileSource, paths: list[str],
         return _Table(rows)
     if any(not place.exists() for place in places):
         return _Table(lines_of(spark, paths))  # Spark says it
-    parts = [replace(source, path=str(place)) for place in places]
-    found = [Path(whole_name(part, name)) for part in parts for name in list_files(part)]
+    local = [replace(source, path=str(place)) for place in places]
+    found = [Path(whole_name(one, name)) for one in local for name in list_files(one)]
     packed = [file for file in found if numbered or is_packed(file)]
     if not packed:
         return _Table(lines_of(spark, paths))
     plain = [spark_url(str(file)) for file in found if not (numbered or is_packed(file))]
-    return _Table(lines_of(spark, plain) if plain else None, packed=packed)
+    parts = [Part(FileSource(str(file), "text"), "", file.stat().st_size) for file in packed]
+    return _Table(lines_of(spark, plain) if plain else None, packed=parts)
 
 
 def lines_of(spark: SparkSession, paths: list[str]) -> DataFrame:

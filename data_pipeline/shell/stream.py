@@ -43,6 +43,7 @@ from data_pipeline.shell.range_stream import ranges_stream
 from data_pipeline.shell.scan import InputNotFound, Tables, file_system, literal
 from data_pipeline.shell.servers import Ranges
 from data_pipeline.shell.staged import Staging, owed, reports_of, tasks_run
+from data_pipeline.shell.url_files import is_foreign, refuse_stream
 from heron_control.inspection.stream_runs import claimed
 from heron_runtime.failures import Interrupted, listing
 from heronry.connect.polling import Range
@@ -121,6 +122,8 @@ class Stream:
         if isinstance(scan.source, ServerSource):
             return ranges_stream(self._spark, scan.step, scan.source)
         assert isinstance(scan.source, FileSource)
+        if is_foreign(self._spark, scan.source):
+            refuse_stream(scan.step, scan.source)
         place, only = spark_url(scan.source.path), None
         local = local_path(scan.source.path)
         if local is not None and local.is_file():

@@ -94,7 +94,7 @@ def pieces(source: FileSource, size: int) -> list[tuple[str, Piece]]:
 
 
 def law_files_at_a_url_are_read_as_here() -> None:
-    """Whatever their names, folders and packing, in pieces of any size, each of which may be the first after a fault."""
+    """Whatever their names, folders and packing, in pieces of any size, each perhaps the first after a fault."""
     for seed in SEEDS:
         draw = random.Random(seed)
         form = draw.choice(["text", "json", "csv"])
@@ -320,7 +320,7 @@ def test_what_goes_on_in_the_middle_fetches_what_is_behind(tmp_path: Path) -> No
         with pytest.raises(ConnectError, match=r"/secret may not be read \(.*403.*options="):
             list(read_all(files(server.url("secret"), "text")))
         server.ranges = False
-        with pytest.raises(ReadError, match="/a cannot be read: its server .* gives no ranges"):
+        with pytest.raises(ReadError, match=r"/a cannot be read: its server .* gives no ranges"):
             list(read_all(source))
 
 
@@ -341,7 +341,10 @@ def test_urls_that_no_program_may_name(tmp_path: Path) -> None:
         assert "hush" not in str(caught.value)
     builder = Builder("far")
     builder.source(files("nonsense://far/in", "text"), name="a").sink(to_files("hdfs://far/out"), name="b")
-    with importable(builder), pytest.raises(TopologyError, match="step 'b': hdfs://far/out is a URL.*rename") as refused:
+    with (
+        importable(builder),
+        pytest.raises(TopologyError, match=r"step 'b': hdfs://far/out is a URL.*rename") as refused,
+    ):
         definition_of(builder)
     assert len(refused.value.problems) == 1
     (note,) = missing(builder.build())

@@ -1,0 +1,138 @@
+"""Programs that read files at a real SFTP server: what they read, whom they believe, and that each line counts once
+whatever dies."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from front_door import FrontDoor, front_door, unique
+from sftp_server import SftpServer
+from waiting import eventually
+
+from heronry.connect.settings import ConnectError
+from heronry.streamlet import files
+from heronry.streamlet.decoding import read_all
+from heronry.streamlet.reading import list_files
+from heronry.streamlet.results import finished, latest, read
+
+PROGRAM = Path(__file__).with_name("url_program.py")
+SECRET = "hush-hush-hush"
+
+
+@pytest.fixture
+def door(tmp_path: Path) -> Iterator[FrontDoor]:
+    """A home of its own; nothing of any topology may be left at the end."""
+    with front_door(tmp_path / "door") as made:
+        yield made
+
+
+@pytest.fixture
+def options(server: SftpServer) -> Path:
+    """Those of the server's client, and something that nobody may see."""
+    file = server.folder / "options-secret.json"
+    file.write_text(json.dumps({**json.loads(server.options.read_text()), "passphrase": SECRET}))
+    file.chmod(0o600)
+    return file
+
+
+def test_files_are_those_of_the_servers_disk(server: SftpServer, options: Path) -> None:
+    pytest.importorskip("pyarrow")
+    folder = server.kept / "files %41 ü"
+    for name, data in {
+        "day=1/a.csv": b"n,m\n1,2\n", "day=2/b.csv.gz": gzip.compress(b"n,m\n3,4\n"), "day=2/.part": b"x", "_gone/c": b"x",
+        "day=3/empty.csv": b"", "day=3/big.csv": b"n,m\n" + b"".join(b"%d,%d\n" % (n, n) for n in range(300_000)),
+    }.items():  # fmt: skip
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    (folder / "day=1" / "link.csv").symlink_to(folder / "day=1" / "a.csv")
+    here = files(folder, "csv", partitions=["day"], schema={"n": "int", "m": "int"})
+    there = files(f"{server.url}/{folder.name}", "csv", partitions=["day"], schema=dict(here.schema), options=options)
+    assert list_files(there) == list_files(here)
+    assert list(read_all(there)) == list(read_all(here))
+
+
+def test_whom_it_believes_and_who_believes_it(server: SftpServer, tmp_path: Path) -> None:
+    def told(text: dict[str, object]) -> str:
+        file = tmp_path / "options.json"
+        file.write_text(json.dumps(text))
+        with pytest.raises(ConnectError) as caught:
+            list_files(files(server.url, "text", options=file))
+        return str(caught.value)
+
+    good = json.loads(server.options.read_text())
+    stranger = json.loads(server.options_with("stranger").read_text())
+    assert "is at a host whose key is not known" in told(stranger)
+    assert "known_hosts" in told(stranger)
+    assert "cannot be opened, for a file is not there" in told({**good, "known_hosts": str(tmp_path / "none")})
+    refused = told({**good, "client_keys": [str(server.folder / "stranger")], "agent_path": None})
+    assert "may not be read" in refused
+    assert "client_keys" in refused
+
+
+def test_each_line_counts_once_when_tasks_and_the_server_die(
+    server: SftpServer, options: Path, door: FrontDoor, tmp_path: Path
+) -> None:
+    name, folder, out = unique("far"), server.kept / "grows", tmp_path / "out"
+    folder.mkdir()
+    written = 0
+
+    def write_more() -> None:
+        nonlocal written
+        for part in range(3):
+            with (folder / f"part-{part}").open("a") as file:
+                file.writelines(f"{number}\n" for number in range(written, written + 40_000))
+            written += 40_000
+        new = b"".join(b"%d\n" % number for number in range(written, written + 10_000))
+        (folder / ".new").write_bytes(gzip.compress(new))
+        (folder / ".new").rename(folder / f"whole-{written}.gz")
+        written += 10_000
+
+    def is_exact() -> bool:
+        found = dict(latest(read(out)))
+        assert all(n <= written // 1000 for n in found.values()), "something counts twice"
+        return found == dict.fromkeys(range(1000), written // 1000)
+
+    write_more()
+    door.submit(name, PROGRAM, "counted", "--", f"{server.url}/grows", str(options), str(out), "grows")
+    for component in ("lines", "last_three", "lines"):
+        victim = next(p for p in door.status(name)["processes"] if p["component"] == component)
+        os.kill(victim["pid"], signal.SIGKILL)
+        write_more()
+        eventually(is_exact, f"everything is counted after the death of {component}")
+    server.kill()
+    write_more()
+    server.start()
+    eventually(is_exact, "everything is counted after the death of the server")
+    shown = door.heron(
+        "submit", "local", str(PROGRAM), "counted", "--dry-run", "--", server.url, str(options), "x"
+    ).stdout
+    assert SECRET not in shown
+    for file in (tmp_path / "door").rglob("*"):
+        assert not file.is_file() or SECRET.encode() not in file.read_bytes(), file
+    door.kill(name)
+
+
+def test_a_source_that_ends_is_read_once_when_its_task_dies(
+    server: SftpServer, options: Path, door: FrontDoor, tmp_path: Path
+) -> None:
+    name, out = unique("ends"), tmp_path / "out"
+    for part in range(4):
+        place = server.kept / "ends" / f"{part}.txt"
+        place.parent.mkdir(exist_ok=True)
+        place.write_bytes(b"".join(b"%d\n" % number for number in range(250_000 * part, 250_000 * (part + 1))))
+    door.submit(name, PROGRAM, "counted", "--", f"{server.url}/ends", str(options), str(out))
+    (server.kept / "ends" / "later.txt").write_text("999\n")  # no part of it
+    for _ in range(3):
+        victim = next(p for p in door.status(name)["processes"] if p["component"] == "lines" and p["pid"])
+        os.kill(victim["pid"], signal.SIGKILL)
+        seen = len(list(out.glob("[!.]*")))
+        eventually(lambda: finished(out) or len(list(out.glob("[!.]*"))) > seen, "it goes on")  # noqa: B023  # called at once
+    eventually(lambda: finished(out), "the counts are final")
+    assert dict(latest(read(out))) == dict.fromkeys(range(1000), 1000)
+    door.kill(name)

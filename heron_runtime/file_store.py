@@ -6,14 +6,19 @@ fsspec and the library of a store are there only where somebody installed them; 
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from heron_runtime.failures import UsageError
 from heron_runtime.model.file_urls import scheme_of
 
+END_SECONDS = 5.0
+_one_at_a_time = threading.Lock()
 SFTP = ("sftp", "ssh")
 SILENCE = {"keepalive_interval": 15, "keepalive_count_max": 3, "connect_timeout": 30}  # seconds; then it is away
 
@@ -44,21 +49,75 @@ def store_class(scheme: str) -> type[Any]:
     return found
 
 
-def open_store(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
-    """The file system and the path in it, of the caller's own: let go of, it is closed.
+class OpenStore:
+    """A file system of fsspec's (``files``), and the path in it that a URL means (``root``).
 
-    Raises LibraryMissing, and what the store's library raises when nobody answers or believes us.
+    Libraries of stores that speak asynchronously get an event loop and thread of this store's own, for fsspec's would
+    live as long as the process; ``close`` ends both, and connections with them.
     """
-    scheme = scheme_of(url)
-    store_class(scheme)
+
+    def __init__(self, url: str, options: Mapping[str, Any]) -> None:
+        """Raises LibraryMissing, and what the store's library raises when nobody answers or believes us."""
+        scheme = scheme_of(url)
+        kind = store_class(scheme)
+        from fsspec.asyn import AsyncFileSystem
+
+        given = dict(options)
+        if scheme in SFTP:
+            given.setdefault("known_hosts", str(Path("~/.ssh/known_hosts").expanduser()))  # sshfs would check none
+            given = {**SILENCE, **given}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        if issubclass(kind, AsyncFileSystem):
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._loop.run_forever, name=f"heronry-{scheme}", daemon=True)
+            self._thread.start()
+        try:
+            self.files, self.root = _made(url, given, self._loop)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of it: whoever has read from it must have let go of what was opened. Idempotent."""
+        self.files: Any = None
+        loop, self._loop = self._loop, None
+        if loop is None:
+            return
+        ending = asyncio.run_coroutine_threadsafe(_end(), loop)
+        with suppress(TimeoutError):
+            ending.result(END_SECONDS)
+        loop.call_soon_threadsafe(loop.stop)
+        self._thread.join(END_SECONDS)
+        if not self._thread.is_alive():
+            loop.close()
+
+
+def _made(url: str, options: Mapping[str, Any], loop: asyncio.AbstractEventLoop | None) -> tuple[Any, str]:
+    """fsspec's file system and path; what of it is asynchronous runs in this loop."""
+    from fsspec import asyn
     from fsspec.core import url_to_fs
 
-    given = dict(options)
-    if scheme in SFTP:
-        given.setdefault("known_hosts", str(Path("~/.ssh/known_hosts").expanduser()))  # sshfs would check none
-        given = {**SILENCE, **given}
-    files, path = url_to_fs(url, **given, skip_instance_cache=True)
+    with _one_at_a_time:
+        before = asyn.loop[0]
+        asyn.loop[0] = loop or before  # not each library hands on the argument ``loop``
+        try:
+            files, path = url_to_fs(url, **options, skip_instance_cache=True)
+        finally:
+            asyn.loop[0] = before
     return files, path
+
+
+async def _end() -> None:
+    """What is left of a library's tasks and connections ends: its objects may be held, by an error's traceback."""
+    tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for transport in list(getattr(asyncio.get_running_loop(), "_transports", {}).values()):
+        transport.abort()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # a transport is closed by a call that follows
+    await asyncio.get_running_loop().shutdown_asyncgens()
 
 
 def options_in(file: Path, what: str) -> dict[str, Any]:

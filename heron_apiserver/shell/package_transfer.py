@@ -22,7 +22,7 @@ from typing import Any
 
 from heron_apiserver.core.package_place import pip_line
 from heron_control.packaging.shipping import is_digest
-from heron_runtime.file_store import LibraryMissing, open_store, store_class
+from heron_runtime.file_store import LibraryMissing, OpenStore, store_class
 from heron_runtime.model.file_urls import OBJECT_STORES, scheme_of
 
 SUFFIX = ".tar.gz"
@@ -71,8 +71,9 @@ class Store:
     def __init__(self, order: Order) -> None:
         scheme = scheme_of(order.url)
         load(scheme)
-        self._files, root = open_store(order.url, order.options)
-        self._folder = f"{root.rstrip('/')}/{order.space}"
+        self._store = OpenStore(order.url, order.options)
+        self._files = self._store.files
+        self._folder = f"{self._store.root.rstrip('/')}/{order.space}"
         self._whole = scheme in OBJECT_STORES
 
     def _path(self, digest: str) -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from heron_runtime.failures import UsageError, one_line
-from heron_runtime.file_store import LibraryMissing, open_store, options_in, store_class
+from heron_runtime.file_store import LibraryMissing, OpenStore, options_in, store_class
 from heron_runtime.model.file_urls import (
     APPENDED,
     DISTRIBUTIONS,
@@ -65,8 +65,9 @@ class UrlTree:
         except UsageError as error:
             raise ConnectError(f"{self._url}: {error}. {error.cure} It must be there on each host") from None
         try:
-            with self._asking(""):
-                self._files, self._root = open_store(self._url, self._options)
+            with self.asking(""):
+                self._store = OpenStore(self._url, self._options)
+                self._files, self._root = self._store.files, self._store.root
         except FileNotFoundError as error:
             raise ConnectError(
                 f"{self._url} cannot be opened, for a file is not there that its options name, or that says whom to "
@@ -75,7 +76,7 @@ class UrlTree:
 
     def listed(self) -> Listing | None:
         """See Tree."""
-        with self._asking(""):
+        with self.asking(""):
             self._files.invalidate_cache()
             try:
                 info = self._files.info(self._root)
@@ -137,7 +138,7 @@ class UrlTree:
 
     def inside(self, name: str) -> list[str]:
         """See Tree."""
-        with self._asking(name):
+        with self.asking(name):
             return [name for name, _ in self._inside(name)]
 
     def _inside(self, name: str) -> list[tuple[str, Seen]]:
@@ -151,7 +152,7 @@ class UrlTree:
 
     def open(self, name: str, version: str = "") -> BinaryIO:
         """See Tree."""
-        with self._asking(name), self._there(name):
+        with self.asking(name), self._there(name):
             info = self._look(name, version)
             if info["size"] is None or info.get("partial") is False:
                 raise ReadError(
@@ -165,7 +166,7 @@ class UrlTree:
 
     def check(self, name: str, version: str) -> None:
         """See Tree. One that was taken away meanwhile is not another."""
-        with self._asking(name), suppress(FileNotFoundError):
+        with self.asking(name), suppress(FileNotFoundError):
             self._look(name, version)
 
     def _look(self, name: str, version: str) -> dict[str, Any]:
@@ -196,7 +197,7 @@ class UrlTree:
             ) from None  # fmt: skip
 
     @contextmanager
-    def _asking(self, name: str) -> Iterator[None]:
+    def asking(self, name: str) -> Iterator[None]:
         """Whatever the store's library raises, but for what is not there, becomes a ConnectError with a cure, and
         without secrets."""
         try:
@@ -213,8 +214,9 @@ class UrlTree:
         return ConnectError(f"{whole_name(self._source, name)} {what} ({said}): {cure}")
 
     def close(self) -> None:
-        """See Tree; what the library holds ends with its last reader."""
-        self.__dict__.pop("_files", None)
+        """See Tree. Readers must be closed before."""
+        self._files = None
+        self._store.close()
 
 
 def _status(error: BaseException) -> Any:
@@ -285,24 +287,25 @@ class Ranges(io.RawIOBase):
         wanted = min(len(view), self._size - self._at)
         if wanted <= 0:
             return 0
-        try:
-            self._handle.seek(self._at)
-            data = self._handle.read(wanted)
-        except FileNotFoundError:
-            raise self._tree.changed(self._name) from None
-        except Exception as error:
-            raise self._tree.failed(self._name, error) from None
+        data = self._fetched(wanted)
         if not data:
             raise self._tree.changed(self._name)
         view[: len(data)] = data
         self._at += len(data)
         return len(data)
 
+    def _fetched(self, wanted: int) -> bytes:
+        with self._tree.asking(self._name), suppress(FileNotFoundError):
+            self._handle.seek(self._at)
+            return bytes(self._handle.read(wanted))
+        return b""
+
     def close(self) -> None:
         """Let go of the handle."""
         if not self.closed:
             with suppress(Exception):  # where the connection is gone there is nothing left to let go of
                 self._handle.close()
+            self._handle = None  # it holds the store
         super().close()
 
 

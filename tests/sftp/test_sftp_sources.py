@@ -7,9 +7,11 @@ import gzip
 import json
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from front_door import FrontDoor, front_door, unique
 from sftp_server import SftpServer
@@ -45,8 +47,9 @@ def test_files_are_those_of_the_servers_disk(server: SftpServer, options: Path) 
     pytest.importorskip("pyarrow")
     folder = server.kept / "files %41 ü"
     for name, data in {
-        "day=1/a.csv": b"n,m\n1,2\n", "day=2/b.csv.gz": gzip.compress(b"n,m\n3,4\n"), "day=2/.part": b"x", "_gone/c": b"x",
-        "day=3/empty.csv": b"", "day=3/big.csv": b"n,m\n" + b"".join(b"%d,%d\n" % (n, n) for n in range(300_000)),
+        "day=1/a.csv": b"n,m\n1,2\n", "day=2/b.csv.gz": gzip.compress(b"n,m\n3,4\n"), "day=2/.part": b"x",
+        "_gone/c": b"x", "day=3/empty.csv": b"",
+        "day=3/big.csv": b"n,m\n" + b"".join(b"%d,%d\n" % (n, n) for n in range(100_000)),
     }.items():  # fmt: skip
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)
@@ -55,6 +58,14 @@ def test_files_are_those_of_the_servers_disk(server: SftpServer, options: Path) 
     there = files(f"{server.url}/{folder.name}", "csv", partitions=["day"], schema=dict(here.schema), options=options)
     assert list_files(there) == list_files(here)
     assert list(read_all(there)) == list(read_all(here))
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith(("heronry-", "fsspec"))]
+    eventually(lambda: not connections(server), "what was opened is closed")
+
+
+def connections(server: SftpServer) -> int:
+    """Sessions of clients that the server has now."""
+    assert server.process is not None
+    return len(psutil.Process(server.process.pid).children())
 
 
 def test_whom_it_believes_and_who_believes_it(server: SftpServer, tmp_path: Path) -> None:

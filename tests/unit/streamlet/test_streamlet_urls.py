@@ -10,6 +10,7 @@ import lzma
 import random
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -322,6 +323,8 @@ def test_what_goes_on_in_the_middle_fetches_what_is_behind(tmp_path: Path) -> No
         server.ranges = False
         with pytest.raises(ReadError, match=r"/a cannot be read: its server .* gives no ranges"):
             list(read_all(source))
+    left = [thread.name for thread in threading.enumerate() if thread.name.startswith(("heronry-http", "fsspec"))]
+    assert not left, "a task that is closed leaves no thread"
 
 
 def test_urls_that_no_program_may_name(tmp_path: Path) -> None:

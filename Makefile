@@ -57,7 +57,7 @@ test-postgres: $(READY)  ## The PostgreSQL sink and source on a real server (ins
 test-redis: $(READY)  ## The Redis source and sink on a real server (installs it on Debian as root; adds redis-py)
 	@$(BIN)/python tests/run_groups.py redis
 
-test-sftp: $(READY)  ## Packages at a real SFTP server (installs OpenSSH's on Debian as root; adds fsspec and sshfs)
+test-sftp: $(READY)  ## Packages and files of programs at a real SFTP server (installs OpenSSH's on Debian as root; adds fsspec and sshfs)
 	@$(BIN)/python tests/run_groups.py sftp
 
 test-brokers: $(READY)  ## The NATS, MQTT and Kafka sources and sinks on real servers and mock brokers (installs them on Debian as root; adds their clients)

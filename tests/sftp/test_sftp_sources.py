@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -22,6 +23,7 @@ from heronry.streamlet import files
 from heronry.streamlet.decoding import read_all
 from heronry.streamlet.reading import list_files
 from heronry.streamlet.results import finished, latest, read
+from heronry.streamlet.trees import tree_of
 
 PROGRAM = Path(__file__).with_name("url_program.py")
 SECRET = "hush-hush-hush"
@@ -84,6 +86,23 @@ def test_whom_it_believes_and_who_believes_it(server: SftpServer, tmp_path: Path
     refused = told({**good, "client_keys": [str(server.folder / "stranger")], "agent_path": None})
     assert "may not be read" in refused
     assert "client_keys" in refused
+
+
+def test_a_server_that_falls_silent_is_away(server: SftpServer, tmp_path: Path) -> None:
+    good = json.loads(server.options.read_text())
+    (tmp_path / "options.json").write_text(json.dumps({**good, "keepalive_interval": 1, "keepalive_count_max": 2}))
+    assert server.process is not None
+    with closing(tree_of(files(server.url, "text", options=tmp_path / "options.json"))) as tree:
+        assert tree.listed() is not None
+        sessions = psutil.Process(server.process.pid).children(recursive=True)
+        for session in sessions:
+            session.suspend()
+        try:
+            with pytest.raises(ConnectError, match="cannot be read"):
+                tree.listed()
+        finally:
+            for session in sessions:
+                session.resume()
 
 
 def test_each_line_counts_once_when_tasks_and_the_server_die(

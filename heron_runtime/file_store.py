@@ -63,6 +63,7 @@ class OpenStore:
         from fsspec.asyn import AsyncFileSystem
 
         given = dict(options)
+        self.files: Any = None
         if scheme in SFTP:
             given.setdefault("known_hosts", str(Path("~/.ssh/known_hosts").expanduser()))  # sshfs would check none
             given = {**SILENCE, **given}
@@ -79,7 +80,7 @@ class OpenStore:
 
     def close(self) -> None:
         """Let go of it: whoever has read from it must have let go of what was opened. Idempotent."""
-        self.files: Any = None
+        self.files = None
         loop, self._loop = self._loop, None
         if loop is None:
             return

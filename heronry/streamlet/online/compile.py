@@ -78,11 +78,11 @@ def compile_program(program: Program, name: str | None = None, variable: str = "
     config: dict[str, Any] = {PROGRAM: variable, ARGUMENTS: sys.argv[1:], FINGERPRINT: fingerprint(program)}
     config |= {PATHS: paths_of(program), BEGUN: int(time.time() * 1000)}
     problems = [
-        f"step {step.name!r}: {step.sink.path} is a URL, and what is written online becomes visible by a rename when "
+        f"step {step.name!r}: {path} is a URL, and what is written online becomes visible by a rename when "
         "its checkpoint is complete, which object stores do not have: name a folder (perhaps one that is mounted), or "
         "write to a server (to_kafka, to_table, …); on Spark --output-path may be a URL"
         for step in program.sinks()
-        if is_url(getattr(step.sink, "path", ""))
+        if is_url(path := getattr(step.sink, "path", ""))
     ]
     problems += refusals(program)
     policy_of(dict(program.config))

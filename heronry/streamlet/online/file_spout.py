@@ -45,6 +45,9 @@ BEGIN = Position(0, 0)
 class FileSpout(SourceSpout):
     """One task of a file source."""
 
+    _there: Listing  # as it was listed last
+    _listed: list[str]  # of a source that does not grow
+
     def splits(self) -> list[str]:
         """The files there are."""
         if not self._source.grows:
@@ -62,7 +65,7 @@ class FileSpout(SourceSpout):
         assert isinstance(source, FileSource)
         self._source = source
         self._tree = tree_of(source)
-        self._there: Listing = {}
+        self._there = {}
         self._size: dict[str, int] = {}  # of files that grow, when they were last looked at
         self._refused: set[str] = set()  # shorter, or changed: it was said
         self._readers: dict[str, Reader] = {}

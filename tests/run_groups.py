@@ -113,6 +113,7 @@ NEED_PYARROW = (
     "tests/unit/streamlet/test_streamlet_online_sinks.py",
     "tests/unit/streamlet/test_streamlet_packed.py",
     "tests/unit/streamlet/test_streamlet_partitions.py",
+    "tests/unit/streamlet/test_streamlet_urls.py",
     "tests/integration/heron_tracker/test_view_routes.py",
     "tests/integration/streamlet/test_streamlet_programs.py",
 )

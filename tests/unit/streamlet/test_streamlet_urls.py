@@ -242,7 +242,6 @@ def test_a_file_that_is_changed_while_the_topology_is_down_fails_it() -> None:
 
 
 def test_a_file_that_has_changed_since_it_was_read_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    pytest.importorskip("pyarrow")
     with two_places() as (folder, url):
         builder = Builder("again", {"user.streamlet.folder": str(folder / "own")})
         builder.source(files(url, "text", grows=True), name="lines").sink(to_files(folder / "out"), name="out")

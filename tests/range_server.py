@@ -19,11 +19,16 @@ class RangeServer:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.given, self.ranges = folder, 0, True
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, self))
+        self.http = _Server(("127.0.0.1", 0), partial(_Handler, self))
 
     def url(self, name: str) -> str:
         """Of a file in the folder."""
         return f"http://127.0.0.1:{self.http.server_address[1]}/{name}"
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Who asked was killed."""
 
 
 class _Handler(BaseHTTPRequestHandler):

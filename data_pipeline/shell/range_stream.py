@@ -73,6 +73,17 @@ class RangeReader(DataSourceStreamReader):  # type: ignore[misc]  # the same
         except ConnectError as error:
             raise ServerFailed(self._step, str(error)) from None
 
+    def commit(self, end: Offset) -> None:
+        """Spark's checkpoint says that what lies before is through. Raises ServerFailed."""
+        if not self._source.component.confirms:
+            return
+        try:
+            with closing(self._source.open(_name(self._step))) as reader:
+                for split in end:
+                    reader.confirm(split, end_of(end, split))
+        except ConnectError as error:
+            raise ServerFailed(self._step, str(error)) from None
+
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """One, for ranges are small."""
         found = between(start, end)

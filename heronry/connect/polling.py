@@ -14,7 +14,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
+from heron_runtime.model.settings import Keys, setting
 from heronry.api.component import Spout
+from heronry.api.config import Config
 from heronry.connect.settings import BadConfig, Option, require, step_name
 
 Row: TypeAlias = Sequence[Any]
@@ -46,9 +48,48 @@ class Reader(ABC):
         """From ``begin`` to where the split ends now; None if nothing is between. Raises ConnectError, also for what
         is not there at all."""
 
+    def confirm(self, split: str, position: Any) -> bool:
+        """Nobody will read again what lies before a position, so a server that keeps it for this reader alone may let
+        it go; most keep it anyhow. False if that cannot be done as far as this, but only to somewhere before. Raises
+        ConnectError."""
+        del split, position
+        return True
+
     @abstractmethod
     def close(self) -> None:
         """Let go of the connection."""
+
+
+class Confirming:
+    """Confirms what checkpoints hold once they are complete; without checkpoints, what is read, before it is given."""
+
+    def __init__(self, reader: Reader, config: Mapping[str, Any]) -> None:
+        self._reader = reader
+        self._first = setting(config, Keys.TOPOLOGY_RELIABILITY_MODE) == Config.ATMOST_ONCE
+        self._saved: dict[int, dict[str, Any]] = {}  # positions, by checkpoint
+
+    def read(self, split: str, begin: Any, end: Any = None) -> tuple[list[Row], Any] | None:
+        """As the reader's. Where nothing may come twice, it is confirmed before it is given. Raises ConnectError."""
+        rows: list[Row] = []
+        found = None
+        while (more := self._reader.read(split, begin, end)) is not None:
+            some, begin = found = more
+            if not self._first:
+                return found
+            rows += some
+            if end is not None or self._reader.confirm(split, begin):
+                break
+        return None if found is None else (rows, begin)
+
+    def saved(self, checkpoint: str, positions: Mapping[str, Any]) -> None:
+        """A checkpoint begins, and will have these."""
+        self._saved[int(checkpoint)] = dict(positions)
+
+    def complete(self, checkpoint: str) -> None:
+        """It is complete; those before it never will be. Raises ConnectError."""
+        for split, position in self._saved.get(int(checkpoint), {}).items():
+            self._reader.confirm(split, position)
+        self._saved = {number: saved for number, saved in self._saved.items() if number > int(checkpoint)}
 
 
 def rows_of(reader: Reader, wanted: Range) -> Iterator[list[Row]]:
@@ -67,6 +108,8 @@ class PollingSource(Spout):
     example: ClassVar[str]  # how its fields are named, for who has not
     pause: ClassVar[Option]
     options: ClassVar[tuple[Option, ...]]
+    #: Whether the server keeps what is not confirmed (``Reader.confirm``).
+    confirms: ClassVar[bool] = False
 
     @classmethod
     def settings(cls) -> set[str]:
@@ -93,6 +136,7 @@ class PollingSource(Spout):
         self._turn = 0
         self._ask_at = float("-inf")  # at once, and ``_poll_secs`` after nothing had anything
         self._reader = self.reader(config, fields, f"heronry {step_name(context)} {context.get_task_id()}")
+        self._confirming = Confirming(self._reader, config)
 
     def splits(self) -> list[tuple[str, int]]:
         """The same until the next start."""
@@ -112,14 +156,27 @@ class PollingSource(Spout):
 
     def _read(self, split: str) -> bool:
         """Emit what comes next in a split, and keep its position; False if nothing does."""
-        found = self._reader.read(split, self.keyed.get(split))
+        found = self._confirming.read(split, self.keyed.get(split))
         if found is None:
             return False
         rows, position = found
-        if rows:
-            self.emit_many(rows)
+        self.give(split, rows, position)
         self.keyed[split] = position
         return True
+
+    def give(self, split: str, rows: list[Row], position: Any) -> None:
+        """Emit rows, which may be none; ``position`` is behind them."""
+        del split, position
+        if rows:
+            self.emit_many(rows)
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        """It will have the positions of now."""
+        self._confirming.saved(checkpoint_id, self.keyed)
+
+    def post_save(self, checkpoint_id: str) -> None:
+        """It is complete. Raises ConnectError."""
+        self._confirming.complete(checkpoint_id)
 
     def close(self) -> None:
         """The connection is closed."""

@@ -49,12 +49,12 @@ class Server:
     """A server as a topology's configuration names it."""
 
     def __init__(self, config: Mapping[str, Any], application: str) -> None:
-        self._pg = driver("psycopg", "PostgreSQL", "psycopg[binary]", "postgres")
+        self.driver = driver("psycopg", "PostgreSQL", "psycopg[binary]", "postgres")
         self._config = dict(config)
         self._application = application
         try:
-            parts = self._pg.conninfo.conninfo_to_dict(DSN.of(config))
-        except self._pg.Error as error:
+            parts = self.driver.conninfo.conninfo_to_dict(DSN.of(config))
+        except self.driver.Error as error:
             raise ConnectError(f"config {DSN.key!r} cannot be read ({one_line(str(error).strip(), 200)})") from None
         place = parts.get("host") or parts.get("service") or "the local socket"
         self.name = f"PostgreSQL at {place}:{parts.get('port') or 5432}, database {parts.get('dbname') or '?'}"
@@ -68,8 +68,8 @@ class Server:
         if PASSWORD_FILE.of(self._config):
             more["password"] = secret_of(PASSWORD_FILE.of(self._config), PASSWORD_FILE.key)
         try:
-            return self._pg.connect(DSN.of(self._config), autocommit=autocommit, **more)
-        except self._pg.Error as error:
+            return self.driver.connect(DSN.of(self._config), autocommit=autocommit, **more)
+        except self.driver.Error as error:
             raise self._cannot_connect(error) from None
 
     def _cannot_connect(self, error: Exception) -> ConnectError:
@@ -85,32 +85,32 @@ class Server:
         went."""
         try:
             yield
-        except (self._pg.OperationalError, self._pg.InterfaceError) as error:
+        except (self.driver.OperationalError, self.driver.InterfaceError) as error:
             raise Lost(
                 f"the connection to {self.name}, was lost while {what} ({one_line(str(error).strip(), 300)}): see that "
                 "the server runs; nothing is lost, the topology goes on from its last checkpoint"
             ) from None
-        except self._pg.Error as error:
+        except self.driver.Error as error:
             shown = one_line(str(error).strip(), 400)
             raise ConnectError(f"{self.name}, has refused {what}: {shown} ({type(error).__name__})") from None
 
     def table(self, name: str) -> Any:
         """A table's name, with or without a schema, as SQL."""
-        return self._pg.sql.Identifier(*name.split("."))
+        return self.driver.sql.Identifier(*name.split("."))
 
     def columns(self, names: tuple[str, ...] | list[str], prefix: str = "") -> Any:
         """Columns, separated by commas."""
-        sql = self._pg.sql
+        sql = self.driver.sql
         parts = (sql.Identifier(prefix, name) if prefix else sql.Identifier(name) for name in names)
         return sql.SQL(", ").join(parts)
 
     def joined(self, separator: str, parts: list[Any]) -> Any:
         """Parts of a statement, with something between them."""
-        return self._pg.sql.SQL(separator).join(parts)
+        return self.driver.sql.SQL(separator).join(parts)
 
     def sql(self, text: str, **parts: Any) -> Any:
         """A statement with names put in."""
-        return self._pg.sql.SQL(text).format(**parts)
+        return self.driver.sql.SQL(text).format(**parts)
 
 
 class Lost(ConnectError):

@@ -7,7 +7,7 @@ from heronry.streamlet.monoid import Monoid, count, distinct, max_, mean, min_, 
 from heronry.streamlet.process import Context, Process
 from heronry.streamlet.program import KeyValue, Matched, Program, Windowed
 from heronry.streamlet.server_sinks import to_delta, to_iceberg, to_kafka, to_nats, to_redis_stream, to_table
-from heronry.streamlet.servers import delta, iceberg, kafka, nats, redis_stream, sql_rows
+from heronry.streamlet.servers import delta, iceberg, kafka, nats, postgres_changes, redis_stream, sql_rows
 from heronry.streamlet.stream import Streamlet
 from heronry.streamlet.windows import Window, session, sliding, tumbling
 
@@ -36,6 +36,7 @@ __all__ = [
     "min_",
     "monoid",
     "nats",
+    "postgres_changes",
     "redis_stream",
     "sequence",
     "session",

@@ -20,11 +20,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from heronry.api.errors import TopologyError
+from heronry.connect.pgoutput import FIELDS
 from heronry.connect.polling import PollingSource, Range, Reader, Row, rows_of
 
 COMPONENTS = {
     "redis": "heronry.connect.redis_source:RedisStream",
     "postgres": "heronry.connect.postgres_source:SqlRows",
+    "postgres-changes": "heronry.connect.postgres_changes:PostgresChanges",
     "kafka": "heronry.connect.kafka_source:KafkaTopics",
     "nats": "heronry.connect.nats_source:NatsStream",
     "delta": "heronry.connect.delta_source:DeltaRows",
@@ -62,7 +64,7 @@ class ServerSettings:
     def told(self, what: Any) -> str:
         """For people: what of the system, and where that is."""
         known = dict(self.settings)
-        where = next((known[key] for key in (f"user.{self.system}.{name}" for name in WHERE) if key in known), "")
+        where = next((known[key] for key in (prefix_of(self.system) + name for name in WHERE) if key in known), "")
         told = what if isinstance(what, str) else ", ".join(what)
         return " ".join(filter(None, (self.system, told, where and f"at {where}")))
 
@@ -115,11 +117,16 @@ class ServerSource(ServerSettings):
     def __str__(self) -> str:
         known = dict(self.settings)
         return self.told(
-            next((known[key] for key in (f"user.{self.system}.{name}" for name in WHAT) if key in known), "")
+            next((known[key] for key in (prefix_of(self.system) + name for name in WHAT) if key in known), "")
         )
 
 
-WHAT, WHERE = ("table", "streams", "topics"), ("url", "dsn", "servers", "path")  # settings: what is read, and where
+WHAT, WHERE = ("table", "slot", "streams", "topics"), ("url", "dsn", "servers", "path")  # settings: what is read, and where
+
+
+def prefix_of(system: str) -> str:
+    """How the settings of a system's connectors begin; several kinds of sources may be in one system."""
+    return f"user.{system.partition('-')[0]}."
 
 
 def ranges_of(source: ServerSource, name: str) -> tuple[Range, ...]:
@@ -172,6 +179,24 @@ def sql_rows(
     """
     values = {"dsn": dsn, "table": table, "column": column, "bounds": tuple(map(str, bounds))}
     return _server("postgres", fields, password_file, grows, more, **values)
+
+
+def postgres_changes(
+    dsn: str,
+    slot: str,
+    publication: str,
+    fields: Sequence[str] = FIELDS,
+    *,
+    password_file: str | Path | None = None,
+    grows: bool = True,
+    **more: Any,
+) -> ServerSource:
+    """Changes of PostgreSQL tables since a replication slot was made, in the order of commits; the slot is the split.
+
+    ``more``: what else ``PostgresChanges`` takes, ``rows=5000`` for ``user.postgres.rows``.
+    """
+    values = {"dsn": dsn, "slot": slot, "publication": publication}
+    return _server("postgres-changes", fields, password_file, grows, more, **values)
 
 
 def kafka(
@@ -247,7 +272,7 @@ def given_settings(
     """A connector's configuration as pairs. Raises TopologyError for settings that it does not have."""
     if password_file is not None:
         given["password.file"] = str(password_file)
-    settings = {f"user.{system}.{name.replace('_', '.')}": value for name, value in given.items()}
+    settings = {prefix_of(system) + name.replace("_", "."): value for name, value in given.items()}
     unknown = sorted(set(settings) - known)
     if unknown:
         raise TopologyError(

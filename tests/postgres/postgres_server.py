@@ -59,6 +59,7 @@ class PostgresServer(OneServer):
         return [
             _program("postgres"), "-D", str(self._data), "-p", str(self.port), "-c", "listen_addresses=127.0.0.1",
             "-c", f"unix_socket_directories={self.folder}", "-c", "shared_buffers=16MB",
+            "-c", "wal_level=logical",
         ]  # fmt: skip
 
     def greet(self) -> None:

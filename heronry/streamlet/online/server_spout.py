@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from heronry.connect.polling import Confirming
 from heronry.connect.settings import step_name
 from heronry.streamlet.online.rows import packed
 from heronry.streamlet.online.source_spout import SourceSpout
@@ -30,6 +31,7 @@ class ServerSpout(SourceSpout):
         """Raises ConnectError."""
         self._name = f"heronry {step_name(context)} {context.get_task_id()}"  # what the server sees
         super().initialize(config, context)
+        self._confirming = Confirming(self._reader, config)
 
     def open(self) -> None:
         """Connect. Raises ConnectError."""
@@ -65,7 +67,7 @@ class ServerSpout(SourceSpout):
         place = self._position(split)
         if place.whole:
             return None
-        while (found := self._reader.read(split, place.begin, place.end)) is not None:
+        while (found := self._confirming.read(split, place.begin, place.end)) is not None:
             rows, begin = found
             place = place._replace(begin=begin, number=place.number + len(rows))
             if rows:
@@ -82,6 +84,16 @@ class ServerSpout(SourceSpout):
             found = (None, 0, None, True) if wanted is None else (wanted.begin, 0, wanted.end, False)
             self.keyed[split] = found
         return Position() if found is None else Position(*found)
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        """A source that grows: it will have the positions of now."""
+        if self._source.grows:
+            positions = ((split, self._position(split).begin) for split in self.keyed)
+            self._confirming.saved(checkpoint_id, {split: begin for split, begin in positions if begin is not None})
+
+    def post_save(self, checkpoint_id: str) -> None:
+        """It is complete. Raises ConnectError."""
+        self._confirming.complete(checkpoint_id)
 
     def at_end(self) -> bool:
         """True when each split that does not grow is read to its end."""

@@ -1,0 +1,199 @@
+"""What PostgreSQL's own output plugin, ``pgoutput``, says of transactions (protocol version 1). Pure.
+
+Theory of operation. Messages come in the order in which transactions were committed: a begin, changes, a commit. A
+message of a table's columns stands before the first change of that table and after each alteration of it, so whoever
+reads from the middle of a sequence needs those before it all the same. Values are PostgreSQL's own text, which ``load``
+makes a value of by the type's number. A large value that an update has left alone (TOAST) is not in the log: under
+``REPLICA IDENTITY FULL`` the row as it was has it, else the column is named in ``unchanged``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import struct
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+COMMIT, RELATION = b"CR"  # the first byte of these messages
+INSERT, UPDATE, DELETE, TRUNCATE = "insert", "update", "delete", "truncate"
+FIELDS = ("op", "table", "new", "old", "unchanged")  # of a change, where nobody says which
+EPOCH = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
+Load = Callable[[int, bytes], Any]
+Values = dict[str, Any]
+
+
+class Unknown(ValueError):
+    """A message that protocol version 1 does not have."""
+
+
+class Change(NamedTuple):
+    """A row of a table that has changed, or a table that was emptied.
+
+    ``old``: what the server says of the row before: all of it under ``REPLICA IDENTITY FULL``, else the columns of its
+    key. ``lsn``: where its transaction's commit is; ``index``: its number within the transaction, from 0.
+    """
+
+    op: str
+    table: str
+    new: Values | None
+    old: Values | None
+    unchanged: tuple[str, ...]
+    lsn: int
+    xid: int
+    time: dt.datetime
+    index: int
+
+
+class Committed(NamedTuple):
+    """The end of a transaction: the position behind its commit, and how many changes it had."""
+
+    end: int
+    changes: int
+
+
+class _Column(NamedTuple):
+    name: str
+    is_key: bool
+    kind: int
+
+
+class _Table(NamedTuple):
+    name: str
+    columns: tuple[_Column, ...]
+
+
+class _Unchanged:
+    """In place of a large value that the log does not have."""
+
+
+_UNCHANGED = _Unchanged()
+
+
+class _Bytes:
+    """A message, read from its front."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def take(self, form: str) -> Any:
+        """A number."""
+        (found,) = struct.unpack_from(f"!{form}", self._data, self._at)
+        self._at += struct.calcsize(f"!{form}")
+        return found
+
+    def raw(self, size: int) -> bytes:
+        """So many bytes."""
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    def text(self) -> str:
+        """Up to the next zero byte."""
+        end = self._data.index(b"\0", self._at)
+        found = self._data[self._at : end].decode()
+        self._at = end + 1
+        return found
+
+    @property
+    def is_left(self) -> bool:
+        """Whether there is more."""
+        return self._at < len(self._data)
+
+
+class Messages:
+    """What messages mean, one after the other."""
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._tables: dict[int, _Table] = {}
+        self._lsn = self._xid = self._count = 0
+        self._time = EPOCH
+
+    def take(self, data: bytes) -> list[Change] | Committed:
+        """What a message says: changes, perhaps none, or the end of a transaction. Raises Unknown."""
+        message = _Bytes(data)
+        kind = chr(message.take("B"))
+        if kind == "B":
+            self._lsn, micros, self._xid = message.take("Q"), message.take("q"), message.take("I")
+            self._time, self._count = EPOCH + dt.timedelta(microseconds=micros), 0
+        elif kind == "C":
+            _, _, end = message.take("B"), message.take("Q"), message.take("Q")
+            return Committed(end, self._count)
+        elif kind == "R":
+            self._relation(message)
+        elif kind == "T":
+            count, _ = message.take("I"), message.take("B")
+            return [self._change(TRUNCATE, self._tables[message.take("I")]) for _ in range(count)]
+        elif kind in "IUD":
+            return [self._row(kind, message)]
+        elif kind not in "YO":  # types and origins, which say nothing of rows
+            raise Unknown(f"a message {kind!r}, which protocol version 1 does not have")
+        return []
+
+    def _relation(self, message: _Bytes) -> None:
+        number, schema, name = message.take("I"), message.text(), message.text()
+        _, count = message.take("B"), message.take("H")
+        columns = []
+        for _ in range(count):
+            flags, column, kind, _ = message.take("B"), message.text(), message.take("I"), message.take("i")
+            columns.append(_Column(column, bool(flags & 1), kind))
+        self._tables[number] = _Table(f"{schema or 'pg_catalog'}.{name}", tuple(columns))
+
+    def _row(self, kind: str, message: _Bytes) -> Change:
+        table = self._tables[message.take("I")]
+        new: Values | None = None
+        old: Values | None = None
+        while message.is_left:
+            part = chr(message.take("B"))
+            found = self._values(table, message)
+            if part == "N":
+                new = found
+            else:  # O: the whole row; K: its key, and nothing of the rest
+                old = found if part == "O" else _key_of(table, found)
+        if kind == "I":
+            assert new is not None
+            return self._change(INSERT, table, new)
+        if kind == "D":
+            return self._change(DELETE, table, None, old)
+        assert new is not None
+        return self._update(table, new, old)
+
+    def _update(self, table: _Table, new: Values, old: Values | None) -> Change:
+        before = _key_of(table, new) if old is None else old
+        whole = {name: before.get(name, _UNCHANGED) if value is _UNCHANGED else value for name, value in new.items()}
+        left = tuple(name for name, value in whole.items() if value is _UNCHANGED)
+        return self._change(UPDATE, table, _without(whole, left), _without(before, left), left)
+
+    def _change(
+        self, op: str, table: _Table, new: Values | None = None, old: Values | None = None, left: Iterable[str] = ()
+    ) -> Change:
+        index, self._count = self._count, self._count + 1
+        return Change(op, table.name, new, old, tuple(left), self._lsn, self._xid, self._time, index)
+
+    def _values(self, table: _Table, message: _Bytes) -> Values:
+        found: Values = {}
+        for column, _ in zip(table.columns, range(message.take("H")), strict=True):
+            state = chr(message.take("B"))
+            if state == "t":
+                found[column.name] = self._load(column.kind, message.raw(message.take("I")))
+            else:
+                found[column.name] = _UNCHANGED if state == "u" else None
+        return found
+
+
+def _key_of(table: _Table, values: Values) -> Values:
+    return {column.name: values[column.name] for column in table.columns if column.is_key}
+
+
+def _without(values: Values, names: tuple[str, ...]) -> Values:
+    return {name: value for name, value in values.items() if name not in names}
+
+
+def lsn_of(text: str) -> int:
+    """A place in the log, as PostgreSQL writes it, as a number."""
+    high, _, low = text.partition("/")
+    return int(high, 16) << 32 | int(low, 16)
+
+
+def text_of(lsn: int) -> str:
+    """The other way round."""
+    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"

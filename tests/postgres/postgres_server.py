@@ -57,7 +57,7 @@ class PostgresServer(OneServer):
     def command(self) -> list[str]:
         """The newest that Debian has."""
         return [
-            _program("postgres"), "-D", str(self._data), "-p", str(self.port), "-c", "listen_addresses=127.0.0.1",
+            program_of("postgres"), "-D", str(self._data), "-p", str(self.port), "-c", "listen_addresses=127.0.0.1",
             "-c", f"unix_socket_directories={self.folder}", "-c", "shared_buffers=16MB",
             "-c", "wal_level=logical",
         ]  # fmt: skip
@@ -76,12 +76,13 @@ class PostgresServer(OneServer):
 
     def _run(self, program: str, *arguments: str) -> None:
         subprocess.run(
-            [_program(program), *arguments], check=True, capture_output=True, timeout=120, cwd=self.folder,
+            [program_of(program), *arguments], check=True, capture_output=True, timeout=120, cwd=self.folder,
             **self.as_user,
         )  # fmt: skip
 
 
-def _program(name: str) -> str:
+def program_of(name: str) -> str:
+    """The path of one of PostgreSQL's programs."""
     places = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: float(path.parts[-3]))
     found = str(places[-1]) if places else shutil.which(name)
     assert found, f"there is no {name}; run deploy/postgres-setup"

@@ -30,7 +30,7 @@ from data_pipeline.shell.program import Loaded
 from data_pipeline.shell.request import Request, Streaming
 from data_pipeline.shell.scan import Tables
 from heronry.connect.settings import ConnectError
-from heronry.streamlet import Builder, files, kafka, nats, redis_stream, sql_rows, to_files
+from heronry.streamlet import Builder, files, kafka, nats, postgres_changes, redis_stream, sql_rows, to_files
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import read
 from heronry.streamlet.servers import ServerSource
@@ -54,9 +54,11 @@ def fill(server: RedisServer) -> None:
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[PostgresServer]:
-    """Its table ``words`` holds words."""
+    """Its table ``words`` holds words, and so does the log behind slot ``words``."""
     with serving(PostgresServer) as made:
         made.ask("CREATE TABLE words (id bigint PRIMARY KEY, word text, n bigint, price numeric, at timestamptz)")
+        made.ask("CREATE PUBLICATION words FOR TABLE words")
+        made.ask("SELECT pg_create_logical_replication_slot('words', 'pgoutput')")
         made.ask("INSERT INTO words SELECT i, 'w' || i / 30, i, i * 0.10, now() FROM generate_series(0, 79) i")
         yield made
 
@@ -93,6 +95,13 @@ def of_postgres(postgres: PostgresServer) -> ServerSource:
     )
 
 
+def changes(postgres: PostgresServer, **more: Any) -> ServerSource:
+    fields = ["op", "lsn", "time", "price", *FIELDS]
+    return postgres_changes(
+        postgres.dsn, "words", "words", fields, rows=7, password_file=postgres.password_file, **more
+    )
+
+
 def job(source: ServerSource, folder: Path) -> Asked:
     """A batch as the command asks for it."""
     request = Request(Path("p.py"), output_path=str(folder / "out"))
@@ -103,11 +112,11 @@ def test_spark_reads_what_the_reference_reads(
     spark: SparkSession, redis: RedisServer, postgres: PostgresServer, brokers: KafkaMock, jetstream: NatsServer,
 ) -> None:  # fmt: skip
     sources = [
-        of_redis(redis), of_postgres(postgres), kafka(brokers.servers, "words", ["offset", *FIELDS]),
+        of_redis(redis), of_postgres(postgres), changes(postgres), kafka(brokers.servers, "words", ["offset", *FIELDS]),
         nats(jetstream.url, "words", ["subject", *FIELDS], password_file=jetstream.password_file),
     ]  # fmt: skip
     found = run_all(spark, [program(source, None).build() for source in sources])
-    for source, seen, count in zip(sources, found, (40, 80, 20, 20), strict=True):
+    for source, seen, count in zip(sources, found, (40, 80, 80, 20, 20), strict=True):
         expected = in_reference(source)
         assert len(expected["records"]) == count
         assert differences(expected, seen) == {}, source
@@ -189,3 +198,33 @@ def test_micro_batches_of_ranges_give_what_a_batch_gives(
     with pytest.raises(ConnectError, match="step 'redis': 1 entries of stream 'a' were removed before they were read"):
         run_on()
     fill(redis)
+
+
+def test_micro_batches_of_changes_confirm_what_came_before(
+    spark: SparkSession, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    builder = Builder("changed")
+    by_word = builder.source(changes(postgres), name="changes").key_by("word")
+    by_word.count_by_key(updates=False).sink(to_files("/nowhere"), name="counts")
+    made = builder.build()
+
+    def run_on() -> dict[str, int]:
+        request = Request(
+            Path("p.py"), output_path=str(tmp_path / "out"), streaming=Streaming(str(tmp_path / "checkpoint"), None, 100)
+        )
+        answer(spark, asked(request, Loaded(made, ())), io.StringIO())
+        return {found["key"]: found["value"] for found in read(tmp_path / "out" / "counts")}
+
+    def confirmed() -> str:
+        return str(postgres.ask("SELECT confirmed_flush_lsn FROM pg_replication_slots")[0][0])
+
+    begun = confirmed()
+    assert run_on() == {"w0": 30, "w1": 30, "w2": 20}
+    assert confirmed() == begun, "what a run has read is confirmed by the next, when its checkpoint says so"
+    postgres.ask("UPDATE words SET word = 'later' WHERE id < 5")
+    assert run_on() == {"w0": 30, "w1": 30, "w2": 20, "later": 5}
+    assert confirmed() != begun
+    postgres.ask("SELECT pg_drop_replication_slot('words')")
+    postgres.ask("UPDATE words SET word = 'lost' WHERE id < 5")
+    with pytest.raises(ConnectError, match="there is no slot 'words'.*changes since then are missing"):
+        run_on()

@@ -33,6 +33,7 @@ from heron_runtime.model.plan import ContainerPlan, InstancePlan, KeyGroupTable,
 from heron_runtime.model.topology import GroupingKind, TopologyDefinition, TopologyState
 from heronry.streamlet import Builder
 from heronry.streamlet.online.locate import STAGE
+from heronry.streamlet.online.server_spout import ServerSpout
 from heronry.streamlet.online.server_writer import ServerWriter
 
 MODULE = "program_under_test"
@@ -162,11 +163,13 @@ class OnlineWorld(World):
         """The executors of this generation end; the one of a dead task without a word."""
         for task, executor in self.executors.items():
             if task == dead:
+                if isinstance(executor.task.component, ServerSpout):
+                    executor.task.component.close()  # what the operating system does with its connection
                 for writer in getattr(executor.task.component, "writers", ()):
                     if hasattr(writer, "_let_go"):
                         writer._let_go()  # what the operating system does with a dead process's files
                     if isinstance(writer, ServerWriter):
-                        writer.close()  # and with its connections
+                        writer.close()  # and those of others
             else:
                 executor.stop(self.clock.ms)
         self.executors = {}

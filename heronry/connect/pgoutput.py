@@ -30,7 +30,7 @@ class Change(NamedTuple):
     """A row of a table that has changed, or a table that was emptied.
 
     ``old``: what the server says of the row before: all of it under ``REPLICA IDENTITY FULL``, else the columns of its
-    key. ``lsn``: where its transaction's commit is; ``index``: its number within the transaction, from 0.
+    key. ``lsn``: where its transaction's commit is; ``number``: its own within the transaction, from 0.
     """
 
     op: str
@@ -41,7 +41,7 @@ class Change(NamedTuple):
     lsn: int
     xid: int
     time: dt.datetime
-    index: int
+    number: int
 
 
 class Committed(NamedTuple):
@@ -166,8 +166,8 @@ class Messages:
     def _change(
         self, op: str, table: _Table, new: Values | None = None, old: Values | None = None, left: Iterable[str] = ()
     ) -> Change:
-        index, self._count = self._count, self._count + 1
-        return Change(op, table.name, new, old, tuple(left), self._lsn, self._xid, self._time, index)
+        number, self._count = self._count, self._count + 1
+        return Change(op, table.name, new, old, tuple(left), self._lsn, self._xid, self._time, number)
 
     def _values(self, table: _Table, message: _Bytes) -> Values:
         found: Values = {}

@@ -85,10 +85,10 @@ class PostgresChanges(PollingSource):
 
 
 class Position(NamedTuple):
-    """All transactions that ended up to ``lsn`` were read, and ``index`` changes of the next; ``server``: whose log."""
+    """All transactions that ended up to ``lsn`` were read, and ``number`` changes of the next; ``server``: whose log."""
 
     lsn: str
-    index: int
+    number: int
     server: str
 
 
@@ -143,7 +143,7 @@ class ChangeReader(Reader):
         place = Position(*position)
         self._slot.verify_server(place.lsn, place.server)
         self._slot.confirm(lsn_of(place.lsn))
-        return place.index == 0
+        return place.number == 0
 
     def _first(self) -> Position:
         """Where the slot begins. Raises ConnectError."""
@@ -193,7 +193,7 @@ class ChangeReader(Reader):
         """Changes of transactions, and None behind the last one of each, with the position behind it; of those that
         ended before ``end``, where that is known, which is the last position then. Raises ConnectError."""
         meaning = Messages(self._slot.load)
-        skipped = position.index
+        skipped = position.number
         for message in messages:
             try:
                 found = meaning.take(message)
@@ -208,8 +208,8 @@ class ChangeReader(Reader):
                 yield None, position
                 continue
             for change in found:
-                if change.index >= skipped and not (end and change.lsn >= end):
-                    position = position._replace(index=change.index + 1)
+                if change.number >= skipped and not (end and change.lsn >= end):
+                    position = position._replace(number=change.number + 1)
                     yield change, position
         if end and skipped:
             raise self._other(position)
@@ -218,12 +218,13 @@ class ChangeReader(Reader):
 
     def _other(self, position: Position) -> ConnectError:
         return ConnectError(
-            f"{self._slot.told} does not have the transaction behind {position.lsn}, of which {position.index} changes "
+            f"{self._slot.told} does not have the transaction behind {position.lsn}, of which {position.number} changes "
             "were read: was the publication altered? Let it be as it was"
         )
 
     def _values(self, change: Change) -> Row:
         own = change._asdict() | {"unchanged": list(change.unchanged), "lsn": text_of(change.lsn)}
+        own["index"] = own.pop("number")
         columns = (change.old if change.op == DELETE else change.new) or {}
         for name in self._fields:
             if name in change.unchanged and name not in own and change.op == UPDATE:

@@ -121,7 +121,8 @@ class ServerSource(ServerSettings):
         )
 
 
-WHAT, WHERE = ("table", "slot", "streams", "topics"), ("url", "dsn", "servers", "path")  # settings: what is read, and where
+WHAT = ("table", "slot", "streams", "topics")  # settings: what is read,
+WHERE = ("url", "dsn", "servers", "path")  # and where
 
 
 def prefix_of(system: str) -> str:

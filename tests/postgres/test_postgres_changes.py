@@ -45,7 +45,7 @@ def tables_are_told_once(patch: Patch) -> None:
 
 def a_piece_of_a_transaction_is_forgotten(patch: Patch) -> None:
     changes = ChangeReader._changes
-    patch.setattr(ChangeReader, "_changes", lambda self, at, *rest: changes(self, at._replace(index=0), *rest))
+    patch.setattr(ChangeReader, "_changes", lambda self, at, *rest: changes(self, at._replace(number=0), *rest))
 
 
 def a_piece_stands_for_its_transaction(patch: Patch) -> None:

@@ -51,7 +51,9 @@ def refused(server: PostgresServer, match: str, **config: Any) -> None:
 
 def test_slots_that_cannot_be_read(server: PostgresServer, ground: Any) -> None:
     ground.execute(f"INSERT INTO {story.TABLE} VALUES (1)")
-    refused(server, r"there is no slot 'absent'.*pg_create_logical_replication_slot\('absent', 'pgoutput'\)", slot="absent")
+    refused(
+        server, r"there is no slot 'absent'.*pg_create_logical_replication_slot\('absent', 'pgoutput'\)", slot="absent"
+    )
     refused(server, "no_such.*CREATE PUBLICATION no_such", publication="no_such")
     ground.execute("SELECT pg_create_logical_replication_slot('other', 'test_decoding')")
     ground.execute("SELECT pg_create_physical_replication_slot('physical')")
@@ -74,15 +76,15 @@ def test_a_slot_that_is_not_what_it_was(server: PostgresServer, ground: Any) -> 
         ground.execute(f"INSERT INTO {story.TABLE} VALUES (1)")
         _, position = made.read(SLOT, None)
         other = (*position[:2], "1/1")
-        with pytest.raises(ConnectError, match="is of server and timeline 1/1.*failover"):
+        with pytest.raises(ConnectError, match=r"is of server and timeline 1/1.*failover"):
             made.read(SLOT, other)
         ground.execute("SELECT pg_drop_replication_slot(%s)", (SLOT,))
         ground.execute(f"INSERT INTO {story.TABLE} VALUES (2)")
-        with pytest.raises(ConnectError, match="there is no slot.*changes since then are missing"):
+        with pytest.raises(ConnectError, match=r"there is no slot.*changes since then are missing"):
             made.read(SLOT, position)
         ground.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (SLOT,))
         ground.execute(f"INSERT INTO {story.TABLE} VALUES (3)")
-        with pytest.raises(ConnectError, match="what lies between is gone.*was made anew"):
+        with pytest.raises(ConnectError, match=r"what lies between is gone.*was made anew"):
             made.read(SLOT, position)
         with pytest.raises(ConnectError, match="what lies between is gone"):
             made.bounds(SLOT, position)
@@ -117,7 +119,9 @@ def test_a_slot_that_somebody_else_reads(server: PostgresServer, ground: Any) ->
             eventually(
                 lambda: ground.execute("SELECT active_pid FROM pg_replication_slots").fetchone()[0], "it is read"
             )
-            with pytest.raises(ConnectError, match="is in use by the server's process [0-9]+ .*from a slot of its own"):
+            with pytest.raises(
+                ConnectError, match=r"is in use by the server's process [0-9]+ .*from a slot of its own"
+            ):
                 made.read(SLOT, None)
         finally:
             other.kill()
@@ -179,7 +183,7 @@ def test_values_are_exact(server: PostgresServer, ground: Any) -> None:
     ground.execute("ALTER TABLE kinds REPLICA IDENTITY FULL")
     ground.execute("UPDATE kinds SET flag = NULL")
     with reading(server, "new", "old", "unchanged", "time") as made:
-        (first, second, third), position = made.read(SLOT, None)
+        (first, second, third), _ = made.read(SLOT, None)
         assert first[:3] == [values, None, []]
         assert abs(first[3] - dt.datetime.now(dt.UTC)) < dt.timedelta(minutes=10)
         assert "large" not in second[0]
@@ -261,5 +265,5 @@ def test_what_is_missing_is_said_at_submit(server: PostgresServer) -> None:
     said = list(PostgresChanges.config_problems({"user.postgres.dsn": "host=h password=x", "user.postgres.slot": 1}))
     assert [part for text in said for part in ("slot", "publication", "password") if f"{part}" in text]
     assert len(said) == 3
-    with pytest.raises(BadConfig, match="needs config 'user.postgres.publication'"):
+    with pytest.raises(BadConfig, match=r"needs config 'user.postgres.publication'"):
         PostgresChanges().initialize(server.config(slot="s"), Place("c", 1, (1,), c=("id",)))

@@ -41,9 +41,7 @@ def test_a_replica_equals_the_table_whoever_is_killed(server: PostgresServer, do
     server.ask("CREATE TABLE followed (id int PRIMARY KEY, n int)")
     server.ask("CREATE PUBLICATION followed FOR TABLE followed")
     server.ask("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", SLOT)
-    door.submit(
-        name, TOPOLOGY, "Changed", "--", str(folder), server.dsn, str(server.password_file), SLOT, "followed"
-    )
+    door.submit(name, TOPOLOGY, "Changed", "--", str(folder), server.dsn, str(server.password_file), SLOT, "followed")
 
     def write(first: int) -> None:
         """Two thousand changes in one transaction, which comes in many pieces, and many small ones."""
@@ -79,7 +77,8 @@ def test_a_replica_equals_the_table_whoever_is_killed(server: PostgresServer, do
     (last,) = server.ask("SELECT pg_current_wal_flush_lsn()")[0]
 
     def confirmed() -> int:
-        return lsn_of(server.ask("SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = %s", SLOT)[0][0])
+        statement = "SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = %s"
+        return lsn_of(server.ask(statement, SLOT)[0][0])
 
     eventually(lambda: confirmed() >= lsn_of(last), "the log is let go", 60)
     door.kill(name)

@@ -209,11 +209,10 @@ def test_micro_batches_of_changes_confirm_what_came_before(
     made = builder.build()
 
     def run_on() -> dict[str, int]:
-        request = Request(
-            Path("p.py"), output_path=str(tmp_path / "out"), streaming=Streaming(str(tmp_path / "checkpoint"), None, 100)
-        )
+        streaming = Streaming(str(tmp_path / "checkpoint"), None, 100)
+        request = Request(Path("p.py"), output_path=str(tmp_path / "out"), streaming=streaming)
         answer(spark, asked(request, Loaded(made, ())), io.StringIO())
-        return {found["key"]: found["value"] for found in read(tmp_path / "out" / "counts")}
+        return dict(map(tuple, read(tmp_path / "out" / "counts")))
 
     def confirmed() -> str:
         return str(postgres.ask("SELECT confirmed_flush_lsn FROM pg_replication_slots")[0][0])
@@ -226,5 +225,5 @@ def test_micro_batches_of_changes_confirm_what_came_before(
     assert confirmed() != begun
     postgres.ask("SELECT pg_drop_replication_slot('words')")
     postgres.ask("UPDATE words SET word = 'lost' WHERE id < 5")
-    with pytest.raises(ConnectError, match="there is no slot 'words'.*changes since then are missing"):
+    with pytest.raises(ConnectError, match=r"there is no slot 'words'.*changes since then are missing"):
         run_on()

@@ -65,6 +65,7 @@ CALLED = {
     "ParquetSink": "users (docs/connectors.md)",
     "PostgresSink": "users (docs/connectors.md)",
     "SqlRows": "users (docs/connectors.md)",
+    "PostgresChanges": "users (docs/connectors.md)",
     "DeltaRows": "users (docs/connectors.md)",
     "DeltaSink": "users (docs/connectors.md)",
     "IcebergRows": "users (docs/connectors.md)",

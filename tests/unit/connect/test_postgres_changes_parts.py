@@ -32,7 +32,7 @@ def table(number: int = 1, schema: bytes = b"public", key: str = "id", columns: 
     return b"R" + struct.pack("!I", number) + schema + b"\0t\0d" + struct.pack("!H", len(columns)) + told
 
 
-def row(kind: bytes, **parts: tuple[bytes | None | str, ...]) -> bytes:
+def row(kind: bytes, **parts: tuple[bytes | str | None, ...]) -> bytes:
     """``u``: unchanged."""
     told = kind + struct.pack("!I", 1)
     for part, values in parts.items():
@@ -83,7 +83,7 @@ def test_a_commit_counts_and_numbers_begin_anew() -> None:
         commit(0x400),
     )  # fmt: skip
     assert (first, second) == (Committed(0x200, 2), Committed(0x400, 1))
-    assert (again[0].index, again[0].lsn) == (0, 0x300)
+    assert (again[0].number, again[0].lsn) == (0, 0x300)
 
 
 def test_what_says_nothing_of_rows_and_what_is_not_known() -> None:

@@ -85,7 +85,7 @@ class PostgresChanges(PollingSource):
 
 
 class Position(NamedTuple):
-    """All transactions that ended up to ``lsn`` were read, and ``number`` changes of the next; ``server``: whose log."""
+    """What ended up to ``lsn`` was read, and ``number`` changes of the next transaction; ``server``: whose log."""
 
     lsn: str
     number: int
@@ -218,13 +218,16 @@ class ChangeReader(Reader):
 
     def _other(self, position: Position) -> ConnectError:
         return ConnectError(
-            f"{self._slot.told} does not have the transaction behind {position.lsn}, of which {position.number} changes "
-            "were read: was the publication altered? Let it be as it was"
+            f"{self._slot.told} does not have the transaction behind {position.lsn}, of which {position.number} "
+            "changes were read: was the publication altered? Let it be as it was"
         )
 
     def _values(self, change: Change) -> Row:
-        own = change._asdict() | {"unchanged": list(change.unchanged), "lsn": text_of(change.lsn)}
-        own["index"] = own.pop("number")
+        own = {
+            "op": change.op, "table": change.table, "new": change.new, "old": change.old,
+            "unchanged": list(change.unchanged), "lsn": text_of(change.lsn), "xid": change.xid, "time": change.time,
+            "index": change.number,
+        }  # fmt: skip
         columns = (change.old if change.op == DELETE else change.new) or {}
         for name in self._fields:
             if name in change.unchanged and name not in own and change.op == UPDATE:

@@ -20,7 +20,7 @@ SLOT = "followed"
 
 def changes(folder: Path) -> list[dict[str, Any]]:
     """What the files have, in the order of the log."""
-    lines = [line for path in folder.glob("*.jsonl") for line in path.read_text().splitlines()]
+    lines = [line for path in folder.glob("[!.]*.jsonl") for line in path.read_text().splitlines()]
     return sorted(map(json.loads, lines), key=lambda change: (lsn_of(change["lsn"]), change["index"]))
 
 

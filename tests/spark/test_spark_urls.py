@@ -20,8 +20,6 @@ from heronry.streamlet.endpoints import FileSource
 from heronry.streamlet.program import Program
 from heronry.streamlet.reference import run
 
-pytest.importorskip("aiohttp", reason="http:// needs aiohttp")
-
 
 def several_ways(source: FileSource, table: FileSource) -> Program:
     """Records one by one, reduced, and looked up."""

@@ -302,7 +302,6 @@ def test_a_table_at_a_url_is_looked_up() -> None:
 
 
 def test_what_goes_on_in_the_middle_fetches_what_is_behind(tmp_path: Path) -> None:
-    pytest.importorskip("aiohttp", reason="http:// needs aiohttp")
     (tmp_path / "a").write_bytes(b"x" * 99 + b"\n" + b"%09d\n" % 7 * (10 * RANGE_BYTES // 10))
     (tmp_path / "secret").write_text("x")
     with range_server(tmp_path) as server:

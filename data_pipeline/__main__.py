@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import logging
 import os
 import shutil
 import signal
@@ -223,7 +224,9 @@ def _own_folder() -> str:
 
 def _end_children() -> None:
     """No JVM outlives us: one that is interrupted while it starts would not notice that its driver has gone."""
-    threading.excepthook = _unless_py4j  # its threads may just be telling the JVM what it need not keep any more
+    # Py4J's threads may just be telling the JVM what it need not keep any more: that nobody answers is no news.
+    threading.excepthook = _unless_py4j
+    logging.getLogger().addFilter(is_news)  # it logs there
     children = psutil.Process().children(recursive=True)
     for child in children:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -235,8 +238,18 @@ def _end_children() -> None:
 
 
 def _unless_py4j(caught: threading.ExceptHookArgs) -> None:
-    if caught.exc_type.__module__.partition(".")[0] != "py4j":
+    if not _is_py4js(caught.exc_type):
         threading.__excepthook__(caught)
+
+
+def is_news(record: logging.LogRecord) -> bool:
+    """False for an exception of Py4J."""
+    kind = record.exc_info[0] if record.exc_info else None
+    return kind is None or not _is_py4js(kind)
+
+
+def _is_py4js(kind: type[BaseException]) -> bool:
+    return kind.__module__.partition(".")[0] == "py4j"
 
 
 def _tidy_up() -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from heronry.connect.kafka import OPTIONS, Brokers, client_problems
 from heronry.connect.polling import PollingSource, Range, Reader, Row
-from heronry.connect.settings import ConnectError, choice, names, problems, seconds, whole
+from heronry.connect.settings import ConnectError, choice, names, seconds, whole
 from heronry.connect.text import value_of
 
 TOPICS = names("user.kafka.topics", "the topics that are read", required=True)
@@ -41,7 +41,7 @@ class KafkaTopics(PollingSource):
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
         """What is missing or wrong."""
-        yield from problems(cls.options, config)
+        yield from super().config_problems(config)
         yield from client_problems(config)
 
     @classmethod

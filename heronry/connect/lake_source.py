@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from heron_runtime.failures import one_line
 from heronry.connect.lake import column_of
 from heronry.connect.polling import PollingSource, Range, Reader, Row
-from heronry.connect.settings import BadConfig, ConnectError, Option, problems
+from heronry.connect.settings import BadConfig, ConnectError, Option
 
 ROWS_A_READ = 4096
 
@@ -53,11 +53,6 @@ class LakeRows(PollingSource):
     def snapshot(cls, config: Mapping[str, Any], fields: tuple[str, ...], version: int | None) -> Snapshot:
         """The newest without a version. Raises ConnectError."""
         raise NotImplementedError(f"{cls.__name__} has no snapshot(cls, config, fields, version)")
-
-    @classmethod
-    def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
-        """What is missing or wrong."""
-        yield from problems(cls.options, config)
 
     @classmethod
     def reader(cls, config: Mapping[str, Any], fields: tuple[str, ...], name: str) -> LakeReader:

@@ -17,7 +17,7 @@ from typing import Any
 
 from heronry.connect.nats import OPTIONS, Server, url_problems
 from heronry.connect.polling import PollingSource, Range, Reader, Row
-from heronry.connect.settings import ConnectError, choice, names, problems, seconds, whole
+from heronry.connect.settings import ConnectError, choice, names, seconds, whole
 from heronry.connect.text import value_of
 
 STREAMS = names("user.nats.streams", "the streams that are read, each by one task", required=True)
@@ -42,7 +42,7 @@ class NatsStream(PollingSource):
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
         """What is missing or wrong."""
-        yield from problems(cls.options, config)
+        yield from super().config_problems(config)
         yield from url_problems(config)
 
     @classmethod

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 from heron_runtime.model.settings import Keys, setting
 from heronry.api.component import Spout
 from heronry.api.config import Config
-from heronry.connect.settings import BadConfig, Option, require, step_name
+from heronry.connect.settings import BadConfig, Option, problems, require, step_name
 
 Row: TypeAlias = Sequence[Any]
 
@@ -115,6 +115,11 @@ class PollingSource(Spout):
     def settings(cls) -> set[str]:
         """The keys of its configuration."""
         return {option.key for option in cls.options}
+
+    @classmethod
+    def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
+        """What is missing or wrong in its options."""
+        yield from problems(cls.options, config)
 
     @classmethod
     def reader(cls, config: Mapping[str, Any], fields: tuple[str, ...], name: str) -> Reader:

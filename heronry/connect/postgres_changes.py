@@ -23,7 +23,7 @@ from heronry.connect.pgoutput import DELETE, UPDATE, Change, Committed, Messages
 from heronry.connect.polling import PollingSource, Range, Reader, Row
 from heronry.connect.postgres import OPTIONS, dsn_problems
 from heronry.connect.postgres_slot import PUBLICATION, SLOT, Slot
-from heronry.connect.settings import ConnectError, problems, seconds, whole
+from heronry.connect.settings import ConnectError, seconds, whole
 
 ROWS = whole("user.postgres.rows", "how many changes are handed over at a time", 1000)
 POLL = seconds("user.postgres.poll.secs", "how long the source waits before it asks for new changes again", 0.5)
@@ -43,7 +43,7 @@ class PostgresChanges(PollingSource):
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
         """What is missing or wrong."""
-        yield from problems(cls.options, config)
+        yield from super().config_problems(config)
         yield from dsn_problems(config)
 
     @classmethod

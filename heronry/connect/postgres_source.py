@@ -17,7 +17,7 @@ from typing import Any
 
 from heronry.connect.polling import PollingSource, Range, Reader, Row
 from heronry.connect.postgres import OPTIONS, Server, dsn_problems, table_option
-from heronry.connect.settings import BadConfig, names, problems, seconds, text, whole
+from heronry.connect.settings import BadConfig, names, seconds, text, whole
 
 TABLE = table_option("the table that is read")
 COLUMN = text("user.postgres.column", "the column that increases", required=True)
@@ -37,7 +37,7 @@ class SqlRows(PollingSource):
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
         """What is missing or wrong."""
-        yield from problems(cls.options, config)
+        yield from super().config_problems(config)
         yield from dsn_problems(config)
 
     @classmethod

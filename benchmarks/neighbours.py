@@ -1,6 +1,6 @@
 """Ten topologies beside each other, three of which behave badly: what does that cost the others?
 
-    .venv/bin/python -m benchmarks.neighbours        # make bench-neighbours
+    .venv/bin/python -m benchmarks.neighbours
 
 Seven topologies count tuples at a steady rate, first by themselves; then one that crashes again and again, one that
 leaks memory and one that prints a gigabyte come beside them. The table has the rate of each in both windows; the

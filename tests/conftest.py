@@ -1,34 +1,29 @@
-"""What holds for every test: Hypothesis judges laws, not the speed of the machine, and laws have their time. Where a
-mutation has to break a law, any example that does is as good as the shortest one, so none is looked for."""
+"""Pytest configuration: Hypothesis profiles, markers by folder, order of integration tests."""
 
 from __future__ import annotations
 
 import itertools
 import signal
-import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from budget import Budget
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, settings
 
 COLLECTED = pytest.StashKey[int]()
 _numbers = itertools.count()
-USED = "_hypothesis_internal_use_settings"  # where Hypothesis keeps a law's settings
-LAW_FLOOR = 10  # examples
-#: In the names of tests whose laws have to fail.
-BROKEN = ("notice", "mutation", "rule_is_needed", "law_catches", "laws_can_fail")
-SLOW_SECS = 900  # under load, or when images are built first
-#: Folders whose tests are of the group of that name; those of these groups may take so long.
+SLOW_SECONDS = 900  # under load, or when images are built first
+#: Folders of ``tests/`` whose tests carry the marker of that name.
 GROUPS = ("integration", "sim", "browser", "zookeeper", "postgres", "redis", "sftp", "brokers", "slurm")
 SLOW_GROUPS = ("faults", "docker", "swarm", "k8s", "spark")
-LAWS = Budget(120.0, 0)  # of each process that runs tests
 
-settings.register_profile("heronry", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("heronry")
+# The number of examples is fixed, so that a slow machine tests as much as a quick one. `--hypothesis-profile` chooses.
+_ANY = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("ci", max_examples=25, derandomize=True, **_ANY)
+settings.register_profile("default", max_examples=100, **_ANY)
+settings.register_profile("thorough", max_examples=1000, **_ANY)
+settings.load_profile("default")
 
 # A shell starts background jobs with SIGINT ignored, and children inherit that; the tests of Ctrl-C need it to work.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -36,18 +31,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Remember the order of collection; what stands in the folder of a group is of that group."""
+    """Remember the order of collection, and mark a test with the group of its folder."""
     item.stash[COLLECTED] = next(_numbers)
     group = item.path.relative_to(Path(__file__).parent).parts[0]
     if group in (*GROUPS, *SLOW_GROUPS):
         item.add_marker(group)
     if group in SLOW_GROUPS:
-        item.add_marker(pytest.mark.timeout(SLOW_SECS))
+        item.add_marker(pytest.mark.timeout(SLOW_SECONDS))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests come in random order; those that share real processes keep the order of their module among each other."""
+    """Tests run in random order; those that share real processes keep the order of their module among each other."""
     places: dict[Path, list[int]] = {}
     for place, item in enumerate(items):
         if "integration" in item.path.parts:
@@ -58,43 +53,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             items[place] = item
 
 
-def _any_example(chosen: Any) -> tuple[Phase, ...]:
-    return tuple(phase for phase in chosen._phases if phase not in (Phase.shrink, Phase.explain))
-
-
-@pytest.fixture(autouse=True)
-def _no_shortest_example(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Hypothesis gives what it has found first where a law has to fail."""
-    if not any(word in request.node.name for word in BROKEN):
-        yield
-        return
-    before = vars(settings)["phases"]
-    type.__setattr__(settings, "phases", property(_any_example))  # the class refuses it by its own way
-    try:
-        yield
-    finally:
-        type.__setattr__(settings, "phases", before)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Iterator[Any]:
-    """Laws try as many examples as they say until the seconds of all laws are used up, and then only the floor."""
-    function = getattr(item, "function", None)
-    chosen = getattr(function, USED, None)
-    if chosen is None:
-        return (yield)
-    if not LAWS.more():
-        setattr(function, USED, settings(chosen, max_examples=min(chosen.max_examples, LAW_FLOOR)))
-    began = time.monotonic()
-    try:
-        return (yield)
-    finally:
-        LAWS.spend(time.monotonic() - began)
-        setattr(function, USED, chosen)
-
-
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Say how much was tried of what goes on by time."""
+    """Print the totals of what tests counted with ``record_property``."""
     tried: Counter[str] = Counter()
     for reports in terminalreporter.stats.values():
         for report in reports:

@@ -26,7 +26,7 @@ def counted(cluster: ComposeCluster, name: str) -> tuple[float, int]:
     return float(at), int(count)
 
 
-@pytest.mark.skipif(os.environ.get("HERONRY_FAULTS") != "all", reason="part of make test-docker-all")
+@pytest.mark.skipif(os.environ.get("HERONRY_FAULTS") != "all", reason="part of make test-docker")
 def test_a_crash_loop_costs_its_neighbours_nothing(cluster: ComposeCluster) -> None:
     try:
         with ThreadPoolExecutor(2) as pool:

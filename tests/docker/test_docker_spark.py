@@ -18,7 +18,7 @@ TEXT = ROOT / "examples" / "data" / "northanger_abbey.txt"
 PROGRAM = "/data/examples/streamlet_word_count.py"
 MASTER = ("--master", "spark://spark-master:7077")
 
-pytestmark = pytest.mark.skipif(os.environ.get("HERONRY_FAULTS") != "all", reason="part of make test-docker-all")
+pytestmark = pytest.mark.skipif(os.environ.get("HERONRY_FAULTS") != "all", reason="part of make test-docker")
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -43,18 +42,6 @@ class Trial:
     records: Sequence[Mapping[str, Any]]
     seed: int
     events: Sequence[Event]
-
-
-def drawn(seed: int) -> Trial:
-    """A trial of this seed, for mutations: with enough faults that each law has work."""
-    draw = random.Random(seed)
-    records = [{"t": draw.randrange(200), "k": draw.choice("abc")} for _ in range(draw.randrange(20, 60))]
-    records.sort(key=lambda record: record["t"] + draw.randrange(80))
-    events = [
-        (draw.choice([0.3, 0.9, 2.2, 2.6]), draw.choice(KINDS), draw.randrange(100), draw.randrange(1, 4))
-        for _ in range(draw.randrange(2, 7))
-    ]
-    return Trial(records, seed, events)
 
 
 def survive(builder: Builder, folder: Path, trial: Trial) -> OnlineWorld:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -42,6 +43,18 @@ class Trial:
     records: Sequence[Mapping[str, Any]]
     seed: int
     events: Sequence[Event]
+
+
+def random_trial(seed: int) -> Trial:
+    """Return the trial of this seed: 20 to 59 records, and two to six faults."""
+    draw = random.Random(seed)
+    records = [{"t": draw.randrange(200), "k": draw.choice("abc")} for _ in range(draw.randrange(20, 60))]
+    records.sort(key=lambda record: record["t"] + draw.randrange(80))
+    events = [
+        (draw.choice([0.3, 0.9, 2.2, 2.6]), draw.choice(KINDS), draw.randrange(100), draw.randrange(1, 4))
+        for _ in range(draw.randrange(2, 7))
+    ]
+    return Trial(records, seed, events)
 
 
 def survive(builder: Builder, folder: Path, trial: Trial) -> OnlineWorld:

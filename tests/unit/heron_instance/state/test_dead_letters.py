@@ -50,6 +50,8 @@ def holds(records: list[Record], basic: bool, siblings: bool, batches: tuple[int
 
 @given(RECORDS, st.booleans(), st.booleans(), st.lists(st.integers(1, 6), min_size=1, max_size=3).map(tuple))
 @example([(0, ("direct",), "raise"), (0, ("emit", "direct"), "well")], True, False, (2,))
+@example([(0, ("append",), "well"), (0, ("append",), "raise")], False, False, (2,))
+@example([(1, ("append", "emit kept"), "well"), (1, ("append", "last", "emit kept"), "raise")], False, True, (5,))
 def test_a_record_that_fails_was_never_there(drawn: Any, basic: bool, siblings: bool, batches: tuple[int, ...]) -> None:
     holds(numbered(drawn), basic, siblings, batches)
 

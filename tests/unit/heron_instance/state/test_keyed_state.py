@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from state_history import run
 
@@ -16,6 +16,8 @@ from heron_runtime.model.keys import UnsupportedKey, group_of
 
 
 @given(st.integers(0, 1_000_000))
+@example(15)  # entries expire between checkpoints
+@example(30)
 def test_what_is_restored_is_what_was_there(seed: int) -> None:
     run(seed)
 
